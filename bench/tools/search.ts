@@ -26,8 +26,8 @@ export async function measureSearch(parent: string): Promise<void> {
   const folder = path.join(parent, 'files');
   makeFiles(folder);
   const { files, exec } = local(folder);
-  const fast = toolsOf({ files, exec: { start: exec.start, ripgrep: rgPath } });
-  const walking = toolsOf({ files, exec: { start: exec.start, ripgrep: undefined } });
+  const fast = toolsOf({ files, exec: { ...exec, ripgrep: rgPath } });
+  const walking = toolsOf({ files, exec: { ...exec, ripgrep: undefined } });
   const direct = (program: string, args: readonly string[]): Promise<unknown> =>
     run(program, args, { cwd: folder, maxBuffer: 64e6 });
 

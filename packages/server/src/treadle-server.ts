@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { TreadleError, type Policy, type Tool } from '@treadle/core';
-import type { ResponseStore } from '@treadle/store';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { chats } from './chat/chats.ts';
@@ -9,12 +8,15 @@ import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStor
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
 import { storedRuns } from './engine/stored-runs.ts';
+import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import type { Env } from './http/admission.ts';
 import type { ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
+import { runsRoutes } from './runs/routes.ts';
+import { runs } from './runs/runs.ts';
 
 export interface TreadleServerOptions {
   readonly models: ServedModels;
@@ -27,9 +29,17 @@ export interface TreadleServerOptions {
   readonly defaultTools?: readonly string[];
   /**
    * Judges the calls of all runs, for the key that sent the request. A response whose call needs an approval fails, because
-   * nobody can be asked. Functions of clients are judged if the policy is code, or if its rules name them.
+   * nobody can be asked, unless `waitForAnswers` is set. Functions of clients are judged if the policy is code, or if its
+   * rules name them.
    */
   readonly policy?: Policy;
+  /**
+   * A stored response whose calls need an approval, an answer to a question or a result from outside waits for it:
+   * `POST /v1/runs/{id}/answers`. Default: it fails.
+   */
+  readonly waitForAnswers?: boolean;
+  /** Requests that tell another program when runs wait or have ended. */
+  readonly webhooks?: WebhookOptions;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
   readonly host?: string;
   /** Default 3210; 0 for any free port. */
@@ -78,6 +88,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { heartbeatMs = 15_000, maxBodyBytes = 32 * 1024 * 1024, requiresAction = false } = options;
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
   checkOptions(options);
+  if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
     models,
     store,
@@ -89,6 +100,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       errorLimit: options.errorLimit ?? 3,
     },
     ...(options.policy && { policy: options.policy }),
+    waits: options.waitForAnswers ?? false,
+    driven: new Map(),
     runs: activeRuns({
       max: options.maxConcurrentRuns ?? 1_000,
       ...(maxPerTenant !== undefined && { maxPerTenant }),
@@ -99,6 +112,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const service = responses(engine, stored);
   const completions = chats(engine, stored);
+  const stopping = new AbortController();
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
@@ -115,13 +129,14 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
         .route('/v1', chatRoutes({ ...common, chats: completions }))
+        .route('/v1', runsRoutes({ runs: runs(engine, stored), maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
 
   function startBackgroundTasks(): () => void {
-    const stopPruning = pruneResponses(store.responses, retentionMs, log);
+    const stopPruning = pruneResponses(store, retentionMs, log);
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
     return () => {
@@ -133,14 +148,18 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   let listening: ReturnType<TreadleServer['listen']> | undefined;
   let isClosed = false;
   let stopBackgroundTasks = (): void => {};
+  let stopWebhooks = async (): Promise<void> => {};
 
   async function startListening(): ReturnType<TreadleServer['listen']> {
     const address = await server.listen();
+    // Before any run is resumed, so that all of them are reported.
+    if (options.webhooks && !isClosed) stopWebhooks = sendWebhooks(options.webhooks, { store, log });
     try {
       const recovered = await stored.recover();
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
       return { ...address, recovered };
     } catch (error) {
+      await stopWebhooks();
       await server.close(0);
       throw error;
     }
@@ -151,7 +170,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     close(graceMs) {
       isClosed = true;
       stopBackgroundTasks();
-      return server.close(graceMs);
+      stopping.abort();
+      return server.close(graceMs).finally(() => stopWebhooks());
     },
   };
 }
@@ -191,14 +211,17 @@ function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
 const HOUR_MS = 3_600_000;
 
 /**
- * Deletes expired keys and responses, and those that were not updated for `retentionMs` unless it is 0; now and every hour.
+ * Deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
  * Returns a function that stops it.
  */
-function pruneResponses(records: ResponseStore, retentionMs: number, log: Logger): () => void {
+function pruneResponses({ responses: records, streams }: ServerStore, retentionMs: number, log: Logger): () => void {
   async function prune(): Promise<void> {
     const now = Date.now();
     let deleted = await records.pruneExpired(now);
-    if (retentionMs > 0) deleted += await records.prune(now - retentionMs);
+    if (retentionMs > 0) {
+      deleted += await records.prune(now - retentionMs);
+      await streams.prune(now - retentionMs);
+    }
     if (deleted > 0) log.info({ deleted }, 'old responses deleted');
   }
   const pruneAndLog = (): void =>

@@ -1,6 +1,14 @@
 export type { Holder } from './holder.ts';
+export type { NoticeStore, RunNotice } from './notice-store.ts';
 export { heldProcess, killProcess } from './processes.ts';
-export type { IdempotencyKey, ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from './response-store.ts';
+export type {
+  IdempotencyKey,
+  ResponseEnding,
+  ResponseRecord,
+  ResponseReopening,
+  ResponseStore,
+  UsedKey,
+} from './response-store.ts';
 export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
 export {
   checkStore,
@@ -10,3 +18,4 @@ export {
   type StoreReport,
 } from './sqlite/check.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';
+export type { StoredEvent, StreamStore } from './stream-store.ts';

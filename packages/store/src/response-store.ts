@@ -37,7 +37,19 @@ export interface ResponseStore {
    * `ending.from`. So of two processes that finish the same response, one does, and the other is told.
    */
   finish(id: string, ending: ResponseEnding): Promise<boolean>;
+  /**
+   * Makes a response that has paused `in_progress` again, because its run is resumed. Durable when it resolves. False, and
+   * nothing is written, if the response does not exist or has another status than `from`.
+   */
+  reopen(id: string, reopening: ResponseReopening): Promise<boolean>;
+  /**
+   * The run of the response is paused and waits for answers. `unfinished(now)` leaves the response out until the run has
+   * another entry, or its time has come.
+   */
+  markWaiting(id: string): Promise<void>;
   get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
+  /** The response that a run belongs to, of any tenant. */
+  ofRun(runId: string): Promise<ResponseRecord | undefined>;
   /**
    * Deletes the response, its run and the child runs of that run, but no forks. False if the response does not exist.
    * Rejects with `run-driven` while one of the runs has a driver.
@@ -46,7 +58,7 @@ export interface ResponseStore {
   /**
    * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them, or have
    * finished them since: `acquire` the run of one before reading the run and the response again. Damaged records are left
-   * out; `get` rejects for those. With `now`, also those whose runs sleep longer.
+   * out; `get` rejects for those. With `now`, also those whose runs sleep longer, or wait for answers.
    */
   unfinished(now?: number): Promise<readonly ResponseRecord[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
@@ -58,6 +70,14 @@ export interface ResponseStore {
   pruneExpired(now: number): Promise<number>;
   /** Whether the run belongs to a response, so that `RunStore.prune` skips it. */
   hasRun(runId: string): Promise<boolean>;
+}
+
+export interface ResponseReopening {
+  /** The status that the response must have. */
+  readonly from: string;
+  /** Plain JSON. */
+  readonly response: unknown;
+  readonly at: number;
 }
 
 export interface ResponseEnding {

@@ -167,6 +167,39 @@ export function runsContract(subject: Subject): void {
       ]);
     });
 
+    test('can be filtered by id, model, title and start', async () => {
+      await subject.append('a', [startEntry('a', { at: 1, model: 'x', input: [userText('Pay the BILL, 100 %')] })]);
+      await subject.append('b', [startEntry('b', { at: 2, input: [userText('pay the rent: Ä_%')] })]);
+      await subject.append('c', [startEntry('c', { at: 3, model: 'x', input: [userText('Sleep')] })]);
+      expect(await ids({ runId: 'b' })).toEqual(['b']);
+      expect(await ids({ runId: 'z' })).toEqual([]);
+      expect(await ids({ model: 'x' })).toEqual(['c', 'a']);
+      expect(await ids({ title: 'PAY the' })).toEqual(['b', 'a']);
+      expect(await ids({ title: 'bill' })).toEqual(['a']);
+      expect(await ids({ title: '_%' })).toEqual(['b']);
+      expect(await ids({ title: 'ä' })).toEqual([]);
+      expect(await ids({ since: 2 })).toEqual(['c', 'b']);
+      expect(await ids({ since: 2, before: 3, title: 'e', model: 'scripted' })).toEqual(['b']);
+    });
+
+    test('is read in pages, each after the last run of the page before', async () => {
+      for (const [runId, at] of Object.entries({ a: 1, b: 2, c: 2, d: 2, e: 3 })) {
+        await subject.append(runId, [startEntry(runId, { at })]);
+      }
+      const pages: string[][] = [];
+      for (let after: { runId: string; startedAt: number } | undefined; ;) {
+        const page = await subject.store.list({ limit: 2, ...(after && { after }) });
+        if (page.length === 0) break;
+        pages.push(page.map(({ runId }) => runId));
+        after = page.at(-1)!;
+        // A run that gets another status is still a position.
+        await subject.append(after.runId, [messageEntry(1, { status: 'paused' })]);
+      }
+      expect(pages).toEqual([['e', 'd'], ['c', 'b'], ['a']]);
+      await subject.store.delete('c');
+      expect(await ids({ after: { runId: 'c', startedAt: 2 } })).toEqual(['d', 'b', 'a']);
+    });
+
     test('returns at most 100 runs by default', async () => {
       const names = Array.from({ length: 120 }, (_, i) => `run ${i}`);
       await Promise.all(names.map((runId, at) => subject.append(runId, [startEntry(runId, { at })])));

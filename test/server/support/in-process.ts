@@ -10,10 +10,19 @@ export interface InProcessServer extends AsyncDisposable {
   readonly recovered: number;
   /** Creates a response. */
   post(body: object, headers?: Readonly<Record<string, string>>): Promise<{ status: number; text: string }>;
+  /** Sends any request. */
+  send(method: string, path: string, body?: object, headers?: Readonly<Record<string, string>>): Promise<JsonAnswer>;
   /** Fetches a response. */
   get(id: string, headers?: Readonly<Record<string, string>>): Promise<Record<string, unknown>>;
   /** Fetches a response until it is no longer in progress. */
   getEnded(id: string, headers?: Readonly<Record<string, string>>): Promise<Record<string, unknown>>;
+}
+
+export interface JsonAnswer {
+  readonly status: number;
+  // The tests check what is in it.
+  // oxlint-disable-next-line typescript/no-explicit-any
+  readonly body: any;
 }
 
 /** Starts the server in this process, so that a test can replace the store or the model. */
@@ -38,6 +47,14 @@ export async function startInProcess(
         body: JSON.stringify(body),
       });
       return { status: answer.status, text: await answer.text() };
+    },
+    async send(method, path, body, headers = {}) {
+      const answer = await fetch(url + path, {
+        method,
+        headers: { ...(body && { 'content-type': 'application/json' }), ...headers },
+        ...(body && { body: JSON.stringify(body) }),
+      });
+      return { status: answer.status, body: await answer.json() };
     },
     async getEnded(id, headers) {
       let response = await get(id, headers);

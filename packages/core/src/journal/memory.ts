@@ -102,7 +102,14 @@ export function memoryJournal(): RunStore {
     readSnapshot: async (runId) => runs.get(runId)?.snapshot,
 
     async list(filter = {}) {
-      const found = [...summaries()].filter((summary) => isWanted(summary, filter));
+      const all = [...summaries()];
+      const { after } = filter;
+      const last = after && all.findIndex(({ runId }) => runId === after.runId);
+      const found = all.filter((summary, index) => {
+        const later = after && summary.startedAt - after.startedAt;
+        // Without the last run of the previous page, all that started at its time are listed again.
+        return isWanted(summary, filter) && !(later! > 0 || (later === 0 && last! >= 0 && index >= last!));
+      });
       return found
         .reverse()
         .sort((a, b) => (filter.due ? a.wakeAt! - b.wakeAt! : b.startedAt - a.startedAt))
@@ -171,9 +178,14 @@ export function memoryJournal(): RunStore {
   };
 }
 
-function isWanted({ status, parent, tenant, startedAt, recovered, wakeAt }: RunSummary, filter: RunFilter): boolean {
+function isWanted(summary: RunSummary, filter: RunFilter): boolean {
+  const { status, parent, tenant, startedAt, recovered, wakeAt } = summary;
   const { due } = filter;
   return (
+    (filter.runId === undefined || filter.runId === summary.runId) &&
+    (filter.model === undefined || filter.model === summary.model) &&
+    (filter.title === undefined || lowerCase(summary.title).includes(lowerCase(filter.title))) &&
+    (filter.since === undefined || startedAt >= filter.since) &&
     (!due || (wakeAt !== undefined && wakeAt >= (due.from ?? -Infinity) && wakeAt <= due.to)) &&
     (filter.recovered === undefined || recovered !== undefined) &&
     (filter.status?.includes(status) ?? true) &&
@@ -181,6 +193,11 @@ function isWanted({ status, parent, tenant, startedAt, recovered, wakeAt }: RunS
     (filter.tenant === undefined || filter.tenant === tenant) &&
     (filter.before === undefined || startedAt < filter.before)
   );
+}
+
+/** Of ASCII letters, as databases do it. */
+function lowerCase(text: string): string {
+  return text.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
 /** Throws `invalid-input` for bytes that a store cannot keep. */

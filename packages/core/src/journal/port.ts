@@ -168,7 +168,11 @@ export interface Recovery {
 }
 
 export interface RunFilter {
+  readonly runId?: string;
   readonly status?: readonly RunStatus[];
+  readonly model?: string;
+  /** Only runs whose title contains this text. Upper and lower case of ASCII letters are the same. */
+  readonly title?: string;
   readonly parent?: string;
   readonly tenant?: string;
   /** Only runs that were recovered, as `RunSummary.recovered` says. */
@@ -177,6 +181,13 @@ export interface RunFilter {
   readonly due?: { readonly from?: number; readonly to: number };
   /** Only runs started before this time. */
   readonly before?: number;
+  /** Only runs started at this time or later. */
+  readonly since?: number;
+  /**
+   * Only runs that are listed after this one, for the next page. If it was deleted meanwhile, those that started at the same
+   * time may be listed again. Not together with `due`.
+   */
+  readonly after?: Pick<RunSummary, 'runId' | 'startedAt'>;
   /** Default 100. */
   readonly limit?: number;
 }

@@ -105,6 +105,7 @@ async function asClient(
     serverTools: { executors: [registeredTools([look])], defaultTools: ['look'] },
     limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
     runs: activeRuns({ max: 1 }),
+    driven: new Map(),
     log,
   };
   const { prepare } = chats(engine, storedRuns(engine));

@@ -23,6 +23,7 @@ import {
   type FinalEnd,
   type Interruption,
   type RepeatedRequest,
+  type ResumeOptions,
   type StoredEnd,
   type StoredRuns,
   type TakenRecord,
@@ -275,7 +276,10 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
   }
 
   /** Resumes a completion, for a client that sends its request again. */
-  async function resumeCompletion(taken: TakenRecord): Promise<{ readonly finished: Promise<StoredEnd> }> {
+  async function resumeCompletion(
+    taken: TakenRecord,
+    { answers, signal }: ResumeOptions = {},
+  ): Promise<{ readonly finished: Promise<StoredEnd> }> {
     const { record, lease } = taken;
     const { tenant, runId, createdAt } = record;
     const { chat: request, key, scopes } = record.request as StoredChatRequest;
@@ -286,8 +290,10 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       const isNew = state === NEW;
       const conversation = isNew ? await requestConversation(request, tenant) : { messages: [], instructions: [] };
       const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
-      const resume = { items, usedTokens: state.usage.outputTokens };
-      return { finished: runStored(plan, { request, createdAt, ...(!isNew && { resume }) }) };
+      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+      const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
+      if (signal?.aborted) engine.driven.get(runId)?.cancel();
+      return { finished };
     } catch (error) {
       if (isStoreFailure(error)) {
         await lease.release();

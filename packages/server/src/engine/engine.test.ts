@@ -70,6 +70,7 @@ function engineOn(store: ServerStore, more: Partial<Engine> = {}): Engine {
     serverTools: { executors: [], defaultTools: [] },
     limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
     runs: activeRuns({ max: 1 }),
+    driven: new Map(),
     log,
     ...more,
   };

@@ -1,10 +1,11 @@
 import type { Model, Policy, RunStore } from '@treadle/core';
-import type { ResponseStore } from '@treadle/store';
+import type { SqliteStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
+import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
-export type ServerStore = RunStore & { readonly responses: ResponseStore };
+export type ServerStore = RunStore & Pick<SqliteStore, 'responses' | 'streams' | 'notices' | 'readPage' | 'watch'>;
 
 /** The models that clients can name. */
 export interface ServedModels {
@@ -36,7 +37,11 @@ export interface Engine {
   readonly store: ServerStore;
   readonly limits: RunLimits;
   readonly policy?: Policy;
+  /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
+  readonly waits?: boolean;
   readonly runs: ActiveRuns;
+  /** The runs that this process drives, by id. `driveRequest` adds and removes them. */
+  readonly driven: Map<string, DrivenRun>;
   readonly log: Logger;
 }
 

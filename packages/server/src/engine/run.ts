@@ -2,6 +2,8 @@ import {
   memoryJournal,
   runLoop,
   startLoop,
+  TreadleError,
+  type Answer,
   type CallAnswered,
   type Event,
   type Item,
@@ -14,7 +16,6 @@ import {
   type Model,
   type ModelError,
   type Outcome,
-  type Policy,
   type RunStore,
   type Settings,
   type StartedRun,
@@ -22,9 +23,8 @@ import {
   type Waiting,
 } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
-import type { Logger } from 'pino';
 import { checkConversationSize, mergeSameRole, type Conversation } from './conversation.ts';
-import { modelNamed, type Engine, type RunLimits } from './engine.ts';
+import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
@@ -57,6 +57,11 @@ export interface RunPlan {
   readonly journal?: Journal;
   /** The lease of the run in `journal`. Its owner releases it. Absent: the run is acquired while it is driven. */
   readonly lease?: Lease;
+  /**
+   * The run may wait for approvals, answers to questions and results from outside, which come later. It needs a lease.
+   * Absent: it fails if it needs one, because nobody can answer.
+   */
+  readonly waits?: boolean;
 }
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
@@ -64,7 +69,7 @@ export async function planRun(
   engine: Pick<Engine, 'models' | 'serverTools' | 'policy'>,
   request: RunRequest,
   conversation: Conversation,
-  run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease'>,
+  run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'>,
 ): Promise<RunPlan> {
   checkConversationSize(conversation);
   const { messages, instructions } = conversation;
@@ -78,9 +83,11 @@ export async function planRun(
   };
 }
 
-export interface DrivenRun {
+export interface DrivenRun extends Pick<StartedRun, 'send' | 'answer'> {
   cancel(): void;
   detach(): Promise<void>;
+  /** For a run that is resumed with answers: resolves when they are durable. Not if they are rejected. */
+  readonly answered?: Promise<void>;
   /** Rejects if the run cannot start, or if the journal fails. */
   readonly ended: Promise<RunEnd>;
 }
@@ -88,8 +95,12 @@ export interface DrivenRun {
 export interface RunEnd {
   /** Absent: the run was detached and can be resumed, or is asleep. */
   readonly ending?: Ending;
-  /** The run is paused, and has to be resumed at the `wakeAt` that the store has. */
+  /** The run is paused. It is resumed at the `wakeAt` that the store has, or when it is answered. */
   readonly isAsleep?: true;
+  /** What a run that is asleep waits for. */
+  readonly waiting?: readonly Waiting[];
+  /** Why the answers that the run was resumed with cannot be used. Nothing was recorded. */
+  readonly rejectedAnswer?: TreadleError;
   /** The model failure that ended the run. */
   readonly failure?: ModelError;
   /** The run failed before the model had replied. So nothing was done, and the client may send the same request again. */
@@ -102,12 +113,14 @@ export interface ResumedRun {
   readonly items: readonly Item[];
   /** The tokens that the model has generated. */
   readonly usedTokens: number;
+  /** For what it waits for. */
+  readonly answers?: readonly Answer[];
 }
 
 /** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
-  { limits, log, policy }: { readonly limits: RunLimits; readonly log: Logger; readonly policy?: Policy },
+  { limits, log, policy, driven }: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
@@ -117,6 +130,8 @@ export function driveRequest(
   let isCutOff = false;
   let hasReplied = false;
   let last: Event | undefined;
+  const answers = resume?.answers ?? [];
+  const answered = answers.length > 0 ? Promise.withResolvers<void>() : undefined;
 
   function noteEvent(event: Event): void {
     last = event;
@@ -163,13 +178,15 @@ export function driveRequest(
         const { event } = item;
         if (event.type === 'model-failed') logFailure(event.error);
         noteEvent(event);
+        // The answers are stored together with the first event.
+        answered?.resolve();
       } else if (item.type === 'call-answered') logCall(item);
       return listen(item);
     },
   };
   const run = startedRun(
     resume
-      ? { ...common, acceptChangedTools: true }
+      ? { ...common, acceptChangedTools: true, answers }
       : {
           ...common,
           input: plan.messages,
@@ -209,9 +226,17 @@ export function driveRequest(
   }
 
   async function awaitEnd(): Promise<RunEnd> {
-    const result = await cancelIfCutOff(await run.result);
+    let result: LoopResult;
+    try {
+      result = await cancelIfCutOff(await run.result);
+    } catch (error) {
+      const isRejected = error instanceof TreadleError && error.code === 'answer-unfit';
+      if (!isRejected || answers.length === 0) throw error;
+      return { rejectedAnswer: error };
+    }
     if (result.detached) return {};
-    if (plan.lease && isAsleep(result)) return { isAsleep: true };
+    const { outcome, waiting, wakeAt } = result;
+    if (plan.lease && !outcome && isAsleep(waiting, wakeAt, plan.waits)) return { isAsleep: true, waiting };
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     const ending = endingOf(result, { isSpent, failure, at: Date.now() });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
@@ -219,12 +244,30 @@ export function driveRequest(
     return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
   }
 
-  return { cancel: run.cancel, detach: run.detach, ended: awaitEnd() };
+  const { cancel, detach, send, answer } = run;
+  const started: DrivenRun = {
+    cancel,
+    detach,
+    send,
+    answer,
+    ...(answered && { answered: answered.promise }),
+    ended: awaitEnd(),
+  };
+  driven.set(runId, started);
+  const remove = (): void => {
+    if (driven.get(runId) === started) driven.delete(runId);
+  };
+  started.ended.then(remove, remove);
+  return started;
 }
 
-/** Whether a run only waits for parked calls, and will be resumed to ask their tools. */
-function isAsleep({ outcome, waiting, wakeAt }: LoopResult): boolean {
-  return !outcome && wakeAt !== undefined && onlyParked(waiting);
+/**
+ * Whether a paused run is resumed later: it only waits for parked calls until a time, or, if it `waits`, for somebody other
+ * than the client of its request.
+ */
+export function isAsleep(waiting: readonly Waiting[], wakeAt: number | undefined, waits = false): boolean {
+  if (onlyParked(waiting) && wakeAt !== undefined) return true;
+  return waits && waiting.some(({ type }) => type !== 'client');
 }
 
 export function onlyParked(waiting: readonly Waiting[]): boolean {
@@ -238,13 +281,16 @@ export const killProcess: KillProcess = async (left) => {
 };
 
 /** A run that cannot start ends like one that fails later: its result rejects. */
-function startedRun(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {
+function startedRun(options: Parameters<typeof startLoop>[0]): StartedParts {
   try {
     return startLoop(options);
   } catch (error) {
-    return { cancel() {}, detach: async () => {}, result: Promise.reject(error) };
+    const result = Promise.reject(error);
+    return { cancel() {}, detach: async () => {}, send: async () => false, answer: () => result, result };
   }
 }
+
+type StartedParts = Pick<StartedRun, 'cancel' | 'detach' | 'send' | 'answer' | 'result'>;
 
 /**
  * The journal as the loop sees it: without storage for long results, and with the lease that the caller has.

@@ -4,6 +4,7 @@ import {
   TreadleError,
   waiting,
   walkInSlices,
+  type Answer,
   type Item,
   type Journal,
   type Lease,
@@ -14,7 +15,7 @@ import type { IdempotencyKey, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
-import { killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
+import { isAsleep, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
 
 /**
  * The stored requests of both APIs, and their runs.
@@ -26,7 +27,7 @@ import { killProcess, onlyParked, runJournal, type Ending, type RunEnd } from '.
  */
 export interface StoredRuns {
   /** Sets how records whose id starts with `prefix` are resumed. */
-  handle(prefix: string, resume: ResumeRecord): void;
+  handle(prefix: string, resume: ResumeRecord, options?: HandlerOptions): void;
   /**
    * Resumes requests that another process has detached from, and those whose time has come, in the background. Resolves to
    * their number.
@@ -42,6 +43,18 @@ export interface StoredRuns {
     record: ResponseRecord,
     isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined>;
+  /**
+   * Resumes the run of a record now, with answers, or with a signal that cancels it. Resolves when the answers are durable, or
+   * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, and with
+   * a 409 if an answer cannot be used.
+   */
+  resume(record: ResponseRecord, how: ResumeOptions): Promise<boolean>;
+  /** Whether `fork` can be called for a record. */
+  isForkable(id: string): boolean;
+  /** Creates a request whose run is a fork of that of another one, and resumes it in the background. */
+  fork(record: ResponseRecord, fork: ForkedRun): Promise<void>;
+  /** Resolves when the request of a record has ended or was interrupted, if this process drives it. */
+  whenEnded(id: string): Promise<void>;
   /** Waits for the end of a run that this process drives. Rejects if another process has taken over. */
   awaitEnd<T extends StoredEnd>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T>;
   /**
@@ -76,7 +89,38 @@ export interface TakenRecord {
 }
 
 /** Resumes the run of a record. A request that cannot be resumed fails. Rejects if the store fails. */
-export type ResumeRecord = (taken: TakenRecord) => Promise<{ readonly finished: Promise<StoredEnd> }>;
+export type ResumeRecord = (
+  taken: TakenRecord,
+  how?: ResumeOptions,
+) => Promise<{ readonly finished: Promise<StoredEnd> }>;
+
+export interface ResumeOptions {
+  /** For what the run waits for. */
+  readonly answers?: readonly Answer[];
+  /** Cancels the run. */
+  readonly signal?: AbortSignal;
+}
+
+export interface HandlerOptions {
+  /** The runs of these records may wait for answers: `waits` of their plans. */
+  readonly waits?: boolean;
+  /** The record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
+  readonly forkOf?: (record: ResponseRecord, fork: ForkedRun) => ForkedRecord;
+}
+
+/** A run that was forked. It is not driven yet. */
+export interface ForkedRun {
+  readonly runId: string;
+  /** The name of its model. Absent: that of the original. */
+  readonly model?: string;
+  readonly instructions?: string;
+}
+
+/** A record and the list in its request, as `create` of the store takes them. */
+export interface ForkedRecord {
+  readonly record: ResponseRecord;
+  readonly input: readonly unknown[];
+}
 
 export interface StoredEnd {
   /** The request has not ended, and is resumed later. */
@@ -124,11 +168,11 @@ const LEAST_RECOVER_MS = 1_000;
 
 /** `keptMs`: how long keys are kept. */
 export function storedRuns(
-  { store, runs, log }: Pick<Engine, 'store' | 'runs' | 'log'>,
+  { store, runs, log, driven }: Pick<Engine, 'store' | 'runs' | 'log' | 'driven'>,
   keptMs: number = KEY_MS,
 ): StoredRuns {
   const records = store.responses;
-  const handlers = new Map<string, ResumeRecord>();
+  const handlers = new Map<string, HandlerOptions & { readonly resume: ResumeRecord }>();
   const active = new Map<string, Promise<StoredEnd>>();
   const postponed = new Map<string, Postponement>();
   /** Called when a run of this process has fallen asleep. */
@@ -166,12 +210,16 @@ export function storedRuns(
     return count;
   }
 
+  function handlerOf(id: string): (HandlerOptions & { readonly resume: ResumeRecord }) | undefined {
+    return [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
+  }
+
   /** False if a process drives the run, the request has ended or sleeps, or it is resumed later. */
   async function recoverRecord(found: ResponseRecord): Promise<boolean> {
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
-    const resume = [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
-    if (!resume || active.has(id) || (await store.isDriven(runId))) return false;
+    const handler = handlerOf(id);
+    if (!handler || active.has(id) || (await store.isDriven(runId))) return false;
     const release = reserveIfPossible(tenant);
     isFull ||= !release;
     if (!release) return false;
@@ -179,9 +227,9 @@ export function storedRuns(
     try {
       // Since it was found, another process may have woken it, and it may have fallen asleep again.
       const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
-        status === 'in_progress' && !(await isAsleep(store, runId));
+        status === 'in_progress' && !(await isSleeping(store, runId, handler));
       const taken = await takeOver(found, isDue);
-      if (taken) ({ finished } = await resume(taken));
+      if (taken) ({ finished } = await handler.resume(taken));
     } finally {
       if (!finished) release();
     }
@@ -190,6 +238,36 @@ export function storedRuns(
       log.error({ err: error, response: id }, 'a resumed response failed unexpectedly');
     });
     return finished !== undefined;
+  }
+
+  async function resumeNow(found: ResponseRecord, how: ResumeOptions): Promise<boolean> {
+    const { id, tenant, runId } = found;
+    const handler = handlerOf(id);
+    if (!handler) return false;
+    // A run that is cancelled does nothing.
+    const release = how.signal?.aborted ? () => {} : runs.reserve(tenant);
+    let finished: Promise<StoredEnd> | undefined;
+    try {
+      const taken = await takeOver(found, isOpenRecord);
+      if (taken) ({ finished } = await handler.resume(taken, how));
+    } finally {
+      if (!finished) release();
+    }
+    if (!finished) return false;
+    finished.then(release, release);
+    const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
+    const end = await (answered ? Promise.race([answered, finished]) : finished);
+    if (end?.interruption && isUnfit(end.interruption)) throw answerUnfit(end.interruption.reason);
+    return true;
+  }
+
+  async function forkRecord(original: ResponseRecord, fork: ForkedRun): Promise<void> {
+    const { record, input } = handlerOf(original.id)!.forkOf!(original, fork);
+    await records.create(record, undefined, input);
+    // If there is no capacity now, it is resumed later.
+    void recoverRecord(record).catch((error: unknown) => {
+      log.error({ err: error, response: record.id }, 'a fork was not resumed');
+    });
   }
 
   function keepRecovering(): () => void {
@@ -251,8 +329,12 @@ export function storedRuns(
     };
     try {
       const end = await ended.catch((error: unknown) => unexpectedEnd(id, error));
+      if (end.rejectedAnswer) return await stop({ code: UNFIT, reason: end.rejectedAnswer.message });
       if (end.isAsleep) {
-        const value = await stop(ASLEEP);
+        const isTimed = onlyParked(end.waiting ?? []);
+        // Only so that nobody looks at it in vain.
+        if (!isTimed) await records.markWaiting(id).catch(() => {});
+        const value = await stop(isTimed ? ASLEEP : WAITING);
         onAsleep();
         return value;
       }
@@ -282,7 +364,7 @@ export function storedRuns(
       const record = await records.get(tenant, id);
       if (record?.status !== 'in_progress') return record;
       const { runId } = record;
-      if (!(await store.isDriven(runId)) && (await isAsleep(store, runId))) throw retryLater(ASLEEP);
+      if (!(await store.isDriven(runId)) && (await isSleeping(store, runId, handlerOf(id)))) throw retryLater(ASLEEP);
       const isResumed = await recoverRecord(record).catch((error: unknown) => {
         if (isDrivenElsewhere(error)) return false;
         throw error;
@@ -300,7 +382,13 @@ export function storedRuns(
   }
 
   return {
-    handle: (prefix, resume) => void handlers.set(prefix, resume),
+    handle: (prefix, resume, options) => void handlers.set(prefix, { ...options, resume }),
+    resume: resumeNow,
+    isForkable: (id) => handlerOf(id)?.forkOf !== undefined,
+    fork: forkRecord,
+    async whenEnded(id) {
+      await active.get(id)?.catch(() => {});
+    },
     recover: recoverAll,
     keepRecovering,
     takeOver,
@@ -346,16 +434,21 @@ export async function replayItems(
   return { items, state };
 }
 
-/** Whether a run only waits for parked calls until a later time. One that cannot be read is not asleep: resuming it fails. */
-async function isAsleep(journal: Journal, runId: string): Promise<boolean> {
+/** Whether a run waits for a later time or for answers. One that cannot be read does not: resuming it fails. */
+async function isSleeping(journal: Journal, runId: string, { waits = false }: HandlerOptions = {}): Promise<boolean> {
   try {
     const entries = await journal.read(runId);
-    const { status, wakeAt = 0 } = entries.at(-1) ?? {};
-    if (status !== 'paused' || wakeAt <= Date.now()) return false;
-    return onlyParked(waiting((await walkInSlices(entries)).state));
+    const { status, wakeAt } = entries.at(-1) ?? {};
+    if (status !== 'paused' || (wakeAt !== undefined && wakeAt <= Date.now())) return false;
+    return isAsleep(waiting((await walkInSlices(entries)).state), wakeAt, waits);
   } catch {
     return false;
   }
+}
+
+/** Whether the request of a record can be resumed. */
+export function isOpenRecord({ status }: ResponseRecord): boolean {
+  return status === 'in_progress' || status === 'requires_action';
 }
 
 /** Never called: the run is cancelled before it calls a model. */
@@ -410,6 +503,23 @@ const ASLEEP: Interruption = {
   code: 'response_waiting',
   reason: 'A tool waits for something that takes long. The response continues when its time has come.',
 };
+
+const WAITING: Interruption = {
+  code: 'response_waiting',
+  reason: 'A call waits for an approval or an answer. The response continues when it has one.',
+};
+
+/** The code of an interruption because an answer cannot be used. */
+const UNFIT = 'answer_unfit';
+
+/** Whether the answers that a run was resumed with cannot be used. */
+export function isUnfit({ code }: Interruption): boolean {
+  return code === UNFIT;
+}
+
+export function answerUnfit(message: string): ApiError {
+  return new ApiError(409, 'invalid_request_error', message, { param: 'answers', code: UNFIT });
+}
 
 const STORE_FAILED: Interruption = {
   code: 'response_interrupted',

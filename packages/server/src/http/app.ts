@@ -53,7 +53,7 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     }),
   );
   app.use('/v1/*', async (c, next) => {
-    requireScope(c.get('caller'), 'agents:invoke');
+    if (!OWN_SCOPES.test(c.req.path)) requireScope(c.get('caller'), 'agents:invoke');
     await next();
   });
   const api = new Hono<Env>();
@@ -82,6 +82,9 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     return RESPONSE_ALREADY_SENT;
   };
 }
+
+/** Routes that check other scopes themselves. */
+const OWN_SCOPES = /^\/v1\/(runs|chat(?!\/completions(\/|$)))(\/|$)/;
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 

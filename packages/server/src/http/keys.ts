@@ -2,13 +2,16 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { TreadleError } from '@treadle/core';
 
-/** What a caller has without keys: `agents:invoke` for the API, `tools:execute` for the tools that run on the server. */
-export const SCOPES = ['agents:invoke', 'tools:execute'] as const;
+/**
+ * What a caller has without keys: `agents:invoke` for the APIs of OpenAI, `tools:execute` for the tools that run on the server,
+ * `runs:…` for the runs API, `chat:…` for conversations.
+ */
+export const SCOPES = ['agents:invoke', 'tools:execute', 'runs:read', 'runs:write', 'chat:read', 'chat:write'] as const;
 
 /** The permissions of a key. `tools:execute:<tool>` is for one tool. */
 export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}`;
 
-const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?)$/;
+const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write))$/;
 const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>`;
 
 /** A key that clients send. The server stores only its hash. */

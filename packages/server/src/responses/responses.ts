@@ -1,4 +1,4 @@
-import { NEW, TreadleError, type ModelError } from '@treadle/core';
+import { NEW, TreadleError, type Answer, type ModelError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { conversationBefore, storedState, type Conversation, type ConversationBefore } from '../engine/conversation.ts';
@@ -9,14 +9,19 @@ import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/
 import {
   cancelRun,
   isDrivenElsewhere,
+  isOpenRecord,
   isStoreFailure,
+  isUnfit,
   replayItems,
   retryLater,
   TAKEN_OVER,
   unresumableReason,
   type FinalEnd,
+  type ForkedRecord,
+  type ForkedRun,
   type Interruption,
   type RepeatedRequest,
+  type ResumeOptions,
   type StoredEnd,
   type StoredRuns,
   type TakenRecord,
@@ -93,8 +98,9 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const records = store.responses;
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
-  stored.handle(RESPONSE_PREFIX, resumeResponse);
-  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse);
+  const { waits = false } = engine;
+  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
+  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
 
   async function prepareResponse(
     request: ResponseRequest,
@@ -188,7 +194,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       throw error;
     }
     const run = { created, request, record: record.id, ...(key && { key }) };
-    return { plan: { ...plan, journal: store, lease }, run };
+    return { plan: { ...plan, journal: store, lease, waits }, run };
   }
 
   /** The conversation of a request: that of the response that it continues, and its own input. */
@@ -334,9 +340,9 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         running.cancel();
         return endedResponse(await running.finished);
       }
-      const taken = isOpen(found) ? await stored.takeOver(found, isOpen) : undefined;
+      const taken = isOpenRecord(found) ? await stored.takeOver(found, isOpenRecord) : undefined;
       if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
-      const { finished } = await resumeResponse(taken, AbortSignal.abort());
+      const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
       return endedResponse(await finished);
     } catch (error) {
       throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
@@ -344,10 +350,18 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
-  async function resumeResponse(taken: TakenRecord, signal?: AbortSignal): Promise<Pick<ActiveResponse, 'finished'>> {
+  async function resumeResponse(
+    taken: TakenRecord,
+    { answers, signal }: ResumeOptions = {},
+  ): Promise<Pick<ActiveResponse, 'finished'>> {
+    const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     try {
-      const { plan, run } = await planResume(taken);
-      return runResponse(plan, { ...run, ...(signal && { signal }) });
+      const { plan, run } = await planResume(taken, answers);
+      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      // Before it is resumed, so that it is resumed again if this process dies.
+      await reopenResponse(taken.record, run.created);
+      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
       if (isStoreFailure(error)) {
         await taken.lease.release();
@@ -359,8 +373,24 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     }
   }
 
+  async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
+    await records.reopen(id, { from, response, at: Date.now() });
+  }
+
+  /** If the answers cannot be used, the response is what it was. */
+  async function closeAgain(
+    { id, status, response, updatedAt: at }: ResponseRecord,
+    end: FinishedResponse,
+  ): Promise<FinishedResponse> {
+    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
+    return end;
+  }
+
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResume({ record, lease }: TakenRecord): Promise<{
+  async function planResume(
+    { record, lease }: TakenRecord,
+    answers?: readonly Answer[],
+  ): Promise<{
     readonly plan: RunPlan;
     readonly run: ResponseRun;
   }> {
@@ -372,16 +402,41 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const conversation =
       state === NEW ? (await requestConversation(request, caller)).conversation : { messages: [], instructions: [] };
     return {
-      plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease }),
+      plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits }),
       run: {
         created: newResponse(id, request, engine.models.default, record.createdAt),
         request,
         listener: { requiresAction: false },
         record: record.id,
         from,
-        ...(state !== NEW && { resume: { items, usedTokens: state.usage.outputTokens } }),
+        ...(state !== NEW && {
+          resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
+        }),
       },
     };
+  }
+
+  /** The response for a fork of the run of a response. */
+  function forkedRecord(original: ResponseRecord, { runId: id, model, instructions }: ForkedRun): ForkedRecord {
+    const before = original.request as StoredRequest;
+    const request: ResponseRequest = {
+      ...before.request,
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions, echo: { ...before.request.echo, instructions } }),
+    };
+    const now = Date.now();
+    const record: ResponseRecord = {
+      id,
+      tenant: original.tenant,
+      runId: id,
+      status: 'in_progress',
+      createdAt: now,
+      updatedAt: now,
+      ...(original.previous !== undefined && { previous: original.previous }),
+      request: { ...before, request } satisfies StoredRequest,
+      response: newResponse(id, request, engine.models.default, now),
+    };
+    return { record, input: request.input };
   }
 
   /**
@@ -442,10 +497,6 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
 
 /** The value of `include` that requests `encrypted_content` of reasoning. */
 const ENCRYPTED = 'reasoning.encrypted_content';
-
-function isOpen({ status }: ResponseRecord): boolean {
-  return status === 'in_progress' || status === 'requires_action';
-}
 
 /** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */
 const DO_NOT_RETRY = { 'x-should-retry': 'false' };

@@ -130,6 +130,39 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   ALTER TABLE responses ADD COLUMN input_at INTEGER;
   CREATE INDEX responses_by_input_last ON responses (input_last) WHERE input_last IS NOT NULL;
   `,
+  `
+  CREATE TABLE streams (
+    id INTEGER PRIMARY KEY,
+    stream TEXT NOT NULL UNIQUE,
+    last INTEGER NOT NULL,
+    updated_at REAL NOT NULL
+  ) STRICT;
+  CREATE INDEX streams_by_update ON streams (updated_at);
+
+  -- One row for the events that were appended together: a JSON list.
+  CREATE TABLE stream_events (
+    stream INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    events TEXT NOT NULL,
+    sum INTEGER NOT NULL,
+    PRIMARY KEY (stream, last)
+  ) STRICT;
+
+  CREATE TABLE notices (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    at REAL NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due_at REAL NOT NULL
+  ) STRICT;
+  CREATE INDEX notices_by_due ON notices (due_at);
+
+  -- The number of entries of its run when it began to wait for answers.
+  ALTER TABLE responses ADD COLUMN waits_at INTEGER;
+  `,
 ];
 
 /** The version of the tables. */

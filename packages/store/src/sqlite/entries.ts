@@ -13,9 +13,11 @@ import {
 } from '@treadle/core';
 import { inputOf, nameKey, parseJson } from './database.ts';
 import { isConstraint, isCorrupt } from './failure.ts';
+import type { Changes } from './changes.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { splitInput, type Messages, type InputPlace } from './messages.ts';
+import type { Notices } from './notices.ts';
 import { RUN, type SharedTexts } from './shared-texts.ts';
 
 interface RunRow extends InputPlace {
@@ -52,6 +54,11 @@ export interface Entries {
    * Throws `journal-damaged`, also if the damage is before `from`.
    */
   readonly readInPages: (runId: string, from?: number) => () => readonly JournalEntry[] | undefined;
+  /**
+   * Inside a transaction: the entries from `from` on, up to a page. The cost does not depend on the entries before, so
+   * damage there is not found.
+   */
+  readonly readPageFrom: (runId: string, from: number) => readonly JournalEntry[];
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
   readonly writeSnapshot: (runId: string, snapshot: Snapshot) => Promise<void>;
   /** Undefined if the snapshot is missing or damaged: the entries contain the same state. */
@@ -90,9 +97,12 @@ interface EntriesParts {
   readonly leases: Leases;
   readonly messages: Messages;
   readonly shared: SharedTexts;
+  readonly changes: Changes;
+  readonly notices: Notices;
 }
 
-export function openEntries(db: DatabaseSync, { commit, leases, messages, shared }: EntriesParts): Entries {
+export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
+  const { commit, leases, messages, shared, changes, notices } = parts;
   const { write, sync } = commit;
   const { checkWriter } = leases;
   const findRun = db.prepare(
@@ -164,7 +174,19 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages, shared
         }
       }
       shared.use([RUN, id], used);
+      addNotice(runId, run, entries);
+      changes.changed(runId);
     }, until);
+  }
+
+  /** Adds a notice if the run got another status, or the same one again after it was running. */
+  function addNotice(runId: string, run: RunRow | undefined, added: readonly JournalEntry[]): void {
+    const last = added.at(-1)!;
+    const status = last.status ?? 'running';
+    if (!notices.wanted.has(status)) return;
+    if (run?.status === status && added.every((entry) => entry.status === status)) return;
+    const isChild = run ? isChildRun(run) : callerOf(added[0]) !== undefined;
+    if (!isChild) notices.add(runId, last);
   }
 
   function createRun(runId: string, added: readonly JournalEntry[], chain: number): number {
@@ -185,11 +207,15 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages, shared
     );
   }
 
-  /** When to wake the run. Child runs are resumed with their parents. */
-  function wakeTimeOf({ id, parent }: RunRow, { wakeAt }: JournalEntry): number | null {
-    if (wakeAt === undefined || parent === null) return wakeAt ?? null;
+  function isChildRun({ id, parent }: RunRow): boolean {
+    if (parent === null) return false;
     const { entry } = (findFirst.get(id) ?? {}) as { readonly entry?: string };
-    return callerOf(parseJson(shared.restore(entry ?? '')) as JournalEntry | undefined) === undefined ? wakeAt : null;
+    return callerOf(parseJson(shared.restore(entry ?? '')) as JournalEntry | undefined) !== undefined;
+  }
+
+  /** When to wake the run. Child runs are resumed with their parents. */
+  function wakeTimeOf(run: RunRow, { wakeAt }: JournalEntry): number | null {
+    return wakeAt === undefined || isChildRun(run) ? null : wakeAt;
   }
 
   function extendRun(run: RunRow, last: JournalEntry, chain: number): number {
@@ -274,6 +300,13 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages, shared
     return { entries, end: { count, sum } };
   }
 
+  function readPageFrom(runId: string, from: number): readonly JournalEntry[] {
+    const run = runOf(runId);
+    if (!run || from >= run.entries) return [];
+    const start = from === 0 ? START : { count: from, sum: chainBefore(run.id, from) };
+    return readPage(runId, { run, appended: run.entries, start, from }).entries;
+  }
+
   async function writeSnapshot(runId: string, { seq, state }: Snapshot): Promise<void> {
     const text = JSON.stringify(state);
     await write(() => {
@@ -296,7 +329,7 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages, shared
     return row?.chain ?? 0;
   }
 
-  return { append, readInPages, writeSnapshot, readSnapshot };
+  return { append, readInPages, readPageFrom, writeSnapshot, readSnapshot };
 }
 
 export function unknownRun(runId: string): TreadleError {

@@ -267,6 +267,24 @@ describe('invalid input', () => {
   });
 });
 
+test('a response that waits for answers is not listed as unfinished until its run has another entry', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const ids = async (now?: number): Promise<readonly string[]> =>
+    (await store.responses.unfinished(now)).map(({ id }) => id);
+  for (const id of ['waits', 'crashed']) {
+    await store.responses.create(response(id));
+    await store.append(response(id).runId, [entry(0), entry(1, '', 'paused')]);
+  }
+  await store.responses.markWaiting('waits');
+  await store.responses.markWaiting('unknown');
+  expect(await ids(5_000)).toEqual(['crashed']);
+  expect(await ids()).toEqual(['waits', 'crashed']);
+  // It was answered, and paused again when its process died.
+  await store.append(response('waits').runId, [entry(2, '', 'paused')]);
+  expect(await ids(5_000)).toEqual(['waits', 'crashed']);
+});
+
 test('unfinished lists the responses in progress of all tenants, oldest first', async () => {
   await using temp = tempStore();
   const { responses } = temp.open();

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
-import type { ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
+import type { ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
 import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -9,9 +9,13 @@ import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs
 import { RESPONSE, type SharedTexts } from './shared-texts.ts';
 
 /** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
-export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune' | 'pruneExpired'> {
+export interface Responses extends Pick<
+  ResponseStore,
+  'create' | 'finish' | 'reopen' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
+> {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
+  readonly ofRun: (runId: string) => ResponseRecord | undefined;
   readonly unfinished: (now?: number) => readonly ResponseRecord[];
 }
 
@@ -56,12 +60,17 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   const updateResponse = db.prepare(
     'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
   );
+  const markWaiting = db.prepare(
+    'UPDATE responses SET waits_at = (SELECT entries FROM runs WHERE run = responses.run) WHERE response = ?',
+  );
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
+  const findByRun = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE run = ?`);
   const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
     `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' AND NOT EXISTS
-       (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused' AND runs.wake_at > ?)
+       (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused'
+          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = responses.waits_at AND ?1 < 9e999)))
      ORDER BY created_at, id`,
   );
   const findEnded = db.prepare(
@@ -129,6 +138,32 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     };
   }
 
+  function checkedRecord(row: ResponseRow): ResponseRecord {
+    const record = toRecord(row);
+    if (!record) throw responseDamaged(row.response);
+    return record;
+  }
+
+  /** Changes the status and the response if the status is `from`. */
+  function change(
+    id: string,
+    { from, status, response, at, releaseKey = false }: ResponseEnding & { readonly from: string },
+  ): Promise<boolean> {
+    checkText('from', from);
+    checkText('status', status);
+    checkTime('at', at);
+    const { text, sum } = encodeBody('response', response);
+    return commit.write(() => {
+      const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
+      if (row?.status !== from) return false;
+      const used: number[] = [];
+      updateResponse.run(status, at, shared.share(text, used), sum, row.id);
+      shared.use([RESPONSE, row.id], used);
+      if (releaseKey) deleteKeys.run(id);
+      return true;
+    });
+  }
+
   return {
     async create(record, key, input = []) {
       const { id, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
@@ -166,29 +201,26 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 
     findKey: (tenant, key, now) => findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
 
-    async finish(id, { from = 'in_progress', status, response, at, releaseKey = false }) {
-      checkText('from', from);
-      checkText('status', status);
+    async finish(id, ending) {
+      const { from = 'in_progress', status } = ending;
       if (status === 'in_progress') throw invalidInput('The status of a finished response cannot be "in_progress".');
-      checkTime('at', at);
-      const { text, sum } = encodeBody('response', response);
-      return commit.write(() => {
-        const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
-        if (row?.status !== from) return false;
-        const used: number[] = [];
-        updateResponse.run(status, at, shared.share(text, used), sum, row.id);
-        shared.use([RESPONSE, row.id], used);
-        if (releaseKey) deleteKeys.run(id);
-        return true;
-      });
+      return change(id, { ...ending, from });
+    },
+
+    reopen: async (id, reopening) => change(id, { ...reopening, status: 'in_progress' }),
+
+    async markWaiting(id) {
+      await commit.write(() => markWaiting.run(nameKey(id)), 'written');
     },
 
     get(tenant, id) {
       const row = findResponse.get(id) as unknown as ResponseRow | undefined;
-      if (row?.tenant !== tenant) return undefined;
-      const record = toRecord(row);
-      if (!record) throw responseDamaged(id);
-      return record;
+      return row?.tenant === tenant ? checkedRecord(row) : undefined;
+    },
+
+    ofRun(runId) {
+      const row = findByRun.get(nameKey(runId)) as unknown as ResponseRow | undefined;
+      return row && checkedRecord(row);
     },
 
     delete: (tenant, id) =>

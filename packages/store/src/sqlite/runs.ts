@@ -130,26 +130,40 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }:
    * The cost depends on `limit`, not on the number of runs.
    */
   function list(filter: RunFilter = {}): readonly RunSummary[] {
-    const { status: statuses = STATUSES, tenant, parent, recovered, due, before = Infinity, limit = 100 } = filter;
+    const { status: statuses = STATUSES, tenant, parent, model, runId: run, recovered, due, after, title } = filter;
+    const { before = Infinity, since = -Infinity, limit = 100 } = filter;
     // With `due`, the index of the times is used.
-    const conditions = due ? ['+status = ?', '+started_at < ?'] : ['status = ?', 'started_at < ?'];
+    const conditions = due
+      ? ['+status = ?', '+started_at >= ?', '+started_at < ?']
+      : ['status = ?', 'started_at >= ?', 'started_at < ?'];
     if (recovered) conditions.push('recovered > 0');
     const values: (string | number | null)[] = [];
     if (due) {
       conditions.push('wake_at BETWEEN ? AND ?');
       values.push(due.from ?? -Infinity, due.to);
     }
-    for (const [column, value] of Object.entries({ tenant, parent })) {
+    for (const [column, value] of Object.entries({ tenant, parent, model, run })) {
       if (value === undefined) continue;
       conditions.push(`${column} = ?`);
       values.push(nameKey(value));
+    }
+    if (title !== undefined) {
+      conditions.push('instr(lower(title), lower(?)) > 0');
+      values.push(nameKey(title));
+    }
+    if (after) {
+      // If the run was deleted, all that started at its time follow.
+      conditions.push('started_at <= ? AND (started_at < ? OR id < ifnull((SELECT id FROM runs WHERE run = ?), 9e18))');
+      values.push(after.startedAt, after.startedAt, nameKey(after.runId));
     }
     const statement = listStatement(conditions.join(' AND '), due ? 'wake_at, id DESC' : 'started_at DESC, id DESC');
     // SQLite does not accept Infinity as a limit.
     const most = Math.min(limit, Number.MAX_SAFE_INTEGER);
     // Others have no time.
     const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused' || status === 'failed');
-    const rows = wanted.flatMap((status) => statement.all(status, before, ...values, most) as unknown as SummaryRow[]);
+    const rows = wanted.flatMap(
+      (status) => statement.all(status, since, before, ...values, most) as unknown as SummaryRow[],
+    );
     return rows
       .sort((a, b) => (due ? a.wake_at! - b.wake_at! : b.started_at - a.started_at) || b.id - a.id)
       .slice(0, most)

@@ -4,19 +4,24 @@ import { checkRunNames, systemClock, type Clock, type JournalEntry, type RunStor
 import type { Budgets } from '@treadle/core/budgets';
 import type { RateStore } from '@treadle/core/policy';
 import { processState, thisProcess, type Holder } from '../holder.ts';
+import type { NoticeStore } from '../notice-store.ts';
 import type { ResponseStore } from '../response-store.ts';
+import type { StreamStore } from '../stream-store.ts';
 import { openBlobs } from './blobs.ts';
 import { openBudgets } from './budgets.ts';
+import { openChanges } from './changes.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
+import { openNotices } from './notices.ts';
 import { openRates } from './rates.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
 import { openSharedTexts } from './shared-texts.ts';
+import { openStreams } from './streams.ts';
 import { openWal, type Wal } from './wal.ts';
 
 export interface SqliteOptions {
@@ -35,6 +40,17 @@ export interface SqliteOptions {
 /** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
+  /** Events that clients of a server can read again. */
+  readonly streams: StreamStore;
+  /** Notices about runs that have paused or ended. */
+  readonly notices: NoticeStore;
+  /**
+   * The entries of a run from `from` on, up to a page; empty if there are none. Unlike `read`, its cost does not depend on the
+   * entries before, and it does not find damage there.
+   */
+  readPage(runId: string, from: number): Promise<readonly JournalEntry[]>;
+  /** Calls `listener` when entries may have been appended to a run, like `watch` of a stream. */
+  watch(runId: string, listener: () => void): () => void;
   /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
   readonly budgets: Budgets;
   /** Counts calls for the rates of a policy, for all processes with this store. */
@@ -107,17 +123,20 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const leases = openLeases(db, commit, machine);
   const shared = openSharedTexts(db);
   const messages = openMessages(db, shared);
-  const entries = openEntries(db, { commit, leases, messages, shared });
+  const { now } = machine.clock ?? systemClock;
+  const changes = openChanges(db);
+  const notices = openNotices(db, commit, changes);
+  const streams = openStreams(db, { commit, leases, changes, now });
+  const entries = openEntries(db, { commit, leases, messages, shared, changes, notices });
   const runs = openRuns(db, { commit, leases, messages, shared });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, { commit, leases, runs, messages, shared });
-
-  const { now } = machine.clock ?? systemClock;
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
+    changes.close();
     await commit.drain();
     // Lets pending `acquire` calls register their leases, so that they are released as well.
     await new Promise<void>((resolve) => defer(resolve));
@@ -171,11 +190,25 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     },
     budgets,
     rates: openRates(db, commit),
+    readPage: (runId, from) => reading(() => entries.readPageFrom(runId, from)),
+    watch: changes.watch,
+    streams: {
+      append: streams.append,
+      read: (stream, after) => reading(() => streams.read(stream, after)),
+      last: (stream) => reading(() => streams.last(stream)),
+      watch: changes.watch,
+      delete: streams.delete,
+      prune: streams.prune,
+    },
+    notices: { ...notices, nextDue: () => reading(notices.nextDue) },
     responses: {
       create: responses.create,
       findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),
       finish: responses.finish,
+      reopen: responses.reopen,
+      markWaiting: responses.markWaiting,
       get: (tenant, id) => reading(() => responses.get(tenant, id)),
+      ofRun: (runId) => reading(() => responses.ofRun(runId)),
       delete: responses.delete,
       unfinished: (now) => reading(() => responses.unfinished(now)),
       prune: responses.prune,

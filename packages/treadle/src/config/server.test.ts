@@ -80,8 +80,8 @@ describe('errors name the path and what is allowed', () => {
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
-        'max_concurrent_runs, max_concurrent_runs_per_tenant, tools, default_tools, requires_action_status, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
-        'shutdown_grace_ms, retention_days, log_level.',
+        'max_concurrent_runs, max_concurrent_runs_per_tenant, tools, default_tools, requires_action_status, wait_for_answers, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
+        'shutdown_grace_ms, retention_days, log_level, webhooks.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
     ['requires_action_status = 1', 'server.requires_action_status must be true or false, but is 1.'],
@@ -102,6 +102,17 @@ describe('errors name the path and what is allowed', () => {
       'server.keys must be a list of tables, each under a line [[server.keys]], but is a table.',
     ],
     [
+      '[server.webhooks]\nevents = []',
+      'server.webhooks.url is missing: where requests are sent.\n' +
+        't: server.webhooks.secret_env is missing: the environment variable with the secret for signatures.\n' +
+        't: server.webhooks.events is empty. Remove it for all events.',
+    ],
+    ['[server.webhooks]\nurl = "x"', 'server.webhooks.url must be a URL such as "https://example.com/hook".'],
+    [
+      '[server.webhooks]\nevents = ["run.started"]',
+      'server.webhooks.events must contain only run.waiting, run.completed, run.exhausted, run.failed, run.cancelled.',
+    ],
+    [
       '[[server.keys]]',
       'server.keys[0].name is missing: the name of the key in logs.\n' +
         't: server.keys[0].hash is missing. "treadle key new" creates a key and prints its hash.',
@@ -113,7 +124,7 @@ describe('errors name the path and what is allowed', () => {
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,
-      'server.keys[0].scopes must contain only agents:invoke, tools:execute or tools:execute:TOOL.',
+      'server.keys[0].scopes must contain only agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read or chat:write.',
     ],
     [
       `${key('a', HASH)}scopes = []`,

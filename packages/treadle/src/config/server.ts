@@ -1,5 +1,5 @@
 import { isIP } from 'node:net';
-import type { Scope } from '@treadle/server';
+import type { Scope, WebhookEvent } from '@treadle/server';
 import type { Config } from './config.ts';
 import type { Shape } from './shape.ts';
 
@@ -21,6 +21,8 @@ export interface ServerConfig {
   readonly default_tools?: readonly string[];
   /** Sends the status `requires_action` to every client. Official clients do not support it. */
   readonly requires_action_status?: boolean;
+  /** Stored responses wait for approvals and answers, which the runs API takes. */
+  readonly wait_for_answers?: boolean;
   readonly max_body_bytes?: number;
   readonly max_duration_ms?: number;
   readonly heartbeat_ms?: number;
@@ -29,6 +31,18 @@ export interface ServerConfig {
   /** How long responses are stored after they ended or paused; 0 is forever. */
   readonly retention_days?: number;
   readonly log_level?: LogLevel;
+  readonly webhooks?: WebhookEntry;
+}
+
+/** [server.webhooks]: requests that tell another program when runs wait or have ended. */
+export interface WebhookEntry {
+  /** Required, like `secret_env`. `serverProblems` checks that. */
+  readonly url?: string;
+  /** The environment variable with the secret for signatures. */
+  readonly secret_env?: string;
+  readonly events?: readonly WebhookEvent[];
+  /** The address may be private. */
+  readonly allow_private?: boolean;
 }
 
 /** One of [[server.keys]]. */
@@ -43,8 +57,9 @@ export interface KeyEntry {
 
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
 export const SCOPE = {
-  matches: (scope: string): scope is Scope => /^(agents:invoke|tools:execute(:[\w-]{1,64})?)$/.test(scope),
-  means: 'agents:invoke, tools:execute or tools:execute:TOOL',
+  matches: (scope: string): scope is Scope =>
+    /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write))$/.test(scope),
+  means: 'agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read or chat:write',
 };
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -69,6 +84,25 @@ const ORIGIN = {
 const HASH = {
   matches: (hash: string): boolean => /^sha256:[0-9a-f]{64}$/i.test(hash),
   means: '"sha256:" and 64 hex digits, and not the key itself. "treadle key new" creates a key and prints its hash',
+};
+
+/** A copy of the server's list, like `SCOPE`. */
+const WEBHOOK_EVENTS: readonly WebhookEvent[] = [
+  'run.waiting',
+  'run.completed',
+  'run.exhausted',
+  'run.failed',
+  'run.cancelled',
+];
+
+const WEBHOOK_URL = {
+  matches: (url: string): boolean => /^https?:$/.test(URL.parse(url)?.protocol ?? ''),
+  means: 'a URL such as "https://example.com/hook"',
+};
+
+const VARIABLE = {
+  matches: (name: string): boolean => /^[A-Za-z_]\w*$/.test(name),
+  means: 'the name of an environment variable',
 };
 
 const count: Shape = { type: 'count', min: 1 };
@@ -111,12 +145,23 @@ export const SERVER_SHAPE: Shape = {
     tools: { type: 'texts' },
     default_tools: { type: 'texts' },
     requires_action_status: { type: 'switch' },
+    wait_for_answers: { type: 'switch' },
     max_body_bytes: count,
     max_duration_ms: count,
     heartbeat_ms: count,
     shutdown_grace_ms: { type: 'count', min: 0 },
     retention_days: { type: 'count', min: 0 },
     log_level: { type: 'text', choices: LOG_LEVELS },
+    webhooks: {
+      type: 'table',
+      fields: {
+        url: { type: 'text', form: WEBHOOK_URL },
+        secret_env: { type: 'text', form: VARIABLE },
+        events: { type: 'texts', choices: WEBHOOK_EVENTS },
+        allow_private: { type: 'switch' },
+        ...plainKeys,
+      },
+    },
     ...plainKeys,
   },
 };
@@ -131,7 +176,19 @@ export function serverProblems({ server }: Config): string[] {
         ]
       : []),
     ...keyProblems(server?.keys ?? []),
+    ...webhookProblems(server?.webhooks),
   ];
+}
+
+function webhookProblems(webhooks: WebhookEntry | undefined): string[] {
+  if (!webhooks) return [];
+  const problems: string[] = [];
+  if (webhooks.url === undefined) problems.push('server.webhooks.url is missing: where requests are sent');
+  if (webhooks.secret_env === undefined) {
+    problems.push('server.webhooks.secret_env is missing: the environment variable with the secret for signatures');
+  }
+  if (webhooks.events?.length === 0) problems.push('server.webhooks.events is empty. Remove it for all events');
+  return problems;
 }
 
 function keyProblems(keys: readonly KeyEntry[]): string[] {

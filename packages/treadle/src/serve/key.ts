@@ -19,11 +19,12 @@ const newCommand: Command = defineCommand({
       type: 'text',
       many: true,
       value: 'SCOPE',
-      help: 'agents:invoke (default), tools:execute or tools:execute:TOOL; may be repeated',
+      help: 'agents:invoke (default), tools:execute, runs:read, …; may be repeated',
     },
   },
   notes: [
-    'agents:invoke is for the API, tools:execute for the tools of the server, tools:execute:TOOL for one of them.',
+    'agents:invoke is for the API, tools:execute for the tools of the server, tools:execute:TOOL for one of them. runs:read\n' +
+      'and runs:write are for the runs API, chat:read and chat:write for conversations.',
     'Prints the key to standard output. The key is not stored. The lines for treadle.toml go to standard error, and\n' +
       'contain only the hash of the key.',
     'Examples:\n  treadle key new --name ci\n  treadle key new --name ops --tenant acme --scope agents:invoke --scope tools:execute',
@@ -48,7 +49,7 @@ const newCommand: Command = defineCommand({
       scopes: [...new Set(values.scope ?? ['agents:invoke'])],
       ...(values.tenant !== undefined && { tenant: values.tenant }),
     };
-    if (!entry.scopes.includes('agents:invoke')) {
+    if (!entry.scopes.some((scope) => !scope.startsWith('tools:'))) {
       io.stderr.write('Note: without the scope agents:invoke the key cannot use the API. Add --scope agents:invoke.\n');
     }
     io.stderr.write('The key is shown only once; store it as a secret:\n');

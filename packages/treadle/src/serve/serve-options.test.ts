@@ -8,8 +8,14 @@ import { serveOptions, type AddressFlags, type ServeOptions } from './serve-opti
 const HASH = `sha256:${'ab'.repeat(32)}`;
 const TOOLS = readOnlyTools(local('.'));
 
+const SECRET = 'a secret of 20 chars';
+
 const options = (toml: string, flags: AddressFlags = {}, tools: readonly Tool[] = TOOLS): ServeOptions =>
-  serveOptions(flags, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false }, tools);
+  serveOptions(
+    flags,
+    { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false },
+    { tools, env: { HOOK: SECRET, SHORT: 'x' } },
+  );
 
 test('sets only the tools without a configuration', () => {
   expect(options('')).toEqual({ tools: TOOLS });
@@ -28,6 +34,12 @@ requires_action_status = false
 max_body_bytes = 4
 max_duration_ms = 5
 heartbeat_ms = 6
+wait_for_answers = true
+[server.webhooks]
+url = "https://example.com/hook"
+secret_env = "HOOK"
+events = ["run.waiting"]
+allow_private = true
 [[server.keys]]
 name = "a"
 hash = "${HASH}"
@@ -57,6 +69,8 @@ default_tool_timeout_ms = 9
     maxBodyBytes: 4,
     maxDurationMs: 5,
     heartbeatMs: 6,
+    waitForAnswers: true,
+    webhooks: { url: 'https://example.com/hook', secret: SECRET, events: ['run.waiting'], allowPrivate: true },
     maxTurns: 8,
     toolTimeoutMs: 9,
   });
@@ -72,6 +86,12 @@ test('prefers flags to the configuration', () => {
 describe('rejects', () => {
   test.each(['http://x', '127.0.0.1:80', '[::1]', 'a b'])('--host %s', (host) => {
     expect(() => options('', { host })).toThrow(/^--host cannot be ".*"\. It takes a host such as 127\.0\.0\.1/);
+  });
+
+  test.each(['NONE', 'SHORT'])('a webhook whose secret is not in the environment (%s)', (name) => {
+    expect(() => options(`[server.webhooks]\nurl = "https://a.example"\nsecret_env = "${name}"`)).toThrow(
+      `treadle.toml: server.webhooks.secret_env names ${name}. Set this environment variable to a secret`,
+    );
   });
 
   test('unknown default_tools', () => {

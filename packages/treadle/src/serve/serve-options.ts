@@ -1,9 +1,10 @@
 import type { Tool } from '@treadle/core';
-import type { ApiKey, TreadleServerOptions } from '@treadle/server';
+import type { ApiKey, TreadleServerOptions, WebhookOptions } from '@treadle/server';
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/tools/nearest';
 import type { LoadedConfig } from '../config/load.ts';
 import { HOST, type KeyEntry } from '../config/server.ts';
+import type { Io } from '../terminal/io.ts';
 
 const DAY_MS = 24 * 60 * 60 * 1_000;
 
@@ -15,7 +16,11 @@ export interface AddressFlags {
   readonly port?: number | undefined;
 }
 
-export function serveOptions(flags: AddressFlags, loaded: LoadedConfig, tools: readonly Tool[]): ServeOptions {
+export function serveOptions(
+  flags: AddressFlags,
+  loaded: LoadedConfig,
+  { tools, env }: { readonly tools: readonly Tool[]; readonly env: Io['env'] },
+): ServeOptions {
   if (flags.host !== undefined && !HOST.matches(flags.host)) {
     throw new CommandError(`--host cannot be ${JSON.stringify(flags.host)}. It takes ${HOST.means}.`);
   }
@@ -31,12 +36,14 @@ export function serveOptions(flags: AddressFlags, loaded: LoadedConfig, tools: r
     maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
     defaultTools: server.default_tools,
     requiresAction: server.requires_action_status,
+    waitForAnswers: server.wait_for_answers,
     maxBodyBytes: server.max_body_bytes,
     maxDurationMs: server.max_duration_ms,
     heartbeatMs: server.heartbeat_ms,
     maxTurns: orchestrator.max_tool_iterations,
     toolTimeoutMs: orchestrator.default_tool_timeout_ms,
     errorLimit: orchestrator.tool_error_limit,
+    webhooks: webhookOptions(loaded, env),
     retentionMs: server.retention_days === undefined ? undefined : server.retention_days * DAY_MS,
   };
   return { tools, ...present(options) };
@@ -56,6 +63,18 @@ function keyOf({ name, hash, scopes, tenant, requests_per_minute }: KeyEntry): A
     hash: hash!,
     ...present({ scopes, tenant, requestsPerMinute: requests_per_minute }),
   };
+}
+
+function webhookOptions({ config, file }: LoadedConfig, env: Io['env']): WebhookOptions | undefined {
+  const { url, secret_env: variable, events, allow_private: allowPrivate } = config.server?.webhooks ?? {};
+  if (url === undefined || variable === undefined) return undefined;
+  const secret = env[variable];
+  if (secret === undefined || secret.length < 16) {
+    throw new CommandError(
+      `${file}: server.webhooks.secret_env names ${variable}. Set this environment variable to a secret of at least 16 characters.`,
+    );
+  }
+  return { url, secret, ...present({ events, allowPrivate }) };
 }
 
 function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[]): void {

@@ -57,8 +57,12 @@ export const serveCommand: Command = defineCommand({
       await Promise.all([...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const)),
     );
     const list = { words: server.tools ?? ['read-only'], from: `${context.loaded.file}: server.tools` };
-    const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
-    const options = serveOptions(values, context.loaded, tools);
+    const tools = chooseTools(
+      context,
+      { model: opened.get(models.default)!, canAnswer: server.wait_for_answers === true },
+      list,
+    );
+    const options = serveOptions(values, context.loaded, { tools, env: io.env });
     const { newLog, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
     const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
@@ -72,7 +76,7 @@ export const serveCommand: Command = defineCommand({
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     try {
-      const policy = commandPolicy(context, 'never', {
+      const policy = commandPolicy(context, options.waitForAnswers ? 'policy' : 'never', {
         rates: store.rates,
         onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
       });

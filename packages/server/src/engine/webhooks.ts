@@ -1,0 +1,237 @@
+import { createHmac } from 'node:crypto';
+import { messageOf, systemClock, TreadleError, waiting, type Clock, type RunStatus } from '@treadle/core';
+import type { RunNotice } from '@treadle/store';
+import type { HttpClient } from '@treadle/tools';
+import type { Logger } from 'pino';
+import { storedState } from './conversation.ts';
+import type { ServerStore } from './engine.ts';
+
+export type WebhookEvent = 'run.waiting' | 'run.completed' | 'run.exhausted' | 'run.failed' | 'run.cancelled';
+
+/** The status that a run has when an event is reported. */
+const STATUSES: Readonly<Record<WebhookEvent, RunStatus>> = {
+  'run.waiting': 'paused',
+  'run.completed': 'completed',
+  'run.exhausted': 'exhausted',
+  'run.failed': 'failed',
+  'run.cancelled': 'cancelled',
+};
+
+const EVENTS = Object.keys(STATUSES) as WebhookEvent[];
+
+/** Requests that tell another program that a run waits or has ended. */
+export interface WebhookOptions {
+  readonly url: string;
+  /** For the signatures, at least 16 characters. Base64 after `whsec_`, or any text. */
+  readonly secret: string;
+  /** Default: all. */
+  readonly events?: readonly WebhookEvent[];
+  /** The address may be that of this machine or of a private network; default false. */
+  readonly allowPrivate?: boolean;
+}
+
+/** Throws for options that cannot work. */
+export function checkWebhooks({ url, secret, events = EVENTS }: WebhookOptions): void {
+  const { protocol, username } = URL.parse(url) ?? {};
+  if ((protocol !== 'http:' && protocol !== 'https:') || username !== '') {
+    throw invalid('webhooks.url must be a URL such as https://example.com/hook, without a user name.');
+  }
+  if (secret.length < 16) throw invalid('webhooks.secret must have at least 16 characters.');
+  const unknown = events.find((event) => !EVENTS.includes(event));
+  if (unknown !== undefined) {
+    throw invalid(`webhooks.events contains ${JSON.stringify(unknown)}. Use some of ${EVENTS.join(', ')}.`);
+  }
+  if (events.length === 0) throw invalid('webhooks.events is empty. Leave it out for all events.');
+}
+
+function invalid(message: string): TreadleError {
+  return new TreadleError('invalid-options', message);
+}
+
+/** How long one request may take. */
+const REQUEST_MS = 10_000;
+/** For so long no other process sends the same notice. */
+const TAKEN_MS = 25_000;
+/** How many requests are open at the same time, for one process. */
+const PARALLEL = 8;
+/** The delay after the first failure, which doubles with each, and the longest one. */
+const FIRST_RETRY_MS = 5_000;
+const LAST_RETRY_MS = 3_600_000;
+/** After so many attempts, or so much time, a notice is dropped. */
+const MOST_ATTEMPTS = 15;
+const MOST_AGE_MS = 24 * 3_600_000;
+/** If more notices are waiting, the oldest are dropped. */
+const MOST_WAITING = 10_000;
+/** How often to look for notices at least. */
+const LOOK_MS = 30_000;
+/** What the receiver answers is not used. */
+const MOST_BYTES = 65_536;
+
+interface WebhookParts {
+  readonly store: Pick<ServerStore, 'notices' | 'list' | 'read'>;
+  readonly log: Logger;
+  readonly clock?: Clock;
+}
+
+/**
+ * Sends a request for each run that waits or has ended, each at least once, in the background. The notices are in the store,
+ * so they survive a restart, and any server with the same store sends them. The returned function stops it.
+ */
+export function sendWebhooks(
+  options: WebhookOptions,
+  { store, log, clock = systemClock }: WebhookParts,
+): () => Promise<void> {
+  const { url, events = EVENTS } = options;
+  const { notices } = store;
+  let client: Promise<HttpClient> | undefined;
+  let cancelTimer = (): void => {};
+  let sending: Promise<void> | undefined;
+  let isAskedAgain = false;
+  const stopped = new AbortController();
+
+  notices.enable(events.map((event) => STATUSES[event]));
+  const stopWatching = notices.watch(look);
+  look();
+
+  function look(): void {
+    if (sending) isAskedAgain = true;
+    else if (!stopped.signal.aborted) sending = sendDue();
+  }
+
+  async function sendDue(): Promise<void> {
+    cancelTimer();
+    let waitMs = LOOK_MS;
+    try {
+      do {
+        isAskedAgain = false;
+        await sendPage();
+      } while (isAskedAgain && !stopped.signal.aborted);
+      const dueAt = (await notices.nextDue()) ?? Infinity;
+      waitMs = Math.min(LOOK_MS, Math.max(0, dueAt - clock.now()));
+    } catch (error) {
+      if (!stopped.signal.aborted) log.error({ err: error }, 'webhooks could not be sent: the store failed');
+    }
+    sending = undefined;
+    if (stopped.signal.aborted) return;
+    if (isAskedAgain) look();
+    else cancelTimer = clock.timer(waitMs, look);
+  }
+
+  async function sendPage(): Promise<void> {
+    const now = clock.now();
+    const dropped = await notices.prune(now - MOST_AGE_MS, MOST_WAITING);
+    if (dropped > 0) log.error({ dropped }, 'webhooks were dropped: they are too old, or too many are waiting');
+    const due = await notices.take({ now, until: now + TAKEN_MS, limit: PARALLEL });
+    await Promise.all(due.map(sendNotice));
+    // There may be more.
+    if (due.length === PARALLEL) isAskedAgain = true;
+  }
+
+  async function sendNotice(notice: RunNotice): Promise<void> {
+    const body = await noticeBody(notice, store);
+    // The run was deleted.
+    if (body === undefined) return notices.remove(notice.id);
+    const problem = await post(messageId(notice), body);
+    if (problem === undefined) return notices.remove(notice.id);
+    if (stopped.signal.aborted) return notices.postpone(notice.id, clock.now());
+    const { runId: run, attempts } = notice;
+    if (attempts >= MOST_ATTEMPTS) {
+      log.error({ run, attempts, why: problem }, 'a webhook was dropped after too many attempts');
+      return notices.remove(notice.id);
+    }
+    log.warn({ run, attempts, why: problem }, 'a webhook was not accepted, and is sent again');
+    await notices.postpone(notice.id, clock.now() + Math.min(FIRST_RETRY_MS * 2 ** (attempts - 1), LAST_RETRY_MS));
+  }
+
+  /** Returns why the receiver did not accept the request. */
+  async function post(id: string, body: string): Promise<string | undefined> {
+    const timestamp = String(Math.floor(clock.now() / 1000));
+    try {
+      const { request } = await (client ??= guardedClient(options));
+      const { status } = await request(url, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          'user-agent': 'treadle',
+          'webhook-id': id,
+          'webhook-timestamp': timestamp,
+          'webhook-signature': `v1,${signature(options.secret, `${id}.${timestamp}.${body}`)}`,
+        },
+        body,
+        signal: stopped.signal,
+      });
+      return status >= 200 && status < 300 ? undefined : `it answered with the status ${status}`;
+    } catch (error) {
+      return messageOf(error);
+    }
+  }
+
+  return async () => {
+    stopped.abort();
+    stopWatching();
+    cancelTimer();
+    await sending;
+  };
+}
+
+/** The same for all attempts, so that the receiver can recognise a repetition. */
+function messageId({ runId, seq }: RunNotice): string {
+  return `msg_${runId}_${seq}`;
+}
+
+/** HMAC-SHA256 in base64, as specified by Standard Webhooks. */
+function signature(secret: string, text: string): string {
+  const key = secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : secret;
+  return createHmac('sha256', key).update(text).digest('base64');
+}
+
+/** Loaded when the first webhook is sent. */
+async function guardedClient({ allowPrivate = false }: WebhookOptions): Promise<HttpClient> {
+  const { httpClient, urlFacts } = await import('@treadle/tools');
+  return httpClient({
+    timeoutMs: REQUEST_MS,
+    maxBytes: MOST_BYTES,
+    maxRedirects: 0,
+    check(url, resolvedFrom) {
+      const { range } = urlFacts(url);
+      const isPublic = range === 'public' || (range === undefined && resolvedFrom === undefined);
+      if (isPublic || (allowPrivate && range !== 'metadata')) return undefined;
+      return `${resolvedFrom ?? url} is not a public address (${range}). Allow private addresses for webhooks, or use another URL.`;
+    },
+  });
+}
+
+/** The JSON of a request; undefined if the run does not exist any more. */
+async function noticeBody(notice: RunNotice, { list, read }: WebhookParts['store']): Promise<string | undefined> {
+  const { runId, seq, status, at } = notice;
+  const [summary] = await list({ runId, limit: 1 });
+  if (!summary) return undefined;
+  const { model, title, tenant = null, parent = null, startedAt } = summary;
+  // As it was then: the run may have continued.
+  const journal = { append: () => {}, read: async (id: string) => (await read(id)).slice(0, seq + 1) };
+  const state = status === 'paused' ? await storedState(journal, runId) : undefined;
+  const open = state ? waiting(state) : [];
+  return JSON.stringify({
+    id: messageId(notice),
+    type: EVENTS.find((event) => STATUSES[event] === status),
+    created_at: at,
+    data: {
+      id: runId,
+      object: 'run',
+      status,
+      tenant,
+      model,
+      title,
+      parent,
+      started_at: startedAt,
+      updated_at: at,
+      entries: seq + 1,
+      waiting: open.map(({ type, effect, call, expiresAt = null }) => ({
+        type,
+        effect,
+        tool: call.name,
+        expires_at: expiresAt,
+      })),
+    },
+  });
+}

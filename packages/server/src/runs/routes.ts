@@ -1,0 +1,326 @@
+import type { Answer, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { Hono, type Context } from 'hono';
+import { z } from 'zod';
+import { ApiError, badRequest, errorBody, toApiError } from '../api-error.ts';
+import { follow } from '../engine/event-log.ts';
+import { requireScope, type Env } from '../http/admission.ts';
+import { readJson } from '../http/body.ts';
+import { eventStream, sendJson } from '../http/respond.ts';
+import { list, validateBody, variants } from '../request/validate.ts';
+import type { ForkRequest, RunDetails, Runs } from './runs.ts';
+
+export interface RunsOptions {
+  readonly runs: Runs;
+  readonly maxBodyBytes: number;
+  readonly heartbeatMs: number;
+  /** Aborts when the server shuts down: streams end, and are continued at another process or after the restart. */
+  readonly stopping: AbortSignal;
+}
+
+/** `/runs` and the routes below it. They need the scopes `runs:read` and `runs:write`. */
+export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOptions): Hono<Env> {
+  const reader = (c: Context<Env>) => callerWith(c, 'runs:read');
+  const writer = (c: Context<Env>) => callerWith(c, 'runs:write');
+
+  async function sendRun(c: Context<Env>, id: string): Promise<Response> {
+    return sendJson(c, wireDetails(await runs.retrieve(id, c.get('caller'))));
+  }
+
+  async function streamEntries(c: Context<Env>, id: string, after: number): Promise<Response> {
+    const caller = c.get('caller');
+    const reading = new AbortController();
+    const stop = (): void => reading.abort();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: stop });
+    stopping.addEventListener('abort', stop, { once: true });
+    if (stopping.aborted) stop();
+    try {
+      await follow(runs.entries(id, caller), { after, signal: reading.signal }, (entry) =>
+        stream.send(entry.event.type, entry),
+      );
+      if (stopping.aborted) void stream.send('error', errorBody(STOPPING));
+    } catch (error) {
+      caller.log.error({ err: error, run: id }, 'the events of a run could not be read');
+      void stream.send('error', errorBody(toApiError(error, caller.requestId)));
+    } finally {
+      stopping.removeEventListener('abort', stop);
+    }
+    stream.end();
+    return RESPONSE_ALREADY_SENT;
+  }
+
+  return new Hono<Env>()
+    .get('/runs', async (c) => {
+      const caller = reader(c);
+      const filter = parseFilter(c.req.query());
+      const { limit } = filter;
+      const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
+      const page = found.slice(0, limit);
+      const hasMore = found.length > limit;
+      return sendJson(c, {
+        object: 'list',
+        data: page.map(wireSummary),
+        has_more: hasMore,
+        next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
+      });
+    })
+    .get('/runs/:id', (c) => {
+      reader(c);
+      return sendRun(c, c.req.param('id'));
+    })
+    .get('/runs/:id/events', async (c) => {
+      const caller = reader(c);
+      const id = c.req.param('id');
+      const query = checkedQuery(c.req.query(), ['after', 'limit']);
+      const after = wholeNumber(query, 'after', { least: -1, most: Number.MAX_SAFE_INTEGER, standard: -1 });
+      const limit = wholeNumber(query, 'limit', { least: 1, most: 500, standard: 100 });
+      await runs.find(id, caller);
+      if (c.req.header('accept')?.includes('text/event-stream')) return streamEntries(c, id, after);
+      const read = await runs.entries(id, caller).read(after);
+      const data = read.slice(0, limit);
+      const last = data.at(-1)?.seq ?? after;
+      const { entries } = await runs.find(id, caller);
+      return sendJson(c, { object: 'list', data, last_seq: last, has_more: last + 1 < entries });
+    })
+    .post('/runs/:id/input', async (c) => {
+      const caller = writer(c);
+      const { input } = validateBody(inputBody, await readJson(c, maxBodyBytes));
+      await runs.send(c.req.param('id'), input, caller);
+      return sendJson(c, { id: c.req.param('id'), object: 'run.input' });
+    })
+    .post('/runs/:id/answers', async (c) => {
+      const caller = writer(c);
+      const { answers } = validateBody(answersBody, await readJson(c, maxBodyBytes));
+      await runs.answer(c.req.param('id'), answers.map(answerOf), caller);
+      return sendRun(c, c.req.param('id'));
+    })
+    .post('/runs/:id/cancel', async (c) => {
+      await runs.cancel(c.req.param('id'), writer(c));
+      return sendRun(c, c.req.param('id'));
+    })
+    .post('/runs/:id/fork', async (c) => {
+      const caller = writer(c);
+      const { at, model, instructions, results } = validateBody(forkBody, await readJson(c, maxBodyBytes));
+      const fork: ForkRequest = {
+        at,
+        ...(model !== undefined && { model }),
+        ...(instructions !== undefined && { instructions }),
+        ...(results && { results }),
+      };
+      return sendRun(c, await runs.fork(c.req.param('id'), fork, caller));
+    })
+    .post('/runs/:id/replay', async (c) => {
+      const id = c.req.param('id');
+      const { entries, replayed } = await runs.replay(id, reader(c));
+      if (replayed.type === 'replayed') return sendJson(c, { id, object: 'run.replay', entries, equal: true });
+      const { seq, event, effect = null, difference } = replayed;
+      return sendJson(c, {
+        id,
+        object: 'run.replay',
+        entries,
+        equal: false,
+        first: { seq, event, effect, difference },
+      });
+    });
+}
+
+function callerWith(c: Context<Env>, scope: 'runs:read' | 'runs:write') {
+  const caller = c.get('caller');
+  requireScope(caller, scope);
+  return caller;
+}
+
+const STOPPING = new ApiError(503, 'server_error', 'The server is shutting down. Continue after the last entry.', {
+  code: 'server_stopping',
+});
+
+// Queries
+
+type Query = Readonly<Record<string, string>>;
+
+const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
+const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit'];
+
+function parseFilter(given: Query): RunFilter & { readonly limit: number } {
+  const query = checkedQuery(given, FILTERS);
+  const { status, model, since, until, parent, search, cursor } = query;
+  const statuses = status?.split(',');
+  const unknown = statuses?.find((one) => !STATUSES.includes(one as RunStatus));
+  if (unknown !== undefined) {
+    throw badRequest(`status ${JSON.stringify(unknown)} is not one of ${STATUSES.join(', ')}.`, 'status');
+  }
+  return {
+    ...(statuses && { status: statuses as RunStatus[] }),
+    ...(model !== undefined && { model }),
+    ...(parent !== undefined && { parent }),
+    ...(search !== undefined && { title: search }),
+    ...(since !== undefined && { since: timeOf(since, 'since') }),
+    ...(until !== undefined && { before: timeOf(until, 'until') }),
+    ...(cursor !== undefined && { after: positionOf(cursor) }),
+    limit: wholeNumber(query, 'limit', { least: 1, most: 100, standard: 20 }),
+  };
+}
+
+/** A parameter that is ignored would change what the client gets. */
+function checkedQuery(query: Query, known: readonly string[]): Query {
+  const unknown = Object.keys(query).find((name) => !known.includes(name));
+  if (unknown === undefined) return query;
+  throw badRequest(`There is no parameter ${JSON.stringify(unknown)}. Use ${known.join(', ')}.`, unknown);
+}
+
+function wholeNumber(
+  query: Query,
+  name: string,
+  { least, most, standard }: { readonly least: number; readonly most: number; readonly standard: number },
+): number {
+  const text = query[name];
+  const value = text === undefined ? standard : Number(text);
+  if (text !== '' && Number.isSafeInteger(value) && value >= least && value <= most) return value;
+  throw badRequest(`${name} must be a whole number from ${least} to ${most}.`, name);
+}
+
+function timeOf(text: string, name: string): number {
+  const time = /^\d+$/.test(text) ? Number(text) : Date.parse(text);
+  if (Number.isSafeInteger(time)) return time;
+  throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
+}
+
+function cursorOf({ startedAt, runId }: RunSummary): string {
+  return Buffer.from(JSON.stringify([startedAt, runId])).toString('base64url');
+}
+
+function positionOf(cursor: string): NonNullable<RunFilter['after']> {
+  try {
+    const [startedAt, runId] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [unknown, unknown];
+    if (typeof startedAt === 'number' && typeof runId === 'string') return { startedAt, runId };
+  } catch {}
+  throw badRequest('cursor is not the next_cursor of a page.', 'cursor');
+}
+
+// Bodies
+
+const text = z.string().min(1);
+
+const inputBody = z.strictObject({ input: text });
+
+const answersBody = z.strictObject({
+  answers: list(
+    variants(
+      'type',
+      ['approval', 'answer', 'result'],
+      [
+        z.strictObject({
+          type: z.literal('approval'),
+          effect: text,
+          digest: text,
+          approved: z.boolean(),
+          reason: z.string().optional(),
+          for_run: z.boolean().optional(),
+        }),
+        z.strictObject({ type: z.literal('answer'), effect: text, value: z.unknown() }),
+        z.strictObject({
+          type: z.literal('result'),
+          effect: text,
+          content: z.string(),
+          is_error: z.boolean().optional(),
+        }),
+      ],
+    ),
+    { expected: 'a list of answers', max: 100 },
+  ),
+});
+
+type WireAnswer = z.infer<typeof answersBody>['answers'][number];
+
+function answerOf(answer: WireAnswer): Answer {
+  switch (answer.type) {
+    case 'approval': {
+      const { type, effect, digest, approved, reason, for_run: forRun } = answer;
+      const optional = { ...(reason !== undefined && { reason }), ...(forRun !== undefined && { forRun }) };
+      return { type, effect, digest, approved, ...optional };
+    }
+    case 'answer':
+      return { type: 'answer', effect: answer.effect, value: answer.value };
+    case 'result': {
+      const { type, effect, content, is_error: isError = false } = answer;
+      return { type, effect, content, isError };
+    }
+    default:
+      return answer satisfies never;
+  }
+}
+
+const forkBody = z.strictObject({
+  at: z.int().min(0),
+  model: text.optional(),
+  instructions: z.string().optional(),
+  results: z.record(z.string(), z.string()).optional(),
+});
+
+// Answers
+
+function wireSummary(summary: RunSummary): object {
+  const { runId, status, startedAt, updatedAt, entries, model, title, parent, wakeAt, recovered } = summary;
+  return {
+    id: runId,
+    object: 'run',
+    status,
+    model,
+    title,
+    parent: parent ?? null,
+    started_at: startedAt,
+    updated_at: updatedAt,
+    wake_at: wakeAt ?? null,
+    entries,
+    recovered: recovered?.times ?? 0,
+  };
+}
+
+function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): object {
+  return {
+    ...wireSummary(summary),
+    driven: isDriven,
+    waiting: waiting.map(wireWaiting),
+    outcome: outcome ?? null,
+    turns,
+    calls,
+    usage: { input_tokens: usage.inputTokens, output_tokens: usage.outputTokens, cost: usage.cost ?? null },
+  };
+}
+
+/** What somebody needs to know to answer. `effect` and `digest` are sent back with the answer. */
+function wireWaiting(waiting: Waiting): object {
+  const { type, effect, call, expiresAt } = waiting;
+  const common = {
+    type,
+    effect,
+    tool: call.name,
+    call_id: call.id,
+    arguments: call.arguments,
+    expires_at: expiresAt ?? null,
+  };
+  switch (waiting.type) {
+    case 'approval': {
+      const { digest, reason, rule, touches, shown, required = 1, approvers, approvedBy = [] } = waiting;
+      const optional = { ...(reason !== undefined && { reason }), ...(rule !== undefined && { rule }) };
+      const about = { ...(touches && { touches }), ...(shown !== undefined && { shown }) };
+      return {
+        ...common,
+        digest,
+        ...optional,
+        ...about,
+        required,
+        approvers: approvers ?? null,
+        approved_by: approvedBy,
+      };
+    }
+    case 'question':
+      return { ...common, question: waiting.question };
+    case 'parked':
+      return { ...common, on: waiting.on, wake_at: waiting.wakeAt ?? null };
+    case 'client':
+      return common;
+    default:
+      return waiting satisfies never;
+  }
+}

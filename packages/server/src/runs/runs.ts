@@ -1,0 +1,243 @@
+import {
+  forkRun,
+  TreadleError,
+  waiting,
+  walkInSlices,
+  type Answer,
+  type JournalEntry,
+  type Outcome,
+  type Replayed,
+  type RunFilter,
+  type RunSummary,
+  type Usage,
+  type Waiting,
+} from '@treadle/core';
+import type { ResponseRecord } from '@treadle/store';
+import { ApiError, badRequest } from '../api-error.ts';
+import { storedState } from '../engine/conversation.ts';
+import { modelNamed, type Engine } from '../engine/engine.ts';
+import type { EventSource } from '../engine/event-log.ts';
+import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
+import type { Caller } from '../http/admission.ts';
+import { newResponseId } from '../ids.ts';
+
+/**
+ * The stored runs of a tenant, whichever API started them. For a run of another tenant everything rejects with a 404. What
+ * acts on a run rejects with a 409 while another process drives it.
+ */
+export interface Runs {
+  /** Newest first. */
+  list(filter: RunFilter, caller: Caller): Promise<readonly RunSummary[]>;
+  find(runId: string, caller: Caller): Promise<RunSummary>;
+  retrieve(runId: string, caller: Caller): Promise<RunDetails>;
+  /** The entries of a run, which is not checked: call `find` first. Live while the run is running. */
+  entries(runId: string, caller: Caller): EventSource<JournalEntry>;
+  /** Adds a message at the next turn of a run that this process drives. Resolves when it is durable. */
+  send(runId: string, text: string, caller: Caller): Promise<void>;
+  /**
+   * Answers what a run waits for, in order, until one cannot be used. A run that is paused is resumed. Resolves when the
+   * answers are durable. The name of the caller's key is recorded as the one who answered.
+   */
+  answer(runId: string, answers: readonly Answer[], caller: Caller): Promise<void>;
+  /** Stops a run that is running or paused. Resolves when its end is stored. Does nothing if it has ended. */
+  cancel(runId: string, caller: Caller): Promise<void>;
+  /** Starts a run that has the first entries of another one. Resolves to its id. */
+  fork(runId: string, fork: ForkRequest, caller: Caller): Promise<string>;
+  /** Replays the journal of a run, without performing anything. */
+  replay(runId: string, caller: Caller): Promise<{ readonly entries: number; readonly replayed: Replayed }>;
+}
+
+/** The current state of a run. */
+export interface RunDetails {
+  readonly summary: RunSummary;
+  /** A process drives it. */
+  readonly isDriven: boolean;
+  readonly waiting: readonly Waiting[];
+  readonly outcome?: Outcome;
+  readonly usage: Usage;
+  readonly turns: number;
+  readonly calls: number;
+}
+
+export interface ForkRequest {
+  /** The last entry that both runs share. */
+  readonly at: number;
+  /** The name of a model of the server. */
+  readonly model?: string;
+  readonly instructions?: string;
+  readonly results?: Readonly<Record<string, string>>;
+}
+
+export function runs(engine: Engine, stored: StoredRuns): Runs {
+  const { store, driven, models } = engine;
+
+  async function findRun(runId: string, { tenant }: Caller): Promise<RunSummary> {
+    const [summary] = await store.list({ runId, tenant, limit: 1 });
+    if (summary) return summary;
+    throw runNotFound(runId);
+  }
+
+  /** The request that a run belongs to. Only such runs can be resumed: the request names their model and tools. */
+  async function requestOf({ runId, parent }: RunSummary): Promise<ResponseRecord> {
+    const record = await store.responses.ofRun(runId);
+    if (record) return record;
+    const advice = parent === undefined ? '' : ` If it is a child run, use its parent, ${JSON.stringify(parent)}.`;
+    throw conflict(`No request started the run ${JSON.stringify(runId)}.${advice}`, 'run_not_resumable');
+  }
+
+  /** Passes answers to a run that this process drives. Returns those that are left because the run has paused. */
+  async function answerDriven(
+    run: { answer(answer: Answer): Promise<void> },
+    runId: string,
+    { answers, caller }: { readonly answers: readonly Answer[]; readonly caller: Caller },
+  ): Promise<readonly Answer[]> {
+    for (const [index, answer] of answers.entries()) {
+      try {
+        await run.answer(answer);
+      } catch (error) {
+        if (!(error instanceof TreadleError && error.code === 'answer-unfit')) throw error;
+        const { status } = await findRun(runId, caller);
+        if (status !== 'paused') throw answerUnfit(error.message);
+        return answers.slice(index);
+      }
+    }
+    return [];
+  }
+
+  async function answerRun(runId: string, given: readonly Answer[], caller: Caller): Promise<void> {
+    const summary = await findRun(runId, caller);
+    const record = await requestOf(summary);
+    const answers = given.map((answer) => withName(answer, caller));
+    const run = driven.get(runId);
+    const left = run ? await answerDriven(run, runId, { answers, caller }) : answers;
+    if (left.length === 0) return;
+    await stored.whenEnded(record.id);
+    if (await stored.resume(record, { answers: left })) return;
+    const { status } = await findRun(runId, caller);
+    const what = status === 'paused' ? 'the request that started it has ended' : `it is ${status}`;
+    throw answerUnfit(`Run ${JSON.stringify(runId)} cannot be answered: ${what}.`);
+  }
+
+  async function cancelRun(runId: string, caller: Caller): Promise<void> {
+    const summary = await findRun(runId, caller);
+    if (summary.status !== 'running' && summary.status !== 'paused') return;
+    const record = await requestOf(summary);
+    driven.get(runId)?.cancel();
+    await stored.whenEnded(record.id);
+    await stored.resume(record, { signal: AbortSignal.abort() });
+  }
+
+  async function sendInput(runId: string, text: string, caller: Caller): Promise<void> {
+    const { status } = await findRun(runId, caller);
+    const run = driven.get(runId);
+    if (await run?.send(text)) return;
+    if (!run && (await store.isDriven(runId))) throw drivenElsewhere(runId);
+    const what = status === 'running' ? 'interrupted, and is resumed soon. Retry then' : status;
+    throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
+  }
+
+  async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
+    const record = await requestOf(await findRun(runId, caller));
+    if (!stored.isForkable(record.id)) {
+      throw conflict(
+        `Run ${JSON.stringify(runId)} cannot be forked here: it is not that of a response.`,
+        'run_not_forkable',
+      );
+    }
+    const { at, model, instructions, results } = fork;
+    const changes = {
+      ...(model !== undefined && { model: modelNamed(models, model).id }),
+      ...(instructions !== undefined && { instructions }),
+      ...(results && { results }),
+    };
+    const newRunId = newResponseId();
+    try {
+      await forkRun({ journal: store, runId, at, changes, newRunId });
+    } catch (error) {
+      if (error instanceof TreadleError && error.code === 'invalid-options')
+        throw badRequest(error.message, 'at', 'invalid_fork');
+      throw error;
+    }
+    await stored.fork(record, {
+      runId: newRunId,
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions }),
+    });
+    return newRunId;
+  }
+
+  /** Turns the error that another process drives the run into a 409. */
+  async function here<T>(runId: string, act: Promise<T>): Promise<T> {
+    try {
+      return await act;
+    } catch (error) {
+      throw isDrivenElsewhere(error) ? drivenElsewhere(runId) : error;
+    }
+  }
+
+  return {
+    list: (filter, { tenant }) => {
+      const { model, ...others } = filter;
+      // Clients name a model by its name on this server, and runs by its id.
+      const id = model === undefined ? undefined : (models.models.get(model)?.id ?? model);
+      return store.list({ ...others, ...(id !== undefined && { model: id }), tenant });
+    },
+    find: findRun,
+    async retrieve(runId, caller) {
+      const summary = await findRun(runId, caller);
+      const state = await storedState(store, runId);
+      if (!state) throw runNotFound(runId);
+      return {
+        summary,
+        isDriven: await store.isDriven(runId),
+        waiting: waiting(state),
+        ...(state.phase.type === 'ended' && { outcome: state.phase.outcome }),
+        usage: state.usage,
+        turns: state.turn,
+        calls: state.calls,
+      };
+    },
+    entries: (runId, { tenant }) => ({
+      async read(after) {
+        const page = await store.readPage(runId, after + 1);
+        // What is sent out of the process must survive a power failure.
+        if (page.length > 0) await store.append(runId, []);
+        return page;
+      },
+      async isLive() {
+        const [summary] = await store.list({ runId, tenant, limit: 1 });
+        return summary?.status === 'running';
+      },
+      watch: (listener) => store.watch(runId, listener),
+    }),
+    send: (runId, text, caller) => here(runId, sendInput(runId, text, caller)),
+    answer: (runId, answers, caller) => here(runId, answerRun(runId, answers, caller)),
+    cancel: (runId, caller) => here(runId, cancelRun(runId, caller)),
+    fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
+    async replay(runId, caller) {
+      await findRun(runId, caller);
+      const entries = await store.read(runId);
+      return { entries: entries.length, replayed: await walkInSlices(entries) };
+    },
+  };
+}
+
+/** The answer with the name of the key that gave it. On a server without keys, nobody has a name. */
+function withName(answer: Answer, { key }: Caller): Answer {
+  const isNamed = answer.type === 'approval' || answer.type === 'answer';
+  return isNamed && key !== '' ? { ...answer, by: key } : answer;
+}
+
+function runNotFound(runId: string): ApiError {
+  const message = `There is no run ${JSON.stringify(runId)}. It was deleted, was not stored, or never existed.`;
+  return new ApiError(404, 'not_found_error', message, { param: 'run_id', code: 'run_not_found' });
+}
+
+function conflict(message: string, code: string): ApiError {
+  return new ApiError(409, 'invalid_request_error', message, { param: 'run_id', code });
+}
+
+function drivenElsewhere(runId: string): ApiError {
+  const message = `Another process of this server drives the run ${JSON.stringify(runId)}, and only that one can act on it. Retry there, or when the run has paused or ended.`;
+  return conflict(message, 'run_driven_elsewhere');
+}

@@ -1,0 +1,105 @@
+import { expect, test } from 'vitest';
+import { entry } from '../../test/entries.ts';
+import { tempStore } from '../../test/temp-store.ts';
+
+const event = (n: number): object => ({ type: 'token_delta', n });
+
+test('numbered events are read after any number, also by another store on the file', async () => {
+  await using temp = tempStore();
+  const { streams } = temp.open();
+  expect(await streams.last('conv')).toBe(0);
+  expect(await streams.read('conv', 0)).toEqual([]);
+  await streams.append('conv', 1, [event(1), event(2), event(3)]);
+  await streams.append('conv', 4, [event(4)]);
+  await streams.append('other', 1, [event(9)]);
+  const other = temp.open().streams;
+  const all = [1, 2, 3, 4].map((seq) => ({ seq, event: event(seq) }));
+  for (const store of [streams, other]) {
+    for (const after of [0, 1, 2, 3, 4, 9]) expect(await store.read('conv', after)).toEqual(all.slice(after));
+    expect(await store.last('conv')).toBe(4);
+  }
+});
+
+test('a number is used once, and numbers may be left out', async () => {
+  await using temp = tempStore();
+  const { streams } = temp.open();
+  await streams.append('conv', 3, [event(3)]);
+  await expect(streams.append('conv', 3, [event(0)])).rejects.toMatchObject({ code: 'run-exists' });
+  await expect(streams.append('conv', 0, [event(0)])).rejects.toMatchObject({ code: 'invalid-input' });
+  await streams.append('conv', 8, []);
+  await expect(streams.append('conv', 7, [event(0)])).rejects.toMatchObject({ code: 'run-exists' });
+  await streams.append('conv', 8, [event(8)]);
+  expect(await streams.read('conv', 0)).toEqual([3, 8].map((seq) => ({ seq, event: event(seq) })));
+});
+
+test('a driver that has lost its lease appends nothing', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const lease = await store.acquire('run');
+  await store.streams.append('conv', 1, [event(1)], lease);
+  await store.releaseRun('run', { force: true });
+  const next = await store.acquire('run');
+  await expect(store.streams.append('conv', 2, [event(0)], lease)).rejects.toMatchObject({ code: 'lease-lost' });
+  await store.streams.append('conv', 2, [event(2)], next);
+  expect(await store.streams.last('conv')).toBe(2);
+});
+
+test('a long stream is read in pages', async () => {
+  await using temp = tempStore();
+  const { streams } = temp.open();
+  const text = 'x'.repeat(100_000);
+  for (let seq = 1; seq <= 7; seq++) await streams.append('conv', seq, [{ text }]);
+  const sizes: number[] = [];
+  for (let after = 0; ;) {
+    const page = await streams.read('conv', after);
+    if (page.length === 0) break;
+    sizes.push(page.length);
+    after = page.at(-1)!.seq;
+  }
+  expect(sizes).toEqual([3, 3, 1]);
+});
+
+test('listeners are called for appends of this store and of others, until they stop', async () => {
+  await using temp = tempStore();
+  const [one, other] = [temp.open(), temp.open()];
+  let calls = 0;
+  const called = (): Promise<void> =>
+    new Promise((resolve) => {
+      const stop = one.streams.watch('conv', () => {
+        calls++;
+        stop();
+        resolve();
+      });
+    });
+  const own = called();
+  await one.streams.append('conv', 1, [event(1)]);
+  await own;
+  const foreign = called();
+  await other.streams.append('conv', 2, [event(2)]);
+  await foreign;
+  await one.streams.append('conv', 3, [event(3)]);
+  expect(calls).toBe(2);
+  const run = new Promise<void>((resolve) => void one.watch('run', resolve));
+  await other.append('run', [entry(0)]);
+  await run;
+});
+
+test('streams are deleted by name, and those without events since a time', async () => {
+  await using temp = tempStore();
+  const { streams } = temp.open();
+  for (const name of ['a', 'b']) await streams.append(name, 1, [event(1)]);
+  await streams.delete('a');
+  await streams.delete('never');
+  expect([await streams.last('a'), await streams.last('b')]).toEqual([0, 1]);
+  expect(await streams.prune(Date.now() - 60_000)).toBe(0);
+  expect(await streams.prune(Date.now() + 60_000)).toBe(1);
+  expect(temp.raw().prepare('SELECT count(*) AS rows FROM stream_events').get()).toEqual({ rows: 0 });
+});
+
+test('a damaged event is reported', async () => {
+  await using temp = tempStore();
+  const { streams } = temp.open();
+  await streams.append('conv', 1, [event(1)]);
+  temp.raw().exec(`UPDATE stream_events SET events = replace(events, '1', '2')`);
+  await expect(streams.read('conv', 0)).rejects.toThrow('Event 1 of stream "conv" is damaged');
+});

@@ -1,0 +1,585 @@
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { tool, type JournalEntry, type Model, type Policy, type RunSummary, type Tool } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { hashKey, treadleServer, type ApiKey } from '@treadle/server';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
+import { readRunEvents } from './support/run-events.ts';
+
+let folder: string;
+let opened: SqliteStore[];
+let store: SqliteStore;
+
+const openStore = (): SqliteStore => {
+  const one = sqliteStore(path.join(folder, 'runs.db'));
+  opened.push(one);
+  return one;
+};
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'treadle-runs-'));
+  opened = [];
+  store = openStore();
+});
+afterEach(async () => {
+  for (const one of opened) await one.close();
+  await rm(folder, { recursive: true });
+});
+
+const ALL = ['agents:invoke', 'tools:execute', 'runs:read', 'runs:write'] as const;
+const KEYS: readonly ApiKey[] = [
+  { name: 'ann', hash: hashKey('tk_ann'), tenant: 'acme', scopes: ALL },
+  { name: 'abe', hash: hashKey('tk_abe'), tenant: 'acme', scopes: ['runs:read', 'runs:write'] },
+  { name: 'bob', hash: hashKey('tk_bob'), tenant: 'bolt', scopes: ALL },
+  { name: 'see', hash: hashKey('tk_see'), tenant: 'acme', scopes: ['runs:read'] },
+  { name: 'app', hash: hashKey('tk_app'), tenant: 'acme', scopes: ['agents:invoke'] },
+];
+const as = (name: string): Record<string, string> => ({ authorization: `Bearer tk_${name}` });
+
+/** A tool that waits until the test lets it return. */
+function heldTool(): { readonly hold: Tool; readonly started: Promise<void>; release(): void } {
+  const started = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const hold = tool({
+    name: 'hold',
+    description: '',
+    effect: 'pure',
+    async execute() {
+      started.resolve();
+      await released.promise;
+      return 'released';
+    },
+  });
+  return { hold, started: started.promise, release: released.resolve };
+}
+
+const pay = tool({ name: 'pay', description: '', needsApproval: true, touches: () => [], execute: () => 'paid' });
+const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
+
+async function waitForStatus(server: InProcessServer, id: string, status: string, headers = {}): Promise<void> {
+  while ((await server.send('GET', `/v1/runs/${id}`, undefined, headers)).body.status !== status) await setImmediate();
+}
+
+describe('listing runs', () => {
+  test('shows the runs of the tenant, newest first, by each filter and in pages', async () => {
+    const other: Model = { ...scriptedModel(['d']), id: 'other-id' };
+    const models = {
+      default: 'm',
+      models: new Map<string, Model>([
+        ['m', scriptedModel(['a', 'b', PAY, 'foreign'])],
+        ['other', other],
+      ]),
+    };
+    await using server = await startInProcess(scriptedModel([]), { store, models, keys: KEYS, tools: [pay] });
+    const tools = [{ type: 'function', name: 'pay', parameters: { type: 'object', properties: {} } }];
+    const ids: string[] = [];
+    for (const body of [
+      { input: 'Pay the rent' },
+      { input: 'Sleep' },
+      { input: 'pay the BILL', tools },
+      { input: 'd', model: 'other' },
+    ]) {
+      ids.push(responseIdIn((await server.post(body, as('ann'))).text));
+    }
+    await server.post({ input: 'pay', model: 'm' }, as('bob'));
+    const list = async (query: string): Promise<number[]> => {
+      const { status, body } = await server.send('GET', `/v1/runs?${query}`, undefined, as('see'));
+      expect(status).toBe(200);
+      return body.data.map(({ id }: { id: string }) => ids.indexOf(id));
+    };
+    expect(await list('')).toEqual([3, 2, 1, 0]);
+    expect(await list('status=paused')).toEqual([2]);
+    expect(await list('status=paused,completed&search=PAY')).toEqual([2, 0]);
+    expect(await list('model=other')).toEqual([3]);
+    expect(await list('model=other-id')).toEqual([3]);
+    const { startedAt } = (await store.list({ runId: ids[1]! }))[0]!;
+    expect(await list(`since=${startedAt + 3_600_000}`)).toEqual([]);
+    expect(await list(`until=${new Date(startedAt + 3_600_000).toISOString()}&search=sleep`)).toEqual([1]);
+    expect(await list('parent=nobody')).toEqual([]);
+
+    const pages: string[][] = [];
+    for (let cursor = ''; ;) {
+      const { body } = await server.send('GET', `/v1/runs?limit=3${cursor}`, undefined, as('ann'));
+      pages.push(body.data.map(({ id }: { id: string }) => id));
+      expect(body.has_more).toBe(body.next_cursor !== null);
+      if (!body.has_more) break;
+      cursor = `&cursor=${body.next_cursor}`;
+    }
+    expect(pages).toEqual([[ids[3], ids[2], ids[1]], [ids[0]]]);
+  });
+
+  test('with an invalid or unknown parameter is rejected with 400', async () => {
+    await using server = await startInProcess(scriptedModel([]), { store });
+    for (const [query, param] of [
+      ['limit=0', 'limit'],
+      ['limit=x', 'limit'],
+      ['limit=101', 'limit'],
+      ['status=done', 'status'],
+      ['since=yesterday', 'since'],
+      ['until=1e99', 'until'],
+      ['cursor=abc', 'cursor'],
+      ['tenant=bolt', 'tenant'],
+    ]) {
+      const { status, body } = await server.send('GET', `/v1/runs?${query}`);
+      expect([status, body.error.param, body.error.type]).toEqual([400, param, 'invalid_request_error']);
+    }
+  });
+});
+
+test('a run is shown with what it used, what it waits for and how it ended', async () => {
+  await using server = await startInProcess(scriptedModel([PAY, 'Paid.']), {
+    store,
+    tools: [pay],
+    defaultTools: ['pay'],
+    waitForAnswers: true,
+    keys: KEYS,
+  });
+  const { status, text } = await server.post({ input: 'Pay' }, as('ann'));
+  expect(status).toBe(503);
+  expect(JSON.parse(text).error).toMatchObject({ code: 'response_waiting' });
+  const id = /resp_\w+/.exec(text)![0];
+  const { body: run } = await server.send('GET', `/v1/runs/${id}`, undefined, as('see'));
+  expect(run).toEqual({
+    id,
+    object: 'run',
+    status: 'paused',
+    model: 'scripted',
+    title: 'Pay',
+    parent: null,
+    started_at: expect.any(Number),
+    updated_at: expect.any(Number),
+    wake_at: expect.any(Number),
+    entries: 3,
+    recovered: 0,
+    driven: false,
+    waiting: [
+      {
+        type: 'approval',
+        effect: 't1.approval.0',
+        tool: 'pay',
+        call_id: expect.any(String),
+        arguments: '{"amount":5}',
+        expires_at: run.wake_at,
+        digest: expect.any(String),
+        touches: [],
+        rule: 'needsApproval',
+        required: 1,
+        approvers: null,
+        approved_by: [],
+      },
+    ],
+    outcome: null,
+    turns: 1,
+    calls: 0,
+    usage: { input_tokens: 10, output_tokens: 5, cost: 0 },
+  });
+  const [{ effect, digest }] = run.waiting;
+  const answers = [{ type: 'approval', effect, digest, approved: true }];
+  expect((await server.send('POST', `/v1/runs/${id}/answers`, { answers }, as('abe'))).status).toBe(200);
+  await waitForStatus(server, id, 'completed', as('see'));
+  const { body: ended } = await server.send('GET', `/v1/runs/${id}`, undefined, as('see'));
+  expect(ended).toMatchObject({ waiting: [], outcome: { type: 'completed' }, turns: 2 });
+  expect(await server.getEnded(id, as('ann'))).toMatchObject({ status: 'completed' });
+  const given = (await store.read(id)).find(({ event }) => event.type === 'approval-given');
+  expect(given!.event).toMatchObject({ approved: true, by: 'abe' });
+});
+
+describe('answers', () => {
+  const settings = { tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+  const paused = async (server: InProcessServer): Promise<{ id: string; digest: string }> => {
+    const id = responseIdIn((await server.post({ input: 'Pay', stream: true })).text);
+    const { body } = await server.send('GET', `/v1/runs/${id}`);
+    return { id, digest: body.waiting[0].digest };
+  };
+  const approval = { type: 'approval', effect: 't1.approval.0', approved: true };
+
+  test('that do not fit are rejected with the reason, and the run still waits', async () => {
+    await using server = await startInProcess(scriptedModel([PAY, 'Refused.']), { ...settings, store });
+    const { id, digest } = await paused(server);
+    const answer = (...answers: object[]): ReturnType<InProcessServer['send']> =>
+      server.send('POST', `/v1/runs/${id}/answers`, { answers });
+    for (const [given, reason] of [
+      [{ ...approval, digest: 'other' }, 'is bound to other arguments'],
+      [{ ...approval, digest, effect: 't9.approval.0' }, 'does not wait for "t9.approval.0"'],
+      [{ type: 'result', effect: 't1.approval.0', content: 'x' }, 'a "result" does not answer'],
+    ] as const) {
+      const { status, body } = await answer(given);
+      expect([status, body.error.code]).toEqual([409, 'answer_unfit']);
+      expect(body.error.message).toContain(reason);
+    }
+    expect((await server.send('GET', `/v1/runs/${id}`)).body).toMatchObject({ status: 'paused', entries: 3 });
+    expect((await answer({ ...approval, digest, approved: false, reason: 'No.' })).status).toBe(200);
+    await waitForStatus(server, id, 'completed');
+    // The answer is used up.
+    const late = await answer({ ...approval, digest });
+    expect([late.status, late.body.error.code]).toEqual([409, 'answer_unfit']);
+    expect(late.body.error.message).toMatch(/does not wait for|cannot be answered: it is completed/);
+  });
+
+  test('of another form are rejected with 400', async () => {
+    await using server = await startInProcess(scriptedModel([PAY]), { ...settings, store });
+    const { id } = await paused(server);
+    for (const [body, param] of [
+      [{}, 'answers'],
+      [{ answers: 'yes' }, 'answers'],
+      [{ answers: [{ ...approval }] }, 'answers[0].digest'],
+      [{ answers: [{ ...approval, digest: 'x', approved: 'yes' }] }, 'answers[0].approved'],
+      [{ answers: [{ ...approval, digest: 'x', by: 'root' }] }, 'answers[0]'],
+      [{ answers: [{ type: 'allow', effect: 'x' }] }, 'answers[0].type'],
+      [{ answers: [], approve: true }, ''],
+    ] as const) {
+      const answer = await server.send('POST', `/v1/runs/${id}/answers`, body);
+      expect([answer.status, answer.body.error.param ?? '']).toEqual([400, param]);
+    }
+  });
+
+  test('can be given at another server, which continues the run', async () => {
+    const first = await startInProcess(scriptedModel([PAY]), { ...settings, store });
+    const { id, digest } = await paused(first);
+    await first[Symbol.asyncDispose]();
+    await using second = await startInProcess(scriptedModel(['Paid.']), { ...settings, store: openStore() });
+    expect(second.recovered).toBe(0);
+    const { status } = await second.send('POST', `/v1/runs/${id}/answers`, { answers: [{ ...approval, digest }] });
+    expect(status).toBe(200);
+    expect(JSON.stringify(await second.getEnded(id))).toContain('Paid.');
+  });
+
+  test('reach a run that still runs', async () => {
+    const { hold, started, release } = heldTool();
+    const both = { calls: [{ name: 'hold' }, { name: 'pay' }] };
+    const tools = [hold, pay];
+    await using server = await startInProcess(scriptedModel([both, 'Done.']), {
+      store,
+      tools,
+      defaultTools: ['hold', 'pay'],
+      waitForAnswers: true,
+    });
+    const posted = server.post({ input: 'Go' });
+    await started;
+    const { body: list } = await server.send('GET', '/v1/runs?status=running');
+    const [{ id }] = list.data;
+    const { body: run } = await server.send('GET', `/v1/runs/${id}`);
+    expect(run).toMatchObject({ status: 'running', driven: true, waiting: [{ tool: 'pay' }] });
+    const [{ effect, digest }] = run.waiting;
+    const answers = [{ type: 'approval', effect, digest, approved: true }];
+    expect((await server.send('POST', `/v1/runs/${id}/answers`, { answers })).body.waiting).toEqual([]);
+    release();
+    expect(JSON.parse((await posted).text)).toMatchObject({ status: 'completed' });
+  });
+
+  test('to questions and client calls continue the run', async () => {
+    const ask = tool({
+      name: 'ask',
+      description: '',
+      effect: 'idempotent',
+      execute: (_, { ask: question }) => question({ prompt: 'Which colour?', choices: ['red', 'blue'] }),
+    });
+    const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
+    const model = scriptedModel([{ calls: [{ name: 'ask' }] }, { calls: [{ name: 'weather' }] }, 'Blue and rainy.']);
+    await using server = await startInProcess(model, {
+      store,
+      tools: [ask],
+      defaultTools: ['ask'],
+      waitForAnswers: true,
+    });
+    const id = responseIdIn((await server.post({ input: 'Go', tools: [weather], stream: true })).text);
+    const answer = async (given: object): Promise<number> =>
+      (await server.send('POST', `/v1/runs/${id}/answers`, { answers: [given] })).status;
+    const waiting = async (): Promise<{ effect: string; question: unknown }> =>
+      (await server.send('GET', `/v1/runs/${id}`)).body.waiting[0];
+    const { effect, question } = await waiting();
+    expect(question).toEqual({ prompt: 'Which colour?', choices: ['red', 'blue'] });
+    expect(await answer({ type: 'answer', effect, value: 'green' })).toBe(409);
+    expect(await answer({ type: 'answer', effect, value: 'blue' })).toBe(200);
+    // Now it waits for its client, as any response does.
+    expect(await server.getEnded(id)).toMatchObject({ pending_call_ids: [expect.any(String)] });
+    const call = (await waiting()).effect;
+    expect(await answer({ type: 'result', effect: call, content: 'rain' })).toBe(200);
+    while (!JSON.stringify(await server.get(id)).includes('Blue and rainy.')) await setImmediate();
+  });
+
+  test('to client calls survive the death of the server that got them', async () => {
+    const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
+    const asked = Promise.withResolvers<void>();
+    const hang = (): Promise<never> => {
+      asked.resolve();
+      return new Promise(() => {});
+    };
+    const first = await startInProcess(scriptedModel([{ calls: [{ name: 'weather' }] }, hang]), { store });
+    const { text } = await first.post({ input: 'Go', tools: [weather] });
+    const id = responseIdIn(text);
+    const answer = (content: string, effect = 't1.client.0'): ReturnType<InProcessServer['send']> =>
+      first.send('POST', `/v1/runs/${id}/answers`, { answers: [{ type: 'result', effect, content }] });
+    expect((await answer('x', 't9.client.0')).status).toBe(409);
+    // Nothing has changed.
+    expect(await first.get(id)).toEqual(JSON.parse(text));
+    expect((await answer('rain')).status).toBe(200);
+    await asked.promise;
+    expect(await first.get(id)).toMatchObject({ status: 'in_progress' });
+    await first[Symbol.asyncDispose]();
+    await using second = await startInProcess(scriptedModel(['It rains.']), { store: openStore() });
+    expect(second.recovered).toBe(1);
+    expect(JSON.stringify(await second.getEnded(id))).toContain('It rains.');
+  });
+
+  test('are not waited for by default: the response fails', async () => {
+    await using server = await startInProcess(scriptedModel([PAY]), { ...settings, store, waitForAnswers: false });
+    expect(JSON.parse((await server.post({ input: 'Pay' })).text)).toMatchObject({ status: 'failed' });
+  });
+
+  test('that nobody gives are a denial when the time is over', async () => {
+    const policy: Policy = {
+      judge: (calls) => calls.map(() => ({ type: 'ask', reason: 'money', ttlMs: 1 })),
+    };
+    const act = tool({ name: 'act', description: '', touches: () => [], execute: () => 'acted' });
+    await using server = await startInProcess(scriptedModel([{ calls: [{ name: 'act' }] }, 'I may not.']), {
+      store,
+      tools: [act],
+      defaultTools: ['act'],
+      waitForAnswers: true,
+      policy,
+    });
+    const id = responseIdIn((await server.post({ input: 'Act', stream: true })).text);
+    expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+    expect(JSON.stringify(await store.read(id))).toContain('deadline-passed');
+  });
+});
+
+describe('the events of a run', () => {
+  const twoCalls = [{ calls: [{ name: 'hold' }] }, 'Done.'];
+
+  test('are its journal, in pages and as a stream after any entry', async () => {
+    const { hold, release } = heldTool();
+    release();
+    await using server = await startInProcess(scriptedModel(twoCalls), {
+      store,
+      tools: [hold],
+      defaultTools: ['hold'],
+    });
+    const id = responseIdIn((await server.post({ input: 'Go' })).text);
+    const entries = await store.read(id);
+    const read: JournalEntry[] = [];
+    for (let after = -1; ;) {
+      const { body } = await server.send('GET', `/v1/runs/${id}/events?limit=2&after=${after}`);
+      read.push(...body.data);
+      after = body.last_seq;
+      if (!body.has_more) break;
+    }
+    expect(read).toEqual(entries);
+    for (let after = -1; after < entries.length; after++) {
+      const events = await readRunEvents(server.url, id, { after });
+      expect(await events.ended).toBe('[DONE]');
+      expect(events.entries).toEqual(entries.slice(after + 1));
+    }
+    for (const query of ['after=-2', 'after=x', 'limit=501', 'from=1']) {
+      expect((await server.send('GET', `/v1/runs/${id}/events?${query}`)).status).toBe(400);
+    }
+  });
+
+  test('arrive while it runs, at the server that drives it and at another one', async () => {
+    const { hold, started, release } = heldTool();
+    const settings = { tools: [hold], defaultTools: ['hold'] };
+    await using server = await startInProcess(scriptedModel(twoCalls), { ...settings, store });
+    await using other = await startInProcess(scriptedModel([]), { ...settings, store: openStore() });
+    const posted = server.post({ input: 'Go' });
+    await started;
+    const [{ runId: id }] = (await store.list()) as readonly [RunSummary];
+    const before = (await store.read(id)).length;
+    const readers = await Promise.all([server, other].map(({ url }) => readRunEvents(url, id)));
+    for (const reader of readers) await reader.received(before);
+    const { status, body } = await other.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' });
+    expect([status, body.error.code]).toEqual([409, 'run_driven_elsewhere']);
+    expect((await other.send('POST', `/v1/runs/${id}/cancel`)).body.error.code).toBe('run_driven_elsewhere');
+    release();
+    for (const reader of readers) {
+      expect(await reader.ended).toBe('[DONE]');
+      expect(reader.entries).toEqual(await store.read(id));
+    }
+    await posted;
+  });
+
+  test('are complete for a client that reads before and after a restart', async () => {
+    const { hold, started, release } = heldTool();
+    const settings = { tools: [hold], defaultTools: ['hold'] };
+    const first = await startInProcess(scriptedModel(twoCalls), { ...settings, store });
+    const posted = first.post({ input: 'Go' });
+    await started;
+    const [{ runId: id }] = (await store.list()) as readonly [RunSummary];
+    const before = await readRunEvents(first.url, id);
+    await before.received((await store.read(id)).length);
+    await first[Symbol.asyncDispose]();
+    expect(await before.ended).toContain('[DONE]');
+    await posted;
+    release();
+    await using second = await startInProcess(scriptedModel(['Done.']), { ...settings, store: openStore() });
+    const after = await readRunEvents(second.url, id, { after: before.entries.at(-1)!.seq });
+    await after.ended;
+    expect([...before.entries, ...after.entries]).toEqual(await store.read(id));
+    expect(after.entries.at(-1)).toMatchObject({ status: 'completed' });
+  });
+});
+
+test('input lands at the next turn, and is rejected when the run has ended', async () => {
+  const { hold, started, release } = heldTool();
+  const model = scriptedModel([{ calls: [{ name: 'hold' }] }, 'In French: fini.']);
+  await using server = await startInProcess(model, { store, tools: [hold], defaultTools: ['hold'] });
+  const posted = server.post({ input: 'Go' });
+  await started;
+  const [{ runId: id }] = (await store.list()) as readonly [RunSummary];
+  for (const body of [{}, { input: '' }, { input: 7 }, { input: 'x', role: 'system' }]) {
+    expect((await server.send('POST', `/v1/runs/${id}/input`, body)).status).toBe(400);
+  }
+  const sent = await server.send('POST', `/v1/runs/${id}/input`, { input: 'Answer in French.' });
+  expect(sent).toEqual({ status: 200, body: { id, object: 'run.input' } });
+  release();
+  await posted;
+  expect(JSON.stringify(model.requests.at(-1)!.messages.at(-1))).toContain('Answer in French.');
+  const late = await server.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' });
+  expect([late.status, late.body.error.code]).toEqual([409, 'run_not_running']);
+});
+
+test('a run is cancelled while it runs, while it waits, and once', async () => {
+  const { hold, started } = heldTool();
+  const model = scriptedModel([{ calls: [{ name: 'hold' }] }, PAY]);
+  await using server = await startInProcess(model, {
+    store,
+    tools: [hold, pay],
+    defaultTools: ['hold', 'pay'],
+    waitForAnswers: true,
+  });
+  const posted = server.post({ input: 'Go' });
+  await started;
+  const [{ runId: running }] = (await store.list()) as readonly [RunSummary];
+  expect((await server.send('POST', `/v1/runs/${running}/cancel`)).body.status).toBe('cancelled');
+  expect(JSON.parse((await posted).text)).toMatchObject({ id: running, status: 'cancelled' });
+  const waiting = responseIdIn((await server.post({ input: 'Pay', stream: true })).text);
+  for (let times = 0; times < 2; times++) {
+    expect((await server.send('POST', `/v1/runs/${waiting}/cancel`)).body.status).toBe('cancelled');
+  }
+  expect(await server.get(waiting)).toMatchObject({ status: 'cancelled' });
+});
+
+test('a fork continues from an entry with changes, as a response of its own', async () => {
+  const price = tool({ name: 'price', description: '', effect: 'pure', execute: () => '10' });
+  const model = scriptedModel([{ calls: [{ name: 'price' }] }, 'It costs 10.', 'It costs 99.']);
+  await using server = await startInProcess(model, { store, tools: [price], defaultTools: ['price'], keys: KEYS });
+  const id = responseIdIn((await server.post({ input: 'Price?' }, as('ann'))).text);
+  const at = (await store.read(id)).findIndex(({ event }) => event.type === 'tool-settled');
+  const results = { 't1.tool.0': '99' };
+  const { status, body } = await server.send('POST', `/v1/runs/${id}/fork`, { at, results }, as('abe'));
+  expect([status, body]).toMatchObject([200, { object: 'run', parent: id }]);
+  expect(JSON.stringify(await server.getEnded(body.id, as('ann')))).toContain('It costs 99.');
+  expect(JSON.stringify(await server.get(id, as('ann')))).toContain('It costs 10.');
+  const list = await server.send('GET', `/v1/runs?parent=${id}`, undefined, as('see'));
+  expect(list.body.data).toMatchObject([{ id: body.id }]);
+  for (const [fork, param] of [
+    [{ at: 99 }, 'at'],
+    [{}, 'at'],
+    [{ at: -1 }, 'at'],
+    [{ at, model: 'none' }, 'model'],
+    [{ at, results: { 't9.tool.0': 'x' } }, 'at'],
+    [{ at, tools: [] }, ''],
+  ] as const) {
+    const refused = await server.send('POST', `/v1/runs/${id}/fork`, fork, as('ann'));
+    expect([refused.status >= 400 && refused.status < 500, refused.body.error.param ?? '']).toEqual([true, param]);
+  }
+});
+
+test('a replay says whether the journal leads to the same run, and where not', async () => {
+  await using server = await startInProcess(scriptedModel(['Hello.']), { store });
+  const id = responseIdIn((await server.post({ input: 'Hi' })).text);
+  const replay = async (): Promise<unknown> => (await server.send('POST', `/v1/runs/${id}/replay`)).body;
+  expect(await replay()).toEqual({ id, object: 'run.replay', entries: 2, equal: true });
+  const entries = await store.read(id);
+  const changed = [entries[0]!, { ...entries[1]!, digest: 7 }];
+  await using other = await startInProcess(scriptedModel([]), { store: { ...store, read: async () => changed } });
+  expect((await other.send('POST', `/v1/runs/${id}/replay`)).body).toMatchObject({
+    equal: false,
+    first: { seq: 1, event: 'model-replied', difference: expect.stringContaining('it was 7') },
+  });
+});
+
+test('webhooks report runs that wait and end', async () => {
+  const received: { readonly type: string; readonly data: { readonly id: string } }[] = [];
+  const all = Promise.withResolvers<void>();
+  const receiver = createServer((incoming, outgoing) => {
+    const chunks: Buffer[] = [];
+    incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
+    incoming.on('end', () => {
+      received.push(JSON.parse(Buffer.concat(chunks).toString()));
+      outgoing.writeHead(204).end();
+      if (received.length === 2) all.resolve();
+    });
+  });
+  await once(receiver.listen(0, '127.0.0.1'), 'listening');
+  const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`;
+  const settings = { tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+  const webhooks = { url, secret: 'a secret of 20 chars', allowPrivate: true };
+  await using server = await startInProcess(scriptedModel([PAY, 'Paid.']), { ...settings, store, webhooks });
+  const id = responseIdIn((await server.post({ input: 'Pay', stream: true })).text);
+  const { effect, digest } = (await server.send('GET', `/v1/runs/${id}`)).body.waiting[0];
+  await server.send('POST', `/v1/runs/${id}/answers`, {
+    answers: [{ type: 'approval', effect, digest, approved: true }],
+  });
+  await all.promise;
+  expect(received.map(({ type }) => type).toSorted()).toEqual(['run.completed', 'run.waiting']);
+  expect(received.map(({ data }) => data.id)).toEqual([id, id]);
+  receiver.close();
+  const models = { default: 'm', models: new Map([['m', scriptedModel([])]]) };
+  expect(() => treadleServer({ models, store, webhooks: { url, secret: 'x' } })).toThrow('at least 16');
+});
+
+describe('access', () => {
+  const ROUTES = [
+    ['GET', '', 'runs:read'],
+    ['GET', '/events', 'runs:read'],
+    ['POST', '/replay', 'runs:read'],
+    ['POST', '/input', 'runs:write'],
+    ['POST', '/answers', 'runs:write'],
+    ['POST', '/cancel', 'runs:write'],
+    ['POST', '/fork', 'runs:write'],
+  ] as const;
+  const BODIES: Readonly<Record<string, object>> = {
+    '/input': { input: 'x' },
+    '/answers': { answers: [] },
+    '/fork': { at: 0 },
+  };
+
+  test('a run of another tenant is indistinguishable from an unknown run', async () => {
+    await using server = await startInProcess(scriptedModel(['Hello.']), { store, keys: KEYS });
+    const id = responseIdIn((await server.post({ input: 'Hi' }, as('ann'))).text);
+    const never = `resp_${'f'.repeat(32)}`;
+    for (const [method, route] of ROUTES) {
+      const send = (run: string): ReturnType<InProcessServer['send']> =>
+        server.send(method, `/v1/runs/${run}${route}`, BODIES[route], as('bob'));
+      const [foreign, unknown] = [await send(id), await send(never)];
+      expect(foreign.status).toBe(404);
+      expect(JSON.stringify(foreign.body).replaceAll(id, never)).toBe(JSON.stringify(unknown.body));
+    }
+    expect((await server.send('GET', '/v1/runs', undefined, as('bob'))).body.data).toEqual([]);
+    expect(await store.list()).toHaveLength(1);
+  });
+
+  test('each route needs its scope, and agents:invoke is none of them', async () => {
+    await using server = await startInProcess(scriptedModel(['Hello.']), { store, keys: KEYS });
+    const id = responseIdIn((await server.post({ input: 'Hi' }, as('ann'))).text);
+    expect((await server.send('GET', '/v1/runs', undefined, as('app'))).status).toBe(403);
+    expect((await server.send('GET', '/v1/runs')).status).toBe(401);
+    for (const [method, route, scope] of ROUTES) {
+      const send = (key: string): ReturnType<InProcessServer['send']> =>
+        server.send(method, `/v1/runs/${id}${route}`, BODIES[route], as(key));
+      const refused = await send('app');
+      expect([refused.status, refused.body.error.code]).toEqual([403, 'insufficient_scope']);
+      expect(refused.body.error.message).toContain(`"${scope}"`);
+      expect((await send('see')).status === 403).toBe(scope === 'runs:write');
+    }
+    expect((await server.post({ input: 'Hi' }, as('abe'))).status).toBe(403);
+  });
+});
