@@ -81,11 +81,11 @@ describe('--json and --quiet', () => {
     const steps = [{ ...READ, text: ['Let me look.'] }, { text: ['done'] }];
     expect(await (await run(steps, ['--quiet', 'go'])).ended).toMatchObject({ stdout: 'done\n', stderr: '' });
   });
-  test('--stream prints the text before the answer too', async () => {
+  test('without both, a pipe gets all text of the model, each reply on its own lines', async () => {
     server = await scriptedOpenAi([{ ...READ, text: ['Let me look.'] }, { text: ['It', ' is'] }]);
     const model = ['--model', 'scripted', '--base-url', server.baseURL];
-    const { code, stdout, stderr } = await command(['run', ...model, '--stream', '--quiet', 'go'], play.folder);
-    expect([code, stdout, stderr]).toEqual([0, 'Let me look.\nIt is\n', '']);
+    const { code, stdout } = await command(['run', ...model, 'go'], play.folder);
+    expect([code, stdout]).toEqual([0, 'Let me look.\nIt is\n']);
   });
 });
 
@@ -110,8 +110,8 @@ describe('exits', () => {
   test('with 3 at the limit of --max-turns', async () => {
     const { ended } = await run([{ ...READ, text: ['Let me look.'] }], ['--max-turns', '1', 'go']);
     const { code, stdout, stderr } = await ended;
-    expect([code, stdout]).toEqual([3, '']);
-    expect(stderr).toMatch(/^Let me look\.\n#1 read /);
+    expect([code, stdout]).toEqual([3, 'Let me look.\n']);
+    expect(stderr).toMatch(/^#1 read /);
     expect(stderr).not.toContain('Last reply');
     expect(stderr).toContain('Stopped at the turn limit (--max-turns), after 1 turn and 1 call.');
   });
@@ -179,7 +179,7 @@ describe('exits', () => {
 
 test('--finish confirm asks the model once more before it accepts the answer', async () => {
   const { ended } = await run([{ text: ['first'] }, { text: ['confirmed'] }], ['--finish', 'confirm', 'go']);
-  expect(await ended).toMatchObject({ code: 0, stdout: 'confirmed\n' });
+  expect(await ended).toMatchObject({ code: 0, stdout: 'first\nconfirmed\n' });
 });
 
 test('reports an answer that was cut off', async () => {

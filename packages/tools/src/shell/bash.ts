@@ -1,7 +1,8 @@
-import { tool, type ErrorFacts, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
+import { tool, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
 import { MAX_COMMAND_LENGTH } from '../commands/limits.ts';
 import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
 import type { Execution, Exit, Ops, OutputChunk } from '../ops.ts';
+import { ToolError } from '../tool-error.ts';
 import { TIMEOUTS, timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { jobOf } from './background.ts';
 import { outputCollector, outputText, type OutputCollector } from './output.ts';
@@ -55,9 +56,10 @@ export function bashTool(ops: Ops): Tool {
       const input = given as unknown as BashInput;
       const limitMs = jobOf(context) ? undefined : limit(input);
       if (input.command.includes('\0')) {
-        throw new BashError('The command contains a NUL byte, which no program can receive. Remove it.', {
-          errorType: 'invalid_params',
-        });
+        throw new ToolError(
+          'The command contains a NUL byte, which no program can receive. Remove it.',
+          'invalid_params',
+        );
       }
       return input.session === undefined
         ? runCommand({ ops, space, input, context, limitMs })
@@ -74,15 +76,6 @@ function touchesOf({ command, workdir, session }: BashInput): readonly Touch[] {
   const folder =
     workdir === undefined ? (session === undefined ? undefined : '"$FOLDER_OF_THE_SESSION"') : quoted(workdir);
   return [{ type: 'command', command: folder === undefined ? command : `cd ${folder} || exit\n${command}` }];
-}
-
-class BashError extends Error implements ErrorFacts {
-  readonly errorType: NonNullable<ErrorFacts['errorType']>;
-
-  constructor(message: string, { errorType, cause }: { errorType: BashError['errorType']; cause?: unknown }) {
-    super(message, { cause });
-    this.errorType = errorType;
-  }
 }
 
 interface BashCall {
@@ -162,9 +155,7 @@ async function killed(execution: Execution, reading: Promise<unknown>): Promise<
 async function runInSession({ ops, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
   const { command, session: name = '' } = input;
   if (jobOf(context)) {
-    throw new BashError('A session cannot run in the background. Leave out session or background.', {
-      errorType: 'invalid_params',
-    });
+    throw new ToolError('A session cannot run in the background. Leave out session or background.', 'invalid_params');
   }
   const folder = input.workdir === undefined ? undefined : await folderFor(space, input.workdir);
   const { resource: session } = await context
@@ -211,8 +202,8 @@ async function folderFor(space: Workspace, workdir: string): Promise<string> {
 
 function startFailure(error: unknown): unknown {
   const { code, message } = error as NodeJS.ErrnoException;
-  const failure = (text: string, errorType: BashError['errorType']): BashError =>
-    new BashError(text, { errorType, cause: error });
+  const failure = (text: string, errorType: ToolError['errorType']): ToolError =>
+    new ToolError(text, errorType, { cause: error });
   switch (code) {
     case 'ENOENT':
       return failure(

@@ -73,10 +73,6 @@ export const LOG_FLAGS = {
 export const OUTPUT_FLAGS = {
   json: { type: 'switch', help: 'Print the whole result as JSON instead of the answer' },
   quiet: { type: 'switch', short: 'q', help: 'Print only the answer: no tool calls, no text before it, no status' },
-  stream: {
-    type: 'switch',
-    help: 'Also without a terminal, print all text of the model as it arrives, not only the answer',
-  },
 } as const;
 
 export type LocationValues = Values<typeof LOCATION_FLAGS>;

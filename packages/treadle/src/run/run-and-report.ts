@@ -34,13 +34,13 @@ export interface RunScreen extends Transcript {
 }
 
 /**
- * Another program that reads standard output gets the answer and nothing else, unless it wants all text. Whether a text is the
- * answer is known when its reply has ended without calls.
+ * All text of the model is written as it arrives, each reply on its own lines. With `quiet`, only the answer: whether a text
+ * is the answer is known when its reply has ended without calls.
  */
-export function runScreen(io: Io, { quiet, json, stream }: OutputValues): RunScreen {
+export function runScreen(io: Io, { quiet, json }: OutputValues): RunScreen {
   const { stdout, stderr, env } = io;
   const status = quiet || json ? NO_STATUS : statusLine(io);
-  const streams = !json && (stream === true || (stdout.isTTY === true && !quiet));
+  const streams = !json && !quiet;
   const writeLine = (line: string): void => {
     status.clear();
     stderr.write(`${line}\n`);
@@ -56,7 +56,7 @@ export function runScreen(io: Io, { quiet, json, stream }: OutputValues): RunScr
   return {
     ...shown,
     // Nobody has seen the text of earlier turns.
-    ...(quiet && !streams && { lastText: () => undefined }),
+    ...(quiet && { lastText: () => undefined }),
     streams,
     status,
     writeLine,

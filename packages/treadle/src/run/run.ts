@@ -28,9 +28,8 @@ export const runCommand: Command = defineCommand({
   arguments: ['[task]'],
   flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...YES_FLAG, ...OUTPUT_FLAGS, ...LOG_FLAGS },
   notes: [
-    'On a terminal, the text of the model is printed as it arrives. Other programs get only the answer on standard output,\n' +
-      'because the text of a reply is the answer only if no calls follow; --stream prints all text as it arrives. Everything\n' +
-      'else goes to standard error.',
+    'The text of the model goes to standard output as it arrives, everything else to standard error. With --quiet, only the\n' +
+      'answer is printed: the text of the reply that no calls follow.',
     'The task is read from standard input if it is "-", or if it is missing and standard input is not a terminal. Ctrl-C\n' +
       'stops the run and prints how to resume it; a second Ctrl-C quits immediately.',
     'Each step is stored before the next one starts. "treadle runs" lists, shows and resumes stored runs.',
