@@ -79,14 +79,11 @@ export function hasVariable(pid: number, name: string): boolean {
   );
 }
 
-/** What the open files of a process are, such as `pipe:[123]`. Empty where that cannot be read. */
+/** What the open files of a process are, as /proc shows them. Empty where that cannot be read. */
 export function openFiles(pid: number): readonly string[] {
   if (!HAS_PROC) return [];
-  return (orUndefined(() => numbersIn(`/proc/${pid}/fd`)) ?? []).flatMap((fd) => openFile(pid, fd) ?? []);
-}
-
-export function openFile(pid: number, fd: number): string | undefined {
-  return HAS_PROC ? orUndefined(() => readlinkSync(`/proc/${pid}/fd/${fd}`)) : undefined;
+  const fds = orUndefined(() => numbersIn(`/proc/${pid}/fd`)) ?? [];
+  return fds.flatMap((fd) => orUndefined(() => readlinkSync(`/proc/${pid}/fd/${fd}`)) ?? []);
 }
 
 function numbersIn(folder: string): readonly number[] {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HeldProcess } from '@treadle/core';
 import { holderOf, processState, thisProcess } from './holder.ts';
-import { allProcesses, hasVariable, openFile, openFiles, readProcess, type ProcessEntry } from './process-table.ts';
+import { allProcesses, hasVariable, openFiles, readProcess, type ProcessEntry } from './process-table.ts';
 
 /*
  * Kills processes with all their descendants.
@@ -59,9 +59,6 @@ export function markVariable(mark: string): Readonly<Record<string, string>> {
   return { [MARK + mark]: '1' };
 }
 
-/** What an open file of a process is, such as `pipe:[123]`; undefined where that cannot be read. */
-export { openFile };
-
 /** The processes of a group or session whose leader has ended. */
 export function membersOf(leader: number): readonly Root[] {
   return allProcesses().filter((one) => !one.isEnded && isMember(one, leader));
@@ -70,6 +67,7 @@ export function membersOf(leader: number): readonly Root[] {
 export interface Tree {
   readonly roots: readonly Root[];
   readonly mark?: string | undefined;
+  /** What /proc shows for its pipes. */
   readonly pipes?: ReadonlySet<string>;
   /** The start time of the first process. Older processes have no mark and no pipes of it. */
   readonly since?: string | undefined;

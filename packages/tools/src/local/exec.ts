@@ -1,18 +1,20 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { closeSync, existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type * as Ripgrep from '@vscode/ripgrep';
-import { killTree, markVariable, membersOf, openFile, startedProcess, type Root } from '@treadle/store/processes';
+import { killTree, markVariable, membersOf, startedProcess, type Root } from '@treadle/store/processes';
 import type { ExecOps, ExecRequest, Execution, Exit, FileOps, OutputChunk } from '../ops.ts';
 import { programEnvironment } from './environment.ts';
+import { closePipe, takePipes, type Pipe } from './pipes.ts';
 
 /*
  * Programs of this machine.
  *
  * 1. A program is started without a shell, as the leader of a process group and of a session: it has no terminal.
- * 2. It waits while nobody reads its output. At most two buffers of 64 kB are in memory.
+ * 2. Its output goes to pipes, and it waits while nobody reads them. At most two buffers of 64 kB are in memory.
  * 3. Its output ends when all writers have closed it. A process that keeps it open after the program has exited does not
  *    delay the end for long.
  * 4. `kill` ends every descendant that `killTree` can find: by its parent, the group, the session, the mark in the
@@ -58,18 +60,25 @@ async function startProgram(
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
   const ownMark = randomBytes(16).toString('hex');
-  const child = spawn(program, args, {
+  const pipes = takePipes();
+  const child = spawnOrClose(pipes, program, args, {
     cwd,
     env: { ...base, ...env, ...(mark !== undefined && markVariable(mark)), ...markVariable(ownMark) },
     detached: !IS_WINDOWS,
     windowsHide: true,
-    stdio: [writable ? 'pipe' : 'ignore', 'pipe', 'pipe'],
+    stdio: [writable ? 'pipe' : 'ignore', pipes?.[0].writer ?? 'pipe', pipes?.[1].writer ?? 'pipe'],
   });
   const { pid } = child;
-  if (pid === undefined) throw await startError(child, cwd);
-  // Read at once, because the program may end or close its files at any time.
+  if (pid === undefined) {
+    pipes?.forEach(closePipe);
+    throw await startError(child, cwd);
+  }
+  // Read at once, because the program may end at any time.
   const started = process.platform === 'linux' ? startedProcess(pid) : undefined;
-  const pipes = new Set([openFile(pid, 1), openFile(pid, 2)].filter((file) => file !== undefined));
+  const streams = pipes
+    ? ([readerOf(pipes[0]), readerOf(pipes[1])] as const)
+    : ([child.stdout!, child.stderr!] as const);
+  const shownPipes = new Set((pipes ?? []).flatMap(({ shownAs }) => shownAs ?? []));
   /** Processes of its group when it exited. Another process may get its pid after that. */
   let left: readonly Root[] = [];
   let hasExited = false;
@@ -80,13 +89,18 @@ async function startProgram(
       done({ exitCode: code ?? undefined, signal: signal ?? undefined });
     });
   });
+  let isRead = false;
+  async function* output(): AsyncGenerator<OutputChunk> {
+    isRead = true;
+    yield* outputOf(streams, exit);
+  }
   child.on('error', ignore);
   child.stdin?.on('error', ignore);
   return {
     get process() {
       return { ...(started ?? startedProcess(pid)), mark: ownMark };
     },
-    output: outputOf(child, exit),
+    output: output(),
     exit,
     async write(text) {
       const { stdin } = child;
@@ -97,10 +111,26 @@ async function startProgram(
     async kill() {
       const roots = hasExited ? left : [{ pid, startedAt: started?.startedAt, leads: true }, ...left];
       if (IS_WINDOWS) child.kill('SIGKILL');
-      else await killTree({ roots, mark: ownMark, pipes, since: started?.startedAt });
+      else await killTree({ roots, mark: ownMark, pipes: shownPipes, since: started?.startedAt });
       await exit;
+      if (!isRead) for (const stream of streams) stream.destroy();
     },
   };
+}
+
+function spawnOrClose(pipes: readonly Pipe[] | undefined, ...args: [string, string[], SpawnOptions]): ChildProcess {
+  try {
+    return spawn(...args);
+  } catch (error) {
+    pipes?.forEach(closePipe);
+    throw error;
+  }
+}
+
+/** Reads a pipe whose other end the program has now. */
+function readerOf({ reader, writer }: Pipe): Readable {
+  closeSync(writer);
+  return new Socket({ fd: reader, readable: true, writable: false });
 }
 
 /** The system reports a missing folder as a missing program. */
@@ -120,10 +150,13 @@ function groupExists(leader: number): boolean {
 }
 
 /** What both streams contain, as it arrives. */
-async function* outputOf({ stdout, stderr }: ChildProcess, exit: Promise<Exit>): AsyncGenerator<OutputChunk> {
+async function* outputOf(
+  [stdout, stderr]: readonly [Readable, Readable],
+  exit: Promise<Exit>,
+): AsyncGenerator<OutputChunk> {
   const streams: readonly (readonly [OutputChunk['stream'], Readable])[] = [
-    ['stdout', stdout!],
-    ['stderr', stderr!],
+    ['stdout', stdout],
+    ['stderr', stderr],
   ];
   let wake: () => void = ignore;
   let hasExited = false;

@@ -183,6 +183,7 @@ describe('a command', () => {
     ['control characters', 'echo "\u0007\u001b[2Ja\u0008"', 'a\n'],
     ['10,000 alternatives', `echo {${Array.from({ length: 10_000 }, (_, i) => i).join(',')}} | wc -w`, '10000\n'],
     ['unpaired surrogates', 'printf %s "\ud800" | wc -c', '3\n'],
+    ['output to /dev/stderr', 'echo a | tee /dev/stderr > /dev/stdout', 'a\na\n'],
     ['a read of the input', 'read -r x || echo empty', 'empty\n'],
   ])('with %s runs', async (_, command, text) => {
     expect(await bash({ command })).toMatchObject({ text, isError: false });
