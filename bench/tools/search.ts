@@ -5,7 +5,6 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { registry } from '@treadle/core';
 import { globTool, grepTool, local, type Ops } from '@treadle/tools';
-import { rgPath } from '@vscode/ripgrep';
 
 const FOLDERS = 1_000;
 const FILES = 100;
@@ -26,17 +25,19 @@ export async function measureSearch(parent: string): Promise<void> {
   const folder = path.join(parent, 'files');
   makeFiles(folder);
   const { files, exec } = local(folder);
-  const fast = toolsOf({ files, exec: { ...exec, ripgrep: rgPath } });
+  const { ripgrep } = exec;
+  if (ripgrep === undefined) throw new Error('There is no ripgrep for this platform.');
+  const fast = toolsOf({ files, exec });
   const walking = toolsOf({ files, exec: { ...exec, ripgrep: undefined } });
   const direct = (program: string, args: readonly string[]): Promise<unknown> =>
     run(program, args, { cwd: folder, maxBuffer: 64e6 });
 
   await measure([
-    { name: 'rg', use: () => direct(rgPath, ['--no-config', '-n', 'needle \\d+', './']) },
+    { name: 'rg', use: () => direct(ripgrep, ['--no-config', '-n', 'needle \\d+', './']) },
     { name: 'grep', use: () => fast('grep', { pattern: 'needle \\d+' }), beside: 'rg' },
     { name: 'grep, own walker', use: () => walking('grep', { pattern: 'needle \\d+' }), beside: 'rg', rounds: 1 },
     { name: 'find', use: () => direct('find', ['.', '-name', '*9.md', '-type', 'f']) },
-    { name: 'rg --files', use: () => direct(rgPath, ['--no-config', '--files', '-g', '**/*9.md', './']) },
+    { name: 'rg --files', use: () => direct(ripgrep, ['--no-config', '--files', '-g', '**/*9.md', './']) },
     { name: 'glob', use: () => fast('glob', { pattern: '**/*9.md' }), beside: 'find' },
     { name: 'glob, own walker', use: () => walking('glob', { pattern: '**/*9.md' }), beside: 'find', rounds: 1 },
   ]);
