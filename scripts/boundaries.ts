@@ -16,7 +16,7 @@ import path from 'node:path/posix';
 import { COMPUTED, readModules, type Module } from './modules.ts';
 
 /** Lowest first. A package imports only packages of lower layers. */
-const LAYERS = [['core'], ['models', 'tools', 'store'], ['edge'], ['server'], ['treadle']];
+const LAYERS = [['core'], ['models', 'store'], ['tools'], ['edge'], ['server'], ['treadle']];
 /** Packages that import no other package and are imported by none. */
 const APART = ['console'];
 /** Folders outside of the packages. They may import every package. */

@@ -9,8 +9,8 @@ import { scriptedModel } from '@treadle/core/testing';
 import { killProcess, sqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { work } from './kill/holding-program.ts';
+import { PID_FILES, shellTools } from './kill/shell-program.ts';
 
-const PROGRAM = fileURLToPath(new URL('kill/holding-program.ts', import.meta.url));
 let folder: string;
 const pids: number[] = [];
 
@@ -28,18 +28,24 @@ function isAlive(pid: number): boolean {
   return text[text.lastIndexOf(')') + 2] !== 'Z';
 }
 
-/** Starts a process that drives the run, and kills it when its tool has started another process. Returns that one's pid. */
-async function killDriver(): Promise<number> {
-  const driver = spawn(process.execPath, ['--conditions=treadle-source', PROGRAM, folder], {
+/** Starts a process that drives the run, and kills it when its tool has started another process. Returns what it printed. */
+async function killDriverOf(program: string): Promise<string> {
+  const file = fileURLToPath(new URL(program, import.meta.url));
+  const driver = spawn(process.execPath, ['--conditions=treadle-source', file, folder], {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { PATH: process.env['PATH'] ?? '' },
   });
   pids.push(driver.pid!);
   const [printed] = await once(driver.stdout!, 'data');
-  const pid = Number.parseInt(String(printed), 10);
-  pids.push(pid);
   driver.kill('SIGKILL');
   await once(driver, 'exit');
+  return String(printed);
+}
+
+/** Returns the pid of the process that survives. */
+async function killDriver(): Promise<number> {
+  const pid = Number.parseInt(await killDriverOf('kill/holding-program.ts'), 10);
+  pids.push(pid);
   return pid;
 }
 
@@ -80,4 +86,25 @@ test.runIf(ON_LINUX)('without killProcess it is left alone, and is not recorded 
   await store.close();
   expect(appended.map(([type]) => type)).toEqual(['effect-lost', 'model-replied']);
   expect(isAlive(pid)).toBe(true);
+});
+
+test.runIf(ON_LINUX)('a command, a session and work in the background do not survive a resume', async () => {
+  await killDriverOf('kill/shell-program.ts');
+  const left = PID_FILES.map((file) => Number(readFileSync(path.join(folder, file), 'utf8')));
+  pids.push(...left);
+  expect(left.map(isAlive)).toEqual(left.map(() => true));
+  const store = sqliteStore(path.join(folder, 'runs.db'));
+  const read = { calls: [{ name: 'background_read', arguments: { handle: 'bash-t1.0' } }] };
+  const result = await runLoop({
+    model: scriptedModel([read, 'Done.']),
+    tools: shellTools(folder),
+    journal: store,
+    runId: 'run',
+    killProcess,
+  });
+  await store.close();
+  expect(left.map(isAlive)).toEqual(left.map(() => false));
+  const messages = JSON.stringify(result.messages);
+  expect(messages).toContain('was interrupted');
+  expect(messages).toContain('There is no job \\"bash-t1.0\\" in the background.');
 });

@@ -16,6 +16,7 @@ export type TreadleErrorCode =
   | 'invalid-agent'
   | 'duplicate-tool'
   | 'unknown-run'
+  | 'no-run'
   | 'tools-changed'
   | 'program-changed'
   | 'run-exists'

@@ -1,6 +1,6 @@
-import { execFileSync } from 'node:child_process';
-import { readFileSync, readlinkSync } from 'node:fs';
+import { readlinkSync } from 'node:fs';
 import { hostname } from 'node:os';
+import { HAS_PROC, readProcess } from './process-table.ts';
 
 /** Identifies the process that drives a run. */
 export interface Holder {
@@ -45,7 +45,7 @@ export function processState({ pid, startedAt }: Holder): 'alive' | 'dead' | 'un
 
 /** Containers can share a host name without seeing each other's processes. */
 function thisHost(): string {
-  const namespace = orUndefined(() => readlinkSync('/proc/self/ns/pid')) ?? FIRST_PID_NAMESPACE;
+  const namespace = HAS_PROC ? readlinkSync('/proc/self/ns/pid') : FIRST_PID_NAMESPACE;
   return namespace === FIRST_PID_NAMESPACE ? hostname() : `${hostname()} ${namespace}`;
 }
 
@@ -59,41 +59,6 @@ function pidExists(pid: number): boolean {
 
 /** `ended`: a zombie, whose parent has not yet waited for it. Undefined if the start time cannot be read. */
 function startOf(pid: number): string | 'ended' | undefined {
-  return process.platform === 'linux' ? startInProc(pid) : startByPs(pid);
-}
-
-/** The start is in ticks since boot, so it is unique only together with the id of the boot. */
-function startInProc(pid: number): string | 'ended' | undefined {
-  return orUndefined(() => {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The second field is the program name in brackets, which may itself contain spaces and brackets.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    if (isEndedState(fields[0]!)) return 'ended';
-    return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${fields[19]}`;
-  });
-}
-
-function startByPs(pid: number): string | 'ended' | undefined {
-  return orUndefined(() => {
-    const env = { ...process.env, LC_ALL: 'C', TZ: 'UTC' };
-    const output = execFileSync('ps', ['-o', 'stat=', '-o', 'lstart=', '-p', String(pid)], {
-      encoding: 'utf8',
-      env,
-      stdio: 'pipe',
-    });
-    const [state, ...start] = output.trim().split(/\s+/);
-    return isEndedState(state!) ? 'ended' : start.join(' ');
-  });
-}
-
-function isEndedState(state: string): boolean {
-  return state.startsWith('Z') || state.startsWith('X');
-}
-
-function orUndefined<T>(read: () => T): T | undefined {
-  try {
-    return read();
-  } catch {
-    return undefined;
-  }
+  const found = readProcess(pid);
+  return found?.isEnded ? 'ended' : found?.startedAt;
 }

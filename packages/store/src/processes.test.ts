@@ -2,7 +2,8 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { afterEach, expect, test } from 'vitest';
 import { processState, thisProcess } from './holder.ts';
-import { heldProcess, killProcess } from './processes.ts';
+import { allProcesses, readPs } from './process-table.ts';
+import { heldProcess, killProcess, markVariable } from './processes.ts';
 
 const started: ChildProcess[] = [];
 
@@ -54,6 +55,39 @@ test('kills the whole group of a process that leads one', async () => {
   expect(isAlive(inner)).toBe(true);
   expect(await killProcess(heldProcess(shell.pid, { group: true }))).toBe(true);
   await expect.poll(() => isAlive(inner), { interval: 5, timeout: 10_000 }).toBe(false);
+});
+
+test('kills the descendants of a process that leads no group', async () => {
+  const shell = spawn('sh', ['-c', 'sleep 1000 & echo $!; wait'], { stdio: ['ignore', 'pipe', 'ignore'] });
+  started.push(shell);
+  const inner = Number.parseInt(String((await once(shell.stdout!, 'data'))[0]), 10);
+  expect(await killProcess(heldProcess(shell.pid))).toBe(true);
+  expect(isAlive(inner)).toBe(false);
+});
+
+test.runIf(process.platform === 'linux')('kills marked processes, even if the marked process has ended', async () => {
+  const shell = spawn('sh', ['-c', 'setsid sleep 1000 >/dev/null & echo $!'], {
+    detached: true,
+    stdio: ['ignore', 'pipe', 'ignore'],
+    env: { ...process.env, ...markVariable('m1') },
+  });
+  const held = { ...heldProcess(shell.pid, { group: true }), mark: 'm1' };
+  const exited = once(shell, 'exit');
+  const inner = Number.parseInt(String((await once(shell.stdout!, 'data'))[0]), 10);
+  await exited;
+  expect(await killProcess({ ...held, mark: 'm' })).toBe(true);
+  expect(isAlive(inner)).toBe(true);
+  expect(await killProcess(held)).toBe(true);
+  expect(isAlive(inner)).toBe(false);
+});
+
+test('reads processes with ps where there is no /proc', () => {
+  const { pid } = process;
+  const [self] = readPs(['-p', String(pid)]);
+  const { parent, group } = allProcesses().find((one) => one.pid === pid)!;
+  const startedAt = expect.stringMatching(/^\w{3} \w{3} \d+ [\d:]+ \d{4}$/);
+  expect(self).toEqual({ pid, parent, group, session: undefined, isEnded: false, startedAt });
+  expect(readPs(['-A'])).toContainEqual(self);
 });
 
 test('rejects a process that does not run', async () => {

@@ -1,9 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HeldProcess } from '@treadle/core';
 import { holderOf, processState, thisProcess } from './holder.ts';
+import { allProcesses, hasVariable, openFile, openFiles, readProcess, type ProcessEntry } from './process-table.ts';
 
-/** The time in which a killed process has to end. It can take longer if it waits for a device. */
+/*
+ * Kills processes with all their descendants.
+ *
+ * 1. A process is found by its pid and start time, by the group and the session that it leads, by a variable in its
+ *    environment (its mark), by an open pipe, or because its parent is found.
+ * 2. All are stopped before any is killed, and the table of processes is read again until no new one appears. So a process
+ *    cannot escape by starting another one at the same time, and a child is found while it still has its parent.
+ * 3. This process and its ancestors are never killed.
+ *
+ * A process escapes if its ancestors up to the one that was started have ended, it has left their group and session, and
+ * it has another environment and none of their pipes. Without /proc (macOS) environments and pipes cannot be seen, so one
+ * that has left the group escapes when its parent has ended.
+ */
+
+/** The time in which killed processes have to end. It can take longer if they wait for a device. */
 const END_MS = 5_000;
+const POLL_MS = 2;
+/** Followed by the mark. Each mark is a variable of its own, because a marked process may mark others. */
+const MARK = 'TREADLE_PROCESS_';
 
 /**
  * A running process of this host, for `process` of a resource that a tool holds. `group`: it leads a group of processes
@@ -16,29 +34,131 @@ export function heldProcess(pid: number | undefined, options: { readonly group?:
 }
 
 /**
- * Kills a process that a run has left behind, and waits until it has ended. Does not kill another process that has its pid
- * by now. False: it belongs to another host, or it is not known whether it is the same process. Rejects if it cannot be
- * killed.
+ * Kills a process that a run has left behind, with its descendants, and waits until they have ended. Does not kill another
+ * process that has its pid by now. False: it belongs to another host, or it is not known whether it is the same process.
+ * Rejects if it cannot be killed.
  */
-export async function killProcess({ group, ...given }: HeldProcess): Promise<boolean> {
+export async function killProcess({ group, mark, ...given }: HeldProcess): Promise<boolean> {
   const { host } = thisProcess();
   const holder = { host, ...given };
   if (holder.host !== host) return false;
   const state = processState(holder);
-  if (state !== 'alive') return state === 'dead';
-  signalKill(group ? -holder.pid : holder.pid);
-  for (let waited = 0; processState(holder) === 'alive'; waited += 10) {
-    if (waited >= END_MS) throw new Error(`The process ${holder.pid} was killed, and still runs after ${END_MS} ms.`);
-    await sleep(10);
-  }
-  return true;
+  const roots = state === 'alive' ? [{ ...holder, leads: group === true }] : [];
+  if (roots.length > 0 || mark !== undefined) await killTree({ roots, mark });
+  return state !== 'unknown';
 }
 
-/** It may have ended by itself. */
-function signalKill(pid: number): void {
+/** A process that was just started by this one as the leader of a group, even if it has ended since. */
+export function startedProcess(pid: number): HeldProcess {
+  const found = readProcess(pid);
+  return { host: thisProcess().host, pid, ...(found && { startedAt: found.startedAt }), group: true };
+}
+
+/** What marks a process and its descendants, as long as they keep their environment. */
+export function markVariable(mark: string): Readonly<Record<string, string>> {
+  return { [MARK + mark]: '1' };
+}
+
+/** What an open file of a process is, such as `pipe:[123]`; undefined where that cannot be read. */
+export { openFile };
+
+/** The processes of a group or session whose leader has ended. */
+export function membersOf(leader: number): readonly Root[] {
+  return allProcesses().filter((one) => !one.isEnded && isMember(one, leader));
+}
+
+export interface Tree {
+  readonly roots: readonly Root[];
+  readonly mark?: string | undefined;
+  readonly pipes?: ReadonlySet<string>;
+  /** The start time of the first process. Older processes have no mark and no pipes of it. */
+  readonly since?: string | undefined;
+}
+
+export interface Root {
+  readonly pid: number;
+  readonly startedAt?: string | undefined;
+  /** It leads a group and perhaps a session. */
+  readonly leads?: boolean;
+}
+
+/** Kills processes and all their descendants. Resolves when none of them runs any more. */
+export async function killTree(tree: Tree): Promise<void> {
+  const deadline = performance.now() + END_MS;
+  const stopped = new Set<string>();
+  for (;;) {
+    const found = findTree(tree);
+    if (found.length === 0) return;
+    if (performance.now() > deadline) {
+      const pids = found.map(({ pid }) => pid).join(', ');
+      throw new Error(`The processes ${pids} were killed, and still run after ${END_MS} ms.`);
+    }
+    const fresh = found.filter((one) => !stopped.has(identity(one)));
+    for (const one of fresh) {
+      stopped.add(identity(one));
+      sendSignal(one.pid, 'SIGSTOP');
+    }
+    if (fresh.length > 0) continue;
+    for (const { pid } of found) sendSignal(pid, 'SIGKILL');
+    await sleep(POLL_MS);
+  }
+}
+
+function findTree({ roots, mark, pipes, since }: Tree): readonly ProcessEntry[] {
+  const table = allProcesses();
+  const spared = ancestors(table);
+  const children = Map.groupBy(table, ({ parent }) => parent);
+  const found = new Set<ProcessEntry>();
+  const add = (entry: ProcessEntry): void => {
+    if (found.has(entry) || spared.has(entry.pid)) return;
+    found.add(entry);
+    for (const child of children.get(entry.pid) ?? []) add(child);
+  };
+  const leaders = roots.filter(({ leads }) => leads);
+  const first = ticks(since);
+  for (const entry of table) {
+    const isFound =
+      roots.some(({ pid, startedAt = entry.startedAt }) => entry.pid === pid && entry.startedAt === startedAt) ||
+      leaders.some(({ pid }) => isMember(entry, pid));
+    if (isFound) add(entry);
+  }
+  for (const entry of table) {
+    if (found.has(entry) || entry.isEnded || ticks(entry.startedAt) < first) continue;
+    if (mark !== undefined && hasVariable(entry.pid, MARK + mark)) add(entry);
+    else if (pipes?.size && openFiles(entry.pid).some((file) => pipes.has(file))) add(entry);
+  }
+  return [...found].filter(({ isEnded }) => !isEnded);
+}
+
+function isMember({ group, session }: ProcessEntry, leader: number): boolean {
+  return group === leader || session === leader;
+}
+
+/** This process, and those that have started it. */
+function ancestors(table: readonly ProcessEntry[]): ReadonlySet<number> {
+  const parents = new Map(table.map(({ pid, parent }) => [pid, parent]));
+  const found = new Set<number>();
+  for (let pid: number | undefined = process.pid; pid !== undefined && !found.has(pid); pid = parents.get(pid)) {
+    found.add(pid);
+  }
+  return found;
+}
+
+/** Start times of /proc are ordered; those of `ps` are not compared. */
+function ticks(startedAt: string | undefined): number {
+  return Number(/^\S+ (\d+)$/.exec(startedAt ?? '')?.[1] ?? 0);
+}
+
+function identity({ pid, startedAt }: ProcessEntry): string {
+  return `${pid} ${startedAt}`;
+}
+
+/** It may have ended by itself. One that may not be signalled still runs at the end, which is reported. */
+function sendSignal(pid: number, signal: 'SIGSTOP' | 'SIGKILL'): void {
   try {
-    process.kill(pid, 'SIGKILL');
+    process.kill(pid, signal);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'ESRCH' && code !== 'EPERM') throw error;
   }
 }

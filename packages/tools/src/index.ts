@@ -33,5 +33,7 @@ export type {
 } from './ops.ts';
 export { guardedFiles, type GuardOptions, type PathCheck } from './paths/guarded-files.ts';
 export { policyCheck } from './paths/policy-check.ts';
+export { backgroundTools, jobOf, withBackground, type JobPort } from './shell/background.ts';
+export { bashTool } from './shell/bash.ts';
 export { codingTools, readOnlyTools } from './tool-sets.ts';
 export { pathFacts, type PathOptions } from './paths/path-facts.ts';

@@ -71,6 +71,8 @@ export interface WriteOptions {
 export interface ExecOps {
   /** Rejects if the program cannot be started. */
   start(request: ExecRequest): Promise<Execution>;
+  /** Kills all programs that were started with the mark, and their descendants, as far as they can be found by it. */
+  killMarked(mark: string): Promise<void>;
   /** The ripgrep of the machine, if it has one. */
   readonly ripgrep?: string | undefined;
 }
@@ -84,13 +86,18 @@ export interface ExecRequest {
   readonly env?: Readonly<Record<string, string | undefined>>;
   /** `write` will be used. Otherwise its standard input is empty. */
   readonly writable?: boolean;
+  /** 1 to 64 letters and digits. The program and its descendants can be killed by it. */
+  readonly mark?: string;
 }
 
 /** A program that was started. */
 export interface Execution {
   /** For `hold`, so that it is killed if it survives the process that drives the run. */
   readonly process: HeldProcess;
-  /** What it writes, in the order in which it arrives. The program waits while nobody reads. Ends when all writers have ended. */
+  /**
+   * What it writes, in the order in which it arrives. The program waits while nobody reads. Can be read once. Ends when all
+   * writers have ended; after the exit of the program, when nothing more is written for a short time.
+   */
   readonly output: AsyncIterable<OutputChunk>;
   readonly exit: Promise<Exit>;
   /** Writes to its standard input. Rejects if it has ended. */

@@ -7,6 +7,8 @@ import { readTool } from './files/read.ts';
 import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 import { writeTool } from './files/write.ts';
 import type { Ops } from './ops.ts';
+import { backgroundTools, withBackground } from './shell/background.ts';
+import { bashTool } from './shell/bash.ts';
 
 /** Tools that look at files, and change nothing. */
 export function readOnlyTools(ops: Ops): readonly Tool[] {
@@ -25,5 +27,7 @@ export function codingTools(ops: Ops): readonly Tool[] {
     gitLogTool(ops),
     gitCommitTool(ops),
     gitBranchTool(ops),
+    withBackground(bashTool(ops)),
+    ...backgroundTools(),
   ];
 }

@@ -35,7 +35,7 @@ function shells(options: HoldOptions<string> = {}) {
   return { log, hold, tools: [named('run'), named('type')] };
 }
 
-const PROCESS: HeldProcess = { pid: 4_242, startedAt: 'then', host: 'here' };
+const PROCESS: HeldProcess = { pid: 4_242, startedAt: 'then', host: 'here', mark: 'x1' };
 
 describe('a resource', () => {
   test('is opened once for all tools and turns of a run, and closed at its end', async () => {
@@ -110,6 +110,26 @@ describe('a resource', () => {
     const result = await runLoop({ model, tools: [...tools, idle], clock, holdIdleMs: 1_000, input: 'Go.' });
     expect(resultTexts(result)).toEqual(['shell 1, new', '(no output)', 'shell 2, new']);
     expect(log.slice(2, 5)).toEqual(['999', 'close shell 1', 'open 2']);
+  });
+
+  test('is not closed while it is busy, although no call uses it', async () => {
+    const clock = manualClock(0);
+    const { log, tools } = shells({ isBusy: () => clock.now() < 2_500 });
+    const idle = tool({
+      name: 'idle',
+      description: '',
+      timeoutMs: 10_000,
+      async execute() {
+        for (const at of [1_000, 2_000, 3_000]) {
+          await clock.advance(1_000);
+          await nextTick();
+          log.push(`${at}`);
+        }
+      },
+    });
+    const model = scriptedModel([call('run'), call('idle'), 'Done.']);
+    await runLoop({ model, tools: [...tools, idle], clock, holdIdleMs: 1_000, input: 'Go.' });
+    expect(log.slice(2)).toEqual(['1000', '2000', 'close shell 1', '3000']);
   });
 
   test('is not closed while a call uses it', async () => {

@@ -27,6 +27,8 @@ interface Resource {
   readonly name: string;
   readonly opened: Promise<unknown>;
   readonly close: (resource: unknown) => unknown;
+  /** Whether it must not be closed now although no call uses it. */
+  isBusy: (() => boolean) | undefined;
   /** Its process is recorded. */
   isRecorded: boolean;
   /** The calls that use it, until they end. */
@@ -83,12 +85,13 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     return { resource: await resource.opened, isNew: known === undefined };
   }
 
-  function openResource({ name, open: make, close, process }: HoldRequest): Resource {
+  function openResource({ name, open: make, close, process, isBusy }: HoldRequest): Resource {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const resource: Resource = {
       name,
       opened: promise,
       close,
+      isBusy: undefined,
       isRecorded: false,
       users: new Set(),
       cancelTimer: undefined,
@@ -97,6 +100,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     void (async () => {
       await closing.get(name);
       const value = await make();
+      if (isBusy) resource.isBusy = () => isBusy(value);
       try {
         if (process) await recordProcess(resource, process(value));
       } catch (error) {
@@ -116,7 +120,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
 
   async function recordProcess(resource: Resource, given: HeldProcess): Promise<void> {
     const { name } = resource;
-    const { pid, startedAt, host, group } = given ?? {};
+    const { pid, startedAt, host, group, mark } = given ?? {};
     if (!Number.isSafeInteger(pid)) {
       throw new Error(`"process" of the resource "${name}" returned no { pid, startedAt }.`);
     }
@@ -125,6 +129,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
       ...(startedAt !== undefined && { startedAt: String(startedAt) }),
       ...(host !== undefined && { host: String(host) }),
       ...(group && { group: true }),
+      ...(mark !== undefined && { mark: String(mark) }),
     };
     const recorded = await context.record({ type: 'resource-opened', at: clock.now(), runId, name, process });
     if (recorded !== true) throw new Error(`The run has ended, so the resource "${name}" is closed.`);
@@ -158,6 +163,13 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     }
   }
 
+  function closeIdleLater(resource: Resource): void {
+    resource.cancelTimer = clock.timer(holdIdleMs, () => {
+      if (resource.isBusy?.()) closeIdleLater(resource);
+      else closeIdle(resource);
+    });
+  }
+
   function closeIdle(resource: Resource): void {
     const { name } = resource;
     const work = closeResource(resource).then(async () => {
@@ -173,7 +185,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     callEnded(execution) {
       for (const resource of open.values()) {
         if (!resource.users.delete(execution) || resource.users.size > 0 || holdIdleMs === 0) continue;
-        resource.cancelTimer = clock.timer(holdIdleMs, () => closeIdle(resource));
+        closeIdleLater(resource);
       }
     },
     async closeAll() {

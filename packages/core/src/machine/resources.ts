@@ -10,6 +10,8 @@ export interface HeldProcess {
   readonly host?: string;
   /** It leads a group of processes, which ends with it. */
   readonly group?: true;
+  /** Finds other processes that belong to it, even if it has ended itself. */
+  readonly mark?: string;
 }
 
 /** A resource of a run that is a process, and that nobody has reported as closed. */

@@ -1,5 +1,5 @@
 import type { Clock } from '../platform.ts';
-import { messageOf } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import type { CallCheck, SettledResult } from '../machine/events.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
@@ -218,7 +218,7 @@ class CallContext implements ToolContext {
     const execution = this.#execution;
     const { signal } = this;
     return async (name, open, close, options) => {
-      if (!execution.host) throw new Error('Only a call of a run can hold a resource.');
+      if (!execution.host) throw new TreadleError('no-run', 'Only a call of a run can hold a resource.');
       const request = { ...options, name, open, close } as HoldRequest;
       return execution.host.hold({ execution, signal }, request) as never;
     };

@@ -106,7 +106,7 @@ export interface ToolContext {
   /**
    * A resource that lives while this process drives the run, such as a browser, a shell or a connection. The first call
    * opens it, later calls of any tool of the run get the same one. It is closed when the run ends, pauses or is detached,
-   * and when no call has used it for `holdIdleMs`.
+   * and when no call has used it for `holdIdleMs`. Rejects with `no-run` if the tool is not called by a run.
    */
   readonly hold: HoldResource;
 }
@@ -121,6 +121,8 @@ export type HoldResource = <T>(
 export interface HoldOptions<T> {
   /** The process that the resource is. It is recorded, and killed if it survives the process that drives the run. */
   readonly process?: (resource: T) => HeldProcess;
+  /** It works although no call uses it, so it is not closed for being idle. Must not throw. */
+  readonly isBusy?: (resource: T) => boolean;
 }
 
 export interface Held<T> {

@@ -58,7 +58,7 @@ const WAYS = [
 
 function opsWith(ripgrep: string | undefined, options?: LocalOptions): Ops {
   const { files, exec } = local(folder, options);
-  return { files, exec: { start: exec.start, ripgrep } };
+  return { files, exec: { ...exec, ripgrep } };
 }
 
 function contextWith(signal: AbortSignal = new AbortController().signal, report: (text: unknown) => void = () => {}) {

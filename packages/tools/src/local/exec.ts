@@ -1,45 +1,179 @@
-import { spawn } from 'node:child_process';
-import { resolve } from 'node:path';
-import type { ExecOps, Exit, OutputChunk } from '../ops.ts';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Readable } from 'node:stream';
+import type * as Ripgrep from '@vscode/ripgrep';
+import { killTree, markVariable, membersOf, openFile, startedProcess, type Root } from '@treadle/store/processes';
+import type { ExecOps, ExecRequest, Execution, Exit, FileOps, OutputChunk } from '../ops.ts';
+import { programEnvironment } from './environment.ts';
+
+/*
+ * Programs of this machine.
+ *
+ * 1. A program is started without a shell, as the leader of a process group and of a session: it has no terminal.
+ * 2. It waits while nobody reads its output. At most two buffers of 64 kB are in memory.
+ * 3. Its output ends when all writers have closed it. A process that keeps it open after the program has exited does not
+ *    delay the end for long.
+ * 4. `kill` ends every descendant that `killTree` can find: by its parent, the group, the session, the mark in the
+ *    environment, and the pipes.
+ */
 
 export interface ExecOptions {
-  /** The environment of programs. */
+  /** The environment of programs. Default: that of this process without what looks like a secret. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Programs of this machine. To be replaced. */
-export function localExec(folder: string, { env = process.env as Record<string, string> }: ExecOptions): ExecOps {
+/** After the exit, the output ends when nothing has been written for this time. */
+const QUIET_MS = 100;
+/** Processes that write without end after the exit are not waited for. The buffers of the system hold less than this. */
+const MAX_AFTER_EXIT = 1024 * 1024;
+
+const IS_WINDOWS = process.platform === 'win32';
+
+export function localExec(files: FileOps, { env }: ExecOptions): ExecOps {
+  let base: Readonly<Record<string, string>> | undefined = env;
   return {
-    async start({ argv: [program, ...args], workdir = '.', env: added, writable = false }) {
-      const child = spawn(program, args, {
-        cwd: resolve(folder, workdir),
-        env: { ...env, ...added },
-        detached: true,
-        stdio: [writable ? 'pipe' : 'ignore', 'pipe', 'pipe'],
-      });
-      const exit = new Promise<Exit>((done) => {
-        child.on('exit', (code, signal) => done({ exitCode: code ?? undefined, signal: signal ?? undefined }));
-      });
-      await new Promise((done, fail) => {
-        child.on('spawn', done);
-        child.on('error', fail);
-      });
-      async function* output(): AsyncGenerator<OutputChunk> {
-        for await (const bytes of child.stdout!) yield { stream: 'stdout', bytes };
-        for await (const bytes of child.stderr!) yield { stream: 'stderr', bytes };
-      }
-      return {
-        process: { pid: child.pid!, started: '', group: true } as never,
-        output: output(),
-        exit,
-        write: (text) =>
-          new Promise((done, fail) => child.stdin!.write(text, (error) => (error ? fail(error) : done()))),
-        endInput: () => void child.stdin?.end(),
-        async kill() {
-          process.kill(-child.pid!, 'SIGKILL');
-          await exit;
-        },
-      };
+    async start(request) {
+      const cwd = request.workdir === undefined ? files.folder : await folderAt(files, request.workdir);
+      base ??= programEnvironment(process.env);
+      return startProgram(request, cwd, base);
+    },
+    killMarked: (mark) => killTree({ roots: [], mark }),
+    get ripgrep() {
+      return findRipgrep();
     },
   };
 }
+
+async function folderAt(files: FileOps, workdir: string): Promise<string> {
+  const { path, type } = await files.stat(workdir);
+  if (type === 'folder') return path;
+  throw Object.assign(new Error(`${JSON.stringify(workdir)} is not a folder`), { code: 'ENOTDIR' });
+}
+
+async function startProgram(
+  { argv: [program, ...args], env, mark, writable = false }: ExecRequest,
+  cwd: string,
+  base: Readonly<Record<string, string>>,
+): Promise<Execution> {
+  const ownMark = randomBytes(16).toString('hex');
+  const child = spawn(program, args, {
+    cwd,
+    env: { ...base, ...env, ...(mark !== undefined && markVariable(mark)), ...markVariable(ownMark) },
+    detached: !IS_WINDOWS,
+    windowsHide: true,
+    stdio: [writable ? 'pipe' : 'ignore', 'pipe', 'pipe'],
+  });
+  const { pid } = child;
+  if (pid === undefined) throw await startError(child, cwd);
+  // Read at once, because the program may end or close its files at any time.
+  const started = process.platform === 'linux' ? startedProcess(pid) : undefined;
+  const pipes = new Set([openFile(pid, 1), openFile(pid, 2)].filter((file) => file !== undefined));
+  /** Processes of its group when it exited. Another process may get its pid after that. */
+  let left: readonly Root[] = [];
+  let hasExited = false;
+  const exit = new Promise<Exit>((done) => {
+    child.once('exit', (code, signal) => {
+      hasExited = true;
+      if (groupExists(pid)) left = membersOf(pid);
+      done({ exitCode: code ?? undefined, signal: signal ?? undefined });
+    });
+  });
+  child.on('error', ignore);
+  child.stdin?.on('error', ignore);
+  return {
+    get process() {
+      return { ...(started ?? startedProcess(pid)), mark: ownMark };
+    },
+    output: outputOf(child, exit),
+    exit,
+    async write(text) {
+      const { stdin } = child;
+      if (!stdin?.writable) throw new Error('The program does not read its input any more.');
+      await new Promise<void>((done, fail) => stdin.write(text, (error) => (error ? fail(error) : done())));
+    },
+    endInput: () => void child.stdin?.end(),
+    async kill() {
+      const roots = hasExited ? left : [{ pid, startedAt: started?.startedAt, leads: true }, ...left];
+      if (IS_WINDOWS) child.kill('SIGKILL');
+      else await killTree({ roots, mark: ownMark, pipes, since: started?.startedAt });
+      await exit;
+    },
+  };
+}
+
+/** The system reports a missing folder as a missing program. */
+async function startError(child: ChildProcess, cwd: string): Promise<Error> {
+  const error = await new Promise<NodeJS.ErrnoException>((done) => child.once('error', done));
+  if (error.code !== 'ENOENT' || existsSync(cwd)) return error;
+  return Object.assign(new Error(`There is no folder ${JSON.stringify(cwd)}.`), { code: 'ENOENT', path: cwd });
+}
+
+function groupExists(leader: number): boolean {
+  if (IS_WINDOWS) return false;
+  try {
+    return process.kill(-leader, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** What both streams contain, as it arrives. */
+async function* outputOf({ stdout, stderr }: ChildProcess, exit: Promise<Exit>): AsyncGenerator<OutputChunk> {
+  const streams: readonly (readonly [OutputChunk['stream'], Readable])[] = [
+    ['stdout', stdout!],
+    ['stderr', stderr!],
+  ];
+  let wake: () => void = ignore;
+  let hasExited = false;
+  let afterExit = 0;
+  void exit.then(() => {
+    hasExited = true;
+    wake();
+  });
+  for (const [, stream] of streams) {
+    for (const event of ['readable', 'end', 'close', 'error']) stream.on(event, () => wake());
+  }
+  try {
+    for (;;) {
+      const changed = new Promise<void>((done) => (wake = done));
+      let isEmpty = true;
+      for (const [stream, source] of streams) {
+        const bytes = source.read() as Uint8Array | null;
+        if (bytes === null) continue;
+        isEmpty = false;
+        if (hasExited) afterExit += bytes.length;
+        yield { stream, bytes };
+      }
+      if (streams.every(([, { readableEnded, destroyed }]) => readableEnded || destroyed)) return;
+      if (afterExit > MAX_AFTER_EXIT) return;
+      if (!isEmpty) continue;
+      if (!hasExited) await changed;
+      else if ((await Promise.race([changed, quiet()])) === 'quiet') return;
+    }
+  } finally {
+    for (const [, stream] of streams) stream.destroy();
+  }
+}
+
+function quiet(): Promise<'quiet'> {
+  return new Promise((done) => void setTimeout(done, QUIET_MS, 'quiet'));
+}
+
+let ripgrep: { readonly path: string | undefined } | undefined;
+
+/** The package has no binary for some platforms, and throws then. */
+function findRipgrep(): string | undefined {
+  if (!ripgrep) {
+    try {
+      const { rgPath } = createRequire(import.meta.url)('@vscode/ripgrep') as typeof Ripgrep;
+      ripgrep = { path: existsSync(rgPath) ? rgPath : undefined };
+    } catch {
+      ripgrep = { path: undefined };
+    }
+  }
+  return ripgrep.path;
+}
+
+function ignore(): void {}

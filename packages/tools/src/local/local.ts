@@ -10,5 +10,6 @@ export interface LocalOptions extends ExecOptions {
 /** The files and programs of this machine, with a working folder. */
 export function local(folder: string, options: LocalOptions = {}): Ops {
   const { check, ...exec } = options;
-  return { files: guardedFiles({ folder, ...(check && { check }) }), exec: localExec(folder, exec) };
+  const files = guardedFiles({ folder, ...(check && { check }) });
+  return { files, exec: localExec(files, exec) };
 }

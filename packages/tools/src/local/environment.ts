@@ -1,0 +1,31 @@
+/** Names of variables that usually hold a secret. */
+const SECRET_NAME =
+  /(^|_)(API_?KEY|ACCESS_?KEY(_ID)?|SECRET(S|_KEY)?|PRIVATE_?KEY|TOKENS?|PASS(WORD|WD|PHRASE)?|PGPASS(WORD)?|CREDENTIALS?|COOKIES?)(_|$)|PASSWORD|APIKEY|SECRET|_KEY$/i;
+/** A URL with a user and a password. */
+const SECRET_VALUE = /:\/\/[^/\s:@]*:[^/\s@]+@/;
+/** Programs do not reach the network without their proxy. */
+const PROXY_NAME = /_proxy$/i;
+/** Change what a shell runs, or what a command means. */
+const SHELL_NAME = /^(BASH_ENV|ENV|SHELLOPTS|BASHOPTS|CDPATH|GLOBIGNORE|BASH_XTRACEFD|PROMPT_COMMAND|BASH_FUNC_.*)$/;
+
+/** Programs that would wait for a terminal do without. */
+const WITHOUT_TERMINAL = {
+  TERM: 'dumb',
+  PAGER: 'cat',
+  GIT_PAGER: 'cat',
+  GIT_EDITOR: 'true',
+  GIT_TERMINAL_PROMPT: '0',
+} as const;
+
+/** The environment of programs: a given one without what looks like a secret, for use without a terminal. */
+export function programEnvironment(env: Readonly<Record<string, string | undefined>>): Record<string, string> {
+  const kept = Object.entries(env).filter(
+    (entry): entry is [string, string] =>
+      entry[1] !== undefined && !isSecret(entry[0], entry[1]) && !SHELL_NAME.test(entry[0]),
+  );
+  return { ...Object.fromEntries(kept), ...WITHOUT_TERMINAL };
+}
+
+function isSecret(name: string, value: string): boolean {
+  return SECRET_NAME.test(name) || (SECRET_VALUE.test(value) && !PROXY_NAME.test(name));
+}

@@ -1,0 +1,335 @@
+import { tool, type ErrorFacts, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
+import { MAX_COMMAND_LENGTH } from '../commands/command-facts.ts';
+import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
+import type { Execution, Exit, Ops, OutputChunk } from '../ops.ts';
+import { TIMEOUTS, timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { jobOf } from './background.ts';
+import { outputCollector, outputText, type OutputCollector } from './output.ts';
+import { startForCall, withShell } from './programs.ts';
+import { openSession, quoted, type SessionEnd } from './session.ts';
+
+/** The tool kills the command at its time limit, and returns what it has. The loop ends the call only if that hangs. */
+const KILL_MS = 10_000;
+/** Characters of a call that are reported as progress. */
+const MAX_REPORTED = 256 * 1024;
+const MAX_STDERR = 2_000;
+
+interface BashInput {
+  readonly command: string;
+  readonly workdir?: string;
+  readonly timeout_ms?: number;
+  readonly session?: string;
+}
+
+/** Runs shell commands. `withBackground` adds the argument `background`. */
+export function bashTool(ops: Ops): Tool {
+  const space = workspace(ops.files);
+  const limit = timeoutFor('execution');
+  return tool({
+    name: 'bash',
+    description:
+      'Run a command with bash in the working folder, and return what it printed (stdout and stderr) and its exit code. ' +
+      'Use it to build, test, and run programs; use read, edit, glob and grep for files. There is no terminal and no input: ' +
+      'give options such as -y or -m instead of answering questions. Folder and variables do not survive the call, unless ' +
+      'you give a session. Long output is cut in the middle: filter it, or write it to a file.',
+    input: {
+      type: 'object',
+      properties: {
+        command: { type: 'string', minLength: 1, maxLength: MAX_COMMAND_LENGTH, description: 'What bash runs' },
+        workdir: { type: 'string', minLength: 1, description: 'Folder to run it in; default: the working folder' },
+        timeout_ms: timeoutParameter('execution'),
+        session: {
+          type: 'string',
+          pattern: '^[A-Za-z0-9_-]{1,32}$',
+          description: 'Name of a shell that keeps folder, variables and functions for later calls with the same name',
+        },
+      },
+      required: ['command'],
+      additionalProperties: false,
+    },
+    permissions: ['shell'],
+    touches: (input) => touchesOf(input as unknown as BashInput),
+    resources: ({ session }) => (session === undefined ? [] : [`session ${String(session)}`]),
+    timeoutMs: (input) => limit(input) + KILL_MS,
+    execute(given, context) {
+      const input = given as unknown as BashInput;
+      const limitMs = jobOf(context) ? undefined : limit(input);
+      if (input.command.includes('\0')) {
+        throw new BashError('The command contains a NUL byte, which no program can receive. Remove it.', {
+          errorType: 'invalid_params',
+        });
+      }
+      return input.session === undefined
+        ? runCommand({ ops, space, input, context, limitMs })
+        : runInSession({ ops, space, input, context, limitMs });
+    },
+  });
+}
+
+/**
+ * The command as the policy judges it. The folder of a session is not known, because an earlier command may have changed it:
+ * that makes relative paths unclear.
+ */
+function touchesOf({ command, workdir, session }: BashInput): readonly Touch[] {
+  const folder =
+    workdir === undefined ? (session === undefined ? undefined : '"$FOLDER_OF_THE_SESSION"') : quoted(workdir);
+  return [{ type: 'command', command: folder === undefined ? command : `cd ${folder} || exit\n${command}` }];
+}
+
+class BashError extends Error implements ErrorFacts {
+  readonly errorType: NonNullable<ErrorFacts['errorType']>;
+
+  constructor(message: string, { errorType, cause }: { errorType: BashError['errorType']; cause?: unknown }) {
+    super(message, { cause });
+    this.errorType = errorType;
+  }
+}
+
+interface BashCall {
+  readonly ops: Ops;
+  readonly space: Workspace;
+  readonly input: BashInput;
+  readonly context: ToolContext;
+  /** Undefined in the background. */
+  readonly limitMs: number | undefined;
+}
+
+type Stopped = 'timeout' | 'aborted';
+
+async function runCommand({ ops, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
+  const { command } = input;
+  const job = jobOf(context);
+  const starting = startCommand(ops, space, input, context);
+  job?.waitFor(starting);
+  const execution = await starting;
+  job?.onWrite({ write: (text) => execution.write(text), end: () => execution.endInput() });
+  const stop = stopping(context.signal, limitMs);
+  const all = outputCollector();
+  const errors = outputCollector();
+  const report = reporter(context);
+  const reading = (async (): Promise<Exit> => {
+    for await (const chunk of execution.output) {
+      all.add(chunk);
+      if (chunk.stream === 'stderr') errors.add(chunk);
+      report(chunk);
+    }
+    return execution.exit;
+  })();
+  try {
+    const end = await Promise.race([reading, stop.stopped]);
+    // In the background the output was reported.
+    if (typeof end !== 'string') return job ? exitOutput('', end, errors) : exitOutput(all.text(), end, errors);
+    const problem = await killed(execution, reading);
+    return stoppedOutput({ why: end, text: all.text(), limitMs, command, problem });
+  } finally {
+    stop.release();
+  }
+}
+
+async function startCommand(
+  { exec }: Ops,
+  space: Workspace,
+  { command, workdir }: BashInput,
+  context: ToolContext,
+): Promise<Execution> {
+  const folder = workdir !== undefined && { workdir: await folderFor(space, workdir) };
+  const writable = jobOf(context) !== undefined;
+  try {
+    return await withShell(exec, (shell) =>
+      startForCall(exec, { argv: shellCommand(shell, command), ...folder, writable }, context),
+    );
+  } catch (error) {
+    throw startFailure(error);
+  }
+}
+
+/** Without `--norc`, bash reads ~/.bashrc when its input is a socket, as it is in the background, or when ssh has started us. */
+function shellCommand(shell: 'bash' | 'sh', command: string): readonly [string, ...string[]] {
+  return shell === 'bash' ? ['bash', '--norc', '-c', '--', command] : ['sh', '-c', '--', command];
+}
+
+/** Kills the program, and reads what is left of its output. Returns why that failed. */
+async function killed(execution: Execution, reading: Promise<unknown>): Promise<string | undefined> {
+  try {
+    await execution.kill();
+    await reading;
+    return undefined;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+async function runInSession({ ops, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
+  const { command, session: name = '' } = input;
+  if (jobOf(context)) {
+    throw new BashError('A session cannot run in the background. Leave out session or background.', {
+      errorType: 'invalid_params',
+    });
+  }
+  const folder = input.workdir === undefined ? undefined : await folderFor(space, input.workdir);
+  const { resource: session } = await context
+    .hold(
+      `bash session ${name}`,
+      () => openSession(ops.exec),
+      (open) => open.close(),
+      { process: (open) => open.process },
+    )
+    .catch((error: unknown) => {
+      throw startFailure(error);
+    });
+  const note = session.isNew ? `[session ${name}: a new shell in the working folder]\n` : '';
+  const stop = stopping(context.signal, limitMs);
+  const all = outputCollector();
+  const report = reporter(context);
+  try {
+    const controller = new AbortController();
+    const run = session.run({
+      command: folder === undefined ? command : `cd ${quoted(folder)} && eval ${quoted(command)}`,
+      onOutput(bytes) {
+        const chunk = { stream: 'stdout', bytes } as const;
+        all.add(chunk);
+        report(chunk);
+      },
+      signal: controller.signal,
+    });
+    void stop.stopped.then(() => controller.abort());
+    const end = await run;
+    return sessionOutput({ note, name, end, text: all.text(), why: stop.why(), limitMs, command });
+  } finally {
+    stop.release();
+  }
+}
+
+async function folderFor(space: Workspace, workdir: string): Promise<string> {
+  const { real, kind } = await space.locate(workdir);
+  if (kind === 'folder') return real;
+  throw new UnreachableError(
+    `${JSON.stringify(workdir)} is not a folder. Give a folder as workdir, or leave it out.`,
+    'not_found',
+  );
+}
+
+function startFailure(error: unknown): unknown {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const failure = (text: string, errorType: BashError['errorType']): BashError =>
+    new BashError(text, { errorType, cause: error });
+  switch (code) {
+    case 'ENOENT':
+      return failure(
+        `The command could not be started: ${message}. There may be no shell on this machine.`,
+        'not_found',
+      );
+    case 'EACCES':
+    case 'EPERM':
+      return failure(`The command could not be started: permission denied (${message}).`, 'permission_denied');
+    case 'E2BIG':
+      return failure('The command is too long for the system. Write it to a file, and run that.', 'invalid_params');
+    default:
+      return error;
+  }
+}
+
+/** Settles when the call is aborted, or at its time limit. */
+function stopping(
+  signal: AbortSignal,
+  limitMs: number | undefined,
+): { readonly stopped: Promise<Stopped>; why(): Stopped; release(): void } {
+  const { promise, resolve } = Promise.withResolvers<Stopped>();
+  let reason: Stopped = 'aborted';
+  const onAbort = (): void => resolve('aborted');
+  const onTimeout = (): void => resolve((reason = 'timeout'));
+  const timer = limitMs === undefined ? undefined : setTimeout(onTimeout, limitMs);
+  signal.addEventListener('abort', onAbort);
+  if (signal.aborted) onAbort();
+  return {
+    stopped: promise,
+    why: () => reason,
+    release() {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
+    },
+  };
+}
+
+/** Reports output as progress. In the background that is all there is of it; otherwise the result has it too. */
+function reporter(context: ToolContext): (chunk: OutputChunk) => void {
+  let left = jobOf(context) ? Infinity : MAX_REPORTED;
+  const text = outputText();
+  return (chunk) => {
+    if (left <= 0) return;
+    left -= chunk.bytes.length;
+    context.report(text(chunk));
+    if (left <= 0) context.report('\n[the rest of the output is not shown as progress]\n');
+  };
+}
+
+function exitOutput(text: string, { exitCode, signal }: Exit, errors: OutputCollector): ToolOutput {
+  if (exitCode === 0) return { content: text === '' ? '[exit code 0]' : text };
+  const ending = exitCode === undefined ? `[killed by ${signal}]` : `[exit code ${exitCode}]`;
+  return {
+    content: withEnding(text, ending),
+    isError: true,
+    errorType: 'execution_failed',
+    ...(exitCode !== undefined && { exitCode }),
+    stderr: errors.text().slice(-MAX_STDERR).toWellFormed(),
+  };
+}
+
+function withEnding(text: string, ending: string): string {
+  return text === '' ? ending : `${text.endsWith('\n') ? text : `${text}\n`}${ending}`;
+}
+
+interface StoppedCommand {
+  readonly why: Stopped;
+  readonly text: string;
+  readonly limitMs: number | undefined;
+  readonly command: string;
+  readonly problem?: string | undefined;
+}
+
+function stoppedOutput({ why, text, limitMs, command, problem }: StoppedCommand): ToolOutput {
+  const shown = command.length > 200 ? `${command.slice(0, 200)}…` : command;
+  const { maxMs } = TIMEOUTS.execution;
+  const remedy =
+    limitMs === maxMs
+      ? 'Run it with background: true if that is offered, or make it do less.'
+      : `Give a larger timeout_ms (at most ${maxMs}), run it with background: true if that is offered, or make it do less.`;
+  const ending =
+    why === 'timeout'
+      ? `[timed out after ${limitMs} ms, and was killed with all processes that it started. Command: ${shown}\n${remedy}]`
+      : '[stopped]';
+  const left = problem === undefined ? '' : `\n[Not all of its processes could be killed: ${problem}]`;
+  return {
+    content: withEnding(text, ending.toWellFormed() + left),
+    isError: true,
+    errorType: why === 'timeout' ? 'timeout' : 'interrupted',
+  };
+}
+
+function sessionOutput({
+  note,
+  name,
+  end,
+  ...stopped
+}: StoppedCommand & { readonly note: string; readonly name: string; readonly end: SessionEnd }): ToolOutput {
+  const { text } = stopped;
+  if (end.type === 'done') {
+    const ending = end.exitCode === 0 && text !== '' ? '' : `[exit code ${end.exitCode}]`;
+    const content = note + (ending === '' ? text : withEnding(text, ending));
+    if (end.exitCode === 0) return { content };
+    return { content, isError: true, errorType: 'execution_failed', exitCode: end.exitCode };
+  }
+  const gone = `The shell of session ${name} has ended: its folder and variables are gone. The next call starts a new one.`;
+  if (end.type === 'stopped') {
+    const output = stoppedOutput(stopped);
+    return { ...output, content: `${note}${String(output.content)}\n[${gone}]` };
+  }
+  const { exitCode, signal } = end;
+  const how = exitCode === undefined ? `was killed by ${signal}` : `ended with exit code ${exitCode}`;
+  return {
+    content: note + withEnding(text, `[The command ${how}. ${gone}]`),
+    isError: true,
+    errorType: 'execution_failed',
+    ...(exitCode !== undefined && { exitCode }),
+  };
+}
