@@ -4,6 +4,7 @@ import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
+import { listing } from './listing.ts';
 import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
 import type { Hunk, Patched } from './patch-hunks.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
@@ -12,6 +13,7 @@ import { UnreachableError, workspace, type Workspace } from './workspace.ts';
 
 const MAX_CHARS = 1_000_000;
 const MAX_NOTES = 20;
+const MAX_SUMMARY = 100;
 
 export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
   const space = workspace(files);
@@ -90,7 +92,11 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
   }
   const notes = plan.notes.slice(0, MAX_NOTES);
   if (plan.notes.length > notes.length) notes.push(`${plan.notes.length - notes.length} more notes`);
-  return ['Applied the patch:', ...plan.summary, ...notes.map((note) => `Note: ${note}.`)].join('\n');
+  const summary = listing(MAX_SUMMARY);
+  for (const line of plan.summary) if (!summary.add(line)) break;
+  const left = plan.summary.length - summary.length;
+  const more = left > 0 ? [`${left} more files`] : [];
+  return ['Applied the patch:', summary.text(more), ...notes.map((note) => `Note: ${note}.`)].join('\n');
 }
 
 /** Whether an interrupted patch was applied: if so, it can be undone; if not, it can be applied. */

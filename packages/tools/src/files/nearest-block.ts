@@ -9,7 +9,7 @@ export interface NearestBlock {
 }
 
 const MAX_DIFF_LINES = 40;
-const MAX_LINE_CHARS = 300;
+const MAX_LINE_CHARS = 200;
 /** Lines that are more frequent say little about the place. */
 const MAX_PLACES = 200;
 const DIFF_TIMEOUT_MS = 1_000;

@@ -138,6 +138,12 @@ describe('git_diff', () => {
     git('commit', '-qam', 'second');
     expect(await call('git_diff', { commit: 'HEAD~1..HEAD', path: join(folder, 'a.txt') })).toContain('+2');
     expect(await call('git_diff', { commit: 'HEAD~1..' })).toContain('+BEE');
+    await put({ '~/x': '~\n' });
+    git('add', '.');
+    git('commit', '-qm', 'third');
+    git('branch', '-q', 'side', 'HEAD~1');
+    expect(await call('git_diff', { commit: 'HEAD..side' })).toContain('-~');
+    expect(await call('git_diff', { commit: 'HEAD...side' })).toBe('There are no such changes.');
   });
 
   test('cuts a long diff, and names its files', async () => {
@@ -164,7 +170,7 @@ describe('git_diff', () => {
       [{ path: '--output=x' }, 'There are no such changes.'],
       [{ path: ':(top)a.txt' }, 'There are no such changes.'],
       [{ path: '*.txt' }, 'There are no such changes.'],
-      [{ path: 'x'.repeat(200_000) }, 'invalid_params: The arguments are too long for git'],
+      [{ path: 'x'.repeat(200_000) }, 'invalid_params: A path has 200000 characters'],
       [{ other: 1 }, 'other'],
     ] as const) {
       expect(await call('git_diff', input)).toContain(expected);
@@ -240,7 +246,7 @@ describe('git_commit', () => {
       [{ message: 'x', paths: 'a.txt' }, 'invalid_params: '],
       [{ message: 'x', paths: ['../a'] }, 'permission_denied: '],
       [{ message: 'x', paths: ['a\0'] }, 'permission_denied: '],
-      [{ message: 'x', paths: ['a'.repeat(200_000)] }, 'invalid_params: The arguments'],
+      [{ message: 'x', paths: Array.from({ length: 1_000 }, () => 'a'.repeat(4_000)) }, 'The arguments are too long'],
     ] as const) {
       expect(await call('git_commit', input)).toContain(expected);
     }

@@ -16,6 +16,7 @@ const MAX_DIFF_BYTES = 1_000_000;
 const DEFAULT_COMMITS = 20;
 const MAX_COMMITS = 100;
 const MAX_BODY_CHARS = 500;
+const MAX_PATH_CHARS = 4_096;
 /** For every diff: no programs of the repository, submodules only by their commit. */
 const DIFF_OPTIONS = ['--no-ext-diff', '--no-textconv', '--no-color', '--ignore-submodules=dirty', '--submodule=short'];
 
@@ -57,8 +58,8 @@ export function gitDiffTool(ops: Ops): Tool {
     name: 'git_diff',
     description:
       'Show changes of tracked files as a diff. Without arguments: what is not staged. staged: what is staged. commit: what ' +
-      'differs between a commit and the working folder; "A..B" compares two commits, so "HEAD~1..HEAD" shows the last commit. ' +
-      'Untracked files are not shown; git_status lists them. A long diff is cut: give a path then.',
+      'differs between a commit and the working folder; "A..B" compares two commits, so "HEAD~1..HEAD" shows the last commit; ' +
+      '"A...B" shows what B has changed since it left A. Untracked files are not shown; git_status lists them. A long diff is cut: give a path then.',
     input: {
       type: 'object',
       properties: {
@@ -272,7 +273,11 @@ async function diff(
   const repository = await openRepository(ops, signal);
   const commits: string[] = [];
   for (const one of [from, to]) if (one !== undefined) commits.push(await repository.commitOf(one || 'HEAD'));
-  const compared = [...(staged ? ['--cached'] : []), ...commits];
+  const compared = [
+    ...(staged ? ['--cached'] : []),
+    ...(revision?.includes('...') ? ['--merge-base'] : []),
+    ...commits,
+  ];
   const names = split0(
     await repository.run([
       'diff',
@@ -562,6 +567,9 @@ async function verifyBranch(
 
 /** A path as git wants it: relative to the folder. Throws if it is not inside. */
 function insidePath({ folder }: FileOps, path: string): string {
+  if (path.length > MAX_PATH_CHARS) {
+    throw new ToolError(`A path has ${path.length} characters, which no file system allows.`, 'invalid_params');
+  }
   const relative = posix.relative(folder, posix.resolve(folder, path)) || '.';
   if (path.includes('\0') || relative === '..' || relative.startsWith('../')) {
     throw new ToolError(
@@ -588,7 +596,8 @@ async function deniedOf(files: FileOps, names: readonly string[]): Promise<reado
   const denied: string[] = [];
   for (const name of names) {
     try {
-      await files.stat(name);
+      // Absolute, because "~" at the start of a relative path has a meaning.
+      await files.stat(`${files.folder}/${name}`);
     } catch (error) {
       if (error instanceof DeniedError) denied.push(name);
     }
