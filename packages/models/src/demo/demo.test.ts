@@ -49,22 +49,21 @@ function readFile(path: unknown): string {
 // The descriptions are those of the command's tools.
 const read = tool(
   'read',
-  'Read a text file of the working folder. Long files come in parts: the last line then says with which offset to go on.',
+  'Read a file. Long files come in parts: the last line then says with which offset to go on.',
   { path: string, offset: number, limit: number },
   ({ path }) => readFile(path),
   ['path'],
 );
 const glob = tool(
   'glob',
-  'List files and folders of the working folder whose paths match a pattern, sorted; folders end in "/". ' +
-    '"*" lists one folder, "**/*.ts" looks in all.',
+  'Find files by their paths. Returns the paths of the files that match, sorted, relative to the working folder.',
   { pattern: string, path: string },
   () => Object.keys(FILES).join('\n'),
   ['pattern'],
 );
 const grep = tool(
   'grep',
-  'Search the text files of the working folder, line by line, with a JavaScript regular expression. Gives "file:line: text".',
+  'Search the text of files, line by line, with a regular expression. Gives "file:line: text".',
   { pattern: string, path: string, glob: string },
   ({ pattern, path }) =>
     Object.entries(FILES)
@@ -81,7 +80,9 @@ const weather = tool(
   { city: string },
   ({ city }) => `${String(city)}: 4 °C, ${NONCE}`,
 );
-const FILE_TOOLS = [read, glob, grep];
+const jobs = tool('background_list', 'List what runs in the background', {}, () => 'Nothing runs in the background.');
+const output = tool('background_read', 'Read the output of a background job', { handle: string }, () => '');
+const FILE_TOOLS = [read, glob, grep, jobs, output];
 
 interface DemoRun {
   readonly text: string;

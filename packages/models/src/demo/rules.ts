@@ -25,11 +25,15 @@ type Action =
 export function stepsOf(text: string, tools: readonly ToolSpec[], file: string | undefined): Step[] {
   let last: PlannedCall | undefined;
   let lastFile = file;
+  const hasGlob = tools.some(({ name }) => name === 'glob');
+  // Other tools may have "list" in their names, and the description of glob begins with "Find".
+  const forGlob = (clause: string): string =>
+    hasGlob ? clause.replace(LIST_FILES, 'glob $1').replace(FIND_TEXT, 'search for') : clause;
   return clausesOf(text).map((step): Step => {
     const { clause } = step;
     const answer = arithmeticIn(clause);
     if (answer !== undefined) return { ...step, type: 'answer', answer };
-    let call = callIn(clause, tools, lastFile) ?? callIn(inPlainVerbs(clause), tools, lastFile);
+    let call = callIn(forGlob(clause), tools, lastFile) ?? callIn(forGlob(inPlainVerbs(clause)), tools, lastFile);
     if (call === undefined && last?.subject !== undefined && /^(?!the |an? )\S+(?: \S+)?$/i.test(clause)) {
       call = { ...last, input: { ...last.input, [last.subject]: unquoted(clause) } };
     }
@@ -82,6 +86,11 @@ function clausesOf(text: string): { clause: string; after: boolean }[] {
   }
   return clauses;
 }
+
+/** Asks for the files, with a pattern or not, and not for those with a certain content. */
+const LIST_FILES = /^(?:ls|list (?:all )?(?:the )?(\S*\*\S* )?files)\b(?! (?:that )?(?:mention|contain)\b)/i;
+
+const FIND_TEXT = /^find\b(?!.*\bfiles\b)/i;
 
 /** Other ways to ask for files, in the verbs that descriptions of tools start with. */
 function inPlainVerbs(clause: string): string {
