@@ -223,6 +223,29 @@ describe('answers', () => {
     expect(late.body.error.message).toMatch(/does not wait for|cannot be answered: it is completed/);
   });
 
+  test('count for the name of the key, and only if it may approve', async () => {
+    const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask', approvers: ['abe'] })) };
+    const act = tool({ name: 'act', description: '', touches: () => [], execute: () => 'acted' });
+    await using server = await startInProcess(scriptedModel([{ calls: [{ name: 'act' }] }, 'Done.']), {
+      store,
+      tools: [act],
+      defaultTools: ['act'],
+      waitForAnswers: true,
+      policy,
+      keys: KEYS,
+    });
+    const id = responseIdIn((await server.post({ input: 'Act', stream: true }, as('ann'))).text);
+    const { body } = await server.send('GET', `/v1/runs/${id}`, undefined, as('see'));
+    const [{ digest, approvers }] = body.waiting;
+    expect(approvers).toEqual(['abe']);
+    const path = `/v1/runs/${id}/answers`;
+    const refused = await server.send('POST', path, { answers: [{ ...approval, digest }] }, as('ann'));
+    expect([refused.status, refused.body.error.code]).toEqual([409, 'answer_unfit']);
+    expect(refused.body.error.message).toBe('"ann" may not answer "t1.approval.0". Those who may are abe.');
+    expect((await server.send('POST', path, { answers: [{ ...approval, digest }] }, as('abe'))).status).toBe(200);
+    expect(await server.getEnded(id, as('ann'))).toMatchObject({ status: 'completed' });
+  });
+
   test('of another form are rejected with 400', async () => {
     await using server = await startInProcess(scriptedModel([PAY]), { ...settings, store });
     const { id } = await paused(server);

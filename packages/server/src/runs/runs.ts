@@ -158,10 +158,15 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
         throw badRequest(error.message, 'at', 'invalid_fork');
       throw error;
     }
-    await stored.fork(record, {
+    const forked = {
       runId: newRunId,
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
+    };
+    await stored.fork(record, forked).catch(async (error: unknown) => {
+      // Nobody would ever resume it.
+      await store.delete(newRunId).catch(() => {});
+      throw error;
     });
     return newRunId;
   }
