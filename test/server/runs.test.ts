@@ -5,9 +5,17 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { tool, type JournalEntry, type Model, type Policy, type RunSummary, type Tool } from '@treadle/core';
+import {
+  tool,
+  TreadleError,
+  type JournalEntry,
+  type Model,
+  type Policy,
+  type RunSummary,
+  type Tool,
+} from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey, treadleServer, type ApiKey } from '@treadle/server';
+import { hashKey, treadleServer, type ApiKey, type ServerStore } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
@@ -261,6 +269,26 @@ describe('answers', () => {
       const answer = await server.send('POST', `/v1/runs/${id}/answers`, body);
       expect([answer.status, answer.body.error.param ?? '']).toEqual([400, param]);
     }
+  });
+
+  test('that cannot be stored get a 503, and can be sent again', async () => {
+    let isFull = false;
+    const failing: ServerStore = {
+      ...store,
+      async append(...entries) {
+        if (isFull) throw new TreadleError('store-full', 'The disk is full.');
+        await store.append(...entries);
+      },
+    };
+    await using server = await startInProcess(scriptedModel([PAY, 'Paid.']), { ...settings, store: failing });
+    const { id, digest } = await paused(server);
+    const answer = async (): Promise<number> =>
+      (await server.send('POST', `/v1/runs/${id}/answers`, { answers: [{ ...approval, digest }] })).status;
+    isFull = true;
+    expect(await answer()).toBe(503);
+    isFull = false;
+    expect(await answer()).toBe(200);
+    expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
   });
 
   test('can be given at another server, which continues the run', async () => {

@@ -128,10 +128,11 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   }
 
   async function sendInput(runId: string, text: string, caller: Caller): Promise<void> {
-    const { status } = await findRun(runId, caller);
+    await findRun(runId, caller);
     const run = driven.get(runId);
     if (await run?.send(text)) return;
     if (!run && (await store.isDriven(runId))) throw drivenElsewhere(runId);
+    const { status } = await findRun(runId, caller);
     const what = status === 'running' ? 'interrupted, and is resumed soon. Retry then' : status;
     throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
   }
