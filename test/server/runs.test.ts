@@ -5,9 +5,17 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { tool, type JournalEntry, type Model, type Policy, type RunSummary, type Tool } from '@treadle/core';
+import {
+  tool,
+  TreadleError,
+  type JournalEntry,
+  type Model,
+  type Policy,
+  type RunSummary,
+  type Tool,
+} from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey, treadleServer, type ApiKey } from '@treadle/server';
+import { hashKey, treadleServer, type ApiKey, type ServerStore } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
@@ -223,6 +231,29 @@ describe('answers', () => {
     expect(late.body.error.message).toMatch(/does not wait for|cannot be answered: it is completed/);
   });
 
+  test('count for the name of the key, and only if it may approve', async () => {
+    const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask', approvers: ['abe'] })) };
+    const act = tool({ name: 'act', description: '', touches: () => [], execute: () => 'acted' });
+    await using server = await startInProcess(scriptedModel([{ calls: [{ name: 'act' }] }, 'Done.']), {
+      store,
+      tools: [act],
+      defaultTools: ['act'],
+      waitForAnswers: true,
+      policy,
+      keys: KEYS,
+    });
+    const id = responseIdIn((await server.post({ input: 'Act', stream: true }, as('ann'))).text);
+    const { body } = await server.send('GET', `/v1/runs/${id}`, undefined, as('see'));
+    const [{ digest, approvers }] = body.waiting;
+    expect(approvers).toEqual(['abe']);
+    const path = `/v1/runs/${id}/answers`;
+    const refused = await server.send('POST', path, { answers: [{ ...approval, digest }] }, as('ann'));
+    expect([refused.status, refused.body.error.code]).toEqual([409, 'answer_unfit']);
+    expect(refused.body.error.message).toBe('"ann" may not answer "t1.approval.0". Those who may are abe.');
+    expect((await server.send('POST', path, { answers: [{ ...approval, digest }] }, as('abe'))).status).toBe(200);
+    expect(await server.getEnded(id, as('ann'))).toMatchObject({ status: 'completed' });
+  });
+
   test('of another form are rejected with 400', async () => {
     await using server = await startInProcess(scriptedModel([PAY]), { ...settings, store });
     const { id } = await paused(server);
@@ -238,6 +269,26 @@ describe('answers', () => {
       const answer = await server.send('POST', `/v1/runs/${id}/answers`, body);
       expect([answer.status, answer.body.error.param ?? '']).toEqual([400, param]);
     }
+  });
+
+  test('that cannot be stored get a 503, and can be sent again', async () => {
+    let isFull = false;
+    const failing: ServerStore = {
+      ...store,
+      async append(...entries) {
+        if (isFull) throw new TreadleError('store-full', 'The disk is full.');
+        await store.append(...entries);
+      },
+    };
+    await using server = await startInProcess(scriptedModel([PAY, 'Paid.']), { ...settings, store: failing });
+    const { id, digest } = await paused(server);
+    const answer = async (): Promise<number> =>
+      (await server.send('POST', `/v1/runs/${id}/answers`, { answers: [{ ...approval, digest }] })).status;
+    isFull = true;
+    expect(await answer()).toBe(503);
+    isFull = false;
+    expect(await answer()).toBe(200);
+    expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
   });
 
   test('can be given at another server, which continues the run', async () => {

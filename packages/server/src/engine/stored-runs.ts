@@ -45,8 +45,8 @@ export interface StoredRuns {
   ): Promise<TakenRecord | undefined>;
   /**
    * Resumes the run of a record now, with answers, or with a signal that cancels it. Resolves when the answers are durable, or
-   * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, and with
-   * a 409 if an answer cannot be used.
+   * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, with a
+   * 409 if an answer cannot be used, and with a 503 if the store fails.
    */
   resume(record: ResponseRecord, how: ResumeOptions): Promise<boolean>;
   /** Whether `fork` can be called for a record. */
@@ -257,7 +257,7 @@ export function storedRuns(
     finished.then(release, release);
     const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
     const end = await (answered ? Promise.race([answered, finished]) : finished);
-    if (end?.interruption && isUnfit(end.interruption)) throw answerUnfit(end.interruption.reason);
+    if (end?.interruption) throw notDone(end.interruption);
     return true;
   }
 
@@ -515,6 +515,13 @@ const UNFIT = 'answer_unfit';
 /** Whether the answers that a run was resumed with cannot be used. */
 export function isUnfit({ code }: Interruption): boolean {
   return code === UNFIT;
+}
+
+/** Why a run was not resumed with answers, or not cancelled. */
+function notDone(interruption: Interruption): ApiError {
+  const { code, reason } = interruption;
+  if (isUnfit(interruption)) return answerUnfit(reason);
+  return new ApiError(503, 'server_error', reason, { code, headers: { 'Retry-After': '1' } });
 }
 
 export function answerUnfit(message: string): ApiError {

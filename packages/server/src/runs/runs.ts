@@ -128,10 +128,11 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   }
 
   async function sendInput(runId: string, text: string, caller: Caller): Promise<void> {
-    const { status } = await findRun(runId, caller);
+    await findRun(runId, caller);
     const run = driven.get(runId);
     if (await run?.send(text)) return;
     if (!run && (await store.isDriven(runId))) throw drivenElsewhere(runId);
+    const { status } = await findRun(runId, caller);
     const what = status === 'running' ? 'interrupted, and is resumed soon. Retry then' : status;
     throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
   }
@@ -158,10 +159,15 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
         throw badRequest(error.message, 'at', 'invalid_fork');
       throw error;
     }
-    await stored.fork(record, {
+    const forked = {
       runId: newRunId,
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
+    };
+    await stored.fork(record, forked).catch(async (error: unknown) => {
+      // Nobody would ever resume it.
+      await store.delete(newRunId).catch(() => {});
+      throw error;
     });
     return newRunId;
   }
