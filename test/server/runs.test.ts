@@ -25,6 +25,7 @@ let folder: string;
 let opened: SqliteStore[];
 let store: SqliteStore;
 
+/** A store on a file, for tests with several servers. */
 const openStore = (): SqliteStore => {
   const one = sqliteStore(path.join(folder, 'runs.db'));
   opened.push(one);
@@ -33,8 +34,8 @@ const openStore = (): SqliteStore => {
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'treadle-runs-'));
-  opened = [];
-  store = openStore();
+  store = sqliteStore(':memory:');
+  opened = [store];
 });
 afterEach(async () => {
   for (const one of opened) await one.close();
@@ -292,6 +293,7 @@ describe('answers', () => {
   });
 
   test('can be given at another server, which continues the run', async () => {
+    store = openStore();
     const first = await startInProcess(scriptedModel([PAY]), { ...settings, store });
     const { id, digest } = await paused(first);
     await first[Symbol.asyncDispose]();
@@ -357,6 +359,7 @@ describe('answers', () => {
   });
 
   test('to client calls survive the death of the server that got them', async () => {
+    store = openStore();
     const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
     const asked = Promise.withResolvers<void>();
     const hang = (): Promise<never> => {
@@ -435,6 +438,7 @@ describe('the events of a run', () => {
   });
 
   test('arrive while it runs, at the server that drives it and at another one', async () => {
+    store = openStore();
     const { hold, started, release } = heldTool();
     const settings = { tools: [hold], defaultTools: ['hold'] };
     await using server = await startInProcess(scriptedModel(twoCalls), { ...settings, store });
@@ -457,6 +461,7 @@ describe('the events of a run', () => {
   });
 
   test('are complete for a client that reads before and after a restart', async () => {
+    store = openStore();
     const { hold, started, release } = heldTool();
     const settings = { tools: [hold], defaultTools: ['hold'] };
     const first = await startInProcess(scriptedModel(twoCalls), { ...settings, store });

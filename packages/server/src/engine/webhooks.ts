@@ -87,6 +87,7 @@ export function sendWebhooks(
   let cancelTimer = (): void => {};
   let sending: Promise<void> | undefined;
   let isAskedAgain = false;
+  let prunedAt = -Infinity;
   const stopped = new AbortController();
 
   notices.enable(events.map((event) => STATUSES[event]));
@@ -119,8 +120,11 @@ export function sendWebhooks(
 
   async function sendPage(): Promise<void> {
     const now = clock.now();
-    const dropped = await notices.prune(now - MOST_AGE_MS, MOST_WAITING);
-    if (dropped > 0) log.error({ dropped }, 'webhooks were dropped: they are too old, or too many are waiting');
+    if (now - prunedAt >= LOOK_MS || now < prunedAt) {
+      prunedAt = now;
+      const dropped = await notices.prune(now - MOST_AGE_MS, MOST_WAITING);
+      if (dropped > 0) log.error({ dropped }, 'webhooks were dropped: they are too old, or too many are waiting');
+    }
     const due = await notices.take({ now, until: now + TAKEN_MS, limit: PARALLEL });
     await Promise.all(due.map(sendNotice));
     // There may be more.

@@ -159,6 +159,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
     due_at REAL NOT NULL
   ) STRICT;
   CREATE INDEX notices_by_due ON notices (due_at);
+  CREATE INDEX notices_by_time ON notices (at);
 
   -- The number of entries of its run when it began to wait for answers.
   ALTER TABLE responses ADD COLUMN waits_at INTEGER;

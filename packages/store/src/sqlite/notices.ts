@@ -31,9 +31,9 @@ export function openNotices(db: DatabaseSync, commit: GroupCommit, changes: Chan
   const postpone = db.prepare('UPDATE notices SET due_at = ? WHERE id = ?');
   const remove = db.prepare('DELETE FROM notices WHERE id = ?');
   const findNext = db.prepare('SELECT min(due_at) AS due FROM notices');
-  const removeOld = db.prepare(
-    `DELETE FROM notices WHERE at < ? OR id <= (SELECT id FROM notices ORDER BY id DESC LIMIT 1 OFFSET ?)`,
-  );
+  const removeOld = db.prepare('DELETE FROM notices WHERE at < ?');
+  const findLast = db.prepare('SELECT id FROM notices ORDER BY id DESC LIMIT 1 OFFSET ?');
+  const removeUpTo = db.prepare('DELETE FROM notices WHERE id <= ?');
 
   return {
     enable(statuses) {
@@ -58,7 +58,12 @@ export function openNotices(db: DatabaseSync, commit: GroupCommit, changes: Chan
       await commit.write(() => remove.run(id));
     },
     nextDue: () => (findNext.get()?.['due'] as number | null | undefined) ?? undefined,
-    prune: (before, most) => commit.write(() => Number(removeOld.run(before, most).changes)),
+    prune: (before, most) =>
+      commit.write(() => {
+        const old = Number(removeOld.run(before).changes);
+        const last = findLast.get(most)?.['id'];
+        return last === undefined ? old : old + Number(removeUpTo.run(last).changes);
+      }),
     watch: (listener) => changes.watch(NOTICES, listener),
   };
 }
