@@ -32,8 +32,13 @@ export interface ScriptedOpenAi {
   close(): Promise<void>;
 }
 
-/** A server for OpenAI's streaming Chat Completions that follows a script. Rejects requests beyond the script. */
-export async function scriptedOpenAi(steps: readonly Step[]): Promise<ScriptedOpenAi> {
+/**
+ * A server for OpenAI's streaming Chat Completions that follows a script. A step may depend on its request. Rejects requests
+ * beyond the script.
+ */
+export async function scriptedOpenAi(
+  steps: readonly (Step | ((request: ChatRequest) => Step))[],
+): Promise<ScriptedOpenAi> {
   const requests: ChatRequest[] = [];
   const keys: (string | undefined)[] = [];
   let answered = 0;
@@ -43,9 +48,11 @@ export async function scriptedOpenAi(steps: readonly Step[]): Promise<ScriptedOp
   const server = createServer(async (request, response) => {
     let body = '';
     for await (const piece of request) body += String(piece);
-    requests.push(JSON.parse(body) as ChatRequest);
+    const parsed = JSON.parse(body) as ChatRequest;
+    requests.push(parsed);
     keys.push(request.headers.authorization);
-    const hangs = answer(response, steps[requests.length - 1] ?? { status: 400, message: 'beyond the script' });
+    const step = steps[requests.length - 1] ?? { status: 400, message: 'beyond the script' };
+    const hangs = answer(response, typeof step === 'function' ? step(parsed) : step);
     if (hangs) hanging.push(hangs);
     answered++;
     for (const watcher of watchers) watcher();

@@ -46,7 +46,9 @@ export function grepTool(ops: Ops): Tool {
       properties: {
         pattern: {
           type: 'string',
-          description: 'Regular expression in RE2 syntax, such as "function \\w+"; no lookaround and backreferences',
+          description:
+            'Regular expression in RE2 syntax, such as "function \\w+"; no lookaround and backreferences. Line ends, LF or ' +
+            'CRLF, are not part of a line',
         },
         path: { type: 'string', description: 'File or folder to search; default: the working folder' },
         glob: { type: 'string', description: 'Only files that match, such as "*.ts" or "src/**/*.json"' },
