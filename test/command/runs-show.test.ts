@@ -187,7 +187,7 @@ describe('show', () => {
     expect(stdout).toContain('child      a.t2.tool.0, completed');
     expect(stdout).toContain('t1.tool.0: echo {"text":"the first"}');
     expect(stdout).toMatch(/t2\.tool\.0 \(child run a\.t2\.tool\.0\): helper/);
-    expect(stdout).toMatch(/t2\.tool\.0 returned \(\d+ ms, it used 10 in, 5 out\): Helped\./);
+    expect(stdout).toMatch(/t2\.tool\.0 returned \([\d.]+ m?s, it used 10 in, 5 out\): Helped\./);
     expect(stdout).toMatch(/history compacted \(.*\): a summary replaces messages 2 to 5/);
     expect(stdout).toContain('summary: They said the first, and got help.');
     expect(stdout).toContain('90 in, 10 out, $0.2500');

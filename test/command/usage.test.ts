@@ -35,7 +35,6 @@ describe('help', () => {
       'yes',
       'no-agents-md',
       'store',
-      'stream',
       'json',
       'quiet',
       'help',

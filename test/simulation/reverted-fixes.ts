@@ -151,7 +151,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     patches: [
       {
         file: 'core/src/tools/execute.ts',
-        from: "if (!mode.takesEffect || tool.effect !== 'once')",
+        from: "if (!mode.takesEffect || tool.effect !== 'once' || !tool.verify)",
         to: 'if (true)',
       },
     ],
