@@ -151,8 +151,8 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     patches: [
       {
         file: 'core/src/tools/execute.ts',
-        from: "if (!mode.takesEffect || tool.effect !== 'once' || !tool.verify)",
-        to: 'if (true)',
+        from: "if (!mode.takesEffect || tool.effect !== 'once' || !tool.verify) return stop(problem, TIMEOUT);",
+        to: "if (true) return stop('timed out. Ask for less, or try something else.', TIMEOUT);",
       },
     ],
   },
