@@ -1,6 +1,6 @@
 import { posix } from 'node:path';
 import { tool, type Tool, type ToolContext, type Touch, type Verification } from '@treadle/core';
-import type { Ops } from '../ops.ts';
+import type { ChangeOptions, Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
@@ -8,7 +8,7 @@ import { listing } from './listing.ts';
 import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
 import type { Hunk, Patched } from './patch-hunks.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandStorable, demandUnchanged, readWhole, textOf, type WholeFile } from './whole-text.ts';
+import { contentOf, demandStorable, readWhole, textOf, type WholeFile } from './whole-text.ts';
 import { UnreachableError, workspace, type Workspace } from './workspace.ts';
 
 const MAX_CHARS = 1_000_000;
@@ -76,7 +76,6 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
   demandStorable('patch', patch);
   const plan = await planPatch(space, parsePatch(patch), context);
   signal.throwIfAborted();
-  for (const { before } of plan.files.values()) if (before) await demandUnchanged(space, before);
   await writeAll(space, [...plan.files.values()]);
 
   const known = readFiles(context);
@@ -259,8 +258,9 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
   try {
     for (const change of ordered) {
       const { path, before, after, executable } = change;
-      if (after !== undefined) await write(path, after, executable, before);
-      else if (before) await space.remove(before.file.real);
+      const stamp = before && { stamp: before.file.stamp };
+      if (after !== undefined) await write(path, after, executable, before, stamp);
+      else if (before) await space.remove(path, stamp);
       done.push(change);
     }
   } catch (error) {
@@ -283,11 +283,10 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
     content: Uint8Array,
     executable: boolean | undefined,
     before: WholeFile | undefined,
+    expected: ChangeOptions = {},
   ): Promise<void> {
     const mode = executable === undefined || executable === before?.file.executable ? {} : { executable };
-    return before
-      ? space.write(before.file.real, content, mode)
-      : space.write(path, content, { create: true, ...mode });
+    return space.write(path, content, { create: !before, ...mode, ...expected });
   }
 }
 

@@ -5,7 +5,7 @@ import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { count } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandStorable, demandUnchanged, readWhole, textOf } from './whole-text.ts';
+import { contentOf, demandStorable, readWhole, textOf } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_EDITS = 100;
@@ -96,12 +96,11 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
     throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
   const known = readFiles(context);
-  const { shown, real } = whole.file;
+  const { shown, stamp } = whole.file;
   const state = known.compare(shown, versionOf(whole.bytes));
   const content = contentOf(stored, text);
   signal.throwIfAborted();
-  await demandUnchanged(space, whole);
-  await space.write(real, content);
+  await space.write(input.path, content, { stamp });
   // Who has not seen the rest of the file, or not its current content, has not seen it by an edit.
   if (state === 'same') known.note(shown, versionOf(content));
   return [

@@ -70,12 +70,3 @@ export function demandStorable(name: string, text: string): void {
     'invalid_params',
   );
 }
-
-/** Throws if somebody else has changed the file since it was read. */
-export async function demandUnchanged(space: Workspace, { file }: WholeFile): Promise<void> {
-  const { size, modifiedMs } = await space.locate(file.real);
-  if (size === file.size && modifiedMs === file.modifiedMs) return;
-  throw new ToolError(
-    `${JSON.stringify(file.shown)} was changed by somebody else meanwhile. This call has changed nothing. Read it and try again.`,
-  );
-}

@@ -1,5 +1,5 @@
 import { tool, type Tool, type ToolContext, type Verification } from '@treadle/core';
-import type { Ops } from '../ops.ts';
+import type { Ops, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { count, shownName } from './listing.ts';
@@ -72,7 +72,7 @@ async function write(
   }
   const bytes = bytesFor(content, found);
   context.signal.throwIfAborted();
-  await store(space, path, bytes, found);
+  await store(space, path, bytes, { create: !found, ...(found && overwrite !== true && { stamp: found.file.stamp }) });
   const { shown } = found?.file ?? (await space.locate(path));
   known.note(shown, versionOf(bytes));
   return report(found ? 'Replaced' : 'Created', shown, content, bytes);
@@ -111,9 +111,9 @@ function bytesFor(content: string, found: Found | undefined): Uint8Array {
   return encodeText(content, (found && textFormOf(found.bytes)) ?? PLAIN_FORM);
 }
 
-async function store(space: Workspace, path: string, bytes: Uint8Array, found: Found | undefined): Promise<void> {
+async function store(space: Workspace, path: string, bytes: Uint8Array, options: WriteOptions): Promise<void> {
   try {
-    await space.write(path, bytes, { create: !found });
+    await space.write(path, bytes, options);
   } catch (error) {
     switch (((error as Error).cause as NodeJS.ErrnoException | undefined)?.code) {
       case 'EEXIST':
