@@ -191,6 +191,9 @@ describe('unified diffs', () => {
     expect((await tree())['b.txt']).toBe('a\nb\n');
     await apply('--- b.txt\n+++ b.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n');
     expect((await tree())['b.txt']).toBe('a\nc');
+    await put({ 'b.txt': 'a\r\nb\n' });
+    await apply('--- b.txt\n+++ b.txt\n@@ -1,2 +1,3 @@\n a\n b\n+c\n');
+    expect((await tree())['b.txt']).toBe('a\r\nb\nc\n');
   });
 
   test('names the hunk that fails and shows what is there, and changes no file', async () => {
@@ -337,6 +340,20 @@ test('says if a file has changed since the run read it', async () => {
     '"a.txt" had changed since you last read it',
   );
   expect(readFiles({ memory }).compare('b.txt', versionOf('new\n'))).toBe('same');
+});
+
+test('a file that the run has not read is not known at its new place', async () => {
+  await put({ 'a.txt': 'unread\n', 'b.txt': 'read\n' });
+  const memory: Record<string, unknown> = {};
+  readFiles({ memory }).note('b.txt', versionOf('read\n'));
+  const context = { signal: AbortSignal.any([]), report: () => {}, memory } as unknown as ToolContext;
+  const patch = begin(
+    '*** Update File: a.txt\n*** Move to: x.txt\n*** Update File: b.txt\n*** Move to: y.txt\n*** Update File: y.txt\n*** Move to: z.txt',
+  );
+  await tools.get('apply_patch')!.execute!({ patch }, context);
+  expect(readFiles({ memory }).compare('x.txt', versionOf('unread\n'))).toBe('unread');
+  expect(readFiles({ memory }).compare('z.txt', versionOf('read\n'))).toBe('same');
+  expect(readFiles({ memory }).compare('b.txt', versionOf('read\n'))).toBe('unread');
 });
 
 test('ends a search that would take very long when it is cancelled or its time is over', async () => {

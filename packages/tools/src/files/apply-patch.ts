@@ -79,16 +79,17 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
   await writeAll(space, [...plan.files.values()]);
 
   const known = readFiles(context);
-  for (const { shown, before, after } of plan.files.values()) {
-    const state = before ? known.compare(before.file.shown, versionOf(before.bytes)) : 'same';
+  for (const { shown, before, from = before, after } of plan.files.values()) {
+    if (after === undefined) continue;
+    const state = from ? known.compare(from.file.shown, versionOf(from.bytes)) : 'same';
     if (state === 'changed') {
       plan.notes.push(
         `${JSON.stringify(shown)} had changed since you last read it: read it again before you rely on what you know of it`,
       );
     }
-    if (after === undefined) known.forget(shown);
-    else if (state === 'same') known.note(shown, versionOf(after));
+    if (state === 'same') known.note(shown, versionOf(after));
   }
+  for (const { shown, after } of plan.files.values()) if (after === undefined) known.forget(shown);
   const notes = plan.notes.slice(0, MAX_NOTES);
   if (plan.notes.length > notes.length) notes.push(`${plan.notes.length - notes.length} more notes`);
   const summary = listing(MAX_SUMMARY);
@@ -127,6 +128,8 @@ interface Change {
   /** Where it is written. */
   readonly path: string;
   readonly before: WholeFile | undefined;
+  /** What was moved here. */
+  from?: WholeFile | undefined;
   /** Undefined: no file. */
   after: Uint8Array | undefined;
   executable: boolean | undefined;
@@ -162,7 +165,7 @@ async function planPatch(
     places.set(name, place);
     const same = files.get(place);
     if (same) return same;
-    const change = {
+    const change: Change = {
       shown: before?.file.shown ?? name,
       path,
       before,
@@ -230,6 +233,7 @@ async function planPatch(
         const target = await changeAt(part.to);
         demandNothingAt(target, part.to, 'Move the file to another name, or delete that file first.');
         change.after = undefined;
+        target.from = change.from ?? change.before;
         target.after = after;
         target.executable = executable;
         summary.push(`R ${path} -> ${part.to} ${counts}`);

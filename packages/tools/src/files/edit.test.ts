@@ -122,6 +122,9 @@ test('keeps line ends, byte order mark, mode and a missing final newline', async
   await put('one\r\ntwo\nthree\r\n');
   await edit({ old_text: 'two\r\nthree', new_text: '2\n3' });
   expect(await text()).toBe('one\r\n2\r\n3\r\n');
+  await put('one\r\ntwo\n');
+  await edit({ old_text: 'two', new_text: '2\n3' });
+  expect(await text()).toBe('one\r\n2\n3\n');
 });
 
 test('follows a link inside the folder and leaves the link', async () => {

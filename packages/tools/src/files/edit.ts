@@ -5,6 +5,7 @@ import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { count } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
+import { lineEndOf, type TextForm } from './text-file.ts';
 import { contentOf, demandStorable, readWhole, textOf } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
@@ -166,15 +167,11 @@ function nameOf(index: number, of: number): string {
 interface Source {
   readonly text: string;
   readonly raw: string;
-  /** What ends most lines. */
-  readonly lineEnd: '\n' | '\r\n';
+  readonly lineEnd: TextForm['lineEnd'];
 }
 
 function sourceOf(raw: string): Source {
-  const text = lineFeeds(raw);
-  const twice = raw.length - text.length;
-  const lineEnd = twice > 0 && twice * 2 >= text.split('\n').length - 1 ? '\r\n' : '\n';
-  return { text, raw, lineEnd };
+  return { text: lineFeeds(raw), raw, lineEnd: lineEndOf(raw) };
 }
 
 function lineFeeds(text: string): string {

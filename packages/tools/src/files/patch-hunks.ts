@@ -1,4 +1,5 @@
 import { nearestBlock, type NearestBlock } from './nearest-block.ts';
+import { lineEndOf } from './text-file.ts';
 
 /** A change of some lines of a file. */
 export interface Hunk {
@@ -200,9 +201,7 @@ function linesOf(text: string): { lines: readonly Line[]; endsInNewline: boolean
   const parts = text === '' ? [] : text.split('\n');
   if (endsInNewline) parts.pop();
   const lines: Line[] = parts.map(lineOf);
-  const twice = lines.reduce((sum, line) => sum + Number(line.isTwice), 0);
-  const ends = endsInNewline ? lines.length : lines.length - 1;
-  const isTwice = twice > 0 && twice * 2 >= ends;
+  const isTwice = lineEndOf(text) === '\r\n';
   const last = lines.at(-1);
   if (last && !endsInNewline && isTwice) lines[lines.length - 1] = { ...last, isTwice };
   return { lines, endsInNewline, isTwice };

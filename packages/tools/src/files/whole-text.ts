@@ -48,6 +48,12 @@ export function textOf(bytes: Uint8Array, name: string): StoredText {
   return { text: bom ? text.slice(1) : text, form: { encoding: encoding!, bom } };
 }
 
+/** Whether bytes that are read as text have parts that cannot be decoded. */
+export function isDamagedText(bytes: Uint8Array): boolean {
+  const encoding = encodingOf(bytes);
+  return encoding !== undefined && decoded(bytes, encoding) === undefined;
+}
+
 /** Undefined if it is not valid. */
 function decoded(bytes: Uint8Array, encoding: TextForm['encoding']): string | undefined {
   try {
