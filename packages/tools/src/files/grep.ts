@@ -107,9 +107,12 @@ async function grep(ops: Ops, space: Workspace, input: GrepInput, { signal, repo
   await searchBatch(search, [], signal);
 
   if (from.kind !== 'folder') {
-    const bytes = await readFile(space, from.real, signal);
-    if (bytes === undefined)
-      throw new ToolError(`${quoted(from)} is larger than ${MAX_FILE_BYTES} bytes, so it cannot be searched.`);
+    const bytes = await readFile(space, input.path ?? '.', signal);
+    if (bytes === undefined) {
+      throw new ToolError(
+        `${quoted(from)} is larger than ${MAX_FILE_BYTES} bytes, so it cannot be searched. Use read for parts of it.`,
+      );
+    }
     const [found] = await searchBatch(search, [bytes], signal);
     if (found!.isBinary) throw new ToolError(`${quoted(from)} is a binary file, so it cannot be searched.`);
     results.add(from.shown, found!);

@@ -67,6 +67,14 @@ function unreachable(path: string, cause: unknown): UnreachableError {
     case 'EACCES':
     case 'EPERM':
       return new UnreachableError(`${name} cannot be used: permission denied.`, 'permission_denied', { cause });
+    case 'ENXIO':
+      return new UnreachableError(
+        `${name} is a pipe, a socket or a device, so it cannot be used.`,
+        'execution_failed',
+        {
+          cause,
+        },
+      );
     case 'ELOOP':
       return new UnreachableError(`${name} is a symbolic link to itself.`, 'execution_failed', { cause });
     case 'ESTALE':
