@@ -27,7 +27,7 @@ export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
       '*** Add File: src/b.ts\n+its lines\n*** Delete File: src/c.ts\n*** Update File: src/d.ts\n*** Move to: src/e.ts\n' +
       '*** End Patch\n' +
       'Give about three lines of context before and after a change. Hunks are also found at other line numbers, and if ' +
-      'whitespace differs; the result says so. For a small change of one file, edit is simpler.',
+      'whitespace or the outer lines of context differ; the result says so. For a small change of one file, edit is simpler.',
     input: {
       type: 'object',
       properties: {
@@ -102,20 +102,22 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
 /** Whether an interrupted patch was applied: if so, it can be undone; if not, it can be applied. */
 async function verifyPatch(space: Workspace, patch: string, signal: AbortSignal): Promise<Verification> {
   const files = parsePatch(patch);
-  const [applies, isThere] = [await fits(files), await fits(reversedPatch(files))];
-  if (applies && !isThere) return { type: 'not-done' };
-  if (isThere && !applies)
+  const [forth, back] = [await fits(files), await fits(reversedPatch(files))];
+  if (forth !== 'no' && back === 'no') return { type: 'not-done' };
+  if (forth === 'no' && back === 'exactly')
     return { type: 'done', result: 'Applied the patch. The call was interrupted; the files have the new content.' };
   return { type: 'unknown' };
 
-  async function fits(parts: readonly (FilePatch | { type: 'gone'; path: string })[]): Promise<boolean> {
+  async function fits(
+    parts: readonly (FilePatch | { type: 'gone'; path: string })[],
+  ): Promise<'exactly' | 'roughly' | 'no'> {
     try {
-      for (const part of parts) if (part.type === 'gone' && (await readIfThere(space, part.path, signal))) return false;
+      for (const part of parts) if (part.type === 'gone' && (await readIfThere(space, part.path, signal))) return 'no';
       const rest = parts.filter((part) => part.type !== 'gone');
       const { isExact } = await planPatch(space, rest, { signal, report: () => {} });
-      return isExact || parts === files;
+      return isExact ? 'exactly' : 'roughly';
     } catch (error) {
-      if (error instanceof ToolError) return false;
+      if (error instanceof ToolError) return 'no';
       throw error;
     }
   }
