@@ -33,7 +33,8 @@ beforeAll(async () => {
   await put('.git/config', 'needle\n');
   await put('.treadle/runs.yml', 'needle\n');
   await put('data.bin', Buffer.from('needle\0'));
-  await put('.gitignore', 'built/\n*.log\n!keep.log\n');
+  // The last two match nothing in git.
+  await put('.gitignore', 'built/\n*.log\n!keep.log\n./notes.txt\nsrc//main.ts\n');
   await put('built/out.ts', 'needle built\n');
   await put('a.log', 'needle log\n');
   await put('src/keep.log', 'needle kept\n');
