@@ -18,6 +18,7 @@ export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } 
 export { toLegacyResult, type LegacyErrorType, type LegacyFacts, type LegacyResult } from './legacy-result.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {
+  ChangeOptions,
   ExecOps,
   ExecRequest,
   Execution,

@@ -1,10 +1,17 @@
-/** The candidate that is most similar to the name, if one is similar enough. */
+/** Pairs of letters that are compared, in about 50 ms. Folders may have many long names. */
+const MAX_STEPS = 1_000_000;
+
+/** The candidate that is most similar to the name, if one is similar enough. Of very many, only the first are compared. */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;
   let least = Math.max(1, Math.floor(name.length / 3)) + 1;
+  let steps = 0;
   for (const candidate of candidates) {
-    const steps = distance(name.toLowerCase(), candidate.toLowerCase());
-    if (steps < least) [best, least] = [candidate, steps];
+    if (Math.abs(candidate.length - name.length) >= least) continue;
+    steps += name.length * candidate.length;
+    if (steps > MAX_STEPS) break;
+    const edits = distance(name.toLowerCase(), candidate.toLowerCase());
+    if (edits < least) [best, least] = [candidate, edits];
   }
   return best;
 }

@@ -24,7 +24,7 @@ export interface FileOps {
    */
   write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
   /** Removes a file, or a link but not its target. */
-  remove(path: string): Promise<void>;
+  remove(path: string, options?: ChangeOptions): Promise<void>;
   /** Moves a file or folder, or a link but not its target. A file at the new place is replaced. */
   rename(from: string, to: string): Promise<void>;
 }
@@ -35,6 +35,8 @@ export interface FileStatus {
   readonly type: 'file' | 'folder' | 'other';
   readonly size: number;
   readonly modifiedMs: number;
+  /** Another text after each change of the file, as far as the file system can tell. */
+  readonly stamp: string;
   /** Its owner may execute it. */
   readonly executable: boolean;
 }
@@ -60,7 +62,12 @@ export interface FolderEntry {
   readonly type: 'file' | 'folder' | 'link' | 'other';
 }
 
-export interface WriteOptions {
+export interface ChangeOptions {
+  /** Fails with `ESTALE` if the file has another stamp, so that nobody's change is lost. */
+  readonly stamp?: string;
+}
+
+export interface WriteOptions extends ChangeOptions {
   /** Fails with `EEXIST` if there is a file. */
   readonly create?: boolean;
   /** Lets those who may read the file execute it, or nobody. Default: as before; a new file is not executable. */

@@ -179,6 +179,25 @@ describe('unified diffs', () => {
     expect((await tree())['a.py']).toBe('def f():\n\tif x:\n\t\treturn 2\n');
   });
 
+  test('ignores up to two outer lines of context that are not there, and reports it', async () => {
+    const numbered = Array.from({ length: 20 }, (_, at) => `line ${at + 1}\n`).join('');
+    await put({ 'a.txt': numbered });
+    const hunk = ' stale\n line 11\n line 12\n-line 13\n+LINE 13\n line 14\n stale\n other\n';
+    expect(await apply(`--- a/a.txt\n+++ b/a.txt\n@@ -8,7 +8,7 @@\n${hunk}`)).toMatch(
+      /hunk 1 .* was applied at line 12, not at 10\.[^]*without comparing its first 2 and last 2 lines of context/,
+    );
+    expect((await tree())['a.txt']).toBe(numbered.replace('line 13', 'LINE 13'));
+    // Lines that are removed are always compared, and so is most of the context of new lines.
+    for (const refused of [
+      ' line 11\n line 12\n-stale\n+x\n line 14\n',
+      ' line 11\n stale\n+x\n',
+      ' stale\n stale\n stale\n-line 15\n+x\n',
+    ]) {
+      expect(await apply(`--- a/a.txt\n+++ b/a.txt\n@@ -11,3 +11,3 @@\n${refused}`)).toContain('does not apply');
+    }
+    expect(await apply(`--- a/a.txt\n+++ b/a.txt\n@@ -10,7 +10,7 @@\n${hunk}`)).toContain('does not apply');
+  });
+
   test('keeps line ends, a byte order mark and a missing final newline', async () => {
     await put({ 'a.txt': '\uFEFFone\r\ntwo\r\nthree' });
     const patch = '--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,4 @@\n one\n-two\n+TWO\n+2\n three\n';
@@ -191,6 +210,9 @@ describe('unified diffs', () => {
     expect((await tree())['b.txt']).toBe('a\nb\n');
     await apply('--- b.txt\n+++ b.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n');
     expect((await tree())['b.txt']).toBe('a\nc');
+    await put({ 'b.txt': 'a\r\nb\n' });
+    await apply('--- b.txt\n+++ b.txt\n@@ -1,2 +1,3 @@\n a\n b\n+c\n');
+    expect((await tree())['b.txt']).toBe('a\r\nb\nc\n');
   });
 
   test('names the hunk that fails and shows what is there, and changes no file', async () => {
@@ -327,6 +349,19 @@ test('verify tells whether a patch was applied, and says if it cannot', async ()
   expect(await state()).toBe('unknown');
 });
 
+test.each([
+  ['whitespace', '--- a.txt\n+++ a.txt\n@@ -1,2 +1,3 @@\n   one\n   two\n+new\n'],
+  ['lines of context', '--- a.txt\n+++ a.txt\n@@ -1,3 +1,4 @@\n stale\n one\n two\n+new\n'],
+])('a patch that was applied without comparing all %s is not applied again after a crash', async (_, patch) => {
+  const { verify, execute } = tools.get('apply_patch')!;
+  const context = { signal: AbortSignal.any([]), report: () => {}, memory: {} } as unknown as ToolContext;
+  await put({ 'a.txt': LINES });
+  expect(await verify!({ patch }, context)).toEqual({ type: 'not-done' });
+  await execute!({ patch }, context);
+  expect((await tree())['a.txt']).toBe(LINES.replace('two\n', 'two\nnew\n'));
+  expect(await verify!({ patch }, context)).toEqual({ type: 'unknown' });
+});
+
 test('says if a file has changed since the run read it', async () => {
   await put({ 'a.txt': LINES });
   const memory: Record<string, unknown> = {};
@@ -337,6 +372,20 @@ test('says if a file has changed since the run read it', async () => {
     '"a.txt" had changed since you last read it',
   );
   expect(readFiles({ memory }).compare('b.txt', versionOf('new\n'))).toBe('same');
+});
+
+test('a file that the run has not read is not known at its new place', async () => {
+  await put({ 'a.txt': 'unread\n', 'b.txt': 'read\n' });
+  const memory: Record<string, unknown> = {};
+  readFiles({ memory }).note('b.txt', versionOf('read\n'));
+  const context = { signal: AbortSignal.any([]), report: () => {}, memory } as unknown as ToolContext;
+  const patch = begin(
+    '*** Update File: a.txt\n*** Move to: x.txt\n*** Update File: b.txt\n*** Move to: y.txt\n*** Update File: y.txt\n*** Move to: z.txt',
+  );
+  await tools.get('apply_patch')!.execute!({ patch }, context);
+  expect(readFiles({ memory }).compare('x.txt', versionOf('unread\n'))).toBe('unread');
+  expect(readFiles({ memory }).compare('z.txt', versionOf('read\n'))).toBe('same');
+  expect(readFiles({ memory }).compare('b.txt', versionOf('read\n'))).toBe('unread');
 });
 
 test('ends a search that would take very long when it is cancelled or its time is over', async () => {

@@ -1,6 +1,6 @@
 import { posix } from 'node:path';
 import { tool, type Tool, type ToolContext, type Touch, type Verification } from '@treadle/core';
-import type { Ops } from '../ops.ts';
+import type { ChangeOptions, Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
@@ -8,7 +8,7 @@ import { listing } from './listing.ts';
 import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
 import type { Hunk, Patched } from './patch-hunks.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandStorable, demandUnchanged, readWhole, textOf, type WholeFile } from './whole-text.ts';
+import { contentOf, demandStorable, readWhole, textOf, type WholeFile } from './whole-text.ts';
 import { UnreachableError, workspace, type Workspace } from './workspace.ts';
 
 const MAX_CHARS = 1_000_000;
@@ -27,7 +27,7 @@ export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
       '*** Add File: src/b.ts\n+its lines\n*** Delete File: src/c.ts\n*** Update File: src/d.ts\n*** Move to: src/e.ts\n' +
       '*** End Patch\n' +
       'Give about three lines of context before and after a change. Hunks are also found at other line numbers, and if ' +
-      'whitespace differs; the result says so. For a small change of one file, edit is simpler.',
+      'whitespace or the outer lines of context differ; the result says so. For a small change of one file, edit is simpler.',
     input: {
       type: 'object',
       properties: {
@@ -76,20 +76,20 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
   demandStorable('patch', patch);
   const plan = await planPatch(space, parsePatch(patch), context);
   signal.throwIfAborted();
-  for (const { before } of plan.files.values()) if (before) await demandUnchanged(space, before);
   await writeAll(space, [...plan.files.values()]);
 
   const known = readFiles(context);
-  for (const { shown, before, after } of plan.files.values()) {
-    const state = before ? known.compare(before.file.shown, versionOf(before.bytes)) : 'same';
+  for (const { shown, before, from = before, after } of plan.files.values()) {
+    if (after === undefined) continue;
+    const state = from ? known.compare(from.file.shown, versionOf(from.bytes)) : 'same';
     if (state === 'changed') {
       plan.notes.push(
         `${JSON.stringify(shown)} had changed since you last read it: read it again before you rely on what you know of it`,
       );
     }
-    if (after === undefined) known.forget(shown);
-    else if (state === 'same') known.note(shown, versionOf(after));
+    if (state === 'same') known.note(shown, versionOf(after));
   }
+  for (const { shown, after } of plan.files.values()) if (after === undefined) known.forget(shown);
   const notes = plan.notes.slice(0, MAX_NOTES);
   if (plan.notes.length > notes.length) notes.push(`${plan.notes.length - notes.length} more notes`);
   const summary = listing(MAX_SUMMARY);
@@ -102,20 +102,22 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
 /** Whether an interrupted patch was applied: if so, it can be undone; if not, it can be applied. */
 async function verifyPatch(space: Workspace, patch: string, signal: AbortSignal): Promise<Verification> {
   const files = parsePatch(patch);
-  const [applies, isThere] = [await fits(files), await fits(reversedPatch(files))];
-  if (applies && !isThere) return { type: 'not-done' };
-  if (isThere && !applies)
+  const [forth, back] = [await fits(files), await fits(reversedPatch(files))];
+  if (forth !== 'no' && back === 'no') return { type: 'not-done' };
+  if (forth === 'no' && back === 'exactly')
     return { type: 'done', result: 'Applied the patch. The call was interrupted; the files have the new content.' };
   return { type: 'unknown' };
 
-  async function fits(parts: readonly (FilePatch | { type: 'gone'; path: string })[]): Promise<boolean> {
+  async function fits(
+    parts: readonly (FilePatch | { type: 'gone'; path: string })[],
+  ): Promise<'exactly' | 'roughly' | 'no'> {
     try {
-      for (const part of parts) if (part.type === 'gone' && (await readIfThere(space, part.path, signal))) return false;
+      for (const part of parts) if (part.type === 'gone' && (await readIfThere(space, part.path, signal))) return 'no';
       const rest = parts.filter((part) => part.type !== 'gone');
       const { isExact } = await planPatch(space, rest, { signal, report: () => {} });
-      return isExact || parts === files;
+      return isExact ? 'exactly' : 'roughly';
     } catch (error) {
-      if (error instanceof ToolError) return false;
+      if (error instanceof ToolError) return 'no';
       throw error;
     }
   }
@@ -128,6 +130,8 @@ interface Change {
   /** Where it is written. */
   readonly path: string;
   readonly before: WholeFile | undefined;
+  /** What was moved here. */
+  from?: WholeFile | undefined;
   /** Undefined: no file. */
   after: Uint8Array | undefined;
   executable: boolean | undefined;
@@ -163,7 +167,7 @@ async function planPatch(
     places.set(name, place);
     const same = files.get(place);
     if (same) return same;
-    const change = {
+    const change: Change = {
       shown: before?.file.shown ?? name,
       path,
       before,
@@ -231,6 +235,7 @@ async function planPatch(
         const target = await changeAt(part.to);
         demandNothingAt(target, part.to, 'Move the file to another name, or delete that file first.');
         change.after = undefined;
+        target.from = change.from ?? change.before;
         target.after = after;
         target.executable = executable;
         summary.push(`R ${path} -> ${part.to} ${counts}`);
@@ -259,8 +264,9 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
   try {
     for (const change of ordered) {
       const { path, before, after, executable } = change;
-      if (after !== undefined) await write(path, after, executable, before);
-      else if (before) await space.remove(before.file.real);
+      const stamp = before && { stamp: before.file.stamp };
+      if (after !== undefined) await write(path, after, executable, before, stamp);
+      else if (before) await space.remove(path, stamp);
       done.push(change);
     }
   } catch (error) {
@@ -283,11 +289,10 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
     content: Uint8Array,
     executable: boolean | undefined,
     before: WholeFile | undefined,
+    expected: ChangeOptions = {},
   ): Promise<void> {
     const mode = executable === undefined || executable === before?.file.executable ? {} : { executable };
-    return before
-      ? space.write(before.file.real, content, mode)
-      : space.write(path, content, { create: true, ...mode });
+    return space.write(path, content, { create: !before, ...mode, ...expected });
   }
 }
 

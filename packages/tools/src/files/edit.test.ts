@@ -5,8 +5,11 @@ import { registry, runLoop, type ToolContext } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { local } from '../local/local.ts';
+import { applyPatchTool } from './apply-patch.ts';
 import { editTool } from './edit.ts';
 import { readFiles, versionOf } from './read-files.ts';
+import { readTool } from './read.ts';
+import { writeTool } from './write.ts';
 
 let base: string;
 let folder: string;
@@ -119,6 +122,9 @@ test('keeps line ends, byte order mark, mode and a missing final newline', async
   await put('one\r\ntwo\nthree\r\n');
   await edit({ old_text: 'two\r\nthree', new_text: '2\n3' });
   expect(await text()).toBe('one\r\n2\r\n3\r\n');
+  await put('one\r\ntwo\n');
+  await edit({ old_text: 'two', new_text: '2\n3' });
+  expect(await text()).toBe('one\r\n2\n3\n');
 });
 
 test('follows a link inside the folder and leaves the link', async () => {
@@ -126,6 +132,37 @@ test('follows a link inside the folder and leaves the link', async () => {
   await symlink('a.txt', join(folder, 'link'));
   expect(await edit({ path: 'link', old_text: 'old', new_text: 'new' })).toContain('Edited "a.txt"');
   expect([await text(), await text('link')]).toEqual(['new', 'new']);
+});
+
+test('of changes that several runs make at the same time, none is lost', async () => {
+  const lines = Array.from({ length: 6 }, (_, at) => `line ${at}\n`);
+  await put(lines.join(''));
+  const ops = local(folder);
+  const change = [
+    (at: number) =>
+      editTool(ops).execute!({ path: 'a.txt', old_text: `line ${at}\n`, new_text: `edited ${at}\n` }, contextWith()),
+    (at: number) => {
+      const patch = `*** Begin Patch\n*** Update File: a.txt\n@@\n-line ${at}\n+edited ${at}\n*** End Patch`;
+      return applyPatchTool(ops).execute!({ patch }, contextWith());
+    },
+    async (at: number) => {
+      const context = contextWith();
+      await readTool(ops).execute!({ path: 'a.txt' }, context);
+      return writeTool(ops).execute!({ path: 'a.txt', content: lines.with(at, `edited ${at}\n`).join('') }, context);
+    },
+  ];
+  const results = await Promise.allSettled(lines.map((_, at) => change[at % 3]!(at)));
+  const done = results.flatMap(({ status }, at) => (status === 'fulfilled' ? at : []));
+  expect(done.length).toBeGreaterThan(0);
+  const now = await text();
+  for (const at of done) expect(now).toContain(`edited ${at}\n`);
+  for (const result of results) {
+    if (result.status === 'rejected') expect(String(result.reason)).toMatch(/changed .*[Rr]ead it/);
+  }
+
+  function contextWith(): ToolContext {
+    return { signal: AbortSignal.any([]), report: () => {}, memory: {} } as unknown as ToolContext;
+  }
 });
 
 test('says if the file has changed since the run read it', async () => {

@@ -5,7 +5,8 @@ import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { count } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandStorable, demandUnchanged, readWhole, textOf } from './whole-text.ts';
+import { lineEndOf, type TextForm } from './text-file.ts';
+import { contentOf, demandStorable, readWhole, textOf } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_EDITS = 100;
@@ -96,12 +97,11 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
     throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
   const known = readFiles(context);
-  const { shown, real } = whole.file;
+  const { shown, stamp } = whole.file;
   const state = known.compare(shown, versionOf(whole.bytes));
   const content = contentOf(stored, text);
   signal.throwIfAborted();
-  await demandUnchanged(space, whole);
-  await space.write(real, content);
+  await space.write(input.path, content, { stamp });
   // Who has not seen the rest of the file, or not its current content, has not seen it by an edit.
   if (state === 'same') known.note(shown, versionOf(content));
   return [
@@ -167,15 +167,11 @@ function nameOf(index: number, of: number): string {
 interface Source {
   readonly text: string;
   readonly raw: string;
-  /** What ends most lines. */
-  readonly lineEnd: '\n' | '\r\n';
+  readonly lineEnd: TextForm['lineEnd'];
 }
 
 function sourceOf(raw: string): Source {
-  const text = lineFeeds(raw);
-  const twice = raw.length - text.length;
-  const lineEnd = twice > 0 && twice * 2 >= text.split('\n').length - 1 ? '\r\n' : '\n';
-  return { text, raw, lineEnd };
+  return { text: lineFeeds(raw), raw, lineEnd: lineEndOf(raw) };
 }
 
 function lineFeeds(text: string): string {

@@ -18,6 +18,8 @@ const MAX_CONTEXT = 10;
 const MAX_PATTERN_CHARS = 1_000;
 /** Larger files are not searched. */
 const MAX_FILE_BYTES = 32 * 1024 * 1024;
+/** For a search in a folder. The files are not counted: ripgrep does not tell. */
+const NO_MATCH = 'no match; binary files, files over 32 MB and what .gitignore excludes were not searched';
 /** What is searched in one job. */
 const BATCH = { files: 64, bytes: 4 * 1024 * 1024, atOnce: 8 };
 
@@ -109,13 +111,16 @@ async function grep(ops: Ops, space: Workspace, input: GrepInput, { signal, repo
   await searchBatch(search, [], signal);
 
   if (from.kind !== 'folder') {
-    const bytes = await readFile(space, from.real, signal);
-    if (bytes === undefined)
-      throw new ToolError(`${quoted(from)} is larger than ${MAX_FILE_BYTES} bytes, so it cannot be searched.`);
+    const bytes = await readFile(space, input.path ?? '.', signal);
+    if (bytes === undefined) {
+      throw new ToolError(
+        `${quoted(from)} is larger than ${MAX_FILE_BYTES} bytes, so it cannot be searched. Use read for parts of it.`,
+      );
+    }
     const [found] = await searchBatch(search, [bytes], signal);
     if (found!.isBinary) throw new ToolError(`${quoted(from)} is a binary file, so it cannot be searched.`);
     results.add(from.shown, found!);
-    return results.text([]);
+    return results.text('no match', []);
   }
 
   const request = { pattern: input.pattern, ignoreCase, maxFileBytes: MAX_FILE_BYTES };
@@ -131,7 +136,7 @@ async function grep(ops: Ops, space: Workspace, input: GrepInput, { signal, repo
     report(`searched ${count(searched, 'file')}`);
     if (!found.every((one, i) => results.add(batch[i]!.shown, one))) break;
   }
-  return results.text(isCut ? [CUT_NOTE] : []);
+  return results.text(NO_MATCH, isCut ? [CUT_NOTE] : []);
 }
 
 function namesOf(type: string): readonly string[] {
@@ -216,7 +221,8 @@ async function searchBatch(
 interface ResultList {
   /** Returns false if the list is full. */
   add(shown: string, found: FoundInFile): boolean;
-  text(notes: readonly string[]): string;
+  /** `nothing`: the first note if there are no results. */
+  text(nothing: string, notes: readonly string[]): string;
 }
 
 function resultList(output: TextSearch['output'], maxResults: number): ResultList {
@@ -254,8 +260,8 @@ function resultList(output: TextSearch['output'], maxResults: number): ResultLis
       }
       return !isFull;
     },
-    text(notes) {
-      if (results === 0) return found.text(['no match', ...notes]);
+    text(nothing, notes) {
+      if (results === 0) return found.text([nothing, ...notes]);
       const what = output === 'content' ? 'matches' : 'files';
       const more = `only the first ${results} ${what} are shown: narrow the pattern, or give a path, glob or type`;
       return found.text([...(isFull ? [more] : []), ...notes]);

@@ -49,10 +49,13 @@ function parseRule(line: string): Rule | undefined {
   const keeps = text.startsWith('!');
   if (keeps) text = text.slice(1);
   const foldersOnly = text.endsWith('/');
-  text = text.replace(/\/+$/, '');
+  text = text.replace(/\/$/, '');
   const isPath = text.includes('/');
+  text = text.replace(/^\//, '');
+  // Git compares names, and no name is "." or empty.
+  if (text.split('/').some((name) => name === '' || name === '.')) return undefined;
   // a/** is what is in a, not a itself.
-  text = text.replace(/^\/+/, '').replace(/(^|\/)\*\*$/, '$1**/*');
+  text = text.replace(/(^|\/)\*\*$/, '$1**/*');
   try {
     return { pattern: globPattern(text), keeps, foldersOnly, isPath };
   } catch {

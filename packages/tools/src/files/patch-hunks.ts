@@ -1,4 +1,5 @@
 import { nearestBlock, type NearestBlock } from './nearest-block.ts';
+import { lineEndOf } from './text-file.ts';
 
 /** A change of some lines of a file. */
 export interface Hunk {
@@ -24,7 +25,7 @@ export type Patched =
       readonly added: number;
       readonly removed: number;
       readonly notes: readonly string[];
-      /** No whitespace was ignored. */ readonly isExact: boolean;
+      /** No whitespace and no line was ignored. */ readonly isExact: boolean;
     }
   | {
       readonly type: 'failed';
@@ -47,12 +48,28 @@ const LEVEL_NOTES = [
   ' without comparing whitespace',
 ] as const;
 const MAX_PLACES = 5;
+/** Lines of context, before and after a change each, that need not be there. As in the program "patch". */
+const MAX_FUZZ = 2;
+/** With fuzz, only line ends may differ. */
+const FUZZY_LEVELS = 2;
+/** A hunk that only adds lines keeps at least this much context. */
+const MIN_CONTEXT = 2;
 
 /** A line, and whether it ends with "\r\n". */
 interface Line {
   readonly text: string;
   readonly isTwice: boolean;
 }
+
+/** Where the lines of a hunk are, and how many lines of context at its beginning and its end were not compared. */
+interface Place {
+  readonly first: number;
+  readonly level: number;
+  readonly lead: number;
+  readonly tail: number;
+}
+
+const EXACT = { level: 0, lead: 0, tail: 0 };
 
 /** A job for a worker thread: applies hunks in their order, all or none. */
 export async function applyHunks({ text, hunks }: { text: string; hunks: readonly Hunk[] }): Promise<Patched> {
@@ -79,9 +96,9 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
           : await nearestBlock({ text: lines.map((line) => line.text).join('\n'), wanted });
       return { type: 'failed', hunk: hunk.name, why: place.why, ...(near && { near }) };
     }
-    const { first, level } = place;
+    const { first, level, lead, tail } = place;
     if (hunk.start !== undefined) {
-      const expected = expectedAt(hunk, old);
+      const expected = expectedAt(hunk, old) + lead;
       if (first !== expected)
         notes.push(`${hunk.name} was applied at line ${first + 1}, not at ${Math.max(expected + 1, 1)}`);
       shift += first - expected;
@@ -90,8 +107,14 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
       isExact = false;
       notes.push(`${hunk.name} was applied at line ${first + 1}${LEVEL_NOTES[level]}: check its indentation`);
     }
+    if (lead + tail > 0) {
+      isExact = false;
+      notes.push(
+        `${hunk.name} was applied without comparing its first ${lead} and last ${tail} lines of context: check it`,
+      );
+    }
     keep(first);
-    for (const line of hunk.lines) {
+    for (const line of hunk.lines.slice(lead, hunk.lines.length - tail)) {
       if (line[0] === '+') {
         const { text: addedText, isTwice: asWritten } = lineOf(line.slice(1));
         // A patch that matches with its line ends is exact. Otherwise new lines end as most lines do.
@@ -121,10 +144,7 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
   }
 
   /** Where the old lines are: where the hunk says, or else at the only place after the hunk before. */
-  function findPlace(
-    hunk: Hunk,
-    old: readonly Line[],
-  ): { first: number; level: number } | { why: string; isClear?: true } {
+  function findPlace(hunk: Hunk, old: readonly Line[]): Place | { why: string; isClear?: true } {
     let from = cursor;
     for (const anchor of hunk.anchors) {
       const found = findAnchor(anchor, from);
@@ -134,23 +154,49 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
       from = found + 1;
     }
     if (old.length === 0) {
-      if (hunk.atEnd) return { first: lines.length, level: 0 };
+      if (hunk.atEnd) return { first: lines.length, ...EXACT };
       const first = hunk.start === undefined ? from : expectedAt(hunk, old);
-      if (first >= from && first <= lines.length) return { first, level: 0 };
+      if (first >= from && first <= lines.length) return { first, ...EXACT };
       return { why: `the file has ${lines.length} lines, and the lines before ${from + 1} are taken`, isClear: true };
     }
-    for (const [level, fold] of LEVELS.entries()) {
+    const whole = findLines(hunk, { old, from, lead: 0, tail: 0 });
+    if (whole) return whole;
+    if (isApplied(hunk)) return { why: 'it seems to be applied already', isClear: true };
+    for (let fuzz = 1; fuzz <= MAX_FUZZ && !hunk.atEnd; fuzz++) {
+      const lead = contextAt(hunk.lines, fuzz);
+      const tail = contextAt(hunk.lines.toReversed(), fuzz);
+      const part = old.slice(lead, old.length - tail);
+      const isEnough = part.length >= (hunk.lines.some((line) => line[0] === '-') ? 1 : MIN_CONTEXT);
+      const found = isEnough && findLines(hunk, { old: part, from, lead, tail });
+      if (found) return found;
+    }
+    return { why: `its lines are not in the file${from > 0 ? ` after line ${from}` : ''}` };
+  }
+
+  /** Undefined: they are nowhere. */
+  function findLines(
+    hunk: Hunk,
+    { old, from, lead, tail }: { old: readonly Line[]; from: number; lead: number; tail: number },
+  ): Place | { why: string; isClear: true } | undefined {
+    const isFuzzy = lead + tail > 0;
+    for (const [level, fold] of LEVELS.slice(0, isFuzzy ? FUZZY_LEVELS : LEVELS.length).entries()) {
       const wanted = old.map(fold);
       const there = at(level);
-      const expected = hunk.atEnd ? lines.length - old.length : hunk.start === undefined ? -1 : expectedAt(hunk, old);
-      if (expected >= from && matches(there, wanted, expected)) return { first: expected, level };
+      const expected = hunk.atEnd
+        ? lines.length - old.length
+        : hunk.start === undefined
+          ? -1
+          : expectedAt(hunk, old) + lead;
+      if (expected >= from && matches(there, wanted, expected)) return { first: expected, level, lead, tail };
       const places: number[] = [];
       for (let index = there.indexOf(wanted[0]!, from); index >= 0; index = there.indexOf(wanted[0]!, index + 1)) {
         if (!matches(there, wanted, index)) continue;
         places.push(index);
         if (places.length > MAX_PLACES || hunk.anchors.length > 0) break;
       }
-      if (places.length === 1) return { first: places[0]!, level };
+      if (places.length === 1) return { first: places[0]!, level, lead, tail };
+      // What is left of the lines may be anywhere, so the places would say little.
+      if (places.length > 1 && isFuzzy) return undefined;
       if (places.length > 1) {
         const shown = places.slice(0, MAX_PLACES).map((place) => place + 1);
         const more = places.length > MAX_PLACES ? ' and more' : '';
@@ -160,8 +206,7 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
         };
       }
     }
-    if (isApplied(hunk)) return { why: 'it seems to be applied already', isClear: true };
-    return { why: `its lines are not in the file${from > 0 ? ` after line ${from}` : ''}` };
+    return undefined;
   }
 
   function findAnchor(anchor: string, from: number): number {
@@ -178,6 +223,12 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
     }
     return false;
   }
+}
+
+/** How many lines at the beginning are context, `most` at most. */
+function contextAt(lines: readonly string[], most: number): number {
+  const end = lines.findIndex((line) => line[0] !== ' ');
+  return Math.min(end, most);
 }
 
 function matches(there: readonly string[], wanted: readonly string[], from: number): boolean {
@@ -200,9 +251,7 @@ function linesOf(text: string): { lines: readonly Line[]; endsInNewline: boolean
   const parts = text === '' ? [] : text.split('\n');
   if (endsInNewline) parts.pop();
   const lines: Line[] = parts.map(lineOf);
-  const twice = lines.reduce((sum, line) => sum + Number(line.isTwice), 0);
-  const ends = endsInNewline ? lines.length : lines.length - 1;
-  const isTwice = twice > 0 && twice * 2 >= ends;
+  const isTwice = lineEndOf(text) === '\r\n';
   const last = lines.at(-1);
   if (last && !endsInNewline && isTwice) lines[lines.length - 1] = { ...last, isTwice };
   return { lines, endsInNewline, isTwice };

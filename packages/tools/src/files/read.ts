@@ -23,8 +23,6 @@ const MAX_IMAGE_BYTES = 3_750_000;
 const MAX_PDF_BYTES = 32 * 1024 * 1024;
 /** How much of a large file is read to see what it is. */
 const HEAD_BYTES = 64 * 1024;
-/** In a larger folder, no similar name is looked for. */
-const MAX_COMPARED_NAMES = 2_000;
 
 interface ReadInput {
   readonly path: string;
@@ -244,14 +242,8 @@ async function similarPath(space: Workspace, path: string): Promise<string | und
     if (folder === posix.dirname(folder)) return undefined;
     [folder, wrong] = [posix.dirname(folder), posix.basename(folder)];
   }
-  const entries = await space.list(folder);
-  const meant =
-    entries.length > MAX_COMPARED_NAMES
-      ? undefined
-      : nearest(
-          wrong,
-          entries.map(({ name }) => name),
-        );
+  const names = (await space.list(folder)).map(({ name }) => name);
+  const meant = nearest(wrong, names);
   return meant === undefined ? undefined : posix.join(folder, meant);
 }
 

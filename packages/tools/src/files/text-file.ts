@@ -21,10 +21,14 @@ export const PLAIN_FORM: TextForm = { encoding: 'utf-8', bom: false, lineEnd: '\
 export function textFormOf(bytes: Uint8Array): TextForm | undefined {
   const encoding = encodingOf(bytes);
   if (encoding === undefined) return undefined;
-  const text = decodeText(bytes, encoding);
+  return { encoding, bom: bomOf(bytes) !== undefined, lineEnd: lineEndOf(decodeText(bytes, encoding)) };
+}
+
+/** What ends most lines. */
+export function lineEndOf(text: string): TextForm['lineEnd'] {
   const lines = text.split('\n').length - 1;
-  const crlf = text.split('\r\n').length - 1;
-  return { encoding, bom: bomOf(bytes) !== undefined, lineEnd: crlf * 2 > lines ? '\r\n' : '\n' };
+  const twice = text.split('\r\n').length - 1;
+  return twice * 2 > lines ? '\r\n' : '\n';
 }
 
 /** UTF-16 only with its byte order mark: without one it looks like binary data. */

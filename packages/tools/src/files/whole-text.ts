@@ -48,6 +48,12 @@ export function textOf(bytes: Uint8Array, name: string): StoredText {
   return { text: bom ? text.slice(1) : text, form: { encoding: encoding!, bom } };
 }
 
+/** Whether bytes that are read as text have parts that cannot be decoded. */
+export function isDamagedText(bytes: Uint8Array): boolean {
+  const encoding = encodingOf(bytes);
+  return encoding !== undefined && decoded(bytes, encoding) === undefined;
+}
+
 /** Undefined if it is not valid. */
 function decoded(bytes: Uint8Array, encoding: TextForm['encoding']): string | undefined {
   try {
@@ -68,14 +74,5 @@ export function demandStorable(name: string, text: string): void {
   throw new ToolError(
     `${name} contains a NUL character or a half of a surrogate pair, which a text file cannot have. Send it again without.`,
     'invalid_params',
-  );
-}
-
-/** Throws if somebody else has changed the file since it was read. */
-export async function demandUnchanged(space: Workspace, { file }: WholeFile): Promise<void> {
-  const { size, modifiedMs } = await space.locate(file.real);
-  if (size === file.size && modifiedMs === file.modifiedMs) return;
-  throw new ToolError(
-    `${JSON.stringify(file.shown)} was changed by somebody else meanwhile. This call has changed nothing. Read it and try again.`,
   );
 }

@@ -1,6 +1,6 @@
 import { relative } from 'node:path/posix';
 import { DeniedError } from '../denied.ts';
-import type { FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
+import type { ChangeOptions, FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 
 /** The files that tools can use, with paths and errors as models need them. Every path of a model goes through it. */
@@ -11,7 +11,7 @@ export interface Workspace {
   open(path: string): Promise<OpenFile>;
   list(path: string): Promise<readonly FolderEntry[]>;
   write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
-  remove(path: string): Promise<void>;
+  remove(path: string, options?: ChangeOptions): Promise<void>;
   rename(from: string, to: string): Promise<void>;
 }
 
@@ -22,7 +22,8 @@ export interface Located {
   readonly shown: string;
   readonly kind: FileStatus['type'];
   readonly size: number;
-  readonly modifiedMs: number;
+  /** For writing it: `stamp` of `WriteOptions`. */
+  readonly stamp: string;
   readonly executable: boolean;
 }
 
@@ -33,13 +34,13 @@ export function workspace(files: FileOps): Workspace {
   return {
     async locate(path) {
       const { path: found, type, ...status } = await guarded(path, files.stat(path));
-      const { size, modifiedMs, executable } = status;
-      return { real: found, shown: relative(files.folder, found) || '.', kind: type, size, modifiedMs, executable };
+      const { size, stamp, executable } = status;
+      return { real: found, shown: relative(files.folder, found) || '.', kind: type, size, stamp, executable };
     },
     open: (path) => guarded(path, files.open(path)),
     list: (path) => guarded(path, files.list(path)),
     write: (path, content, options) => guarded(path, files.write(path, content, options)),
-    remove: (path) => guarded(path, files.remove(path)),
+    remove: (path, options) => guarded(path, files.remove(path, options)),
     rename: (from, to) => guarded(from, files.rename(from, to)),
   };
 }
@@ -66,8 +67,22 @@ function unreachable(path: string, cause: unknown): UnreachableError {
     case 'EACCES':
     case 'EPERM':
       return new UnreachableError(`${name} cannot be used: permission denied.`, 'permission_denied', { cause });
+    case 'ENXIO':
+      return new UnreachableError(
+        `${name} is a pipe, a socket or a device, so it cannot be used.`,
+        'execution_failed',
+        {
+          cause,
+        },
+      );
     case 'ELOOP':
       return new UnreachableError(`${name} is a symbolic link to itself.`, 'execution_failed', { cause });
+    case 'ESTALE':
+      return new UnreachableError(
+        `${name} was changed by somebody else meanwhile, so this call has left it as it is. Read it and try again.`,
+        'execution_failed',
+        { cause },
+      );
     case 'ENAMETOOLONG':
       return new UnreachableError('The path is longer than the file system allows.', 'execution_failed', { cause });
     default:

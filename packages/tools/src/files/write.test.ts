@@ -59,6 +59,13 @@ test('replaces only files that the run has read and nobody has changed since', a
   expect(await write('a.txt', 'newer')).toBe('Replaced a.txt: 1 line, 5 bytes.');
 });
 
+test('replaces a file that cannot be decoded only if it is told to', async () => {
+  await put('a.txt', Buffer.from('caf\xe9\n', 'latin1'));
+  expect(await read('a.txt')).toContain('not valid UTF-8');
+  await expect(write('a.txt', 'caf\u00e9\n')).rejects.toThrow('Set overwrite to true to replace it by a text in UTF-8');
+  expect(await write('a.txt', 'caf\u00e9\n', { overwrite: true })).toBe('Replaced a.txt: 1 line, 6 bytes.');
+});
+
 test('replaces any file if it is told to', async () => {
   await put('a.txt', 'old');
   expect(await write('a.txt', 'new', { overwrite: true })).toBe('Replaced a.txt: 1 line, 3 bytes.');
@@ -92,6 +99,7 @@ describe('keeps the form of the file that it replaces', () => {
     ['CRLF', 'a\r\nb\r\n', 'utf8', 'c\nd\n', 'c\r\nd\r\n'],
     ['CRLF, unless the content has them', 'a\r\nb\r\n', 'utf8', 'c\r\nd\n', 'c\r\nd\n'],
     ['LF of most lines', 'a\r\nb\nc\n', 'utf8', 'd\n', 'd\n'],
+    ['LF, if there are as many CRLF', 'a\r\nb\n', 'utf8', 'd\n', 'd\n'],
     ['no final newline as given', 'a\n', 'utf8', 'b', 'b'],
     ['UTF-16', '\uFEFFa\r\n', 'utf16le', 'ü\n', '\uFEFFü\r\n'],
   ] as const)('%s', async (_, before, encoding, content, after) => {
@@ -144,7 +152,8 @@ test.each([
 });
 
 test('rejects content that cannot be stored', async () => {
-  await expect(write('a.txt', 'a\ud800')).rejects.toMatchObject({ errorType: 'invalid_params' });
+  for (const content of ['a\ud800', 'a\0'])
+    await expect(write('a.txt', content)).rejects.toMatchObject({ errorType: 'invalid_params' });
 });
 
 test('writes nothing when it is aborted', async () => {

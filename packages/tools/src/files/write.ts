@@ -1,10 +1,11 @@
 import { tool, type Tool, type ToolContext, type Verification } from '@treadle/core';
-import type { Ops } from '../ops.ts';
+import type { Ops, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { count, shownName } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
 import { encodeText, MAX_WHOLE_BYTES, PLAIN_FORM, readBytes, textFormOf } from './text-file.ts';
+import { demandStorable, isDamagedText } from './whole-text.ts';
 import { UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
 
 interface WriteInput {
@@ -20,7 +21,7 @@ export function writeTool({ files }: Pick<Ops, 'files'>): Tool {
     description:
       'Write a whole file: create it, with the folders above it, or replace all of its content. Use edit to change parts of ' +
       'a file. A file that exists is replaced only if you have read it before and nobody has changed it since. A ' +
-      'replaced file keeps its mode, encoding and line ends. Returns how many lines and bytes were written.',
+      'replaced file keeps its mode, encoding (UTF-8 or UTF-16) and line ends. Returns how many lines and bytes were written.',
     input: {
       type: 'object',
       properties: {
@@ -50,6 +51,7 @@ interface Found {
   readonly file: Located;
   /** Only the beginning if the file is too large. */
   readonly bytes: Uint8Array;
+  readonly isWhole: boolean;
   readonly version: string;
 }
 
@@ -58,21 +60,22 @@ async function write(
   { path, content, overwrite }: WriteInput,
   context: ToolContext,
 ): Promise<string> {
-  if (!content.isWellFormed()) {
-    throw new ToolError(
-      'The content has a half of a surrogate pair, which no encoding can store. Send it again without.',
-      'invalid_params',
-    );
-  }
+  demandStorable('content', content);
   const known = readFiles(context);
   const found = await look(space, path, context.signal);
   if (found && overwrite !== true) {
     const state = known.compare(found.file.shown, found.version);
     if (state !== 'same') throw new ToolError(refusal(found.file, state));
+    if (found.isWhole && isDamagedText(found.bytes)) {
+      throw new ToolError(
+        `${quoted(found.file)} is not valid UTF-8, so you have not seen all of it, and its encoding cannot be kept. Set overwrite to ` +
+          `true to replace it by a text in UTF-8.`,
+      );
+    }
   }
   const bytes = bytesFor(content, found);
   context.signal.throwIfAborted();
-  await store(space, path, bytes, found);
+  await store(space, path, bytes, { create: !found, ...(found && overwrite !== true && { stamp: found.file.stamp }) });
   const { shown } = found?.file ?? (await space.locate(path));
   known.note(shown, versionOf(bytes));
   return report(found ? 'Replaced' : 'Created', shown, content, bytes);
@@ -100,7 +103,8 @@ async function look(space: Workspace, path: string, signal: AbortSignal): Promis
   const opened = await space.open(path);
   try {
     const bytes = await readBytes(opened, signal);
-    return { file, bytes, version: versionOf(opened.size > MAX_WHOLE_BYTES ? opened : bytes) };
+    const isWhole = opened.size <= MAX_WHOLE_BYTES;
+    return { file, bytes, isWhole, version: versionOf(isWhole ? bytes : opened) };
   } finally {
     await opened.handle.close();
   }
@@ -111,9 +115,9 @@ function bytesFor(content: string, found: Found | undefined): Uint8Array {
   return encodeText(content, (found && textFormOf(found.bytes)) ?? PLAIN_FORM);
 }
 
-async function store(space: Workspace, path: string, bytes: Uint8Array, found: Found | undefined): Promise<void> {
+async function store(space: Workspace, path: string, bytes: Uint8Array, options: WriteOptions): Promise<void> {
   try {
-    await space.write(path, bytes, { create: !found });
+    await space.write(path, bytes, options);
   } catch (error) {
     switch (((error as Error).cause as NodeJS.ErrnoException | undefined)?.code) {
       case 'EEXIST':

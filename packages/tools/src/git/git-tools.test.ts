@@ -1,6 +1,18 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { appendFile, chmod, chown, cp, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  chmod,
+  chown,
+  cp,
+  mkdir,
+  mkdtemp,
+  readdir,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { registry, type ToolContext } from '@treadle/core';
@@ -535,6 +547,28 @@ describe('a hostile repository', () => {
     await rm(join(folder, '.git/refs'), { recursive: true });
     await symlink(join(elsewhere, '.git/refs'), join(folder, '.git/refs'));
     await isRefused('"refs" in ".git" of the working folder is a symbolic link');
+    await rm(join(folder, '.git/refs'));
+    await cp(join(elsewhere, '.git/refs'), join(folder, '.git/refs'), { recursive: true });
+    for (const inner of ['refs/heads/main', 'refs/heads', 'objects/pack', 'objects']) {
+      await rm(join(folder, '.git', inner), { recursive: true });
+      await symlink(join(elsewhere, '.git', inner), join(folder, '.git', inner));
+      await isRefused(`"${inner}" in ".git" of the working folder is a symbolic link`);
+      await rm(join(folder, '.git', inner));
+      await cp(join(elsewhere, '.git', inner), join(folder, '.git', inner), { recursive: true });
+    }
+    // Git finds the objects of the other repository by this file.
+    await writeFile(join(folder, '.git/objects/info/alternates'), `${elsewhere}/.git/objects\n`);
+    await isRefused('borrows objects of another repository');
+    await rename(join(folder, '.git/objects/info'), join(folder, '.git/moved'));
+    await symlink('../moved', join(folder, '.git/objects/info'));
+    await isRefused('"objects/info" in ".git" of the working folder is a symbolic link');
+    await rm(join(folder, '.git/objects/info'));
+    await rename(join(folder, '.git/moved'), join(folder, '.git/objects/info'));
+    await mkdir(join(folder, '.other'));
+    await rename(join(folder, '.git/objects'), join(folder, '.other/objects'));
+    await rename(join(folder, '.git/refs'), join(folder, '.other/refs'));
+    await writeFile(join(folder, '.git/commondir'), '../.other\n');
+    await isRefused('borrows objects of another repository');
     await rm(join(folder, '.git'), { recursive: true });
     await cp(join(elsewhere, '.git'), folder, { recursive: true });
     await isRefused('is not a git repository');

@@ -5,7 +5,8 @@
  *    fsmonitor, ssh, remote helpers. Settings on the command line override those of the repository, and what has a free name
  *    (filters, hooks) is looked up first.
  * 2. Git acts on the repository of the working folder only: not on one above it, not on one that its ".git" leads to, unless
- *    that one lists the folder as its worktree, and not on other files (core.worktree).
+ *    that one lists the folder as its worktree, not on other files (core.worktree), and not with refs or objects of another
+ *    repository (links, alternates).
  * 3. Nothing is fetched, and submodules are not entered: git would use their own settings there.
  * 4. The environment and the settings of the user do not change the output. Only the name and the address of the user and the
  *    folders that the user trusts (safe.directory) are used.
@@ -148,8 +149,9 @@ export async function openRepository({ exec, files }: Ops, signal: AbortSignal):
       'permission_denied',
     );
   }
-  if (inside(folder, gitDir) && inside(folder, commonDir)) await demandNoLinks(files, gitDir);
-  else if (
+  if (inside(folder, gitDir) && inside(folder, commonDir)) {
+    for (const one of new Set([gitDir, commonDir])) await demandOwnContent(files, one);
+  } else if (
     !(await run(['worktree', 'list', '--porcelain', '-z'])).split('\0').slice(1).includes(`worktree ${folder}`)
   ) {
     throw new ToolError(
@@ -229,22 +231,30 @@ function inEnvironment(settings: readonly Setting[]): Readonly<Record<string, st
   return env;
 }
 
-/** Links in the folder of the repository may lead to another repository. */
-async function demandNoLinks(files: FileOps, gitDir: string): Promise<void> {
-  for (const folder of [gitDir, `${gitDir}/refs`]) {
-    const entries = await files.list(folder).catch((error: unknown) => {
+/** Links and lists of alternates may lead to another repository, whose content git would show. */
+async function demandOwnContent(files: FileOps, gitDir: string): Promise<void> {
+  const folders = ['', 'objects', 'objects/info', 'objects/pack', 'refs', 'reftable'];
+  for (const folder of folders) {
+    const entries = await files.list(posix.join(gitDir, folder)).catch((error: unknown) => {
       if (error instanceof DeniedError) throw new ToolError(error.message, 'permission_denied', { cause: error });
       return [];
     });
     for (const { name, type } of entries) {
-      if (type !== 'link') continue;
-      try {
-        if (inside(gitDir, (await files.stat(`${folder}/${name}`)).path)) continue;
-      } catch {
-        // It leads outside, or to nothing.
+      const inner = posix.join(folder, name);
+      if (inner === 'objects/info/alternates') {
+        throw new ToolError(
+          `The repository borrows objects of another repository (${inner} in ".git"), so it is not used. Tell the user.`,
+          'permission_denied',
+        );
       }
+      if (type === 'folder' && inner.startsWith('refs/')) folders.push(inner);
+      if (type !== 'link') continue;
+      // It may be a file, as HEAD was in old repositories.
+      const target = await files.stat(`${gitDir}/${inner}`).catch(() => undefined);
+      if (target?.type === 'file' && inside(gitDir, target.path)) continue;
       throw new ToolError(
-        `${JSON.stringify(name)} in ".git" of the working folder is a symbolic link that leads out of it, so the repository is not used. Tell the user.`,
+        `${JSON.stringify(inner)} in ".git" of the working folder is a symbolic link that does not lead to a file in it, so the ` +
+          `repository is not used. Tell the user.`,
         'permission_denied',
       );
     }

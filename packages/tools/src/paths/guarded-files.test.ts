@@ -147,6 +147,22 @@ describe.each(WAYS.slice(process.platform === 'linux' ? 0 : 1))('guarded files, 
     expect(readdirSync(join(base, 'work/src')).toSorted()).toEqual(['a.txt', 'b.txt']);
   });
 
+  test('replaces and removes a file only if it has not changed, if it is told so', async () => {
+    const files = guard();
+    const { stamp } = await files.stat('src/a.txt');
+    const [first, second] = await Promise.allSettled([
+      files.write('src/a.txt', 'one', { stamp }),
+      files.write('src/a.txt', 'two', { stamp }),
+    ]);
+    expect([first.status, second.status].toSorted()).toEqual(['fulfilled', 'rejected']);
+    const written = first.status === 'fulfilled' ? 'one' : 'two';
+    expect(await read(files, 'src/a.txt')).toBe(written);
+    await expect(files.remove('src/a.txt', { stamp })).rejects.toMatchObject({ code: 'ESTALE' });
+    await files.remove('src/a.txt', { stamp: (await files.stat('src/a.txt')).stamp });
+    await expect(files.write('src/a.txt', 'x', { stamp })).rejects.toMatchObject({ code: 'ESTALE' });
+    expect(readdirSync(join(base, 'work/src'))).toEqual([]);
+  });
+
   test('refuses places that no file can have', async () => {
     const files = guard();
     await expect(files.write('src', 'x')).rejects.toMatchObject({ code: 'EISDIR' });

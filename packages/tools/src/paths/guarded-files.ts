@@ -8,7 +8,8 @@
  * 1. A file is read through the handle that was checked.
  * 2. A file is written beside its place, in a folder that is held open, and renamed inside that folder. So a reader sees
  *    the old or the new content, and a link of that name is replaced and never followed.
- * 3. Pipes, sockets and devices are never opened for reading or writing, so they cannot block.
+ * 3. A change that depends on what was read names its stamp, which is compared just before the file is replaced.
+ * 4. Pipes, sockets and devices are never opened for reading or writing, so they cannot block.
  *
  * Where there is no /proc (macOS, Windows), what was opened is compared with what was checked. That narrows the time in
  * which a swap succeeds, and does not close it.
@@ -108,7 +109,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
 
-    async write(path, content, { create = false, executable } = {}) {
+    async write(path, content, { create = false, executable, stamp } = {}) {
       const { parent, name, mode: before } = await placeFor(path);
       const mode = before === undefined || executable === undefined ? before : withExecution(before, executable);
       const temporary = `${parent.way}/.treadle-${randomBytes(8).toString('hex')}`;
@@ -128,6 +129,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
           await handle.close();
         }
         parent.confirm();
+        demandStamp(place, stamp, path);
         if (create) linkSync(temporary, place);
         else renameSync(temporary, place);
       } finally {
@@ -136,11 +138,13 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
 
-    async remove(path) {
+    async remove(path, { stamp } = {}) {
       const { parent, name } = await holdParent(path, 'write');
       try {
+        const place = `${parent.way}/${name}`;
         parent.confirm();
-        unlinkSync(`${parent.way}/${name}`);
+        demandStamp(place, stamp, path);
+        unlinkSync(place);
       } finally {
         parent.close();
       }
@@ -169,6 +173,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       type: typeOf(stats),
       size: stats.size,
       modifiedMs: stats.mtimeMs,
+      stamp: stampOf(stats),
       executable: (stats.mode & 0o100) !== 0,
     };
   }
@@ -375,6 +380,18 @@ function isAt(path: string, stats: Stats): boolean {
 
 function isSame(a: Stats, b: Stats): boolean {
   return a.ino === b.ino && a.dev === b.dev;
+}
+
+/** A file that is replaced gets another number, also if its size and its time are the same. */
+function stampOf({ ino, size, mtimeMs }: Stats): string {
+  return `${ino} ${size} ${mtimeMs}`;
+}
+
+/** The change follows without a pause, so no other call of this process comes between. */
+function demandStamp(place: string, stamp: string | undefined, path: string): void {
+  if (stamp === undefined) return;
+  const now = lstatSync(place, { throwIfNoEntry: false });
+  if (!now || stampOf(now) !== stamp) throw failure('ESTALE', 'has changed', path);
 }
 
 function typeOf(item: { isFile(): boolean; isDirectory(): boolean }): 'file' | 'folder' | 'other' {
