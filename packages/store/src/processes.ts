@@ -20,6 +20,8 @@ import { allProcesses, hasVariable, openFiles, readProcess, type ProcessEntry } 
 /** The time in which killed processes have to end. It can take longer if they wait for a device. */
 const END_MS = 5_000;
 const POLL_MS = 2;
+/** The longest time that the exit of this process is delayed. */
+const EXIT_MS = 1_000;
 /** Followed by the mark. Each mark is a variable of its own, because a marked process may mark others. */
 const MARK = 'TREADLE_PROCESS_';
 
@@ -85,21 +87,34 @@ export async function killTree(tree: Tree): Promise<void> {
   const deadline = performance.now() + END_MS;
   const stopped = new Set<string>();
   for (;;) {
-    const found = findTree(tree);
+    const { found, isKilled } = stopOrKill(tree, stopped);
     if (found.length === 0) return;
     if (performance.now() > deadline) {
       const pids = found.map(({ pid }) => pid).join(', ');
       throw new Error(`The processes ${pids} were killed, and still run after ${END_MS} ms.`);
     }
-    const fresh = found.filter((one) => !stopped.has(identity(one)));
-    for (const one of fresh) {
-      stopped.add(identity(one));
-      sendSignal(one.pid, 'SIGSTOP');
-    }
-    if (fresh.length > 0) continue;
-    for (const { pid } of found) sendSignal(pid, 'SIGKILL');
-    await sleep(POLL_MS);
+    if (isKilled) await sleep(POLL_MS);
   }
+}
+
+/** The same for a process that is about to exit: does not wait until they have ended. */
+export function killTreeAtExit(tree: Tree): void {
+  const deadline = performance.now() + EXIT_MS;
+  const stopped = new Set<string>();
+  while (!stopOrKill(tree, stopped).isKilled && performance.now() < deadline);
+}
+
+/** Stops the processes that are not stopped yet. If there are none, kills all. */
+function stopOrKill(tree: Tree, stopped: Set<string>): { found: readonly ProcessEntry[]; isKilled: boolean } {
+  const found = findTree(tree);
+  const fresh = found.filter((one) => !stopped.has(identity(one)));
+  for (const one of fresh) {
+    stopped.add(identity(one));
+    sendSignal(one.pid, 'SIGSTOP');
+  }
+  if (fresh.length > 0) return { found, isKilled: false };
+  for (const { pid } of found) sendSignal(pid, 'SIGKILL');
+  return { found, isKilled: true };
 }
 
 function findTree({ roots, mark, pipes, since }: Tree): readonly ProcessEntry[] {

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -145,6 +146,24 @@ test.runIf(ON_LINUX)('kills by a mark what was started with it, and nothing else
   await ops.exec.killMarked('abc1');
   expect(await marked.exit).toMatchObject({ signal: 'SIGKILL' });
   expect(isAlive(other.process.pid)).toBe(true);
+});
+
+test.runIf(ON_LINUX)('programs are killed when the process that has started them exits', async () => {
+  const script = `
+    import { local } from ${JSON.stringify(new URL('local.ts', import.meta.url).href)};
+    const { exec } = local('.');
+    const execution = await exec.start({ argv: ['sh', '-c', '(setsid sleep 1000 & echo $!); echo $$; exec sleep 1000'] });
+    let text = '';
+    for await (const { bytes } of execution.output) {
+      text += Buffer.from(bytes).toString();
+      if (text.split('\\n').length > 2) break;
+    }
+    process.stdout.write(text, () => process.exit(0));`;
+  const args = ['--conditions=treadle-source', '--input-type=module', '-e', script];
+  const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', cwd: folder });
+  expect([stderr, stdout]).toEqual(['', expect.stringMatching(/^\d+\n\d+\n$/)]);
+  // The process does not wait for their end.
+  await expect.poll(() => stdout.trim().split('\n').map(Number).map(isAlive)).toEqual([false, false]);
 });
 
 test('checks the folder that a program runs in', async () => {

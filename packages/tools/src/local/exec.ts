@@ -5,7 +5,7 @@ import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type * as Ripgrep from '@vscode/ripgrep';
-import { killTree, markVariable, membersOf, startedProcess, type Root } from '@treadle/store/processes';
+import { killTree, killTreeAtExit, markVariable, membersOf, startedProcess, type Root } from '@treadle/store/processes';
 import type { ExecOps, ExecRequest, Execution, Exit, FileOps, OutputChunk } from '../ops.ts';
 import { programEnvironment } from './environment.ts';
 import { closePipe, takePipes, type Pipe } from './pipes.ts';
@@ -19,6 +19,7 @@ import { closePipe, takePipes, type Pipe } from './pipes.ts';
  *    delay the end for long.
  * 4. `kill` ends every descendant that `killTree` can find: by its parent, the group, the session, the mark in the
  *    environment, and the pipes.
+ * 5. When this process exits, all programs that it has started are killed. A signal that ends it at once prevents that.
  */
 
 export interface ExecOptions {
@@ -60,10 +61,17 @@ async function startProgram(
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
   const ownMark = randomBytes(16).toString('hex');
+  processMark ??= killAtExit();
   const pipes = takePipes();
   const child = spawnOrClose(pipes, program, args, {
     cwd,
-    env: { ...base, ...env, ...(mark !== undefined && markVariable(mark)), ...markVariable(ownMark) },
+    env: {
+      ...base,
+      ...env,
+      ...(mark !== undefined && markVariable(mark)),
+      ...markVariable(ownMark),
+      ...markVariable(processMark),
+    },
     detached: !IS_WINDOWS,
     windowsHide: true,
     stdio: [writable ? 'pipe' : 'ignore', pipes?.[0].writer ?? 'pipe', pipes?.[1].writer ?? 'pipe'],
@@ -116,6 +124,17 @@ async function startProgram(
       if (!isRead) for (const stream of streams) stream.destroy();
     },
   };
+}
+
+/** All programs of this process have it. */
+let processMark: string | undefined;
+
+function killAtExit(): string {
+  const mark = randomBytes(16).toString('hex');
+  process.once('exit', () => {
+    if (!IS_WINDOWS) killTreeAtExit({ roots: [], mark });
+  });
+  return mark;
 }
 
 function spawnOrClose(pipes: readonly Pipe[] | undefined, ...args: [string, string[], SpawnOptions]): ChildProcess {
