@@ -87,6 +87,11 @@ describe('tools call', () => {
     });
   });
 
+  test('prints the output of a command as it is', async () => {
+    const printed = await tools('call', 'bash', '{"command": "echo one; echo two"}', '--yes');
+    expect(printed).toMatchObject({ code: 0, stdout: 'one\ntwo\n' });
+  });
+
   test('asks on a terminal', async () => {
     const { type, shows, exit } = fakeTerminal(
       ['tools', 'call', 'read', '{"path": "/etc/hosts"}'],

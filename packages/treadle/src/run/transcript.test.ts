@@ -40,6 +40,23 @@ test('numbers parallel calls', () => {
   ]);
 });
 
+test('a final newline is not a line', () => {
+  expect(lines([answered(call('1', 'a'), 'one\n'), answered(call('2', 'b'), 'one\ntwo\n')])).toEqual([
+    '#1 read {"path":"a"}',
+    '#1 returned: one',
+    '#2 read {"path":"b"}',
+    '#2 returned 2 lines: one',
+  ]);
+});
+
+test('a call that starts again with an answer is written once', () => {
+  const asking = call('1', 'a');
+  expect(lines([started(asking), started(asking), answered(asking, 'one')])).toEqual([
+    '#1 read {"path":"a"}',
+    '#1 returned: one',
+  ]);
+});
+
 test('writes both lines for a call that was not started', () => {
   expect(lines([answered(call('1', 'a'), 'not allowed', true)])).toEqual([
     '#1 read {"path":"a"}',

@@ -20,8 +20,10 @@ export function callLines(options: {
     return number;
   };
   return (item) => {
-    if (item.type === 'call-started') writeStart(item.call);
-    else if (item.type === 'call-answered') {
+    if (item.type === 'call-started') {
+      // A call that has asked something starts again with the answer.
+      if (!numbers.has(item.call.id)) writeStart(item.call);
+    } else if (item.type === 'call-answered') {
       // A call that was rejected or denied has a result, but was not started.
       const number = numbers.get(item.call.id) ?? writeStart(item.call);
       numbers.delete(item.call.id);
@@ -34,8 +36,8 @@ export function callLines(options: {
 export function resultText(result: Pick<ToolResult, 'content' | 'isError'>): string {
   const text = textOf(result.content);
   if (result.isError) return `error: ${text}`;
-  const lines = text.split('\n');
-  if (lines.length === 1) return `returned: ${text}`;
+  const lines = text.replace(/\n$/, '').split('\n');
+  if (lines.length === 1) return `returned: ${lines[0]}`;
   return `returned ${lines.length} lines: ${lines.find((line) => line.trim() !== '') ?? ''}`;
 }
 
