@@ -173,6 +173,19 @@ describe('--yes', () => {
     expect(JSON.stringify(fixture.server.requests[1]!.messages.at(-1))).toContain('was denied');
   });
 
+  test('the calls of a task are shown and logged', async () => {
+    const task = { calls: [{ name: 'task', arguments: '{"task_description":"look"}' }] };
+    await fixture.script(task, READ_HOSTS, { text: ['seen'] }, { text: ['ok'] });
+    const { code, stderr } = await run('--yes', '--log', 'log.jsonl', 'go');
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/^#1 task .*\n#1\.1 read .*\n#1\.1 returned .*\n#1 returned: seen$/m);
+    const log = await readFile(join(fixture.play.folder, 'log.jsonl'), 'utf8');
+    expect(log.trim().split('\n')).toEqual([
+      expect.stringContaining('"tool":"read","parameters":{"path":"/etc/hosts"}'),
+      expect.stringContaining('"tool":"task"'),
+    ]);
+  });
+
   test('does not approve for other people', async () => {
     await fixture.play.write('treadle.toml', '[policy]\napprovals.approvers = ["nobody"]\n');
     await fixture.script(READ_HOSTS);

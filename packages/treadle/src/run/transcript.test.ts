@@ -57,6 +57,18 @@ test('a call that starts again with an answer is written once', () => {
   ]);
 });
 
+test('the calls of a task have the number of the task', () => {
+  const task: ToolCall = { ...call('1', 'a'), name: 'task', arguments: '{}' };
+  const report = (progress: unknown): Item => ({ type: 'tool-report', call: task, progress });
+  const inner = call('1', 'b');
+  expect(lines([started(task), report(started(inner)), report(answered(inner, 'in')), answered(task, 'out')])).toEqual([
+    '#1 task {}',
+    '#1.1 read {"path":"b"}',
+    '#1.1 returned: in',
+    '#1 returned: out',
+  ]);
+});
+
 test('writes both lines for a call that was not started', () => {
   expect(lines([answered(call('1', 'a'), 'not allowed', true)])).toEqual([
     '#1 read {"path":"a"}',
