@@ -230,16 +230,18 @@ describe('AGENTS.md', () => {
     expect(instructions()).not.toContain('Root rule.');
   });
 
-  test('a long one is cut, an empty one is ignored, and a link that leads out is not followed', async () => {
+  test('a long one is cut, an empty or binary one is ignored, and a link that leads out is not followed', async () => {
     await fixture.script({ text: ['ok'] });
     const folder = await project();
     await fixture.play.write('AGENTS.md', `Long. ${'é'.repeat(20_000)}`);
     await fixture.play.write('app/AGENTS.md', ' \n');
+    await fixture.play.write('app/src/lib/AGENTS.md', 'no\0text');
     await symlink('/etc/hosts', join(folder, 'src', 'AGENTS.md'));
-    const { stderr } = await command(['run', ...fixture.model(), 'go'], join(folder, 'src'));
+    const { stderr } = await command(['run', ...fixture.model(), 'go'], join(folder, 'src', 'lib'));
     expect(stderr).toBe(
-      'Instructions: ../../AGENTS.md (the first 32 kB of 40 kB)\n' +
-        'AGENTS.md is not used: it is a link that leads out of the project.\n',
+      'Instructions: ../../../AGENTS.md (the first 32 kB of 40 kB)\n' +
+        '../AGENTS.md is not used: it is a link that leads out of the project.\n' +
+        'AGENTS.md is not used: it is not a text.\n',
     );
     expect(instructions()).toMatch(/Long\. é+\n\[the rest of the file is left out\]$/);
   });
