@@ -119,6 +119,8 @@ const ESCAPES = [
   'env -i sleep 1000 >/dev/null 2>&1 & echo $!',
   // is in another session, and has another environment, and the output
   `(setsid env -i sh -c 'echo $$; exec sleep 1000' &)`,
+  // and has closed its output too
+  `(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1 </dev/null' &)`,
 ];
 
 test.runIf(ON_LINUX).each([
@@ -140,12 +142,18 @@ test.runIf(ON_LINUX).each([
 });
 
 test.runIf(ON_LINUX)('kills by a mark what was started with it, and nothing else', async () => {
-  const marked = await sh('(setsid sleep 1000 &); echo started; sleep 1000', { mark: 'abc1' });
+  const marked = await sh('(setsid env -i sleep 1000 >/dev/null 2>&1 & echo $!); sleep 1000', { mark: 'abc1' });
   const other = await sh('echo started; sleep 1000', { mark: 'abc' });
-  for (const { output } of [marked, other]) for await (const _ of output) break;
+  let escaped = 0;
+  for await (const { bytes } of marked.output) {
+    escaped = Number(Buffer.from(bytes).toString());
+    break;
+  }
+  for await (const _ of other.output) break;
+  expect(isAlive(escaped)).toBe(true);
   await ops.exec.killMarked('abc1');
   expect(await marked.exit).toMatchObject({ signal: 'SIGKILL' });
-  expect(isAlive(other.process.pid)).toBe(true);
+  expect([isAlive(escaped), isAlive(other.process.pid)]).toEqual([false, true]);
 });
 
 test.runIf(ON_LINUX)('programs are killed when the process that has started them exits', async () => {

@@ -5,7 +5,15 @@ import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type * as Ripgrep from '@vscode/ripgrep';
-import { killTree, killTreeAtExit, markVariable, membersOf, startedProcess, type Root } from '@treadle/store/processes';
+import {
+  killTree,
+  killTreeAtExit,
+  markedShell,
+  markVariable,
+  membersOf,
+  startedProcess,
+  type Root,
+} from '@treadle/store/processes';
 import type { ExecOps, ExecRequest, Execution, Exit, FileOps, OutputChunk } from '../ops.ts';
 import { programEnvironment } from './environment.ts';
 import { closePipe, takePipes, type Pipe } from './pipes.ts';
@@ -18,7 +26,7 @@ import { closePipe, takePipes, type Pipe } from './pipes.ts';
  * 3. Its output ends when all writers have closed it. A process that keeps it open after the program has exited does not
  *    delay the end for long.
  * 4. `kill` ends every descendant that `killTree` can find: by its parent, the group, the session, the mark in the
- *    environment, and the pipes.
+ *    environment, the pipes, and the mark in a limit that shells set.
  * 5. When this process exits, all programs that it has started are killed. A signal that ends it at once prevents that.
  */
 
@@ -63,7 +71,9 @@ async function startProgram(
   const ownMark = randomBytes(16).toString('hex');
   processMark ??= killAtExit();
   const pipes = takePipes();
-  const child = spawnOrClose(pipes, program, args, {
+  const isShell = program === 'bash' || program === 'sh';
+  const given = isShell ? markedShell(program, args, { run: mark, own: ownMark }) : args;
+  const child = spawnOrClose(pipes, program, given, {
     cwd,
     env: {
       ...base,
@@ -137,7 +147,10 @@ function killAtExit(): string {
   return mark;
 }
 
-function spawnOrClose(pipes: readonly Pipe[] | undefined, ...args: [string, string[], SpawnOptions]): ChildProcess {
+function spawnOrClose(
+  pipes: readonly Pipe[] | undefined,
+  ...args: [string, readonly string[], SpawnOptions]
+): ChildProcess {
   try {
     return spawn(...args);
   } catch (error) {
