@@ -1,3 +1,5 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
@@ -134,13 +136,11 @@ describe('exits', () => {
   });
 
   test('with 130 at Ctrl-C, and prints how to resume', async () => {
-    const { child, ended } = await run([READ, { hang: 'I am still th' }], ['go'], {});
-    await server!.answered(2);
+    const { child, shows, ended } = await run([READ, { hang: 'I am still th' }], ['go'], {});
+    await shows('I am still th');
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
-    expect(code).toBe(130);
-    // The text may arrive before the signal.
-    expect(['', 'I am still th\n']).toContain(stdout);
+    expect([code, stdout]).toEqual([130, 'I am still th\n']);
     expect(stderr).toContain(`#1 returned: 1 the word is ${play.nonce}`);
     expect(stderr).toContain('Stopping; press Ctrl-C again to quit immediately.');
     expect(stderr).toMatch(
@@ -151,6 +151,20 @@ describe('exits', () => {
         'm',
       ),
     );
+  });
+
+  test('with 130 at SIGTERM, when the commands of the run are killed', async () => {
+    const args = JSON.stringify({ command: 'echo $$ > pid; exec sleep 1000' });
+    const { child, ended } = await run([{ calls: [{ name: 'bash', arguments: args }] }], ['--yes', 'go'], {});
+    const pid = async (): Promise<number> => Number(await readFile(join(play.folder, 'pid'), 'utf8').catch(() => ''));
+    await expect.poll(pid, { timeout: 20_000 }).toBeGreaterThan(0);
+    child.kill('SIGTERM');
+    expect(await ended).toMatchObject({
+      code: 130,
+      stderr: expect.stringContaining('Resume with: treadle runs resume'),
+    });
+    const left = await pid();
+    expect(() => process.kill(left, 0)).toThrow('ESRCH');
   });
 
   test('with 130 at Ctrl-C and the result so far as JSON', async () => {

@@ -87,6 +87,11 @@ describe('tools call', () => {
     });
   });
 
+  test('prints the output of a command as it is', async () => {
+    const printed = await tools('call', 'bash', '{"command": "echo one; echo two"}', '--yes');
+    expect(printed).toMatchObject({ code: 0, stdout: 'one\ntwo\n' });
+  });
+
   test('asks on a terminal', async () => {
     const { type, shows, exit } = fakeTerminal(
       ['tools', 'call', 'read', '{"path": "/etc/hosts"}'],
@@ -168,6 +173,19 @@ describe('--yes', () => {
     expect(JSON.stringify(fixture.server.requests[1]!.messages.at(-1))).toContain('was denied');
   });
 
+  test('the calls of a task are shown and logged', async () => {
+    const task = { calls: [{ name: 'task', arguments: '{"task_description":"look"}' }] };
+    await fixture.script(task, READ_HOSTS, { text: ['seen'] }, { text: ['ok'] });
+    const { code, stderr } = await run('--yes', '--log', 'log.jsonl', 'go');
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/^#1 task .*\n#1\.1 read .*\n#1\.1 returned .*\n#1 returned: seen$/m);
+    const log = await readFile(join(fixture.play.folder, 'log.jsonl'), 'utf8');
+    expect(log.trim().split('\n')).toEqual([
+      expect.stringContaining('"tool":"read","parameters":{"path":"/etc/hosts"}'),
+      expect.stringContaining('"tool":"task"'),
+    ]);
+  });
+
   test('does not approve for other people', async () => {
     await fixture.play.write('treadle.toml', '[policy]\napprovals.approvers = ["nobody"]\n');
     await fixture.script(READ_HOSTS);
@@ -212,16 +230,18 @@ describe('AGENTS.md', () => {
     expect(instructions()).not.toContain('Root rule.');
   });
 
-  test('a long one is cut, an empty one is ignored, and a link that leads out is not followed', async () => {
+  test('a long one is cut, an empty or binary one is ignored, and a link that leads out is not followed', async () => {
     await fixture.script({ text: ['ok'] });
     const folder = await project();
     await fixture.play.write('AGENTS.md', `Long. ${'é'.repeat(20_000)}`);
     await fixture.play.write('app/AGENTS.md', ' \n');
+    await fixture.play.write('app/src/lib/AGENTS.md', 'no\0text');
     await symlink('/etc/hosts', join(folder, 'src', 'AGENTS.md'));
-    const { stderr } = await command(['run', ...fixture.model(), 'go'], join(folder, 'src'));
+    const { stderr } = await command(['run', ...fixture.model(), 'go'], join(folder, 'src', 'lib'));
     expect(stderr).toBe(
-      'Instructions: ../../AGENTS.md (the first 32 kB of 40 kB)\n' +
-        'AGENTS.md is not used: it is a link that leads out of the project.\n',
+      'Instructions: ../../../AGENTS.md (the first 32 kB of 40 kB)\n' +
+        '../AGENTS.md is not used: it is a link that leads out of the project.\n' +
+        'AGENTS.md is not used: it is not a text.\n',
     );
     expect(instructions()).toMatch(/Long\. é+\n\[the rest of the file is left out\]$/);
   });

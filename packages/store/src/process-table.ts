@@ -79,6 +79,13 @@ export function hasVariable(pid: number, name: string): boolean {
   );
 }
 
+/** The soft limit of file locks of a process; undefined if there is none, or it cannot be read. */
+export function lockLimit(pid: number): bigint | undefined {
+  const limits = HAS_PROC ? orUndefined(() => readFileSync(`/proc/${pid}/limits`, 'latin1')) : undefined;
+  const limit = limits && /^Max file locks +(\d+)/m.exec(limits)?.[1];
+  return limit === undefined || limit === '' ? undefined : BigInt(limit);
+}
+
 /** What the open files of a process are, as /proc shows them. Empty where that cannot be read. */
 export function openFiles(pid: number): readonly string[] {
   if (!HAS_PROC) return [];

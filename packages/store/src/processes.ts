@@ -1,25 +1,36 @@
+import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HeldProcess } from '@treadle/core';
 import { holderOf, processState, thisProcess } from './holder.ts';
-import { allProcesses, hasVariable, openFiles, readProcess, type ProcessEntry } from './process-table.ts';
+import {
+  allProcesses,
+  HAS_PROC,
+  hasVariable,
+  lockLimit,
+  openFiles,
+  readProcess,
+  type ProcessEntry,
+} from './process-table.ts';
 
 /*
  * Kills processes with all their descendants.
  *
  * 1. A process is found by its pid and start time, by the group and the session that it leads, by a variable in its
- *    environment (its mark), by an open pipe, or because its parent is found.
+ *    environment or a limit (its mark), by an open pipe, or because its parent is found.
  * 2. All are stopped before any is killed, and the table of processes is read again until no new one appears. So a process
  *    cannot escape by starting another one at the same time, and a child is found while it still has its parent.
  * 3. This process and its ancestors are never killed.
  *
- * A process escapes if its ancestors up to the one that was started have ended, it has left their group and session, and
- * it has another environment and none of their pipes. Without /proc (macOS) environments and pipes cannot be seen, so one
- * that has left the group escapes when its parent has ended.
+ * A process escapes if its ancestors up to the one that was started have ended, it has left their group and session, it has
+ * another environment and none of their pipes, and it has changed its limit or was not started by a shell. Without /proc
+ * (macOS) environments, limits and pipes cannot be seen, so one that has left the group escapes when its parent has ended.
  */
 
 /** The time in which killed processes have to end. It can take longer if they wait for a device. */
 const END_MS = 5_000;
 const POLL_MS = 2;
+/** The longest time that the exit of this process is delayed. */
+const EXIT_MS = 1_000;
 /** Followed by the mark. Each mark is a variable of its own, because a marked process may mark others. */
 const MARK = 'TREADLE_PROCESS_';
 
@@ -59,6 +70,37 @@ export function markVariable(mark: string): Readonly<Record<string, string>> {
   return { [MARK + mark]: '1' };
 }
 
+/**
+ * The arguments for a shell that marks itself by a limit, and then becomes `program` with `args`. Descendants inherit limits,
+ * also those that clear their environment. It is the limit of file locks, which Linux has not used since version 2.4.
+ */
+export function markedShell(
+  program: 'bash' | 'sh',
+  args: readonly string[],
+  marks: { readonly run: string | undefined; readonly own: string },
+): readonly string[] {
+  if (!HAS_PROC) return args;
+  const limit = LIMIT_TAG | (marks.run === undefined ? 0n : hashOf(marks.run) << HASH_BITS) | hashOf(marks.own);
+  // The option of bash, and that of other shells.
+  const script = `{ ulimit -S -x ${limit} || ulimit -S -w ${limit}; } 2>/dev/null; exec "$0" "$@"`;
+  return [...(program === 'bash' ? ['--norc'] : []), '-c', script, program, ...args];
+}
+
+/** In every limit that is a mark. No other program sets such a limit. */
+const LIMIT_TAG = 1n << 62n;
+const HASH_BITS = 31n;
+
+function hashOf(mark: string): bigint {
+  return BigInt(createHash('sha256').update(mark).digest().readUInt32BE() >>> 1);
+}
+
+function hasLimit(pid: number, hash: bigint): boolean {
+  const limit = lockLimit(pid);
+  if (limit === undefined || limit >> 62n !== 1n) return false;
+  const both = limit ^ LIMIT_TAG;
+  return both >> HASH_BITS === hash || BigInt.asUintN(Number(HASH_BITS), both) === hash;
+}
+
 /** The processes of a group or session whose leader has ended. */
 export function membersOf(leader: number): readonly Root[] {
   return allProcesses().filter((one) => !one.isEnded && isMember(one, leader));
@@ -85,21 +127,34 @@ export async function killTree(tree: Tree): Promise<void> {
   const deadline = performance.now() + END_MS;
   const stopped = new Set<string>();
   for (;;) {
-    const found = findTree(tree);
+    const { found, isKilled } = stopOrKill(tree, stopped);
     if (found.length === 0) return;
     if (performance.now() > deadline) {
       const pids = found.map(({ pid }) => pid).join(', ');
       throw new Error(`The processes ${pids} were killed, and still run after ${END_MS} ms.`);
     }
-    const fresh = found.filter((one) => !stopped.has(identity(one)));
-    for (const one of fresh) {
-      stopped.add(identity(one));
-      sendSignal(one.pid, 'SIGSTOP');
-    }
-    if (fresh.length > 0) continue;
-    for (const { pid } of found) sendSignal(pid, 'SIGKILL');
-    await sleep(POLL_MS);
+    if (isKilled) await sleep(POLL_MS);
   }
+}
+
+/** The same for a process that is about to exit: does not wait until they have ended. */
+export function killTreeAtExit(tree: Tree): void {
+  const deadline = performance.now() + EXIT_MS;
+  const stopped = new Set<string>();
+  while (!stopOrKill(tree, stopped).isKilled && performance.now() < deadline);
+}
+
+/** Stops the processes that are not stopped yet. If there are none, kills all. */
+function stopOrKill(tree: Tree, stopped: Set<string>): { found: readonly ProcessEntry[]; isKilled: boolean } {
+  const found = findTree(tree);
+  const fresh = found.filter((one) => !stopped.has(identity(one)));
+  for (const one of fresh) {
+    stopped.add(identity(one));
+    sendSignal(one.pid, 'SIGSTOP');
+  }
+  if (fresh.length > 0) return { found, isKilled: false };
+  for (const { pid } of found) sendSignal(pid, 'SIGKILL');
+  return { found, isKilled: true };
 }
 
 function findTree({ roots, mark, pipes, since }: Tree): readonly ProcessEntry[] {
@@ -114,6 +169,7 @@ function findTree({ roots, mark, pipes, since }: Tree): readonly ProcessEntry[] 
   };
   const leaders = roots.filter(({ leads }) => leads);
   const first = ticks(since);
+  const hash = mark === undefined ? 0n : hashOf(mark);
   for (const entry of table) {
     const isFound =
       roots.some(({ pid, startedAt = entry.startedAt }) => entry.pid === pid && entry.startedAt === startedAt) ||
@@ -122,7 +178,7 @@ function findTree({ roots, mark, pipes, since }: Tree): readonly ProcessEntry[] 
   }
   for (const entry of table) {
     if (found.has(entry) || entry.isEnded || ticks(entry.startedAt) < first) continue;
-    if (mark !== undefined && hasVariable(entry.pid, MARK + mark)) add(entry);
+    if (mark !== undefined && (hasVariable(entry.pid, MARK + mark) || hasLimit(entry.pid, hash))) add(entry);
     else if (pipes?.size && openFiles(entry.pid).some((file) => pipes.has(file))) add(entry);
   }
   return [...found].filter(({ isEnded }) => !isEnded);

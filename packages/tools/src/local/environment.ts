@@ -1,8 +1,9 @@
 /** Names of variables that usually hold a secret. */
 const SECRET_NAME =
-  /(^|_)(API_?KEY|ACCESS_?KEY(_ID)?|SECRET(S|_KEY)?|PRIVATE_?KEY|TOKENS?|PASS(WORD|WD|PHRASE)?|PGPASS(WORD)?|CREDENTIALS?|COOKIES?)(_|$)|PASSWORD|APIKEY|SECRET|_KEY$/i;
-/** A URL with a user and a password. */
-const SECRET_VALUE = /:\/\/[^/\s:@]*:[^/\s@]+@/;
+  /(^|_)(API_?KEY|ACCESS_?KEY(_ID)?|PRIVATE_?KEY|PAT|PASS(WD|PHRASE)?|PGPASS|CREDENTIALS?|COOKIES?|AUTH(?!_SOCK)|BEARER|JWT|WEBHOOKS?|DSN|CONNECTION_?STRING)(_|$)|PASSWORD|APIKEY|SECRET|(^|_)TOKENS?(_|$)|AUTHTOKEN|_(KEY|PWD)$/i;
+/** A URL with a user and a password, a private key, and tokens of known services, which are the whole value. */
+const SECRET_VALUE =
+  /:\/\/[^/\s:@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|^(?:(?:sk|rk)[-_]|gh[oprsu]_|github_pat_|glpat-|xox[abeprs]-|AKIA|AIza|npm_|eyJ)[\w.-]{16,}$/;
 /** Programs do not reach the network without their proxy. */
 const PROXY_NAME = /_proxy$/i;
 /** Change what a shell runs, or what a command means. */

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -118,6 +119,8 @@ const ESCAPES = [
   'env -i sleep 1000 >/dev/null 2>&1 & echo $!',
   // is in another session, and has another environment, and the output
   `(setsid env -i sh -c 'echo $$; exec sleep 1000' &)`,
+  // and has closed its output too
+  `(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1 </dev/null' &)`,
 ];
 
 test.runIf(ON_LINUX).each([
@@ -139,12 +142,36 @@ test.runIf(ON_LINUX).each([
 });
 
 test.runIf(ON_LINUX)('kills by a mark what was started with it, and nothing else', async () => {
-  const marked = await sh('(setsid sleep 1000 &); echo started; sleep 1000', { mark: 'abc1' });
+  const marked = await sh('(setsid env -i sleep 1000 >/dev/null 2>&1 & echo $!); sleep 1000', { mark: 'abc1' });
   const other = await sh('echo started; sleep 1000', { mark: 'abc' });
-  for (const { output } of [marked, other]) for await (const _ of output) break;
+  let escaped = 0;
+  for await (const { bytes } of marked.output) {
+    escaped = Number(Buffer.from(bytes).toString());
+    break;
+  }
+  for await (const _ of other.output) break;
+  expect(isAlive(escaped)).toBe(true);
   await ops.exec.killMarked('abc1');
   expect(await marked.exit).toMatchObject({ signal: 'SIGKILL' });
-  expect(isAlive(other.process.pid)).toBe(true);
+  expect([isAlive(escaped), isAlive(other.process.pid)]).toEqual([false, true]);
+});
+
+test.runIf(ON_LINUX)('programs are killed when the process that has started them exits', async () => {
+  const script = `
+    import { local } from ${JSON.stringify(new URL('local.ts', import.meta.url).href)};
+    const { exec } = local('.');
+    const execution = await exec.start({ argv: ['sh', '-c', '(setsid sleep 1000 & echo $!); echo $$; exec sleep 1000'] });
+    let text = '';
+    for await (const { bytes } of execution.output) {
+      text += Buffer.from(bytes).toString();
+      if (text.split('\\n').length > 2) break;
+    }
+    process.stdout.write(text, () => process.exit(0));`;
+  const args = ['--conditions=treadle-source', '--input-type=module', '-e', script];
+  const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', cwd: folder });
+  expect([stderr, stdout]).toEqual(['', expect.stringMatching(/^\d+\n\d+\n$/)]);
+  // The process does not wait for their end.
+  await expect.poll(() => stdout.trim().split('\n').map(Number).map(isAlive)).toEqual([false, false]);
 });
 
 test('checks the folder that a program runs in', async () => {
@@ -185,12 +212,28 @@ test('programs get no secrets, and need no terminal', async () => {
     DB_PASSWORD: 'x',
     PGPASSWORD: 'x',
     DATABASE_URL: 'postgres://ada:pw@db/x',
+    GITHUB_PAT: 'x',
+    MYSQL_PWD: 'x',
+    DOCKER_AUTH_CONFIG: 'x',
+    'npm_config_//registry.npmjs.org/:_authToken': 'x',
+    SLACK_WEBHOOK_URL: 'x',
+    SENTRY_DSN: 'x',
+    AZURE_STORAGE_CONNECTION_STRING: 'x',
+    // The names do not tell.
+    MINE: `ghp_${'x'.repeat(36)}`,
+    STRIPE: `sk_live_${'x'.repeat(24)}`,
+    SIGNER: '-----BEGIN RSA PRIVATE KEY-----',
     BASH_ENV: '/tmp/evil',
     'BASH_FUNC_ls%%': '() { rm; }',
     KEYBOARD: 'us',
     TOKENIZERS_PARALLELISM: 'false',
+    OLDPWD: '/home/ada/desk-sk-1234567890',
+    GIT_AUTHOR_NAME: 'Ada',
+    XAUTHORITY: '/home/ada/.Xauthority',
+    COMPAT: '1',
   };
   const { PATH, HOME, SSH_AUTH_SOCK, HTTPS_PROXY, KEYBOARD, TOKENIZERS_PARALLELISM } = given;
+  const { OLDPWD, GIT_AUTHOR_NAME, XAUTHORITY, COMPAT } = given;
   expect(programEnvironment(given)).toEqual({
     PATH,
     HOME,
@@ -198,6 +241,10 @@ test('programs get no secrets, and need no terminal', async () => {
     HTTPS_PROXY,
     KEYBOARD,
     TOKENIZERS_PARALLELISM,
+    OLDPWD,
+    GIT_AUTHOR_NAME,
+    XAUTHORITY,
+    COMPAT,
     TERM: 'dumb',
     PAGER: 'cat',
     GIT_PAGER: 'cat',

@@ -5,7 +5,15 @@ import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type * as Ripgrep from '@vscode/ripgrep';
-import { killTree, markVariable, membersOf, startedProcess, type Root } from '@treadle/store/processes';
+import {
+  killTree,
+  killTreeAtExit,
+  markedShell,
+  markVariable,
+  membersOf,
+  startedProcess,
+  type Root,
+} from '@treadle/store/processes';
 import type { ExecOps, ExecRequest, Execution, Exit, FileOps, OutputChunk } from '../ops.ts';
 import { programEnvironment } from './environment.ts';
 import { closePipe, takePipes, type Pipe } from './pipes.ts';
@@ -18,7 +26,8 @@ import { closePipe, takePipes, type Pipe } from './pipes.ts';
  * 3. Its output ends when all writers have closed it. A process that keeps it open after the program has exited does not
  *    delay the end for long.
  * 4. `kill` ends every descendant that `killTree` can find: by its parent, the group, the session, the mark in the
- *    environment, and the pipes.
+ *    environment, the pipes, and the mark in a limit that shells set.
+ * 5. When this process exits, all programs that it has started are killed. A signal that ends it at once prevents that.
  */
 
 export interface ExecOptions {
@@ -60,10 +69,19 @@ async function startProgram(
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
   const ownMark = randomBytes(16).toString('hex');
+  processMark ??= killAtExit();
   const pipes = takePipes();
-  const child = spawnOrClose(pipes, program, args, {
+  const isShell = program === 'bash' || program === 'sh';
+  const given = isShell ? markedShell(program, args, { run: mark, own: ownMark }) : args;
+  const child = spawnOrClose(pipes, program, given, {
     cwd,
-    env: { ...base, ...env, ...(mark !== undefined && markVariable(mark)), ...markVariable(ownMark) },
+    env: {
+      ...base,
+      ...env,
+      ...(mark !== undefined && markVariable(mark)),
+      ...markVariable(ownMark),
+      ...markVariable(processMark),
+    },
     detached: !IS_WINDOWS,
     windowsHide: true,
     stdio: [writable ? 'pipe' : 'ignore', pipes?.[0].writer ?? 'pipe', pipes?.[1].writer ?? 'pipe'],
@@ -118,7 +136,21 @@ async function startProgram(
   };
 }
 
-function spawnOrClose(pipes: readonly Pipe[] | undefined, ...args: [string, string[], SpawnOptions]): ChildProcess {
+/** All programs of this process have it. */
+let processMark: string | undefined;
+
+function killAtExit(): string {
+  const mark = randomBytes(16).toString('hex');
+  process.once('exit', () => {
+    if (!IS_WINDOWS) killTreeAtExit({ roots: [], mark });
+  });
+  return mark;
+}
+
+function spawnOrClose(
+  pipes: readonly Pipe[] | undefined,
+  ...args: [string, readonly string[], SpawnOptions]
+): ChildProcess {
   try {
     return spawn(...args);
   } catch (error) {

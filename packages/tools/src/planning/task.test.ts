@@ -3,7 +3,7 @@ import { memoryBudgets } from '@treadle/core/budgets';
 import { manualClock, scriptedModel, type ScriptedCall } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { questionTool } from './question.ts';
-import { taskTool } from './task.ts';
+import { taskProgress, taskTool } from './task.ts';
 
 const call = (task: string, model?: string): ScriptedCall => ({
   name: 'task',
@@ -26,6 +26,21 @@ test('a task is a run of its own, and its answer is the result', async () => {
   expect(result.calls).toBe(2);
   expect(child.requests[0]).toMatchObject({ instructions: 'Search.', messages: [{ content: [{ text: 'Find it.' }] }] });
   expect(await journal.list({ parent: 'p' })).toHaveLength(1);
+});
+
+test('a task reports its calls as progress', async () => {
+  const tools = [taskTool({ models: { small: scriptedModel([{ calls: [{ name: 'echo' }] }, 'ok']) }, tools: [echo] })];
+  const reported: unknown[] = [];
+  await runLoop({
+    model: scriptedModel([{ calls: [call('a')] }, 'Done.']),
+    tools,
+    input: 'go',
+    onItem: (item) => void reported.push(taskProgress(item)),
+  });
+  expect(reported.filter((one) => one !== undefined)).toMatchObject([
+    { type: 'call-started', call: { name: 'echo' } },
+    { type: 'call-answered', call: { name: 'echo' }, result: { content: [{ text: 'echoed' }] } },
+  ]);
 });
 
 test('the caller chooses the model by name, the first is the default, and others are refused', async () => {

@@ -1,4 +1,13 @@
-import { agentTool, type AgentToolDefinition, type JsonSchema, type Model, type Tool } from '@treadle/core';
+import {
+  agentTool,
+  type AgentToolDefinition,
+  type CallAnswered,
+  type CallStarted,
+  type Item,
+  type JsonSchema,
+  type Model,
+  type Tool,
+} from '@treadle/core';
 
 export interface TaskToolOptions extends Omit<
   AgentToolDefinition<JsonSchema>,
@@ -10,12 +19,22 @@ export interface TaskToolOptions extends Omit<
   readonly maxDepth?: number;
 }
 
+/** What a task reports as progress: its calls. */
+export type TaskProgress = CallStarted | CallAnswered;
+
+/** The call of a task that an item of the calling run reports; undefined for other items. */
+export function taskProgress(item: Item): TaskProgress | undefined {
+  return item.type === 'tool-report' && item.call.name === NAME ? (item.progress as TaskProgress) : undefined;
+}
+
+const NAME = 'task';
+
 /** The longest time limit. Tasks have no time limit of their own: the limits of the calling run apply. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 
 /**
  * A tool that does a task as a run of its own, under the policy, the ledger and the limits of the calling run. It starts
- * with nothing but the description of the task. The other options are those of the run.
+ * with nothing but the description of the task. Its progress is `TaskProgress`. The other options are those of the run.
  */
 export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions): Tool {
   const names = Object.keys(models);
@@ -28,7 +47,7 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
   const definition = {
     ...options,
     tools: [...(options.tools ?? []), ...inner],
-    name: 'task',
+    name: NAME,
     description:
       'Let another agent do a task, and get its answer. It works in a conversation of its own and knows only ' +
       'task_description. Use it for a self-contained piece of work whose steps you do not need to see, such as a search ' +
@@ -52,13 +71,18 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
     touches: options.touches ?? (() => []),
     timeoutMs: NO_TIMEOUT_MS,
   } as const;
-  const byModel = new Map(Object.entries(models).map(([name, model]) => [name, agentTool({ ...definition, model })]));
+  const byModel = new Map(Object.entries(models).map(([name, model]) => [name, { ...definition, model }]));
+  const made = Array.from(byModel.values(), agentTool);
   return {
-    ...byModel.get(first)!,
-    asks: [...byModel.values()].flatMap(({ asks = [] }) => asks),
+    ...made[0]!,
+    asks: made.flatMap(({ asks = [] }) => asks),
     execute(input, context) {
       const { model = first } = input as { readonly model?: string };
-      return byModel.get(model)!.execute!(input, context);
+      const onItem = (item: Item): unknown => {
+        if (item.type === 'call-started' || item.type === 'call-answered') context.report(item satisfies TaskProgress);
+        return options.onItem?.(item);
+      };
+      return agentTool({ ...byModel.get(model)!, onItem }).execute!(input, context);
     },
   };
 }

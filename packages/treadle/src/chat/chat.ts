@@ -67,8 +67,8 @@ export const chatCommand: Command = defineCommand({
         if (text === undefined || text === '/exit') return EXIT.completed;
         if (/^\/[a-z]*$/.test(text)) dialogue.writeLine(slashCommandText(text));
         else if (text !== '') {
-          const { interrupted } = await conversation.send(text);
-          if (interrupted && !dialogue.outlivesInterrupt) return EXIT.cancelled;
+          const { isInterrupted, isTerminated } = await conversation.send(text);
+          if (isTerminated || (isInterrupted && !dialogue.outlivesInterrupt)) return EXIT.cancelled;
         }
       }
     } finally {
@@ -86,7 +86,7 @@ function slashCommandText(text: string): string {
 
 /** Each message of the user starts a run, whose input is the conversation so far. */
 interface Conversation {
-  send(text: string): Promise<{ readonly interrupted: boolean }>;
+  send(text: string): Promise<{ readonly isInterrupted: boolean; readonly isTerminated: boolean }>;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
   readonly unsent: string[];
 }
@@ -140,7 +140,7 @@ function startConversation(options: {
         interrupt.release();
         await Promise.all(steering);
       }
-      return { interrupted: interrupt.signal.aborted };
+      return { isInterrupted: interrupt.signal.aborted, isTerminated: interrupt.isTerminated };
     },
   };
 }

@@ -72,6 +72,7 @@ async function readStart(
     }
     const isCut = size > MAX_BYTES;
     const decoded = new TextDecoder().decode(buffer.subarray(0, filled), { stream: isCut });
+    if (decoded.includes('\0')) throw new Error('it is not a text');
     return { text: decoded.trim(), bytes: size, isCut };
   } finally {
     await handle.close();

@@ -12,6 +12,7 @@ import {
   type StartedRun,
   type Waiting,
 } from '@treadle/core';
+import { taskProgress } from '@treadle/tools';
 
 type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess';
 /** The options of a new run, or of a run to resume. */
@@ -32,7 +33,7 @@ export interface DriveRunOptions {
    * it the run stays paused.
    */
   readonly answer?: (request: QuestionRequest, rejected?: string) => Promise<unknown>;
-  /** Logs the calls of the run that have their results. */
+  /** Logs the calls of the run, and of its tasks, that have their results. */
   readonly logCalls?: ((item: CallAnswered, runId: string) => void) | undefined;
   /** The name of the user, for answers. */
   readonly user?: string;
@@ -65,7 +66,8 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       killProcess,
       onItem(item) {
         onItem(item);
-        if (item.type === 'call-answered') logCalls?.(item, live.runId);
+        const call = taskProgress(item) ?? item;
+        if (call.type === 'call-answered') logCalls?.(call, live.runId);
       },
       beforePause: (waits) => answerWaits(live, waits, options),
     });

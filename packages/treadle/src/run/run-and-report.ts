@@ -66,7 +66,7 @@ export function runScreen(io: Io, { quiet, json }: OutputValues): RunScreen {
 
 /**
  * Drives a run until it ends, or until it needs a decision and there is no terminal to ask on. Shows it while it runs,
- * and the result afterwards. Ctrl-C detaches a run that is stored, so that it can be resumed, and cancels one that
+ * and the result afterwards. Ctrl-C or SIGTERM detaches a run that is stored, so that it can be resumed, and cancels one that
  * is not. Returns the exit code.
  */
 export async function runAndReport(options: {

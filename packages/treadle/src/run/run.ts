@@ -19,7 +19,7 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
   [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
   [EXIT.paused, 'paused: it waits for a client result, or for an approval that could not be given here'],
-  [EXIT.cancelled, 'stopped with Ctrl-C'],
+  [EXIT.cancelled, 'stopped with Ctrl-C or SIGTERM'],
 ];
 
 export const runCommand: Command = defineCommand({

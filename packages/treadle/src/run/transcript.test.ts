@@ -40,6 +40,35 @@ test('numbers parallel calls', () => {
   ]);
 });
 
+test('a final newline is not a line', () => {
+  expect(lines([answered(call('1', 'a'), 'one\n'), answered(call('2', 'b'), 'one\ntwo\n')])).toEqual([
+    '#1 read {"path":"a"}',
+    '#1 returned: one',
+    '#2 read {"path":"b"}',
+    '#2 returned 2 lines: one',
+  ]);
+});
+
+test('a call that starts again with an answer is written once', () => {
+  const asking = call('1', 'a');
+  expect(lines([started(asking), started(asking), answered(asking, 'one')])).toEqual([
+    '#1 read {"path":"a"}',
+    '#1 returned: one',
+  ]);
+});
+
+test('the calls of a task have the number of the task', () => {
+  const task: ToolCall = { ...call('1', 'a'), name: 'task', arguments: '{}' };
+  const report = (progress: unknown): Item => ({ type: 'tool-report', call: task, progress });
+  const inner = call('1', 'b');
+  expect(lines([started(task), report(started(inner)), report(answered(inner, 'in')), answered(task, 'out')])).toEqual([
+    '#1 task {}',
+    '#1.1 read {"path":"b"}',
+    '#1.1 returned: in',
+    '#1 returned: out',
+  ]);
+});
+
 test('writes both lines for a call that was not started', () => {
   expect(lines([answered(call('1', 'a'), 'not allowed', true)])).toEqual([
     '#1 read {"path":"a"}',

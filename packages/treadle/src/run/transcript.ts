@@ -1,41 +1,65 @@
 import { stripVTControlCharacters } from 'node:util';
-import { textOf, type AssistantPart, type Item, type ToolCall, type ToolResult } from '@treadle/core';
+import {
+  textOf,
+  type AssistantPart,
+  type CallAnswered,
+  type CallStarted,
+  type Item,
+  type ToolCall,
+  type ToolResult,
+} from '@treadle/core';
+import { taskProgress } from '@treadle/tools';
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
 import { NO_STATUS, type StatusLine } from '../terminal/status-line.ts';
 
-/** Writes one line when a tool call starts, and one when it has a result. The lines of a call have the same number. */
+/**
+ * Writes one line when a tool call starts, and one when it has a result. The lines of a call have the same number; those of
+ * the calls of task #1 have the numbers #1.1, #1.2 and so on.
+ */
 export function callLines(options: {
   readonly write: (line: string) => void;
   readonly colours: Colours;
   readonly width: number;
 }): (item: Item) => void {
   const { write, colours, width } = options;
-  const numbers = new Map<string, number>();
-  let last = 0;
-  const writeStart = (call: ToolCall): number => {
-    const number = ++last;
-    numbers.set(call.id, number);
+  /** The numbers of calls without a result. */
+  const numbers = new Map<string, string>();
+  /** How many calls there were, by the number of their task with a dot; `''`: of the run itself. */
+  const counts = new Map<string, number>();
+  const writeStart = (call: ToolCall, within: string): string => {
+    const count = (counts.get(within) ?? 0) + 1;
+    counts.set(within, count);
+    const number = `${within}${count}`;
+    numbers.set(within + call.id, number);
     write(colours.dim(oneLine(`#${number} ${call.name} ${call.arguments}`, width)));
     return number;
   };
-  return (item) => {
-    if (item.type === 'call-started') writeStart(item.call);
-    else if (item.type === 'call-answered') {
-      // A call that was rejected or denied has a result, but was not started.
-      const number = numbers.get(item.call.id) ?? writeStart(item.call);
-      numbers.delete(item.call.id);
-      const paint = item.result.isError ? colours.red : colours.dim;
-      write(paint(oneLine(`#${number} ${resultText(item.result)}`, width)));
+  const writeCall = (item: CallStarted | CallAnswered, within: string): void => {
+    const started = numbers.get(within + item.call.id);
+    if (item.type === 'call-started') {
+      // A call that has asked something starts again with the answer.
+      if (started === undefined) writeStart(item.call, within);
+      return;
     }
+    // A call that was rejected or denied has a result, but was not started.
+    const number = started ?? writeStart(item.call, within);
+    numbers.delete(within + item.call.id);
+    const paint = item.result.isError ? colours.red : colours.dim;
+    write(paint(oneLine(`#${number} ${resultText(item.result)}`, width)));
+  };
+  return (item) => {
+    if (item.type === 'call-started' || item.type === 'call-answered') return writeCall(item, '');
+    const ofTask = taskProgress(item);
+    if (ofTask && item.type === 'tool-report') writeCall(ofTask, `${numbers.get(item.call.id) ?? ''}.`);
   };
 }
 
 export function resultText(result: Pick<ToolResult, 'content' | 'isError'>): string {
   const text = textOf(result.content);
   if (result.isError) return `error: ${text}`;
-  const lines = text.split('\n');
-  if (lines.length === 1) return `returned: ${text}`;
+  const lines = text.replace(/\n$/, '').split('\n');
+  if (lines.length === 1) return `returned: ${lines[0]}`;
   return `returned ${lines.length} lines: ${lines.find((line) => line.trim() !== '') ?? ''}`;
 }
 
@@ -113,7 +137,7 @@ export function transcript(options: {
           running.set(item.call.id, item.call.name);
           return showRunning();
         case 'tool-report':
-          return status.detail(progressText(item.progress));
+          return status.detail(progressText(taskProgress(item)?.call.name ?? item.progress));
         case 'call-answered':
           running.delete(item.call.id);
           return showRunning();

@@ -9,7 +9,7 @@ export interface Io {
   readonly cwd: string;
   /** Calls `listener` at each SIGINT instead of ending the process, until the returned function is called. */
   onInterrupt(listener: () => void): () => void;
-  /** The same for SIGTERM. */
+  /** The same for SIGTERM, and for SIGHUP if the output is on a terminal: then it has been closed. */
   onTerminate(listener: () => void): () => void;
   /** From now on, the process continues when the readers of its output have closed. */
   outliveReaders(): void;

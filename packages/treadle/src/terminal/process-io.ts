@@ -20,7 +20,12 @@ export function processIo(): Io {
     env: process.env,
     cwd: process.cwd(),
     onInterrupt: (listener) => onSignal('SIGINT', listener),
-    onTerminate: (listener) => onSignal('SIGTERM', listener),
+    onTerminate(listener) {
+      const releases = [onSignal('SIGTERM', listener)];
+      // Without a terminal, nohup may have made the process ignore SIGHUP. A listener would undo that.
+      if (process.stdout.isTTY || process.stderr.isTTY) releases.push(onSignal('SIGHUP', listener));
+      return () => releases.forEach((release) => release());
+    },
     outliveReaders() {
       outlivesReaders = true;
     },

@@ -8,7 +8,8 @@ function terminal(): { io: Io; type: (keys: string) => void; interrupt: Interrup
   const stdin = new PassThrough();
   let shown = '';
   const stderr = new PassThrough().setEncoding('utf8').on('data', (text: string) => (shown += text));
-  const io = { stdin, stderr, onInterrupt: () => () => {}, quit: () => {} } as unknown as Io;
+  const onSignal = () => () => {};
+  const io = { stdin, stderr, onInterrupt: onSignal, onTerminate: onSignal, quit() {} } as unknown as Io;
   return { io, type: (keys) => stdin.write(keys), interrupt: catchInterrupt(io), shown: () => shown };
 }
 

@@ -9,11 +9,16 @@ function fakeSignals() {
     listeners[name].add(listener);
     return () => listeners[name].delete(listener);
   };
-  const io = { onInterrupt: on('SIGINT'), onTerminate: on('SIGTERM'), quit: (code: number) => quits.push(code) };
+  const io = {
+    onInterrupt: on('SIGINT'),
+    onTerminate: on('SIGTERM'),
+    outliveReaders() {},
+    quit: (code: number) => quits.push(code),
+  } as unknown as Io;
   let time = 0;
-  const stop = catchStopSignal(io as unknown as Io, () => time);
   return {
-    stop,
+    io,
+    now: () => time,
     quits,
     listeners,
     send: (name: keyof typeof listeners, after: number) => {
@@ -23,8 +28,13 @@ function fakeSignals() {
   };
 }
 
+function stopping() {
+  const signals = fakeSignals();
+  return { ...signals, stop: catchStopSignal(signals.io, signals.now) };
+}
+
 test.each(['SIGINT', 'SIGTERM'] as const)('%s asks to stop, and a later signal of either kind quits', async (name) => {
-  const { stop, quits, send } = fakeSignals();
+  const { stop, quits, send } = stopping();
   send(name, 1_000);
   await stop.received;
   expect(quits).toEqual([]);
@@ -33,7 +43,7 @@ test.each(['SIGINT', 'SIGTERM'] as const)('%s asks to stop, and a later signal o
 });
 
 test('ignores the duplicate of a Ctrl-C that npm sends', async () => {
-  const { stop, quits, send } = fakeSignals();
+  const { stop, quits, send } = stopping();
   send('SIGINT', 0);
   send('SIGINT', 5);
   send('SIGINT', 294);
@@ -44,30 +54,28 @@ test('ignores the duplicate of a Ctrl-C that npm sends', async () => {
 });
 
 test('removes the signal listeners when released', () => {
-  const { stop, listeners } = fakeSignals();
+  const { stop, listeners } = stopping();
   stop.release();
   expect([listeners.SIGINT.size, listeners.SIGTERM.size]).toEqual([0, 0]);
 });
 
-test('aborts at the first Ctrl-C, quits at the second, and removes the listener when released', () => {
-  const listeners = new Set<() => void>();
-  const quits: number[] = [];
-  const io = {
-    onInterrupt(listener: () => void) {
-      listeners.add(listener);
-      return () => listeners.delete(listener);
-    },
-    quit: (code: number) => quits.push(code),
-  } as unknown as Io;
-  const press = (): void => listeners.forEach((listener) => listener());
-
+test('aborts at the first Ctrl-C, quits at the second, and removes the listeners when released', () => {
+  const { io, listeners, quits, send } = fakeSignals();
   const interrupt = catchInterrupt(io);
   expect(interrupt.signal.aborted).toBe(false);
-  press();
-  expect(interrupt.signal.aborted).toBe(true);
+  send('SIGINT', 0);
+  expect([interrupt.signal.aborted, interrupt.isTerminated]).toEqual([true, false]);
   expect(quits).toEqual([]);
-  press();
+  send('SIGINT', 0);
   expect(quits).toEqual([130]);
   interrupt.release();
-  expect(listeners.size).toBe(0);
+  expect([listeners.SIGINT.size, listeners.SIGTERM.size]).toEqual([0, 0]);
+});
+
+test('SIGTERM aborts without quitting, also the second time', () => {
+  const { io, quits, send } = fakeSignals();
+  const interrupt = catchInterrupt(io);
+  send('SIGTERM', 0);
+  send('SIGTERM', 0);
+  expect([interrupt.signal.aborted, interrupt.isTerminated, quits]).toEqual([true, true, []]);
 });

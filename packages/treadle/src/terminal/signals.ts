@@ -1,10 +1,12 @@
 import { EXIT } from '../command-line/command.ts';
 import type { Io } from './io.ts';
 
-/** Ctrl-C while something runs. */
+/** Ctrl-C, or a request to end, while something runs. */
 export interface Interrupt {
-  /** Aborts at the first Ctrl-C. */
+  /** Aborts at the first Ctrl-C, and when the process is asked to end or its terminal is closed. */
   readonly signal: AbortSignal;
+  /** The process was asked to end, or its terminal was closed: there is nobody to continue with. */
+  readonly isTerminated: boolean;
   /** Does what Ctrl-C does: the first time it aborts the signal, the second time it ends the process. */
   press(): void;
   /** Restores the default behaviour of Ctrl-C. */
@@ -13,11 +15,28 @@ export interface Interrupt {
 
 export function catchInterrupt(io: Io): Interrupt {
   const controller = new AbortController();
+  let isTerminated = false;
   const press = (): void => {
     if (controller.signal.aborted) io.quit(EXIT.cancelled);
     else controller.abort();
   };
-  return { signal: controller.signal, press, release: io.onInterrupt(press) };
+  // A closed terminal sends several signals, so a second one does not end the process.
+  const terminate = (): void => {
+    isTerminated = true;
+    io.outliveReaders();
+    controller.abort();
+  };
+  const releases = [io.onInterrupt(press), io.onTerminate(terminate)];
+  return {
+    signal: controller.signal,
+    get isTerminated() {
+      return isTerminated;
+    },
+    press,
+    release() {
+      for (const release of releases) release();
+    },
+  };
 }
 
 /** SIGINT or SIGTERM for a server. */

@@ -211,7 +211,7 @@ function printResult({ result }: CallAnswered, json: boolean, { stdout, stderr }
   const { content, isError, errorType } = result;
   const to = isError && !json ? stderr : stdout;
   const text = json ? JSON.stringify(result, null, 2) : content.map(blockText).join('\n');
-  to.write(`${to.isTTY && !json ? printable(text) : text}\n`);
+  to.write(`${to.isTTY && !json ? printable(text) : text}${text.endsWith('\n') ? '' : '\n'}`);
   if (!isError) return EXIT.completed;
   return errorType === 'invalid_params' ? EXIT.usage : EXIT.failed;
 }
