@@ -124,6 +124,23 @@ describe('a reader', () => {
     expect(got).toEqual(stored(2, 2));
   });
 
+  test('of many pages lets the event loop turn after each', async () => {
+    let turns = 0;
+    const turn = (): void => {
+      turns++;
+      ticking = setImmediate(turn);
+    };
+    let ticking = setImmediate(turn);
+    const pages = {
+      read: async (after: number) => (after < 5 ? [{ seq: after + 1 }] : []),
+      isLive: () => false,
+      watch: () => () => {},
+    };
+    await follow(pages, { after: 0, signal: new AbortController().signal }, () => {});
+    clearImmediate(ticking);
+    expect(turns).toBeGreaterThanOrEqual(5);
+  });
+
   test('waits for the promise of each delivery, and stops when its signal aborts', async () => {
     await store.streams.append('s', 1, [event(1), event(2), event(3)]);
     const reader = new AbortController();

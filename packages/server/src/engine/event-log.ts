@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { systemClock, type Clock, type Lease } from '@treadle/core';
 import type { StreamStore } from '@treadle/store';
 
@@ -134,9 +135,13 @@ export async function follow<T extends { readonly seq: number }>(
         if (signal.aborted) return;
         last = event.seq;
       }
-      if (events.length > 0) continue;
-      if (!isLive) return;
-      if (!signal.aborted) await woken.promise;
+      if (events.length === 0) {
+        if (!isLive) return;
+        if (!signal.aborted) await woken.promise;
+        continue;
+      }
+      // A reader of a long stream must not keep others waiting: neither the store nor a fast client makes it wait.
+      await setImmediate();
     }
   } finally {
     stopWatching();

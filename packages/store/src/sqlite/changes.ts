@@ -1,4 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
+import { nameKey } from './database.ts';
 
 /** Tells readers of a run or a stream that something may have been appended to it. */
 export interface Changes {
@@ -11,13 +12,26 @@ export interface Changes {
 /** How often to look for commits of other processes while somebody listens. */
 const POLL_MS = 100;
 
+/** So many listeners are called in one turn of the event loop: each of them reads the store. */
+const LISTENERS_PER_TURN = 50;
+
+interface Watched {
+  readonly listeners: Set<() => void>;
+  /** Its last number when the commits of others were looked at. Undefined: unknown, or it does not exist. */
+  last?: unknown;
+}
+
 /**
  * SQLite does not tell one process about the commits of another. It has a counter of them, and reading it takes a few
- * microseconds. When it has changed, all listeners are called, because it does not say what was written.
+ * microseconds. It does not say what was written, so when it has changed, the last number of everything that is watched is
+ * read.
  */
 export function openChanges(db: DatabaseSync): Changes {
-  const listeners = new Map<string, Set<() => void>>();
+  const watched = new Map<string, Watched>();
   const findVersion = db.prepare('PRAGMA data_version');
+  const findLast = db.prepare(
+    'SELECT entries AS last FROM runs WHERE run = ?1 UNION ALL SELECT last FROM streams WHERE stream = ?1',
+  );
   let version: unknown;
   let timer: NodeJS.Timeout | undefined;
 
@@ -30,11 +44,24 @@ export function openChanges(db: DatabaseSync): Changes {
     }
   }
 
+  function readLast(name: string): unknown {
+    try {
+      return findLast.get(nameKey(name))?.['last'];
+    } catch {
+      return undefined;
+    }
+  }
+
   function poll(): void {
     const current = readVersion();
     if (current === version && current !== undefined) return;
     version = current;
-    for (const some of listeners.values()) for (const listener of some) listener();
+    for (const [name, one] of watched) {
+      const last = readLast(name);
+      if (last !== undefined && last === one.last) continue;
+      one.last = last;
+      notify(one.listeners);
+    }
   }
 
   function stop(): void {
@@ -44,31 +71,36 @@ export function openChanges(db: DatabaseSync): Changes {
 
   return {
     changed(name) {
-      const some = listeners.get(name);
-      if (!some) return;
+      const one = watched.get(name);
       // The transaction is synchronous, so it has ended then.
-      queueMicrotask(() => {
-        for (const listener of some) listener();
-      });
+      if (one) queueMicrotask(() => notify(one.listeners));
     },
     watch(name, given) {
       // A function of its own, so that the same listener can be added twice.
       const listener = (): void => given();
-      const some = listeners.get(name) ?? new Set();
-      listeners.set(name, some.add(listener));
+      const one = watched.get(name) ?? { listeners: new Set() };
+      watched.set(name, one);
+      one.listeners.add(listener);
       if (!timer) {
         version = readVersion();
         timer = setInterval(poll, POLL_MS).unref();
       }
       return () => {
-        some.delete(listener);
-        if (some.size === 0 && listeners.get(name) === some) listeners.delete(name);
-        if (listeners.size === 0) stop();
+        one.listeners.delete(listener);
+        if (one.listeners.size === 0 && watched.get(name) === one) watched.delete(name);
+        if (watched.size === 0) stop();
       };
     },
     close() {
       stop();
-      listeners.clear();
+      for (const { listeners } of watched.values()) listeners.clear();
+      watched.clear();
     },
   };
+}
+
+/** Calls those that still listen: the first at once, and others in later turns, so that many do not block the event loop. */
+function notify(listeners: Set<() => void>, called: readonly (() => void)[] = [...listeners]): void {
+  for (const listener of called.slice(0, LISTENERS_PER_TURN)) if (listeners.has(listener)) listener();
+  if (called.length > LISTENERS_PER_TURN) setImmediate(notify, listeners, called.slice(LISTENERS_PER_TURN));
 }

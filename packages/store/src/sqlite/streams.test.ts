@@ -84,6 +84,51 @@ test('listeners are called for appends of this store and of others, until they s
   await run;
 });
 
+test('a commit of another process calls the listeners of what it has written', async () => {
+  await using temp = tempStore();
+  const [one, other] = [temp.open(), temp.open()];
+  const called: string[] = [];
+  const next = new Map<string, () => void>();
+  const watch = (name: string): Promise<void> => new Promise((resolve) => void next.set(name, resolve));
+  for (const name of ['first', 'second']) {
+    one.streams.watch(name, () => {
+      called.push(name);
+      next.get(name)?.();
+    });
+  }
+  const both = [watch('first'), watch('second')];
+  await other.streams.append('first', 1, [event(1)]);
+  await other.streams.append('second', 1, [event(1)]);
+  await Promise.all(both);
+  called.length = 0;
+  const again = watch('second');
+  await other.streams.append('second', 2, [event(2)]);
+  await again;
+  expect(called).not.toContain('first');
+});
+
+test('many listeners are called in several turns of the event loop', async () => {
+  await using temp = tempStore();
+  const { streams } = temp.open();
+  const perTurn = [0];
+  const nextTurn = (): void => {
+    perTurn.push(0);
+    ticking = setImmediate(nextTurn);
+  };
+  let ticking = setImmediate(nextTurn);
+  await new Promise<void>((resolve) => {
+    for (let n = 0; n < 120; n++) {
+      streams.watch('conv', () => {
+        perTurn[perTurn.length - 1]! += 1;
+        if (perTurn.reduce((sum, count) => sum + count) === 120) resolve();
+      });
+    }
+    void streams.append('conv', 1, [event(1)]);
+  });
+  clearImmediate(ticking);
+  expect(perTurn.filter((count) => count > 0)).toEqual([50, 50, 20]);
+});
+
 test('streams are deleted by name, and those without events since a time', async () => {
   await using temp = tempStore();
   const { streams } = temp.open();
