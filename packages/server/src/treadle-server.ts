@@ -4,6 +4,8 @@ import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { chats } from './chat/chats.ts';
 import { chatRoutes } from './chat/routes.ts';
+import { conversations } from './conversations/conversations.ts';
+import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
@@ -113,6 +115,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const service = responses(engine, stored);
   const completions = chats(engine, stored);
   const stopping = new AbortController();
+  const allRuns = runs(engine, stored);
+  const chain = conversations({ engine, stored, runs: allRuns, stopping: stopping.signal });
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
@@ -129,7 +133,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
         .route('/v1', chatRoutes({ ...common, chats: completions }))
-        .route('/v1', runsRoutes({ runs: runs(engine, stored), maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
+        .route(
+          '/v1',
+          conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
+        )
+        .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
@@ -214,11 +222,16 @@ const HOUR_MS = 3_600_000;
  * Deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
  * Returns a function that stops it.
  */
-function pruneResponses({ responses: records, streams }: ServerStore, retentionMs: number, log: Logger): () => void {
+function pruneResponses(
+  { responses: records, conversations: chains, streams }: ServerStore,
+  retentionMs: number,
+  log: Logger,
+): () => void {
   async function prune(): Promise<void> {
     const now = Date.now();
     let deleted = await records.pruneExpired(now);
     if (retentionMs > 0) {
+      await chains.prune(now - retentionMs);
       deleted += await records.prune(now - retentionMs);
       await streams.prune(now - retentionMs);
     }
