@@ -542,6 +542,25 @@ describe('conversations', () => {
     expect(JSON.stringify(model.requests[3]!.messages)).toContain('one');
   });
 
+  test('get a title from the model, which does not delay the answer, or from their first words', async () => {
+    const held = heldStep(' "Weather in\nOslo."\n');
+    const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
+    using model = scriptedModel(['Cold.', held.step, 'Warm.', { type: 'failure', error }]);
+    await using server = await startInProcess(model, { store, chatTitles: true });
+    const [{ conversation_id: id }] = (await chat(server, { message: 'How is Oslo?' })) as [ChatEvent];
+    expect((await getChat(server, id)).title).toBeNull();
+    await held.started;
+    held.release();
+    while ((await getChat(server, id)).title === null) await setImmediate();
+    expect((await getChat(server, id)).title).toBe('Weather in Oslo');
+    expect(model.requests[1]).toMatchObject({ tools: [], settings: { maxOutputTokens: 64 } });
+    const message = `And Rome? ${'Tell me more. '.repeat(20)}`;
+    const [{ conversation_id: other }] = (await chat(server, { message })) as [ChatEvent];
+    while ((await getChat(server, other)).title === null) await setImmediate();
+    expect((await getChat(server, other)).title).toMatch(/^And Rome\? Tell me more\..{1,70}…$/);
+    expect((await server.send('GET', '/v1/chat?search=weather')).body.data).toHaveLength(1);
+  });
+
   test('are exported as JSON and as Markdown', async () => {
     using model = scriptedModel([TIME, 'Noon.']);
     await using server = await startInProcess(model, { store, ...withTools(time) });

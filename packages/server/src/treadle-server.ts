@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import { chats } from './chat/chats.ts';
 import { chatRoutes } from './chat/routes.ts';
 import { conversations } from './conversations/conversations.ts';
+import { titleWriter } from './conversations/titles.ts';
 import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
@@ -40,6 +41,8 @@ export interface TreadleServerOptions {
    * `POST /v1/runs/{id}/answers`. Default: it fails.
    */
   readonly waitForAnswers?: boolean;
+  /** The model writes titles for conversations, after their first answer; default true. */
+  readonly chatTitles?: boolean;
   /** Requests that tell another program when runs wait or have ended. */
   readonly webhooks?: WebhookOptions;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
@@ -116,7 +119,13 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const completions = chats(engine, stored);
   const stopping = new AbortController();
   const allRuns = runs(engine, stored);
-  const chain = conversations({ engine, stored, runs: allRuns, stopping: stopping.signal });
+  const chain = conversations({
+    engine,
+    stored,
+    runs: allRuns,
+    stopping: stopping.signal,
+    ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
+  });
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;

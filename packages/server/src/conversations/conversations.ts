@@ -136,6 +136,15 @@ interface StoredAnswer {
   readonly usage: ChatUsage;
 }
 
+/** A conversation that needs a title. */
+export interface Untitled {
+  readonly conversation: ConversationRecord;
+  /** Its latest message. */
+  readonly message: UserMessage;
+  /** The name of the model that has answered. */
+  readonly model?: string;
+}
+
 export interface ConversationsOptions {
   readonly engine: Engine;
   readonly stored: StoredRuns;
@@ -143,7 +152,7 @@ export interface ConversationsOptions {
   /** Aborts when the server shuts down. Readers can continue at another process, or after the restart. */
   readonly stopping: AbortSignal;
   /** Called when the first answer of a conversation without a title has ended. */
-  readonly onUntitled?: (conversation: ConversationRecord, message: UserMessage, model: string | undefined) => void;
+  readonly onUntitled?: (untitled: Untitled) => void;
 }
 
 export function conversations({ engine, stored, runs, stopping, onUntitled }: ConversationsOptions): Conversations {
@@ -504,7 +513,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     if (!onUntitled) return;
     const { conversation, message, model } = record.request as StoredMessage;
     const found = await chains.get(tenant, conversation).catch(() => undefined);
-    if (found && found.title === '') onUntitled(found, message, model);
+    if (found?.title === '') onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
   }
 
   function wakeReaders(id: string): void {
