@@ -3,6 +3,7 @@ import {
   messagesOf,
   NEW,
   textOf,
+  TreadleError,
   waiting,
   type Answer,
   type Item,
@@ -66,6 +67,8 @@ export interface Conversations {
   steer(id: string, text: string, caller: Caller): Promise<void>;
   /** Resolves when the run has ended. */
   cancel(id: string, caller: Caller): Promise<void>;
+  /** The answer in progress, with its events so far. Undefined if there is none. */
+  progress(id: string, caller: Caller): Promise<ChatProgress | undefined>;
   /** The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. */
   events(id: string, caller: Caller): EventSource<NumberedEvent>;
 }
@@ -74,6 +77,8 @@ export interface Conversations {
 export interface ChatRequest {
   /** Absent: a new conversation. */
   readonly conversation?: string;
+  /** Instead of `conversation`: this one, which is created if it does not exist. */
+  readonly createAs?: string;
   readonly message: UserMessage;
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
@@ -87,6 +92,13 @@ export interface StartedChat {
   readonly conversation: string;
   /** Sends the events until the run has ended or the client has disconnected (`signal`). */
   run(deliver: (event: NumberedEvent) => void | Promise<void>, signal: AbortSignal): Promise<void>;
+}
+
+export interface ChatProgress {
+  readonly events: readonly ChatEvent[];
+  /** The number of the last event before them, and of the last one. */
+  readonly after: number;
+  readonly last: number;
 }
 
 export type NumberedEvent = ChatEvent & { readonly seq: number };
@@ -207,12 +219,13 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
   async function startChat(request: ChatRequest, caller: Caller): Promise<StartedChat> {
     const release = engine.runs.reserve(caller.tenant);
     try {
-      const { conversation, message, model, tools, onDisconnect } = request;
-      const before = conversation === undefined ? undefined : await findConversation(conversation, caller);
+      const { conversation, createAs, message, model, tools, onDisconnect } = request;
+      const existing = createAs === undefined ? undefined : await chains.get(caller.tenant, createAs);
+      const before = conversation === undefined ? existing : await findConversation(conversation, caller);
       const head = before && (await headOf(before));
       if (before && head?.status === 'in_progress') throw busy(before.id);
       const runId = newResponseId();
-      const id = before?.id ?? newConversationId();
+      const id = before?.id ?? createAs ?? newConversationId();
       const messages = before ? await historyOf(before, head) : [];
       const planned = await planMessage(request, { id: runId, caller }, [...messages, message]);
       const after = before ? await streams.last(id) : 0;
@@ -242,7 +255,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       } catch (error) {
         await lease.release();
         await records.delete(caller.tenant, record.id).catch(() => false);
-        throw error;
+        throw isTaken(error) ? busy(id) : error;
       }
       const plan: RunPlan = { ...planned, journal: store, lease, waits: true };
       const run = { plan, record, title: before?.title || null, warnings: request.warnings, caller, release };
@@ -662,6 +675,15 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     throw new ApiError(409, 'invalid_request_error', message, { param: 'conversation_id', code: 'conversation_idle' });
   }
 
+  async function progressOf(id: string, { tenant }: Caller): Promise<ChatProgress | undefined> {
+    const found = await chains.get(tenant, id);
+    const head = found && (await headOf(found));
+    if (head?.status !== 'in_progress') return undefined;
+    const { after } = head.request as StoredMessage;
+    const sent = await eventsAfter(id, after);
+    return { events: sent, after, last: (sent.at(-1) as NumberedEvent | undefined)?.seq ?? after };
+  }
+
   async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
     const { id: found } = await findConversation(id, caller);
     const known = new Set(await chains.responses(found));
@@ -728,9 +750,15 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     branch: branchFrom,
     answer: answerChat,
     steer: async (id, text, caller) => runs.send(await currentRun(id, caller), text, caller),
+    progress: progressOf,
     cancel: async (id, caller) => runs.cancel(await currentRun(id, caller), caller),
     events,
   };
+}
+
+/** Another process has created the conversation since. */
+function isTaken(error: unknown): boolean {
+  return error instanceof TreadleError && error.code === 'run-exists';
 }
 
 function recordIdOf(runId: string): string {

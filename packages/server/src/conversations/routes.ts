@@ -10,7 +10,11 @@ import { readJson } from '../http/body.ts';
 import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
-import type { ChatAnswer, ChatMessage, ChatRequest, Conversations } from './conversations.ts';
+import { agUiEncoder } from './ag-ui.ts';
+import type { ChatAnswer, ChatMessage, ChatRequest, Conversations, StartedChat } from './conversations.ts';
+import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
+import type { FrontEndEncoder } from './front-ends.ts';
+import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
 
 export interface ConversationsRoutesOptions {
   readonly conversations: Conversations;
@@ -40,14 +44,12 @@ export function conversationsRoutes({
   async function streamEvents(
     c: Context<Env>,
     send: (stream: EventStream, signal: AbortSignal) => Promise<void>,
+    { hasEndMark = false }: Partial<Pick<FrontEnd, 'hasEndMark'>> = {},
   ): Promise<Response> {
     const { log, requestId } = c.get('caller');
     const disconnected = new AbortController();
-    const stream = eventStream(c.env.outgoing, {
-      heartbeatMs,
-      onDisconnect: () => disconnected.abort(),
-      hasEndMark: false,
-    });
+    const onDisconnect = (): void => disconnected.abort();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect, hasEndMark });
     try {
       await send(stream, disconnected.signal);
     } catch (error) {
@@ -59,7 +61,94 @@ export function conversationsRoutes({
     return RESPONSE_ALREADY_SENT;
   }
 
+  /** Answers a request of a front end: with a new message, or with answers for the calls that wait. */
+  async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
+    const caller = c.get('caller');
+    const { id, message, model, tools } = request;
+    if (message) {
+      const { run } = await conversations.start(
+        {
+          createAs: id,
+          message,
+          ...(model !== undefined && { model }),
+          ...(tools && { tools }),
+          // The events are stored, because the answer may go on in the stream of another request.
+          onDisconnect: 'continue',
+          warnings: [],
+        },
+        caller,
+      );
+      return streamFrontEnd(c, request, { ...frontEnd, follow: run });
+    }
+    const progress = await conversations.progress(id, caller);
+    const answers = request.answersTo(progress?.events ?? []);
+    if (answers.length === 0) {
+      throw badRequest('The last message is neither of the user nor an answer to an approval.', 'messages');
+    }
+    // Rejects if nothing is in progress.
+    await conversations.answer(id, answers, caller);
+    const encoder = frontEnd.encoderFor(answers);
+    for (const event of progress?.events ?? []) encoder.encode(event);
+    const first = encoder.continueAfter(new Set(answers.map((answer) => answer.id)));
+    return streamFrontEnd(c, request, {
+      ...frontEnd,
+      encoder,
+      first,
+      follow: followFrom(id, caller, progress?.last ?? 0),
+    });
+  }
+
+  function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
+    return (deliver, signal) => follow(conversations.events(id, caller), { after, signal }, deliver);
+  }
+
+  /** Encodes events until the run has ended, or waits for answers in the next request. */
+  function streamFrontEnd(
+    c: Context<Env>,
+    { id, onDisconnect }: Pick<FrontEndRequest, 'id' | 'onDisconnect'>,
+    { encoderFor, encoder = encoderFor([]), headers = {}, hasEndMark, first = [], follow: run }: FrontEndStream,
+  ): Promise<Response> {
+    const caller = c.get('caller');
+    for (const [name, value] of Object.entries(headers)) c.env.outgoing.setHeader(name, value);
+    return streamEvents(
+      c,
+      async (stream, disconnected) => {
+        const waits = new AbortController();
+        for (const frame of first) void stream.send(undefined, frame);
+        await run(
+          async (event) => {
+            for (const frame of encoder.encode(event)) await stream.send(undefined, frame);
+            if (encoder.isWaiting()) waits.abort();
+          },
+          AbortSignal.any([disconnected, stopping, waits.signal]),
+        );
+        if (waits.signal.aborted) for (const frame of encoder.endWaiting()) void stream.send(undefined, frame);
+        // Cancelled or ended meanwhile.
+        else if (disconnected.aborted && onDisconnect === 'cancel')
+          await conversations.cancel(id, caller).catch(() => {});
+      },
+      { hasEndMark },
+    );
+  }
+
   return new Hono<Env>()
+    .post('/chat/ui', async (c) => {
+      const caller = writer(c);
+      return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes), caller.tenant), UI);
+    })
+    .get('/chat/ui/:chat/stream', async (c) => {
+      const caller = reader(c);
+      const id = conversationIdFor(caller.tenant, c.req.param('chat'));
+      const progress = await conversations.progress(id, caller);
+      if (!progress) return c.body(null, 204);
+      const follow = followFrom(id, caller, progress.after);
+      return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...UI, follow });
+    })
+    .post('/chat/ag-ui', async (c) => {
+      const caller = writer(c);
+      const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes), caller.tenant);
+      return serveFrontEnd(c, request, { encoderFor: () => agUiEncoder(ids), hasEndMark: false });
+    })
     .post('/chat', async (c) => {
       const caller = writer(c);
       const request = parseChat(await readJson(c, maxBodyBytes));
@@ -138,6 +227,30 @@ export function conversationsRoutes({
       return sendConversation(c, id);
     });
 }
+
+/** A protocol of front ends. */
+interface FrontEnd {
+  /** `answers`: those of the request. */
+  readonly encoderFor: (answers: readonly ChatAnswer[]) => FrontEndEncoder;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly hasEndMark: boolean;
+}
+
+interface FrontEndStream extends FrontEnd {
+  readonly encoder?: FrontEndEncoder;
+  /** The frames before the events. */
+  readonly first?: readonly object[];
+  readonly follow: StartedChat['run'];
+}
+
+const UI: FrontEnd = {
+  encoderFor(answers) {
+    const denied = answers.filter((answer) => 'approved' in answer && !answer.approved);
+    return uiEncoder(new Set(denied.map(({ id }) => id)));
+  },
+  headers: UI_HEADERS,
+  hasEndMark: true,
+};
 
 /** Only ids of conversations, so that other paths below `/chat` are not taken for one. */
 const CONVERSATION = '/chat/:id{conv_[\\w-]+}';
