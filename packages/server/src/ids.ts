@@ -24,6 +24,15 @@ export function newResponseId(): string {
   return RESPONSE_PREFIX + randomHex();
 }
 
+export const CONVERSATION_PREFIX = 'conv_';
+
+export function newConversationId(): string {
+  return CONVERSATION_PREFIX + randomHex();
+}
+
+/** Begins the id of the record of a message in a conversation. The rest is that of its run. */
+export const MESSAGE_PREFIX = 'chat_';
+
 /** The id of an output item. `number` counts the items of the turn in the order in which they opened. */
 export function itemId(kind: ItemKind, response: string, turn: number, number: number): string {
   return derivedId(PREFIXES[kind], response, turn, number);

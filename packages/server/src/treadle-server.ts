@@ -4,6 +4,9 @@ import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { chats } from './chat/chats.ts';
 import { chatRoutes } from './chat/routes.ts';
+import { conversations } from './conversations/conversations.ts';
+import { titleWriter } from './conversations/titles.ts';
+import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
@@ -38,6 +41,8 @@ export interface TreadleServerOptions {
    * `POST /v1/runs/{id}/answers`. Default: it fails.
    */
   readonly waitForAnswers?: boolean;
+  /** The model writes titles for conversations, after their first answer; default true. */
+  readonly chatTitles?: boolean;
   /** Requests that tell another program when runs wait or have ended. */
   readonly webhooks?: WebhookOptions;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
@@ -113,6 +118,14 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const service = responses(engine, stored);
   const completions = chats(engine, stored);
   const stopping = new AbortController();
+  const allRuns = runs(engine, stored);
+  const chain = conversations({
+    engine,
+    stored,
+    runs: allRuns,
+    stopping: stopping.signal,
+    ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
+  });
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
@@ -129,7 +142,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
         .route('/v1', chatRoutes({ ...common, chats: completions }))
-        .route('/v1', runsRoutes({ runs: runs(engine, stored), maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
+        .route(
+          '/v1',
+          conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
+        )
+        .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
@@ -214,11 +231,16 @@ const HOUR_MS = 3_600_000;
  * Deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
  * Returns a function that stops it.
  */
-function pruneResponses({ responses: records, streams }: ServerStore, retentionMs: number, log: Logger): () => void {
+function pruneResponses(
+  { responses: records, conversations: chains, streams }: ServerStore,
+  retentionMs: number,
+  log: Logger,
+): () => void {
   async function prune(): Promise<void> {
     const now = Date.now();
     let deleted = await records.pruneExpired(now);
     if (retentionMs > 0) {
+      await chains.prune(now - retentionMs);
       deleted += await records.prune(now - retentionMs);
       await streams.prune(now - retentionMs);
     }

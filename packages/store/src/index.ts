@@ -1,3 +1,10 @@
+export type {
+  ConversationFilter,
+  ConversationRecord,
+  ConversationStore,
+  Extension,
+  NewConversation,
+} from './conversation-store.ts';
 export type { Holder } from './holder.ts';
 export type { NoticeStore, RunNotice } from './notice-store.ts';
 export { heldProcess, killProcess } from './processes.ts';

@@ -32,7 +32,15 @@ export async function startInProcess(
 ): Promise<InProcessServer> {
   const store = options.store ?? sqliteStore(':memory:');
   const models = { default: 'm', models: new Map([['m', model]]) };
-  const server = treadleServer({ port: 0, models, log: newLog({ level: 'silent' }), ...options, store });
+  const server = treadleServer({
+    port: 0,
+    models,
+    // A title takes a step of a scripted model.
+    chatTitles: false,
+    log: newLog({ level: 'silent' }),
+    ...options,
+    store,
+  });
   const { url, recovered } = await server.listen();
   const get: InProcessServer['get'] = async (id, headers = {}) =>
     (await (await fetch(`${url}/v1/responses/${id}`, { headers })).json()) as Record<string, unknown>;

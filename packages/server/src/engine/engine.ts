@@ -5,7 +5,8 @@ import { ApiError } from '../api-error.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
-export type ServerStore = RunStore & Pick<SqliteStore, 'responses' | 'streams' | 'notices' | 'readPage' | 'watch'>;
+export type ServerStore = RunStore &
+  Pick<SqliteStore, 'responses' | 'conversations' | 'streams' | 'notices' | 'readPage' | 'watch'>;
 
 /** The models that clients can name. */
 export interface ServedModels {

@@ -62,6 +62,8 @@ export interface RunPlan {
    * Absent: it fails if it needs one, because nobody can answer.
    */
   readonly waits?: boolean;
+  /** At a limit, the model is asked for a final answer. */
+  readonly closingTurn?: boolean;
 }
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
@@ -69,7 +71,7 @@ export async function planRun(
   engine: Pick<Engine, 'models' | 'serverTools' | 'policy'>,
   request: RunRequest,
   conversation: Conversation,
-  run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'>,
+  run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn'>,
 ): Promise<RunPlan> {
   checkConversationSize(conversation);
   const { messages, instructions } = conversation;
@@ -198,6 +200,7 @@ export function driveRequest(
           maxTurns: limits.maxTurns,
           toolTimeoutMs: limits.toolTimeoutMs,
           errorLimit: limits.errorLimit,
+          ...(plan.closingTurn && { closingTurn: true }),
           // Calls for the client wait in parallel in any case.
           ...(!request.parallel && { maxParallel: 1 }),
           limits: {

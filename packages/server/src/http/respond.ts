@@ -30,6 +30,8 @@ export interface EventStreamOptions {
   readonly heartbeatMs: number;
   /** Called once if the client disconnects before the end. */
   readonly onDisconnect: () => void;
+  /** False: the stream ends without `[DONE]`. */
+  readonly hasEndMark?: boolean;
   readonly clock?: Clock;
 }
 
@@ -40,7 +42,7 @@ export interface EventStream {
    * when there is room again or the client has disconnected.
    */
   send(type: string | undefined, data: object): void | Promise<void>;
-  /** Sends `[DONE]` and closes the response. */
+  /** Sends `[DONE]`, unless `hasEndMark` is false, and closes the response. */
   end(): void;
 }
 
@@ -52,7 +54,7 @@ const HEADERS = {
 };
 
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
-  const { heartbeatMs, onDisconnect, clock = systemClock } = options;
+  const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
@@ -110,7 +112,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     },
     end() {
       if (isClosed) return;
-      void writeFrame('data: [DONE]\n\n');
+      if (hasEndMark) void writeFrame('data: [DONE]\n\n');
       closeStream();
       outgoing.end();
     },

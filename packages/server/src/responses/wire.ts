@@ -237,10 +237,15 @@ export function mcpErrorText(error: unknown): string | null {
 
 /** A result in an `mcp_call` item, which contains only text. An error has a field of its own. */
 export function mcpCallResult({ content, isError }: ToolResult): Pick<McpCallItem, 'output' | 'error'> {
-  const text = content.map(textOfBlock).join('\n');
+  const text = shownResult(content);
   return isError
     ? { output: null, error: mcpError(text || 'The call was not executed.') }
     : { output: text, error: null };
+}
+
+/** The text of a result. What is not text is only described. */
+export function shownResult(content: readonly ResultBlock[]): string {
+  return content.map(textOfBlock).join('\n');
 }
 
 function textOfBlock(block: ResultBlock): string {

@@ -7,6 +7,7 @@ import { follow } from '../engine/event-log.ts';
 import { requireScope, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { eventStream, sendJson } from '../http/respond.ts';
+import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody, variants } from '../request/validate.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
 
@@ -136,8 +137,6 @@ const STOPPING = new ApiError(503, 'server_error', 'The server is shutting down.
 
 // Queries
 
-type Query = Readonly<Record<string, string>>;
-
 const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
 const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit'];
 
@@ -159,24 +158,6 @@ function parseFilter(given: Query): RunFilter & { readonly limit: number } {
     ...(cursor !== undefined && { after: positionOf(cursor) }),
     limit: wholeNumber(query, 'limit', { least: 1, most: 100, standard: 20 }),
   };
-}
-
-/** A parameter that is ignored would change what the client gets. */
-function checkedQuery(query: Query, known: readonly string[]): Query {
-  const unknown = Object.keys(query).find((name) => !known.includes(name));
-  if (unknown === undefined) return query;
-  throw badRequest(`There is no parameter ${JSON.stringify(unknown)}. Use ${known.join(', ')}.`, unknown);
-}
-
-function wholeNumber(
-  query: Query,
-  name: string,
-  { least, most, standard }: { readonly least: number; readonly most: number; readonly standard: number },
-): number {
-  const text = query[name];
-  const value = text === undefined ? standard : Number(text);
-  if (text !== '' && Number.isSafeInteger(value) && value >= least && value <= most) return value;
-  throw badRequest(`${name} must be a whole number from ${least} to ${most}.`, name);
 }
 
 function timeOf(text: string, name: string): number {

@@ -164,6 +164,32 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   -- The number of entries of its run when it began to wait for answers.
   ALTER TABLE responses ADD COLUMN waits_at INTEGER;
   `,
+  `
+  CREATE TABLE conversations (
+    id INTEGER PRIMARY KEY,
+    conversation TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    title TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    -- The id of its newest response.
+    head TEXT
+  ) STRICT;
+  CREATE INDEX conversations_by_tenant ON conversations (tenant, updated_at, conversation);
+  CREATE INDEX conversations_by_update ON conversations (updated_at);
+
+  -- The title (without a response) and the responses of a conversation, in order. Branches share responses.
+  CREATE TABLE conversation_parts (
+    id INTEGER PRIMARY KEY,
+    conversation INTEGER NOT NULL,
+    response TEXT
+  ) STRICT;
+  CREATE INDEX conversation_parts_by_conversation ON conversation_parts (conversation);
+  CREATE INDEX conversation_parts_by_response ON conversation_parts (response) WHERE response IS NOT NULL;
+
+  -- The text of each part, by its id.
+  CREATE VIRTUAL TABLE conversation_texts USING fts5 (text);
+  `,
 ];
 
 /** The version of the tables. */

@@ -17,6 +17,10 @@ export interface Responses extends Pick<
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
   readonly ofRun: (runId: string) => ResponseRecord | undefined;
   readonly unfinished: (now?: number) => readonly ResponseRecord[];
+  /** In a transaction of the caller: does the same as `delete`. */
+  readonly removeNow: (tenant: string, id: string) => boolean;
+  /** In a transaction of the caller: whether a response is in progress, or one of its runs is driven. */
+  readonly isBusy: (id: string) => boolean;
 }
 
 interface ResponseRow extends InputPlace {
@@ -76,6 +80,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   const findEnded = db.prepare(
     `SELECT id, run, updated_at FROM responses
      WHERE status <> 'in_progress' AND updated_at < ? AND (updated_at, id) > (?, ?)
+       AND NOT EXISTS (SELECT 1 FROM conversation_parts WHERE conversation_parts.response = responses.response)
      ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
   // `updated_at` is the position of `pruneInBatches`.
@@ -115,6 +120,15 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   function removeWithRuns(run: string, family: readonly RunRow[]): void {
     for (const row of family) remove(row);
     removeResponse(run);
+  }
+
+  function removeNow(tenant: string, id: string): boolean {
+    const row = findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
+    if (row?.tenant !== tenant) return false;
+    const family = familyOf(row.run);
+    for (const run of runNames(row.run, family)) checkWriter(run);
+    removeWithRuns(row.run, family);
+    return true;
   }
 
   /** Undefined if the row is damaged. */
@@ -223,15 +237,13 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
       return row && checkedRecord(row);
     },
 
-    delete: (tenant, id) =>
-      commit.write(() => {
-        const row = findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
-        if (row?.tenant !== tenant) return false;
-        const family = familyOf(row.run);
-        for (const run of runNames(row.run, family)) checkWriter(run);
-        removeWithRuns(row.run, family);
-        return true;
-      }),
+    delete: (tenant, id) => commit.write(() => removeNow(tenant, id)),
+    removeNow,
+    isBusy(id) {
+      const row = findResponse.get(id) as unknown as ResponseRow | undefined;
+      if (!row) return false;
+      return row.status === 'in_progress' || runNames(row.run, familyOf(row.run)).some(isDriven);
+    },
 
     unfinished: (now = Infinity) =>
       (findUnfinished.all(now) as unknown as ResponseRow[]).flatMap((row) => toRecord(row) ?? []),

@@ -3,6 +3,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { checkRunNames, systemClock, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
 import type { Budgets } from '@treadle/core/budgets';
 import type { RateStore } from '@treadle/core/policy';
+import type { ConversationStore } from '../conversation-store.ts';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { NoticeStore } from '../notice-store.ts';
 import type { ResponseStore } from '../response-store.ts';
@@ -10,6 +11,7 @@ import type { StreamStore } from '../stream-store.ts';
 import { openBlobs } from './blobs.ts';
 import { openBudgets } from './budgets.ts';
 import { openChanges } from './changes.ts';
+import { openConversations } from './conversations.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
@@ -40,6 +42,7 @@ export interface SqliteOptions {
 /** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
+  readonly conversations: ConversationStore;
   /** Events that clients of a server can read again. */
   readonly streams: StreamStore;
   /** Notices about runs that have paused or ended. */
@@ -131,6 +134,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const runs = openRuns(db, { commit, leases, messages, shared });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, { commit, leases, runs, messages, shared });
+  const conversations = openConversations(db, { commit, responses, streams });
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
   let closing: Promise<void> | undefined;
@@ -199,6 +203,12 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       watch: changes.watch,
       delete: streams.delete,
       prune: streams.prune,
+    },
+    conversations: {
+      ...conversations,
+      get: (tenant, id) => reading(() => conversations.get(tenant, id)),
+      list: (filter) => reading(() => conversations.list(filter)),
+      responses: (id) => reading(() => conversations.responses(id)),
     },
     notices: { ...notices, nextDue: () => reading(notices.nextDue) },
     responses: {

@@ -10,6 +10,8 @@ import type { Leases } from './leases.ts';
 export interface Streams extends Pick<StreamStore, 'append' | 'delete' | 'prune'> {
   readonly read: (stream: string, after: number) => readonly StoredEvent[];
   readonly last: (stream: string) => number;
+  /** In a transaction of the caller: does the same as `delete`. */
+  readonly removeNow: (stream: string) => void;
 }
 
 interface StreamRow {
@@ -61,6 +63,11 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
     for (const statement of deleteRows) statement.run(id);
   }
 
+  function removeNow(stream: string): void {
+    const row = rowOf(stream);
+    if (row) remove(row.id);
+  }
+
   return {
     async append(stream, first, events, lease) {
       if (stream === '' || !stream.isWellFormed() || !Number.isSafeInteger(first) || first < 1) {
@@ -98,11 +105,8 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
 
     last: (stream) => rowOf(stream)?.last ?? 0,
 
-    delete: (stream) =>
-      write(() => {
-        const row = rowOf(stream);
-        if (row) remove(row.id);
-      }),
+    delete: (stream) => write(() => removeNow(stream)),
+    removeNow,
 
     async prune(before) {
       for (let pruned = 0; ;) {

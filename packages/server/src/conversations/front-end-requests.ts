@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto';
+import { userText, type UserMessage } from '@treadle/core';
+import { z } from 'zod';
+import { badRequest } from '../api-error.ts';
+import { CONVERSATION_PREFIX } from '../ids.ts';
+import { list, validateBody } from '../request/validate.ts';
+import type { AgUiIds } from './ag-ui.ts';
+import type { ChatAnswer } from './conversations.ts';
+import type { ChatEvent } from './events.ts';
+import { approvalOf } from './ui-stream.ts';
+
+/** What the request of a front end asks for. Both protocols produce it. */
+export interface FrontEndRequest {
+  /** The id of the conversation. */
+  readonly id: string;
+  /** Absent: the request has answers. */
+  readonly message?: UserMessage;
+  /** The answers in the request. `events`: those of the answer in progress. */
+  answersTo(events: readonly ChatEvent[]): readonly ChatAnswer[];
+  readonly model?: string;
+  readonly tools?: readonly string[];
+  readonly onDisconnect: 'cancel' | 'continue';
+}
+
+/**
+ * The conversation that a front end calls `id`. Front ends choose ids themselves, so the id of the conversation is derived from
+ * it and the tenant, unless it is that of a conversation.
+ */
+export function conversationIdFor(tenant: string, id: string): string {
+  if (/^conv_[0-9a-f]{32}$/.test(id)) return id;
+  const digest = createHash('sha256')
+    .update(JSON.stringify([tenant, id]))
+    .digest('hex');
+  return CONVERSATION_PREFIX + digest.slice(0, 32);
+}
+
+const id = z.string().min(1).max(200);
+const MAX_MESSAGES = 100_000;
+
+const options = {
+  model: id.nullish(),
+  tools: list(id, { expected: 'a list of tool names', max: 128 }).nullish(),
+  on_disconnect: z.enum(['cancel', 'continue']).nullish(),
+};
+
+const namedOptions = z.object(options);
+
+function optionsOf({ model, tools, on_disconnect }: z.infer<typeof namedOptions>) {
+  return {
+    ...(model != null && { model }),
+    ...(tools != null && { tools }),
+    onDisconnect: on_disconnect ?? ('cancel' as const),
+  };
+}
+
+// The AI SDK
+
+const uiBody = z.object({
+  id,
+  messages: list(z.looseObject({ role: z.string(), parts: z.array(z.looseObject({ type: z.string() })) }), {
+    expected: 'a list of UI messages',
+    max: MAX_MESSAGES,
+  }),
+  trigger: z.string().nullish(),
+  ...options,
+});
+
+const uiApproval = z.object({ id: z.string(), approved: z.boolean(), reason: z.string().nullish() });
+
+/** A request of `DefaultChatTransport`. It has the whole conversation, of which only the last message counts. */
+export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
+  const { id: chat, messages, trigger, ...named } = validateBody(uiBody, body);
+  if (trigger === 'regenerate-message') {
+    throw badRequest('Answers cannot be generated again. Branch the conversation before the message.', 'trigger');
+  }
+  const { role, parts = [] } = messages.at(-1) ?? {};
+  const common = { id: conversationIdFor(tenant, chat), ...optionsOf(named) };
+  if (role === 'user') {
+    const text = parts.map((part) => (part.type === 'text' ? String(part['text']) : '')).join('');
+    if (parts.some(({ type }) => type === 'file')) throw badRequest('Files are not supported.', 'messages');
+    if (text === '') throw badRequest('The last message has no text.', 'messages');
+    return { ...common, message: userText(text), answersTo: () => [] };
+  }
+  return {
+    ...common,
+    answersTo: () =>
+      parts.flatMap((part): ChatAnswer | [] => {
+        if (part['state'] !== 'approval-responded') return [];
+        const { id: approvalId, approved, reason } = validateBody(uiApproval, part['approval']);
+        return { ...approvalOf(approvalId), approved, ...(reason != null && { reason }) };
+      }),
+  };
+}
+
+// AG-UI
+
+const agUiBody = z.object({
+  threadId: id,
+  runId: id,
+  messages: list(z.looseObject({ role: z.string(), content: z.unknown().optional() }), {
+    expected: 'a list of messages',
+    max: MAX_MESSAGES,
+  }),
+  tools: z.array(z.unknown()).nullish(),
+  forwardedProps: z.unknown().optional(),
+  resume: list(
+    z.object({ interruptId: id, status: z.enum(['resolved', 'cancelled']), payload: z.unknown().optional() }),
+    { expected: 'a list of answers', max: 100 },
+  ).nullish(),
+});
+
+const agUiApproval = z.object({ approved: z.boolean(), digest: z.string(), reason: z.string().nullish() });
+
+/** `RunAgentInput` of AG-UI: the last message counts, or `resume`. Options are in `forwardedProps`. */
+export function parseAgUiRequest(
+  body: unknown,
+  tenant: string,
+): { readonly ids: AgUiIds; readonly request: FrontEndRequest } {
+  const { threadId, runId, messages, tools, forwardedProps, resume } = validateBody(agUiBody, body);
+  if (tools && tools.length > 0) throw badRequest('Tools of the front end are not supported. Send none.', 'tools');
+  const named = validateBody(namedOptions, forwardedProps ?? {});
+  const common = { id: conversationIdFor(tenant, threadId), ...optionsOf(named) };
+  const ids = { threadId, runId };
+  if (resume && resume.length > 0) {
+    const answersTo: FrontEndRequest['answersTo'] = (events) => resume.map((entry) => resumeAnswer(entry, events));
+    return { ids, request: { ...common, answersTo } };
+  }
+  const last = messages.at(-1);
+  const text = last?.role === 'user' ? agUiText(last.content) : '';
+  if (text === '') throw badRequest('The last message must be one of the user, with text.', 'messages');
+  return { ids, request: { ...common, message: userText(text), answersTo: () => [] } };
+}
+
+function agUiText(content: unknown): string {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return '';
+  return content
+    .map((part: { readonly type?: unknown; readonly text?: unknown } | null) => {
+      if (part?.type !== 'text') throw badRequest('Only text is supported in messages.', 'messages');
+      return String(part.text);
+    })
+    .join('');
+}
+
+interface ResumeEntry {
+  readonly interruptId: string;
+  readonly status: 'resolved' | 'cancelled';
+  readonly payload?: unknown;
+}
+
+function resumeAnswer({ interruptId, status, payload }: ResumeEntry, events: readonly ChatEvent[]): ChatAnswer {
+  const asked = events.find((event) => 'id' in event && event.id === interruptId);
+  if (asked?.type === 'question') {
+    if (status === 'resolved') return { id: interruptId, answer: payload };
+    throw badRequest('A question cannot be cancelled. Cancel the run, or wait for its deadline.', 'resume');
+  }
+  if (status === 'cancelled') {
+    const digest = asked?.type === 'approval_request' ? asked.digest : '';
+    return { id: interruptId, approved: false, digest };
+  }
+  const { approved, digest, reason } = validateBody(agUiApproval, payload);
+  return { id: interruptId, approved, digest, ...(reason != null && { reason }) };
+}

@@ -1,0 +1,370 @@
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { userText } from '@treadle/core';
+import type { ConversationFilter, ConversationRecord } from '@treadle/store';
+import { Hono, type Context } from 'hono';
+import { z } from 'zod';
+import { badRequest, toApiError } from '../api-error.ts';
+import { follow } from '../engine/event-log.ts';
+import { requireScope, type Caller, type Env } from '../http/admission.ts';
+import { readJson } from '../http/body.ts';
+import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
+import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
+import { list, validateBody } from '../request/validate.ts';
+import { agUiEncoder } from './ag-ui.ts';
+import type { ChatAnswer, ChatMessage, ChatRequest, Conversations, StartedChat } from './conversations.ts';
+import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
+import type { FrontEndEncoder } from './front-ends.ts';
+import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
+
+export interface ConversationsRoutesOptions {
+  readonly conversations: Conversations;
+  readonly maxBodyBytes: number;
+  readonly heartbeatMs: number;
+  /** Aborts when the server shuts down: streams end, and are continued at another process or after the restart. */
+  readonly stopping: AbortSignal;
+}
+
+/** `/chat` and the routes below it, without `/chat/completions`. They need the scopes `chat:read` and `chat:write`. */
+export function conversationsRoutes({
+  conversations,
+  maxBodyBytes,
+  heartbeatMs,
+  stopping,
+}: ConversationsRoutesOptions): Hono<Env> {
+  const reader = (c: Context<Env>): Caller => callerWith(c, 'chat:read');
+  const writer = (c: Context<Env>): Caller => callerWith(c, 'chat:write');
+
+  async function sendConversation(c: Context<Env>, id: string): Promise<Response> {
+    const caller = c.get('caller');
+    const found = await conversations.find(id, caller);
+    return sendJson(c, { ...wireConversation(found), messages: await conversations.messages(id, caller) });
+  }
+
+  /** Sends events until `send` resolves. `signal` aborts when the client disconnects. */
+  async function streamEvents(
+    c: Context<Env>,
+    send: (stream: EventStream, signal: AbortSignal) => Promise<void>,
+    { hasEndMark = false }: Partial<Pick<FrontEnd, 'hasEndMark'>> = {},
+  ): Promise<Response> {
+    const { log, requestId } = c.get('caller');
+    const disconnected = new AbortController();
+    const onDisconnect = (): void => disconnected.abort();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect, hasEndMark });
+    try {
+      await send(stream, disconnected.signal);
+    } catch (error) {
+      log.error({ err: error }, 'the events of a conversation could not be sent');
+      const { code, message } = toApiError(error, requestId);
+      void stream.send(undefined, { type: 'error', code, message });
+    }
+    stream.end();
+    return RESPONSE_ALREADY_SENT;
+  }
+
+  /** Answers a request of a front end: with a new message, or with answers for the calls that wait. */
+  async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
+    const caller = c.get('caller');
+    const { id, message, model, tools } = request;
+    if (message) {
+      const { run } = await conversations.start(
+        {
+          createAs: id,
+          message,
+          ...(model !== undefined && { model }),
+          ...(tools && { tools }),
+          // The events are stored, because the answer may go on in the stream of another request.
+          onDisconnect: 'continue',
+          warnings: [],
+        },
+        caller,
+      );
+      return streamFrontEnd(c, request, { ...frontEnd, follow: run });
+    }
+    const progress = await conversations.progress(id, caller);
+    const answers = request.answersTo(progress?.events ?? []);
+    if (answers.length === 0) {
+      throw badRequest('The last message is neither of the user nor an answer to an approval.', 'messages');
+    }
+    // Rejects if nothing is in progress.
+    await conversations.answer(id, answers, caller);
+    const encoder = frontEnd.encoderFor(answers);
+    for (const event of progress?.events ?? []) encoder.encode(event);
+    const first = encoder.continueAfter(new Set(answers.map((answer) => answer.id)));
+    return streamFrontEnd(c, request, {
+      ...frontEnd,
+      encoder,
+      first,
+      follow: followFrom(id, caller, progress?.last ?? 0),
+    });
+  }
+
+  function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
+    return (deliver, signal) => follow(conversations.events(id, caller), { after, signal }, deliver);
+  }
+
+  /** Encodes events until the run has ended, or waits for answers in the next request. */
+  function streamFrontEnd(
+    c: Context<Env>,
+    { id, onDisconnect }: Pick<FrontEndRequest, 'id' | 'onDisconnect'>,
+    { encoderFor, encoder = encoderFor([]), headers = {}, hasEndMark, first = [], follow: run }: FrontEndStream,
+  ): Promise<Response> {
+    const caller = c.get('caller');
+    for (const [name, value] of Object.entries(headers)) c.env.outgoing.setHeader(name, value);
+    return streamEvents(
+      c,
+      async (stream, disconnected) => {
+        const waits = new AbortController();
+        for (const frame of first) void stream.send(undefined, frame);
+        await run(
+          async (event) => {
+            for (const frame of encoder.encode(event)) await stream.send(undefined, frame);
+            if (encoder.isWaiting()) waits.abort();
+          },
+          AbortSignal.any([disconnected, stopping, waits.signal]),
+        );
+        if (waits.signal.aborted) for (const frame of encoder.endWaiting()) void stream.send(undefined, frame);
+        // Cancelled or ended meanwhile.
+        else if (disconnected.aborted && onDisconnect === 'cancel')
+          await conversations.cancel(id, caller).catch(() => {});
+      },
+      { hasEndMark },
+    );
+  }
+
+  return new Hono<Env>()
+    .post('/chat/ui', async (c) => {
+      const caller = writer(c);
+      return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes), caller.tenant), UI);
+    })
+    .get('/chat/ui/:chat/stream', async (c) => {
+      const caller = reader(c);
+      const id = conversationIdFor(caller.tenant, c.req.param('chat'));
+      const progress = await conversations.progress(id, caller);
+      if (!progress) return c.body(null, 204);
+      const follow = followFrom(id, caller, progress.after);
+      return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...UI, follow });
+    })
+    .post('/chat/ag-ui', async (c) => {
+      const caller = writer(c);
+      const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes), caller.tenant);
+      return serveFrontEnd(c, request, { encoderFor: () => agUiEncoder(ids), hasEndMark: false });
+    })
+    .post('/chat', async (c) => {
+      const caller = writer(c);
+      const request = parseChat(await readJson(c, maxBodyBytes));
+      const { run } = await conversations.start(request, caller);
+      return streamEvents(c, (stream, signal) => run((event) => stream.send(undefined, event), signal));
+    })
+    .get('/chat', async (c) => {
+      const filter = parseFilter(c.req.query());
+      const { limit } = filter;
+      const found = await conversations.list({ ...filter, limit: limit + 1 }, reader(c));
+      const page = found.slice(0, limit);
+      const hasMore = found.length > limit;
+      return sendJson(c, {
+        object: 'list',
+        data: page.map(wireConversation),
+        has_more: hasMore,
+        next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
+      });
+    })
+    .get(CONVERSATION, (c) => {
+      reader(c);
+      return sendConversation(c, c.req.param('id'));
+    })
+    .patch(CONVERSATION, async (c) => {
+      const caller = writer(c);
+      const { title } = validateBody(renameBody, await readJson(c, maxBodyBytes));
+      await conversations.rename(c.req.param('id'), title, caller);
+      return sendConversation(c, c.req.param('id'));
+    })
+    .delete(CONVERSATION, async (c) => {
+      const id = c.req.param('id');
+      await conversations.delete(id, writer(c));
+      return sendJson(c, { id, object: 'conversation', deleted: true });
+    })
+    .get(`${CONVERSATION}/stream`, async (c) => {
+      const caller = reader(c);
+      const id = c.req.param('id');
+      const query = checkedQuery(c.req.query(), ['after']);
+      const after = wholeNumber(query, 'after', { least: 0, most: Number.MAX_SAFE_INTEGER, standard: 0 });
+      await conversations.find(id, caller);
+      return streamEvents(c, (stream, disconnected) => {
+        const signal = AbortSignal.any([disconnected, stopping]);
+        return follow(conversations.events(id, caller), { after, signal }, (event) => stream.send(undefined, event));
+      });
+    })
+    .get(`${CONVERSATION}/export`, async (c) => {
+      const caller = reader(c);
+      const { format = 'json' } = checkedQuery(c.req.query(), ['format']);
+      if (format !== 'json' && format !== 'markdown') throw badRequest('format must be json or markdown.', 'format');
+      const id = c.req.param('id');
+      if (format === 'json') return sendConversation(c, id);
+      const { title } = await conversations.find(id, caller);
+      const text = markdownOf(title, await conversations.messages(id, caller));
+      return c.body(text, 200, { 'content-type': 'text/markdown; charset=utf-8' });
+    })
+    .post(`${CONVERSATION}/branch`, async (c) => {
+      const caller = writer(c);
+      const { message_id: messageId } = validateBody(branchBody, await readJson(c, maxBodyBytes));
+      return sendConversation(c, await conversations.branch(c.req.param('id'), messageId, caller));
+    })
+    .post(`${CONVERSATION}/answers`, async (c) => {
+      const caller = writer(c);
+      const answers = parseAnswers(await readJson(c, maxBodyBytes));
+      await conversations.answer(c.req.param('id'), answers, caller);
+      return sendJson(c, { id: c.req.param('id'), object: 'conversation.answers', accepted: answers.length });
+    })
+    .post(`${CONVERSATION}/messages`, async (c) => {
+      const caller = writer(c);
+      const { message } = validateBody(messageBody, await readJson(c, maxBodyBytes));
+      await conversations.steer(c.req.param('id'), message, caller);
+      return sendJson(c, { id: c.req.param('id'), object: 'conversation.message' });
+    })
+    .post(`${CONVERSATION}/cancel`, async (c) => {
+      const id = c.req.param('id');
+      await conversations.cancel(id, writer(c));
+      return sendConversation(c, id);
+    });
+}
+
+/** A protocol of front ends. */
+interface FrontEnd {
+  /** `answers`: those of the request. */
+  readonly encoderFor: (answers: readonly ChatAnswer[]) => FrontEndEncoder;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly hasEndMark: boolean;
+}
+
+interface FrontEndStream extends FrontEnd {
+  readonly encoder?: FrontEndEncoder;
+  /** The frames before the events. */
+  readonly first?: readonly object[];
+  readonly follow: StartedChat['run'];
+}
+
+const UI: FrontEnd = {
+  encoderFor(answers) {
+    const denied = answers.filter((answer) => 'approved' in answer && !answer.approved);
+    return uiEncoder(new Set(denied.map(({ id }) => id)));
+  },
+  headers: UI_HEADERS,
+  hasEndMark: true,
+};
+
+/** Only ids of conversations, so that other paths below `/chat` are not taken for one. */
+const CONVERSATION = '/chat/:id{conv_[\\w-]+}';
+
+function callerWith(c: Context<Env>, scope: 'chat:read' | 'chat:write'): Caller {
+  const caller = c.get('caller');
+  requireScope(caller, scope);
+  return caller;
+}
+
+// Queries
+
+function parseFilter(given: Query): Omit<ConversationFilter, 'tenant'> {
+  const query = checkedQuery(given, ['search', 'cursor', 'limit']);
+  const { search, cursor } = query;
+  return {
+    ...(search !== undefined && { search }),
+    ...(cursor !== undefined && { after: positionOf(cursor) }),
+    limit: wholeNumber(query, 'limit', { least: 1, most: 100, standard: 20 }),
+  };
+}
+
+function cursorOf({ updatedAt, id }: ConversationRecord): string {
+  return Buffer.from(JSON.stringify([updatedAt, id])).toString('base64url');
+}
+
+function positionOf(cursor: string): NonNullable<ConversationFilter['after']> {
+  try {
+    const [updatedAt, id] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [unknown, unknown];
+    if (typeof updatedAt === 'number' && typeof id === 'string') return { updatedAt, id };
+  } catch {}
+  throw badRequest('cursor is not the next_cursor of a page.', 'cursor');
+}
+
+// Bodies
+
+const MAX_MESSAGE_CHARS = 1_000_000;
+const text = z.string().min(1).max(MAX_MESSAGE_CHARS);
+const name = z.string().min(1).max(200);
+
+const chatBody = z.strictObject({
+  conversation_id: name.nullish(),
+  message: text,
+  model: name.nullish(),
+  tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
+  on_disconnect: z.enum(['cancel', 'continue']).nullish(),
+});
+
+function parseChat(body: unknown): ChatRequest {
+  const { conversation_id, message, model, tools, on_disconnect } = validateBody(chatBody, body);
+  return {
+    ...(conversation_id != null && { conversation: conversation_id }),
+    message: userText(message),
+    ...(model != null && { model }),
+    ...(tools != null && { tools }),
+    onDisconnect: on_disconnect ?? 'cancel',
+    warnings: [],
+  };
+}
+
+const renameBody = z.strictObject({ title: z.string().min(1).max(200) });
+const branchBody = z.strictObject({ message_id: name });
+const messageBody = z.strictObject({ message: text });
+
+const answer = z.strictObject({
+  id: name,
+  approved: z.boolean().optional(),
+  digest: name.optional(),
+  reason: z.string().max(2_000).optional(),
+  answer: z.unknown().optional(),
+});
+const answersBody = z.strictObject({ answers: list(answer, { expected: 'a list of answers', max: 100 }) });
+
+/** One answer, or a list of them in `answers`. */
+function parseAnswers(body: unknown): readonly ChatAnswer[] {
+  const isList = typeof body === 'object' && body !== null && 'answers' in body;
+  const answers = isList ? validateBody(answersBody, body).answers : [validateBody(answer, body)];
+  return answers.map(({ id, approved, digest, reason, answer: value }) => {
+    if (approved === undefined && value !== undefined) return { id, answer: value };
+    if (approved === undefined) throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
+    if (digest === undefined) throw badRequest('An approval needs the digest of its request.', 'digest');
+    return { id, approved, digest, ...(reason !== undefined && { reason }) };
+  });
+}
+
+// Answers
+
+function wireConversation({ id, title, createdAt, updatedAt }: ConversationRecord): object {
+  return { id, object: 'conversation', title: title || null, created_at: createdAt, updated_at: updatedAt };
+}
+
+function markdownOf(title: string, messages: readonly ChatMessage[]): string {
+  const blocks = [`# ${title || 'Conversation'}`];
+  for (const message of messages) {
+    blocks.push(message.role === 'user' ? '## User' : '## Assistant');
+    if (message.role === 'user') {
+      for (const block of message.content) blocks.push(block.type === 'text' ? block.text : `(${block.type})`);
+      continue;
+    }
+    for (const part of message.parts) {
+      if (part.type === 'text') blocks.push(part.text);
+      else if (part.type === 'input') blocks.push('## User', part.text, '## Assistant');
+      else if (part.type === 'tool_call') {
+        blocks.push(`Call of \`${part.name}\`:`, fenced(part.arguments), 'Result:', fenced(part.result?.content ?? ''));
+      }
+    }
+    if (message.error) blocks.push(`Error: ${message.error.message}`);
+  }
+  return `${blocks.join('\n\n')}\n`;
+}
+
+/** A block that its content cannot end. */
+function fenced(content: string): string {
+  const longest = Math.max(2, ...[...content.matchAll(/`+/g)].map(([ticks]) => ticks.length));
+  const fence = '`'.repeat(longest + 1);
+  return `${fence}\n${content}\n${fence}`;
+}

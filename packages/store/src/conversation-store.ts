@@ -1,0 +1,66 @@
+/** A conversation: a chain of responses, each of which continues the one before it. */
+export interface ConversationRecord {
+  readonly id: string;
+  /** The owner. For any other tenant the conversation does not exist. */
+  readonly tenant: string;
+  /** Empty until it has one. */
+  readonly title: string;
+  readonly createdAt: number;
+  /** When it was last extended. */
+  readonly updatedAt: number;
+  /** The id of its newest response. Absent: it has none. */
+  readonly head?: string;
+}
+
+/**
+ * The conversations of a server. The responses of a conversation are deleted with it, unless another conversation has them
+ * too. `ResponseStore.prune` skips them.
+ */
+export interface ConversationStore {
+  /** Durable when it resolves. Rejects with `run-exists` if a conversation with this id exists. */
+  create(record: NewConversation): Promise<void>;
+  get(tenant: string, id: string): Promise<ConversationRecord | undefined>;
+  /** Those that were extended last come first. */
+  list(filter: ConversationFilter): Promise<readonly ConversationRecord[]>;
+  /** The ids of its responses, oldest first. Some may not exist: the process died before it created one. */
+  responses(id: string): Promise<readonly string[]>;
+  /**
+   * Adds a response if the newest one is still `extension.head`. Durable when it resolves. So of two processes that extend a
+   * conversation at the same time, one does, and the other gets false.
+   */
+  extend(id: string, extension: Extension): Promise<boolean>;
+  /** Sets the text by which a response of the conversation is found. */
+  setText(id: string, response: string, text: string): Promise<void>;
+  /** False if there is no such conversation, or if it has a title and `ifUntitled` is set. */
+  rename(tenant: string, id: string, title: string, options?: { readonly ifUntitled?: boolean }): Promise<boolean>;
+  /**
+   * Deletes the conversation, its stream of events, and its responses with their runs. False if it does not exist. Rejects
+   * with `run-driven` while one of the runs has a driver.
+   */
+  delete(tenant: string, id: string): Promise<boolean>;
+  /** Deletes conversations last extended before `before`, except those with a run in progress. Resolves to their number. */
+  prune(before: number): Promise<number>;
+}
+
+export interface NewConversation extends Pick<ConversationRecord, 'id' | 'tenant' | 'title' | 'createdAt'> {
+  /** Starts with the responses of another conversation, up to and including this one. */
+  readonly branchOf?: { readonly id: string; readonly upTo: string };
+}
+
+export interface ConversationFilter {
+  readonly tenant: string;
+  /** Words that its title or one of its messages contains, all of them. The last one may be incomplete. */
+  readonly search?: string;
+  readonly limit: number;
+  /** The last conversation of the page before. */
+  readonly after?: Pick<ConversationRecord, 'updatedAt' | 'id'>;
+}
+
+export interface Extension {
+  readonly response: string;
+  /** The newest response so far. Absent: there is none. */
+  readonly head?: string;
+  /** The text by which the response is found. */
+  readonly text: string;
+  readonly at: number;
+}

@@ -1,0 +1,105 @@
+import { expect, test } from 'vitest';
+import { tempStore } from '../../test/temp-store.ts';
+import type { SqliteStore } from '../index.ts';
+
+const conversation = (id: string, tenant = 'acme') => ({ id, tenant, title: '', createdAt: 1 });
+
+async function addResponse(store: SqliteStore, id: string, status = 'completed'): Promise<void> {
+  const times = { createdAt: 1, updatedAt: 1 };
+  await store.responses.create({ id, tenant: 'acme', runId: `run ${id}`, status, ...times, request: {} });
+}
+
+/** Adds a response with its record, after the newest one. */
+async function extend(store: SqliteStore, id: string, response: string, at = 1): Promise<boolean> {
+  const { head } = (await store.conversations.get('acme', id))!;
+  await addResponse(store, response);
+  return store.conversations.extend(id, { response, ...(head && { head }), text: `text of ${response}`, at });
+}
+
+test('a conversation is extended once from the same response, by one of several processes', async () => {
+  await using temp = tempStore();
+  const [one, other] = [temp.open(), temp.open()];
+  await one.conversations.create(conversation('c'));
+  await expect(other.conversations.create(conversation('c'))).rejects.toMatchObject({ code: 'run-exists' });
+  expect(await extend(one, 'c', 'r1', 5)).toBe(true);
+  const both = [one, other].map(({ conversations }, index) =>
+    conversations.extend('c', { response: `r2 ${index}`, head: 'r1', text: '', at: 7 }),
+  );
+  expect((await Promise.all(both)).toSorted()).toEqual([false, true]);
+  const { head, updatedAt } = (await other.conversations.get('acme', 'c'))!;
+  expect([updatedAt, await other.conversations.responses('c')]).toEqual([7, ['r1', head]]);
+  expect(await other.conversations.get('bolt', 'c')).toBeUndefined();
+  expect(await other.conversations.extend('d', { response: 'r', text: '', at: 1 })).toBe(false);
+});
+
+test('a branch shares responses, which are deleted with the last conversation that has them', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const { conversations, responses, streams } = store;
+  await conversations.create(conversation('c'));
+  for (const response of ['r1', 'r2', 'r3']) await extend(store, 'c', response);
+  await conversations.create({ ...conversation('b'), branchOf: { id: 'c', upTo: 'r2' } });
+  expect(await conversations.responses('b')).toEqual(['r1', 'r2']);
+  expect(await conversations.get('acme', 'b')).toMatchObject({ head: 'r2' });
+  await streams.append('c', 1, [{}]);
+  expect(await conversations.delete('bolt', 'c')).toBe(false);
+  expect(await conversations.delete('acme', 'c')).toBe(true);
+  expect(await Promise.all(['r1', 'r2', 'r3'].map(async (id) => (await responses.get('acme', id))?.id))).toEqual([
+    'r1',
+    'r2',
+    undefined,
+  ]);
+  expect(await streams.last('c')).toBe(0);
+  const search = async (words: string): Promise<string[]> =>
+    (await conversations.list({ tenant: 'acme', search: words, limit: 9 })).map(({ id }) => id);
+  expect([await search('r1'), await search('r3')]).toEqual([['b'], []]);
+  expect(await conversations.delete('acme', 'b')).toBe(true);
+  expect(await responses.get('acme', 'r1')).toBeUndefined();
+});
+
+test('a conversation whose run has a driver is not deleted, and nothing is changed', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.conversations.create(conversation('c'));
+  await extend(store, 'c', 'r1');
+  const lease = await store.acquire('run r1');
+  const other = temp.open();
+  await expect(other.conversations.delete('acme', 'c')).rejects.toMatchObject({ code: 'run-driven' });
+  expect(await other.conversations.responses('c')).toEqual(['r1']);
+  expect(await other.conversations.prune(Infinity)).toBe(0);
+  await lease.release();
+  expect(await other.conversations.delete('acme', 'c')).toBe(true);
+});
+
+test('old conversations are pruned as a whole, and their responses not before', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  for (let index = 0; index < 25; index++) {
+    await store.conversations.create(conversation(`c${index}`));
+    await extend(store, `c${index}`, `r${index}`, index);
+  }
+  await addResponse(store, 'alone');
+  await store.conversations.create(conversation('busy'));
+  await addResponse(store, 'running', 'in_progress');
+  await store.conversations.extend('busy', { response: 'running', text: '', at: 0 });
+  expect(await store.responses.prune(Infinity)).toBe(1);
+  expect(await store.conversations.prune(23)).toBe(23);
+  const left = await store.conversations.list({ tenant: 'acme', limit: 99 });
+  expect(left.map(({ id }) => id)).toEqual(['c24', 'c23', 'busy']);
+  expect(await store.responses.get('acme', 'r0')).toBeUndefined();
+  expect(await store.responses.get('acme', 'r24')).toBeDefined();
+});
+
+test('a title is found, and is not replaced by one for conversations without', async () => {
+  await using temp = tempStore();
+  const { conversations } = temp.open();
+  await conversations.create(conversation('c'));
+  expect(await conversations.rename('acme', 'c', 'Tax return', { ifUntitled: true })).toBe(true);
+  expect(await conversations.rename('acme', 'c', 'Other', { ifUntitled: true })).toBe(false);
+  expect(await conversations.rename('bolt', 'c', 'Other')).toBe(false);
+  const found = await conversations.list({ tenant: 'acme', search: 'tax ret', limit: 9 });
+  expect(found).toMatchObject([{ id: 'c', title: 'Tax return' }]);
+  for (const search of ['', '"', '* OR tax:', '\ud800']) {
+    expect(await conversations.list({ tenant: 'acme', search, limit: 9 })).toEqual([]);
+  }
+});

@@ -1,0 +1,236 @@
+import type { DatabaseSync } from 'node:sqlite';
+import { TreadleError } from '@treadle/core';
+import type { ConversationFilter, ConversationRecord, ConversationStore } from '../conversation-store.ts';
+import { nameKey } from './database.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { Responses } from './responses.ts';
+import type { Streams } from './streams.ts';
+
+/** The methods of a `ConversationStore`. Those that only read are synchronous and need a transaction of the caller. */
+export interface Conversations extends Pick<
+  ConversationStore,
+  'create' | 'extend' | 'setText' | 'rename' | 'delete' | 'prune'
+> {
+  readonly get: (tenant: string, id: string) => ConversationRecord | undefined;
+  readonly list: (filter: ConversationFilter) => readonly ConversationRecord[];
+  readonly responses: (id: string) => readonly string[];
+}
+
+interface ConversationRow {
+  readonly id: number;
+  readonly conversation: string;
+  readonly tenant: string;
+  readonly title: string;
+  readonly created_at: number;
+  readonly updated_at: number;
+  readonly head: string | null;
+}
+
+interface ConversationsParts {
+  readonly commit: GroupCommit;
+  readonly responses: Responses;
+  readonly streams: Streams;
+}
+
+const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head';
+
+/** How many conversations are deleted in one transaction. */
+const PRUNE_CONVERSATIONS = 20;
+
+export function openConversations(db: DatabaseSync, { commit, responses, streams }: ConversationsParts): Conversations {
+  const insert = db.prepare(
+    `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head) VALUES (?, ?, ?, ?, ?, ?)
+     ON CONFLICT DO NOTHING`,
+  );
+  const find = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE conversation = ?`);
+  const findPage = db.prepare(
+    `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?1 AND (updated_at, conversation) < (?2, ?3)
+     ORDER BY updated_at DESC, conversation DESC LIMIT ?4`,
+  );
+  const findOld = db.prepare(
+    `SELECT ${COLUMNS} FROM conversations WHERE updated_at < ? AND (updated_at, id) > (?, ?)
+     ORDER BY updated_at, id LIMIT ${PRUNE_CONVERSATIONS}`,
+  );
+  const updateHead = db.prepare('UPDATE conversations SET head = ?, updated_at = ? WHERE id = ?');
+  const updateTitle = db.prepare('UPDATE conversations SET title = ? WHERE id = ?');
+  const remove = db.prepare('DELETE FROM conversations WHERE id = ?');
+  // The part without a response is the title.
+  const insertPart = db.prepare('INSERT INTO conversation_parts (conversation, response) VALUES (?, ?)');
+  const findParts = db.prepare(
+    'SELECT id, response FROM conversation_parts WHERE conversation = ? AND response IS NOT NULL ORDER BY id',
+  );
+  const findPart = db.prepare('SELECT id FROM conversation_parts WHERE conversation = ? AND response IS ?');
+  const countUses = db.prepare('SELECT count(*) AS uses FROM conversation_parts WHERE response = ?');
+  const removeParts = db.prepare('DELETE FROM conversation_parts WHERE conversation = ?');
+  let texts: Texts | undefined;
+  const textsOf = (): Texts => (texts ??= openTexts(db));
+
+  function rowOf(id: string): ConversationRow | undefined {
+    return find.get(nameKey(id)) as unknown as ConversationRow | undefined;
+  }
+
+  function partsOf(row: ConversationRow): readonly { readonly id: number; readonly response: string }[] {
+    return findParts.all(row.id) as unknown as { readonly id: number; readonly response: string }[];
+  }
+
+  function addPart(conversation: number, response: string | null, text: string): void {
+    textsOf().insert.run(insertPart.run(conversation, response).lastInsertRowid, text);
+  }
+
+  function setText(conversation: number, response: string | null, text: string): void {
+    const part = findPart.get(conversation, response);
+    if (part) textsOf().update.run(text, part['id']!);
+  }
+
+  function copyParts(to: number | bigint, source: ConversationRow, upTo: string): void {
+    const parts = partsOf(source);
+    for (const { id, response } of parts.slice(0, parts.findIndex((part) => part.response === upTo) + 1)) {
+      textsOf().copy.run(insertPart.run(to, response).lastInsertRowid, id);
+    }
+  }
+
+  /** Rejects, so that nothing is written, if one of the runs is driven. */
+  function removeConversation(row: ConversationRow): void {
+    const parts = partsOf(row);
+    textsOf().remove.run(row.id);
+    removeParts.run(row.id);
+    for (const { response } of parts) {
+      if (countUses.get(response)!['uses'] === 0) responses.removeNow(row.tenant, response);
+    }
+    streams.removeNow(row.conversation);
+    remove.run(row.id);
+  }
+
+  return {
+    async create({ id, tenant, title, createdAt, branchOf }) {
+      for (const text of [id, tenant]) checkName(text);
+      await commit.write(() => {
+        const source = branchOf && rowOf(branchOf.id);
+        const head = source && branchOf ? branchOf.upTo : null;
+        const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head);
+        if (changes === 0) throw conversationExists(id);
+        addPart(Number(lastInsertRowid), null, title);
+        if (source && branchOf) copyParts(lastInsertRowid, source, branchOf.upTo);
+      });
+    },
+
+    get(tenant, id) {
+      const row = rowOf(id);
+      return row?.tenant === tenant ? toRecord(row) : undefined;
+    },
+
+    list({ tenant, search, limit, after }) {
+      const from = [nameKey(tenant), after?.updatedAt ?? Infinity, after?.id ?? '', limit] as const;
+      const words = search === undefined ? undefined : matchExpression(search);
+      if (words === '') return [];
+      const rows = words === undefined ? findPage.all(...from) : textsOf().findMatching.all(...from, words);
+      return (rows as unknown as ConversationRow[]).map(toRecord);
+    },
+
+    responses(id) {
+      const row = rowOf(id);
+      return row ? partsOf(row).map(({ response }) => response) : [];
+    },
+
+    async extend(id, { response, head = null, text, at }) {
+      checkName(response);
+      return commit.write(() => {
+        const row = rowOf(id);
+        if (!row || row.head !== head) return false;
+        updateHead.run(response, at, row.id);
+        addPart(row.id, response, text);
+        return true;
+      });
+    },
+
+    async setText(id, response, text) {
+      await commit.write(() => {
+        const row = rowOf(id);
+        if (row) setText(row.id, response, text);
+      }, 'written');
+    },
+
+    rename: (tenant, id, title, { ifUntitled = false } = {}) =>
+      commit.write(() => {
+        const row = rowOf(id);
+        if (row?.tenant !== tenant || (ifUntitled && row.title !== '')) return false;
+        updateTitle.run(title, row.id);
+        setText(row.id, null, title);
+        return true;
+      }),
+
+    delete: (tenant, id) =>
+      commit.write(() => {
+        const row = rowOf(id);
+        if (row?.tenant !== tenant) return false;
+        removeConversation(row);
+        return true;
+      }),
+
+    async prune(before) {
+      let pruned = 0;
+      for (let position: readonly [number, number] | undefined = [-Infinity, 0]; position;) {
+        const [updatedAt, after] = position;
+        position = await commit.write(() => {
+          const old = findOld.all(before, updatedAt, after) as unknown as ConversationRow[];
+          for (const row of old) {
+            if (partsOf(row).some(({ response }) => responses.isBusy(response))) continue;
+            removeConversation(row);
+            pruned += 1;
+          }
+          const last = old.at(-1);
+          return last && old.length === PRUNE_CONVERSATIONS ? ([last.updated_at, last.id] as const) : undefined;
+        });
+      }
+      return pruned;
+    },
+  };
+}
+
+type Texts = ReturnType<typeof openTexts>;
+
+/** Not prepared before they are needed: SQLite reads the index then, and one that is damaged must not affect runs. */
+function openTexts(db: DatabaseSync) {
+  return {
+    insert: db.prepare('INSERT INTO conversation_texts (rowid, text) VALUES (?, ?)'),
+    update: db.prepare('UPDATE conversation_texts SET text = ? WHERE rowid = ?'),
+    copy: db.prepare(
+      'INSERT INTO conversation_texts (rowid, text) SELECT ?, text FROM conversation_texts WHERE rowid = ?',
+    ),
+    remove: db.prepare(
+      'DELETE FROM conversation_texts WHERE rowid IN (SELECT id FROM conversation_parts WHERE conversation = ?)',
+    ),
+    findMatching: db.prepare(
+      `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?1 AND (updated_at, conversation) < (?2, ?3)
+         AND id IN (SELECT conversation FROM conversation_parts WHERE id IN
+           (SELECT rowid FROM conversation_texts WHERE conversation_texts MATCH ?5))
+       ORDER BY updated_at DESC, conversation DESC LIMIT ?4`,
+    ),
+  };
+}
+
+function toRecord({ conversation: id, tenant, title, head, ...row }: ConversationRow): ConversationRecord {
+  return {
+    id,
+    tenant,
+    title,
+    createdAt: row.created_at,
+    updatedAt: row.updated_at,
+    ...(head !== null && { head }),
+  };
+}
+
+/** An expression of FTS5 that matches all words of a text, the last one also as the beginning of a word. */
+function matchExpression(text: string): string {
+  const words = text.toWellFormed().match(/[\p{L}\p{N}\p{Co}]+/gu) ?? [];
+  return words.length === 0 ? '' : `${words.map((word) => `"${word}"`).join(' ')}*`;
+}
+
+function checkName(name: string): void {
+  if (name !== '' && name.isWellFormed()) return;
+  throw new TreadleError('invalid-input', 'The ids of conversations must be non-empty, without unpaired surrogates.');
+}
+
+function conversationExists(id: string): TreadleError {
+  return new TreadleError('run-exists', `A conversation "${id}" already exists, so nothing was written.`);
+}

@@ -1,0 +1,619 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { tool, type Policy, type Tool } from '@treadle/core';
+import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { hashKey, type ApiKey } from '@treadle/server';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
+import { startInProcess, type InProcessServer } from './support/in-process.ts';
+
+let folder: string;
+let opened: SqliteStore[];
+let store: SqliteStore;
+
+const openStore = (): SqliteStore => {
+  const one = sqliteStore(path.join(folder, 'runs.db'));
+  opened.push(one);
+  return one;
+};
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'treadle-chat-'));
+  opened = [];
+  store = openStore();
+});
+afterEach(async () => {
+  for (const one of opened) await one.close();
+  await rm(folder, { recursive: true });
+});
+
+const time = tool({ name: 'time', description: '', effect: 'pure', execute: () => '12:00' });
+const broken = tool({
+  name: 'broken',
+  description: '',
+  effect: 'pure',
+  execute() {
+    throw new Error('no disk');
+  },
+});
+const pay = tool({ name: 'pay', description: '', needsApproval: true, touches: () => [], execute: () => 'paid' });
+const PAY = { text: 'I pay. ', calls: [{ name: 'pay', arguments: { amount: 5 } }] };
+const TIME = { calls: [{ name: 'time' }] };
+
+const withTools = (...tools: Tool[]): { tools: Tool[]; defaultTools: string[] } => ({
+  tools,
+  defaultTools: tools.map(({ name }) => name),
+});
+
+const typesOf = (events: readonly ChatEvent[]): string[] => events.map(({ type }) => type);
+const textIn = (events: readonly ChatEvent[]): string =>
+  events.flatMap(({ type, delta }) => (type === 'token_delta' ? delta : [])).join('');
+
+async function chat(server: InProcessServer, body: object, headers = {}): Promise<readonly ChatEvent[]> {
+  return (await postChat(server.url, body, { headers })).ended;
+}
+
+/** The conversation as `GET` returns it. */
+async function getChat(server: InProcessServer, id: string, headers = {}) {
+  const { status, body } = await server.send('GET', `/v1/chat/${id}`, undefined, headers);
+  expect(status).toBe(200);
+  return body;
+}
+
+describe('a message', () => {
+  test('without tools is answered as a plain stream of text', async () => {
+    using model = scriptedModel(['Hello there']);
+    await using server = await startInProcess(model, { store });
+    const events = await chat(server, { message: 'Hi' });
+    const [meta] = events;
+    expect(events).toEqual([
+      {
+        type: 'conversation_meta',
+        seq: 1,
+        conversation_id: expect.stringMatching(/^conv_[0-9a-f]{32}$/),
+        title: null,
+        message_id: expect.stringMatching(/^msg_/),
+        answer_id: expect.stringMatching(/^msg_/),
+        run_id: expect.stringMatching(/^resp_/),
+        model: 'm',
+      },
+      { type: 'token_delta', seq: 2, id: expect.any(String), delta: 'Hello ' },
+      { type: 'token_delta', seq: 3, id: events[1]!['id'], delta: 'there' },
+      {
+        type: 'usage',
+        seq: 4,
+        input_tokens: 10,
+        output_tokens: 5,
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        cost: 0,
+      },
+      { type: 'done', seq: 5, status: 'completed' },
+    ]);
+    expect(model.requests[0]).toMatchObject({ tools: [], messages: [{ role: 'user' }] });
+    expect(await getChat(server, meta!['conversation_id'])).toEqual({
+      id: meta!['conversation_id'],
+      object: 'conversation',
+      title: null,
+      created_at: expect.any(Number),
+      updated_at: expect.any(Number),
+      messages: [
+        {
+          id: meta!['message_id'],
+          role: 'user',
+          created_at: expect.any(Number),
+          content: [{ type: 'text', text: 'Hi' }],
+        },
+        {
+          id: meta!['answer_id'],
+          role: 'assistant',
+          created_at: expect.any(Number),
+          run_id: meta!['run_id'],
+          status: 'completed',
+          parts: [{ type: 'text', text: 'Hello there' }],
+          error: null,
+          usage: { input_tokens: 10, output_tokens: 5, cached_tokens: 0, reasoning_tokens: 0, cost: 0 },
+          waiting: [],
+        },
+      ],
+    });
+  });
+
+  test('is answered with chained calls, and the model gets the text before them and their results', async () => {
+    using model = scriptedModel([
+      { text: 'Let me look. ', calls: [{ name: 'time' }] },
+      { calls: [{ name: 'broken' }, { name: 'missing', arguments: { a: 1 } }] },
+      TIME,
+      'It is noon.',
+      'As I said.',
+    ]);
+    await using server = await startInProcess(model, { store, ...withTools(time, broken) });
+    const events = await chat(server, { message: 'What time is it?' });
+    expect(typesOf(events)).toEqual([
+      'conversation_meta',
+      'token_delta',
+      'token_delta',
+      'token_delta',
+      'tool_call_start',
+      'tool_call_result',
+      'tool_call_start',
+      'tool_call_start',
+      'tool_call_result',
+      'tool_call_result',
+      'tool_call_start',
+      'tool_call_result',
+      'token_delta',
+      'token_delta',
+      'token_delta',
+      'usage',
+      'done',
+    ]);
+    expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1));
+    const results = events.filter(({ type }) => type === 'tool_call_result');
+    expect(results.map(({ is_error }) => is_error)).toEqual([false, true, true, false]);
+    expect(results[0]).toMatchObject({ content: '12:00', duration_ms: expect.any(Number) });
+    expect(results.some(({ content }) => content.includes('no disk'))).toBe(true);
+    const { conversation_id: id } = events[0]!;
+    const { messages } = await getChat(server, id);
+    expect(messages[1].parts).toEqual(partsSeen(events));
+    expect(messages[1].parts[0]).toEqual({ type: 'text', text: 'Let me look. ' });
+
+    const next = await chat(server, { conversation_id: id, message: 'Sure?' });
+    expect(next[0]).toMatchObject({ type: 'conversation_meta', seq: events.length + 1, conversation_id: id });
+    expect(model.requests[4]!.messages.map(({ role }) => role)).toEqual([
+      'user',
+      'assistant',
+      'tool',
+      'assistant',
+      'tool',
+      'assistant',
+      'tool',
+      'assistant',
+      'user',
+    ]);
+    expect(model.requests[4]!.messages[1]!.content[0]).toMatchObject({ type: 'text', text: 'Let me look. ' });
+  });
+
+  test('that needs more than 10 model calls gets a closing answer and an error, and what was done is known later', async () => {
+    const looping = Array.from({ length: 10 }, (_, n): ScriptStep => ({ calls: [{ name: 'add', arguments: { n } }] }));
+    using model = scriptedModel([...looping, 'I could not finish.', 'Again.']);
+    const add = tool({ name: 'add', description: '', effect: 'pure', execute: () => 'added' });
+    await using server = await startInProcess(model, { store, ...withTools(add) });
+    const events = await chat(server, { message: 'Loop' });
+    expect(events.filter(({ type }) => type === 'tool_call_result')).toHaveLength(10);
+    expect(textIn(events)).toBe('I could not finish.');
+    expect(typesOf(events).slice(-3)).toEqual(['error', 'usage', 'done']);
+    expect(events.at(-3)).toMatchObject({ code: 'max_turns', message: expect.stringContaining('limit') });
+    expect(events.at(-1)).toMatchObject({ type: 'done', status: 'incomplete' });
+    const { conversation_id: id } = events[0]!;
+    const { messages } = await getChat(server, id);
+    expect(messages[1]).toMatchObject({ status: 'incomplete', error: { code: 'max_turns' } });
+    expect(messages[1].parts).toEqual(partsSeen(events));
+    await chat(server, { conversation_id: id, message: 'And?' });
+    const known = model.requests.at(-1)!.messages;
+    expect(known.filter(({ role }) => role === 'tool')).toHaveLength(10);
+    expect(known.at(-2)).toMatchObject({ role: 'assistant', content: [{ text: 'I could not finish.' }] });
+  });
+
+  test('names the tools that it offers, or offers none', async () => {
+    using model = scriptedModel(['a', 'b', 'c']);
+    await using server = await startInProcess(model, { store, tools: [time, broken], defaultTools: ['time'] });
+    await chat(server, { message: 'default' });
+    await chat(server, { message: 'named', tools: ['broken'] });
+    await chat(server, { message: 'none', tools: [] });
+    expect(model.requests.map(({ tools }) => tools.map(({ name }) => name))).toEqual([['time'], ['broken'], []]);
+    const { status, body } = await server.send('POST', '/v1/chat', { message: 'x', tools: ['missing'] });
+    expect([status, body.error.code]).toEqual([400, 'unknown_tool']);
+  });
+
+  test('whose model fails ends with an error, and the next message is answered', async () => {
+    const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
+    using model = scriptedModel([{ type: 'failure', error }, 'Now it works.']);
+    await using server = await startInProcess(model, { store });
+    const events = await chat(server, { message: 'One' });
+    expect(typesOf(events)).toEqual(['conversation_meta', 'error', 'usage', 'done']);
+    const { conversation_id: id } = events[0]!;
+    expect((await getChat(server, id)).messages[1]).toMatchObject({ status: 'failed', error: events[1] && {} });
+    expect(textIn(await chat(server, { conversation_id: id, message: 'Two' }))).toBe('Now it works.');
+    expect(JSON.stringify(model.requests[1]!.messages)).toContain('One');
+  });
+
+  test('of a tool that reports progress has the progress before its result', async () => {
+    const slow = tool({
+      name: 'slow',
+      description: '',
+      effect: 'pure',
+      execute(_, { report }) {
+        report('half ');
+        report({ percent: 100 });
+        return 'whole';
+      },
+    });
+    using model = scriptedModel([{ calls: [{ name: 'slow' }] }, 'Done.']);
+    await using server = await startInProcess(model, { store, ...withTools(slow) });
+    const events = await chat(server, { message: 'Go' });
+    const { id } = events.find(({ type }) => type === 'tool_call_start')!;
+    const about = events.filter((event) => event['id'] === id);
+    expect(about.map(({ type, delta, content }) => [type, delta ?? content])).toEqual([
+      ['tool_call_start', undefined],
+      ['tool_call_output', 'half '],
+      ['tool_call_output', '{"percent":100}'],
+      ['tool_call_result', 'whole'],
+    ]);
+  });
+
+  test('that is invalid is rejected with 400 and the field', async () => {
+    await using server = await startInProcess(scriptedModel([]), { store });
+    for (const [body, param] of [
+      [{}, 'message'],
+      [{ message: '' }, 'message'],
+      [{ message: 5 }, 'message'],
+      [{ message: 'x', tools: 'time' }, 'tools'],
+      [{ message: 'x', on_disconnect: 'wait' }, 'on_disconnect'],
+      [{ message: 'x', conversation_id: 5 }, 'conversation_id'],
+    ] as const) {
+      const { status, body: answer } = await server.send('POST', '/v1/chat', body);
+      expect([status, answer.error.param]).toEqual([400, param]);
+    }
+    const unknown = await server.send('POST', '/v1/chat', { message: 'x', conversation_id: 'conv_0' });
+    expect([unknown.status, unknown.body.error.code]).toEqual([404, 'conversation_not_found']);
+    const model = await server.send('POST', '/v1/chat', { message: 'x', model: 'none' });
+    expect([model.status, model.body.error.code]).toEqual([404, 'model_not_found']);
+    expect((await server.send('GET', '/v1/chat')).body.data).toEqual([]);
+  });
+});
+
+/** A model step that waits until the test lets it reply. */
+function heldStep(reply: ScriptStep): { readonly step: ScriptStep; readonly started: Promise<void>; release(): void } {
+  const started = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  return {
+    async step(_, signal) {
+      started.resolve();
+      signal.addEventListener('abort', () => released.resolve());
+      await released.promise;
+      if (!signal.aborted) return reply as string;
+      return { type: 'failure', error: { code: 'cancelled', message: 'Cancelled.', retryable: false } };
+    },
+    started: started.promise,
+    release: released.resolve,
+  };
+}
+
+describe('approvals', () => {
+  test('are requested in the stream, which continues when the call is approved', async () => {
+    using model = scriptedModel([PAY, 'Paid.']);
+    await using server = await startInProcess(model, { store, ...withTools(pay) });
+    const client = await postChat(server.url, { message: 'Pay' });
+    const request = await client.event('approval_request');
+    expect(request).toEqual({
+      type: 'approval_request',
+      seq: expect.any(Number),
+      id: expect.stringMatching(/^ask_/),
+      call_id: client.events.find(({ type }) => type === 'tool_call_start')!['id'],
+      tool: 'pay',
+      arguments: '{"amount":5}',
+      digest: expect.any(String),
+      touches: [],
+      reason: null,
+      expires_at: expect.any(Number),
+    });
+    const { conversation_id: id } = client.events[0]!;
+    const answers = `/v1/chat/${id}/answers`;
+    while ((await getChat(server, id)).messages[1].status !== 'waiting') await setImmediate();
+    const { waiting } = (await getChat(server, id)).messages[1];
+    expect(waiting).toEqual([expect.objectContaining({ id: request['id'], digest: request['digest'] })]);
+    const busy = await server.send('POST', '/v1/chat', { conversation_id: id, message: 'Hurry' });
+    expect([busy.status, busy.body.error.code]).toEqual([409, 'conversation_busy']);
+
+    const { id: ask, digest } = request;
+    const wrong = await server.send('POST', answers, { id: ask, approved: true, digest: 'other' });
+    expect([wrong.status, wrong.body.error.code]).toEqual([409, 'answer_unfit']);
+    expect(await server.send('POST', answers, { id: ask, approved: true, digest })).toMatchObject({ status: 200 });
+    const events = await client.ended;
+    expect(typesOf(events).slice(-5)).toEqual(['approval_request', 'tool_call_result', 'token_delta', 'usage', 'done']);
+    expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1));
+    expect((await getChat(server, id)).messages[1].parts).toEqual(partsSeen(events));
+    const stale = await server.send('POST', answers, { id: ask, approved: true, digest });
+    expect([stale.status, stale.body.error.code]).toEqual([409, 'answer_unfit']);
+    expect(stale.body.error.message).toMatch(/it is completed/);
+  });
+
+  test('that are denied have a result, and nothing runs', async () => {
+    using model = scriptedModel([PAY, 'Not paid.']);
+    await using server = await startInProcess(model, { store, ...withTools(pay) });
+    const client = await postChat(server.url, { message: 'Pay' });
+    const { id: ask, digest } = await client.event('approval_request');
+    const { conversation_id: id } = client.events[0]!;
+    await server.send('POST', `/v1/chat/${id}/answers`, {
+      answers: [{ id: ask, approved: false, digest, reason: 'No.' }],
+    });
+    const events = await client.ended;
+    expect(events.find(({ type }) => type === 'tool_call_result')).toMatchObject({ is_error: true });
+    expect(textIn(events)).toBe('I pay. Not paid.');
+  });
+
+  test('that nobody answers are denied at their deadline, by any process', async () => {
+    using model = scriptedModel([PAY]);
+    const policy: Policy = { judge: ({ length }) => Array.from({ length }, () => ({ type: 'ask', ttlMs: 1 })) };
+    await using server = await startInProcess(model, { store, ...withTools(pay), policy });
+    const client = await postChat(server.url, { message: 'Pay' });
+    const { id: ask, digest } = await client.event('approval_request');
+    const { conversation_id: id } = client.events[0]!;
+    while (await store.isDriven(client.events[0]!['run_id'])) await setImmediate();
+    using other = scriptedModel(['Not paid.']);
+    await using second = await startInProcess(other, { store: openStore(), ...withTools(pay), policy });
+    expect(second.recovered).toBe(1);
+    const events = await client.ended;
+    expect(events.find(({ type }) => type === 'tool_call_result')).toMatchObject({ is_error: true });
+    expect(events.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+    expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1));
+    const late = await second.send('POST', `/v1/chat/${id}/answers`, { id: ask, approved: true, digest });
+    expect(late.status).toBe(409);
+  });
+
+  test('of another conversation, unknown ones and bodies without a digest are rejected', async () => {
+    using model = scriptedModel([PAY, 'Other.', 'Paid.']);
+    await using server = await startInProcess(model, { store, ...withTools(pay) });
+    const client = await postChat(server.url, { message: 'Pay' });
+    const { id: ask, digest } = await client.event('approval_request');
+    const { conversation_id: id } = client.events[0]!;
+    const [{ conversation_id: other }] = (await chat(server, { message: 'Hi' })) as [ChatEvent];
+    const answer = (conversation: string, body: object) =>
+      server.send('POST', `/v1/chat/${conversation}/answers`, body);
+    expect((await answer(other, { id: ask, approved: true, digest })).body.error.code).toBe('request_not_found');
+    expect((await answer(id, { id: 'ask_1', approved: true, digest })).body.error.code).toBe('request_not_found');
+    expect(await answer(id, { id: `${ask}9`, approved: true, digest })).toMatchObject({ status: 409 });
+    expect(await answer(id, { id: ask, answer: 'yes' })).toMatchObject({ status: 409 });
+    expect((await answer(id, { id: ask, approved: true })).body.error.param).toBe('digest');
+    expect((await answer(id, { id: ask })).body.error.param).toBe('approved');
+    expect((await answer(id, { id: ask, approved: true, digest })).status).toBe(200);
+    expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+  });
+});
+
+test('a question of a tool is sent to the client, and its answer to the tool', async () => {
+  const order = tool({
+    name: 'order',
+    description: '',
+    execute: async (_, { ask }) => `ordered ${String(await ask({ prompt: 'Which size?', choices: ['S', 'L'] }))}`,
+  });
+  using model = scriptedModel([{ calls: [{ name: 'order' }] }, 'Ordered.']);
+  await using server = await startInProcess(model, { store, ...withTools(order) });
+  const client = await postChat(server.url, { message: 'Order' });
+  const question = await client.event('question');
+  expect(question).toMatchObject({ tool: 'order', prompt: 'Which size?', choices: ['S', 'L'], schema: null });
+  const path = `/v1/chat/${client.events[0]!['conversation_id']}/answers`;
+  expect(await server.send('POST', path, { id: question['id'], answer: 'XL' })).toMatchObject({ status: 409 });
+  expect(await server.send('POST', path, { id: question['id'], answer: 'L' })).toMatchObject({ status: 200 });
+  const events = await client.ended;
+  expect(events.find(({ type }) => type === 'tool_call_result')).toMatchObject({ content: 'ordered L' });
+});
+
+describe('while an answer is in progress', () => {
+  test('a message steers it at the next turn', async () => {
+    const held = heldStep(TIME);
+    using model = scriptedModel([held.step, 'As you like.']);
+    await using server = await startInProcess(model, { store, ...withTools(time) });
+    const client = await postChat(server.url, { message: 'Go' });
+    await held.started;
+    const { conversation_id: id } = client.events[0]!;
+    const sent = server.send('POST', `/v1/chat/${id}/messages`, { message: 'In French' });
+    held.release();
+    expect((await sent).status).toBe(200);
+    await client.ended;
+    expect(JSON.stringify(model.requests[1]!.messages)).toContain('In French');
+    const { messages } = await getChat(server, id);
+    expect(messages[1].parts).toContainEqual({ type: 'input', text: 'In French' });
+    const late = await server.send('POST', `/v1/chat/${id}/messages`, { message: 'Late' });
+    expect([late.status, late.body.error.code]).toEqual([409, 'conversation_idle']);
+  });
+
+  test('it can be cancelled', async () => {
+    const held = heldStep('never');
+    using model = scriptedModel([held.step]);
+    await using server = await startInProcess(model, { store });
+    const client = await postChat(server.url, { message: 'Go' });
+    await held.started;
+    const { conversation_id: id } = client.events[0]!;
+    const { body } = await server.send('POST', `/v1/chat/${id}/cancel`, {});
+    expect(body.messages[1]).toMatchObject({ status: 'cancelled' });
+    expect(typesOf(await client.ended)).toEqual(['conversation_meta', 'error', 'usage', 'done']);
+    expect((await server.send('POST', `/v1/chat/${id}/cancel`, {})).status).toBe(409);
+  });
+
+  test('a client that disconnects cancels it', async () => {
+    const held = heldStep('never');
+    using model = scriptedModel([held.step]);
+    await using server = await startInProcess(model, { store });
+    const client = await postChat(server.url, { message: 'Go' });
+    await held.started;
+    client.disconnect();
+    const { conversation_id: id } = client.events[0]!;
+    let status = 'in_progress';
+    while (status === 'in_progress') ({ status } = (await getChat(server, id)).messages[1]);
+    expect(status).toBe('cancelled');
+    const after = await followChat(server.url, id);
+    expect(await after.ended).toEqual([{ type: 'done', seq: expect.any(Number), status: 'cancelled' }]);
+  });
+
+  test('a client that disconnects while a call waits for its approval cancels it', async () => {
+    using model = scriptedModel([PAY]);
+    await using server = await startInProcess(model, { store, ...withTools(pay) });
+    const client = await postChat(server.url, { message: 'Pay' });
+    await client.event('approval_request');
+    const { conversation_id: id } = client.events[0]!;
+    while ((await getChat(server, id)).messages[1].status !== 'waiting') await setImmediate();
+    client.disconnect();
+    while ((await getChat(server, id)).messages[1].status !== 'cancelled') await setImmediate();
+  });
+
+  test('a client that asked for it can disconnect and continue at any process of the store', async () => {
+    const held = heldStep('The end.');
+    using model = scriptedModel([{ text: 'Let me see. ', calls: [{ name: 'time' }] }, held.step]);
+    await using server = await startInProcess(model, { store, ...withTools(time) });
+    await using second = await startInProcess(scriptedModel([]), { store: openStore() });
+    const client = await postChat(server.url, { message: 'Go', on_disconnect: 'continue' });
+    await client.event('tool_call_result');
+    await held.started;
+    client.disconnect();
+    const seen = await client.ended;
+    const { conversation_id: id } = seen[0]!;
+    const after = seen.at(-1)!.seq;
+    const [here, there] = [await followChat(server.url, id, { after }), await followChat(second.url, id, { after })];
+    held.release();
+    const rest = await here.ended;
+    expect(await there.ended).toEqual(rest);
+    expect(rest.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+    const all = [...seen, ...rest];
+    expect(all.map(({ seq }) => seq)).toEqual(all.map((_, index) => index + 1));
+    expect((await getChat(second, id)).messages[1].parts).toEqual(partsSeen(all));
+    expect(await (await followChat(second.url, id)).ended).toEqual(all);
+  });
+});
+
+describe('conversations', () => {
+  const SCOPES = ['chat:read', 'chat:write', 'tools:execute'] as const;
+  const KEYS: readonly ApiKey[] = [
+    { name: 'ann', hash: hashKey('tk_ann'), tenant: 'acme', scopes: SCOPES },
+    { name: 'bob', hash: hashKey('tk_bob'), tenant: 'bolt', scopes: SCOPES },
+    { name: 'see', hash: hashKey('tk_see'), tenant: 'acme', scopes: ['chat:read'] },
+    { name: 'app', hash: hashKey('tk_app'), tenant: 'acme', scopes: ['agents:invoke'] },
+  ];
+  const as = (name: string): Record<string, string> => ({ authorization: `Bearer tk_${name}` });
+
+  test('are listed in pages, found by their texts, renamed and deleted', async () => {
+    using model = scriptedModel(['Paris is lovely', 'Oslo is cold', 'Use flour']);
+    await using server = await startInProcess(model, { store });
+    const ids: string[] = [];
+    for (const message of ['Where to go?', 'And in winter?', 'A cake, s’il vous plaît']) {
+      ids.push((await chat(server, { message }))[0]!['conversation_id']);
+    }
+    const list = async (query: string): Promise<number[]> => {
+      const { body } = await server.send('GET', `/v1/chat?${query}`);
+      return body.data.map(({ id }: { id: string }) => ids.indexOf(id));
+    };
+    expect(await list('')).toEqual([2, 1, 0]);
+    expect(await list('search=lovely+PARIS')).toEqual([0]);
+    expect(await list('search=wint')).toEqual([1]);
+    expect(await list('search=plait')).toEqual([2]);
+    expect(await list('search=is')).toEqual([1, 0]);
+    expect(await list('search=%22%20OR%20*')).toEqual([]);
+    const { body: page } = await server.send('GET', '/v1/chat?limit=2');
+    expect(page).toMatchObject({ has_more: true, next_cursor: expect.any(String) });
+    expect(await list(`limit=2&cursor=${page.next_cursor}`)).toEqual([0]);
+    const { body: renamed } = await server.send('PATCH', `/v1/chat/${ids[1]}`, { title: 'Norwegian nights' });
+    expect(renamed.title).toBe('Norwegian nights');
+    expect(await list('search=norwegian')).toEqual([1]);
+    expect((await server.send('DELETE', `/v1/chat/${ids[1]}`)).body).toMatchObject({ deleted: true });
+    expect(await list('')).toEqual([2, 0]);
+    expect(await list('search=cold')).toEqual([]);
+    expect((await server.send('GET', `/v1/chat/${ids[1]}`)).status).toBe(404);
+    expect(await store.list({})).toHaveLength(2);
+    expect((await server.send('GET', '/v1/chat?limit=0')).body.error.param).toBe('limit');
+    expect((await server.send('GET', '/v1/chat?cursor=x')).body.error.param).toBe('cursor');
+  });
+
+  test('are branched from an answer or before a message, and outlive the original', async () => {
+    using model = scriptedModel(['one', 'two', 'other two', 'other one']);
+    await using server = await startInProcess(model, { store });
+    const [{ conversation_id: id, answer_id }] = (await chat(server, { message: 'first' })) as [ChatEvent];
+    const [{ message_id }] = (await chat(server, { conversation_id: id, message: 'second' })) as [ChatEvent];
+    const branch = async (message: string) => {
+      const { body } = await server.send('POST', `/v1/chat/${id}/branch`, { message_id: message });
+      return body;
+    };
+    const fromAnswer = await branch(answer_id);
+    const beforeSecond = await branch(message_id);
+    for (const { messages } of [fromAnswer, beforeSecond]) expect(messages).toHaveLength(2);
+    const first = (await getChat(server, id)).messages[0].id;
+    expect((await branch(first)).messages).toEqual([]);
+    expect((await branch('msg_x')).error.code).toBe('message_not_found');
+    const events = await chat(server, { conversation_id: fromAnswer.id, message: 'second again' });
+    expect(textIn(events)).toBe('other two');
+    expect(model.requests[2]!.messages.map(({ content }) => content)).toHaveLength(3);
+    expect((await getChat(server, id)).messages).toHaveLength(4);
+    await server.send('DELETE', `/v1/chat/${id}`);
+    expect((await getChat(server, fromAnswer.id)).messages).toHaveLength(4);
+    expect(textIn(await chat(server, { conversation_id: beforeSecond.id, message: 'x' }))).toBe('other one');
+    expect(JSON.stringify(model.requests[3]!.messages)).toContain('one');
+  });
+
+  test('get a title from the model, which does not delay the answer, or from their first words', async () => {
+    const held = heldStep(' "Weather in\nOslo."\n');
+    const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
+    using model = scriptedModel(['Cold.', held.step, 'Warm.', { type: 'failure', error }]);
+    await using server = await startInProcess(model, { store, chatTitles: true });
+    const [{ conversation_id: id }] = (await chat(server, { message: 'How is Oslo?' })) as [ChatEvent];
+    expect((await getChat(server, id)).title).toBeNull();
+    await held.started;
+    held.release();
+    while ((await getChat(server, id)).title === null) await setImmediate();
+    expect((await getChat(server, id)).title).toBe('Weather in Oslo');
+    expect(model.requests[1]).toMatchObject({ tools: [], settings: { maxOutputTokens: 64 } });
+    const message = `And Rome? ${'Tell me more. '.repeat(20)}`;
+    const [{ conversation_id: other }] = (await chat(server, { message })) as [ChatEvent];
+    while ((await getChat(server, other)).title === null) await setImmediate();
+    expect((await getChat(server, other)).title).toMatch(/^And Rome\? Tell me more\..{1,70}…$/);
+    expect((await server.send('GET', '/v1/chat?search=weather')).body.data).toHaveLength(1);
+  });
+
+  test('are exported as JSON and as Markdown', async () => {
+    using model = scriptedModel([TIME, 'Noon.']);
+    await using server = await startInProcess(model, { store, ...withTools(time) });
+    const [{ conversation_id: id }] = (await chat(server, { message: 'Time?' })) as [ChatEvent];
+    expect((await server.send('GET', `/v1/chat/${id}/export`)).body).toEqual(await getChat(server, id));
+    const text = await (await fetch(`${server.url}/v1/chat/${id}/export?format=markdown`)).text();
+    expect(text).toBe(
+      '# Conversation\n\n## User\n\nTime?\n\n## Assistant\n\nCall of `time`:\n\n```\n{}\n```\n\nResult:\n\n```\n12:00\n```\n\nNoon.\n',
+    );
+  });
+
+  test('belong to a tenant and need the scopes chat:read and chat:write', async () => {
+    using model = scriptedModel(['Hi']);
+    await using server = await startInProcess(model, { store, keys: KEYS });
+    const [{ conversation_id: id }] = (await chat(server, { message: 'x' }, as('ann'))) as [ChatEvent];
+    expect((await getChat(server, id, as('see'))).messages).toHaveLength(2);
+    expect((await server.send('POST', '/v1/chat', { message: 'x' }, as('see'))).status).toBe(403);
+    expect((await server.send('GET', '/v1/chat', undefined, as('app'))).status).toBe(403);
+    expect((await server.send('GET', '/v1/chat', undefined, as('bob'))).body.data).toEqual([]);
+    for (const [method, path, body] of [
+      ['GET', '', undefined],
+      ['GET', '/stream', undefined],
+      ['GET', '/export', undefined],
+      ['PATCH', '', { title: 'mine' }],
+      ['DELETE', '', undefined],
+      ['POST', '/branch', { message_id: 'x' }],
+      ['POST', '/answers', { id: 'x', answer: 1 }],
+      ['POST', '/messages', { message: 'x' }],
+      ['POST', '/cancel', {}],
+    ] as const) {
+      const { status, body: answer } = await server.send(method, `/v1/chat/${id}${path}`, body, as('bob'));
+      expect([path, status, answer.error.code]).toEqual([path, 404, 'conversation_not_found']);
+    }
+    const foreign = await server.send('POST', '/v1/chat', { message: 'x', conversation_id: id }, as('bob'));
+    expect(foreign.status).toBe(404);
+  });
+
+  test('that are extended by two processes at the same time get one of the messages', async () => {
+    const held = heldStep('b');
+    using model = scriptedModel(['a', held.step]);
+    await using server = await startInProcess(model, { store });
+    await using second = await startInProcess(model, { store: openStore() });
+    const [{ conversation_id: id }] = (await chat(server, { message: 'first' })) as [ChatEvent];
+    const posts = await Promise.allSettled(
+      [server, second].map(({ url }) => postChat(url, { conversation_id: id, message: 'next' })),
+    );
+    held.release();
+    expect(posts.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
+    for (const post of posts) {
+      if (post.status === 'rejected') expect(String(post.reason)).toContain('conversation_busy');
+      else expect((await post.value.ended).at(-1)).toMatchObject({ type: 'done' });
+    }
+    expect((await getChat(second, id)).messages).toHaveLength(4);
+    expect(await store.responses.unfinished()).toEqual([]);
+  });
+});

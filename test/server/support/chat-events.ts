@@ -1,0 +1,112 @@
+import { frameReader } from './sse-frames.ts';
+
+/** An event of a conversation. The tests check what is in it. */
+export interface ChatEvent {
+  readonly type: string;
+  readonly seq: number;
+  // oxlint-disable-next-line typescript/no-explicit-any
+  readonly [field: string]: any;
+}
+
+/** A client that reads the events of a conversation. */
+export interface ChatEvents {
+  readonly events: readonly ChatEvent[];
+  /** Resolves to the first event of a type, or that a function accepts, when it has arrived. */
+  event(wanted: string | ((event: ChatEvent) => boolean)): Promise<ChatEvent>;
+  /** Resolves to all events when the stream has ended or was cut. */
+  readonly ended: Promise<readonly ChatEvent[]>;
+  disconnect(): void;
+}
+
+export interface ChatOptions {
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Called with each event as it arrives. */
+  readonly onEvent?: (event: ChatEvent, client: ChatEvents) => void;
+}
+
+/** Sends a message. */
+export function postChat(url: string, body: object, options: ChatOptions = {}): Promise<ChatEvents> {
+  const request = {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...options.headers },
+    body: JSON.stringify(body),
+  };
+  return readChat(`${url}/v1/chat`, request, options);
+}
+
+/** Continues to read a conversation. */
+export function followChat(
+  url: string,
+  id: string,
+  { after = 0, ...options }: ChatOptions & { readonly after?: number } = {},
+): Promise<ChatEvents> {
+  return readChat(`${url}/v1/chat/${id}/stream?after=${after}`, { headers: { ...options.headers } }, options);
+}
+
+async function readChat(url: string, request: RequestInit, { onEvent }: ChatOptions): Promise<ChatEvents> {
+  const connection = new AbortController();
+  const answer = await fetch(url, { ...request, signal: connection.signal });
+  if (answer.status !== 200) throw new Error(`status ${answer.status}: ${await answer.text()}`);
+  const events: ChatEvent[] = [];
+  let arrived = Promise.withResolvers<void>();
+  let isEnded = false;
+  const push = frameReader((frame) => {
+    if (frame.startsWith(':')) return;
+    if (!frame.startsWith('data: ') || frame.includes('\n')) throw new Error(`Not a data line: ${frame}`);
+    if (connection.signal.aborted) return;
+    const event = JSON.parse(frame.slice('data: '.length)) as ChatEvent;
+    events.push(event);
+    onEvent?.(event, client);
+    arrived.resolve();
+    arrived = Promise.withResolvers();
+  });
+  async function readAll(): Promise<readonly ChatEvent[]> {
+    const decoder = new TextDecoder();
+    try {
+      for await (const chunk of answer.body!) push(decoder.decode(chunk as Uint8Array, { stream: true }));
+    } catch {
+      // It was cut.
+    }
+    isEnded = true;
+    arrived.resolve();
+    return events;
+  }
+  const client: ChatEvents = {
+    events,
+    async event(wanted) {
+      const isWanted = typeof wanted === 'string' ? ({ type }: ChatEvent) => type === wanted : wanted;
+      for (;;) {
+        const found = events.find(isWanted);
+        if (found) return found;
+        if (isEnded) throw new Error(`The stream ended without the event: ${JSON.stringify(events)}`);
+        await arrived.promise;
+      }
+    },
+    ended: readAll(),
+    disconnect: () => connection.abort(),
+  };
+  return client;
+}
+
+/** The answer that a client has received, as `GET /v1/chat/{id}` returns its parts. */
+export function partsSeen(events: readonly ChatEvent[]): readonly object[] {
+  const incomplete = new Set(
+    events.flatMap(({ type, code, item }) => (type === 'warning' && code === 'item_incomplete' ? item : [])),
+  );
+  const parts: { type: string; id: string; text?: string; [field: string]: unknown }[] = [];
+  for (const { type, seq: _, ...event } of events) {
+    const { id } = event as { id: string };
+    if (type === 'token_delta' || type === 'reasoning_delta') {
+      if (incomplete.has(id)) continue;
+      const known = parts.find((part) => part.id === id);
+      if (known) known.text += event['delta'];
+      else parts.push({ type: type === 'token_delta' ? 'text' : 'reasoning', id, text: event['delta'] });
+    } else if (type === 'tool_call_start') {
+      parts.push({ type: 'tool_call', ...(event as { id: string }), result: null });
+    } else if (type === 'tool_call_result') {
+      const { id: _id, ...result } = event;
+      parts.find((part) => part.id === id)!['result'] = result;
+    }
+  }
+  return parts.map(({ id, ...part }) => (part.type === 'tool_call' ? { id, ...part } : part));
+}
