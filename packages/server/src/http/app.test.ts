@@ -571,12 +571,15 @@ describe('health', () => {
         return new Promise<void>(() => undefined);
       },
     });
-    await using connection = await at.connect();
-    connection.write('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(2));
+    await using one = await at.connect();
+    await using other = await at.connect();
+    for (const connection of [one, other]) connection.write('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await asked.promise;
+    // Answered after both requests have arrived.
+    expect((await get(at, '/healthz')).status).toBe(200);
     await clock.advance(2_000);
-    expect((await connection.answer()).status).toBe(503);
-    expect((await connection.answer()).status).toBe(503);
+    expect((await one.answer()).status).toBe(503);
+    expect((await other.answer()).status).toBe(503);
     expect(count).toBe(1);
   });
 });

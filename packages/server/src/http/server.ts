@@ -88,14 +88,13 @@ export function createServer(options: ServerOptions): Server {
   });
   const connections = trackConnections(server);
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    connections.addRequest(incoming.socket, outgoing);
     const exchange = beginExchange(incoming, outgoing, { log, clock });
     const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
       // The program that embeds this server keeps its own Request and Response.
       overrideGlobalObjects: false,
       errorHandler: () => errorResponse(badRequest('The URL or the Host header of the request is not valid.')),
     });
-    void listener(incoming, outgoing);
+    connections.addRequest(incoming.socket, outgoing, () => void listener(incoming, outgoing));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // A second response must not be written into the one that is being sent.
@@ -197,8 +196,11 @@ async function atMost(clock: Clock, ms: number, work: Promise<void>): Promise<vo
 
 /** The connections of a server, and the requests that are being answered on them. */
 interface Connections {
-  /** Adds a request, until its response is closed. */
-  addRequest(socket: Socket, outgoing: ServerResponse): void;
+  /**
+   * Calls `answer` as soon as all earlier responses on the connection have been sent. So a client that pipelines requests and
+   * does not read takes the memory of one response.
+   */
+  addRequest(socket: Socket, outgoing: ServerResponse, answer: () => void): void;
   /** Whether a request is being answered on the connection. */
   isBusy(socket: Duplex): boolean;
   /** From now on, closes each connection without a request: at once, or after its last response, which announces it. */
@@ -208,44 +210,61 @@ interface Connections {
   destroyAll(): void;
 }
 
+/** A connection with this many waiting requests is not read until one of them is answered. */
+const MOST_WAITING = 16;
+
 /**
  * Node's own `closeIdleConnections` does not close connections that have not sent a request yet, and those that stay open
  * after a stream.
  */
 function trackConnections(server: HttpServer): Connections {
-  const requests = new Map<Socket, number>();
+  const connections = new Map<Socket, { isBusy: boolean; readonly waiting: (() => void)[] }>();
   const responses = new Set<ServerResponse>();
   let isClosing = false;
   let waiting: (() => void)[] = [];
   server.on('connection', (socket: Socket) => {
-    requests.set(socket, 0);
-    socket.once('close', () => requests.delete(socket));
+    connections.set(socket, { isBusy: false, waiting: [] });
+    socket.once('close', () => connections.delete(socket));
   });
   return {
-    addRequest(socket, outgoing) {
-      responses.add(outgoing);
-      if (isClosing) outgoing.shouldKeepAlive = false;
-      requests.set(socket, (requests.get(socket) ?? 0) + 1);
-      outgoing.once('close', () => {
-        responses.delete(outgoing);
-        const remaining = (requests.get(socket) ?? 1) - 1;
-        if (requests.has(socket)) requests.set(socket, remaining);
-        if (isClosing && remaining === 0) socket.destroySoon();
-        if (responses.size > 0) return;
-        for (const resolve of waiting) resolve();
-        waiting = [];
-      });
+    addRequest(socket, outgoing, answer) {
+      const connection = connections.get(socket);
+      // The connection was closed while the request arrived.
+      if (!connection) return;
+      const start = (): void => {
+        connection.isBusy = true;
+        responses.add(outgoing);
+        if (isClosing) outgoing.shouldKeepAlive = false;
+        outgoing.once('close', () => {
+          responses.delete(outgoing);
+          connection.isBusy = false;
+          if (!socket.destroyed) {
+            if (connection.waiting.length === MOST_WAITING) socket.resume();
+            const next = connection.waiting.shift();
+            if (next) next();
+            else if (isClosing) socket.destroySoon();
+          }
+          if (responses.size > 0) return;
+          for (const resolve of waiting) resolve();
+          waiting = [];
+        });
+        answer();
+      };
+      if (!connection.isBusy) return start();
+      connection.waiting.push(start);
+      // Not at the first one: nobody notices the end of a connection that is not read.
+      if (connection.waiting.length >= MOST_WAITING) socket.pause();
     },
-    isBusy: (socket) => (requests.get(socket as Socket) ?? 0) > 0,
+    isBusy: (socket) => connections.get(socket as Socket)?.isBusy ?? false,
     closeIdle() {
       isClosing = true;
       for (const outgoing of responses) outgoing.shouldKeepAlive = false;
-      for (const [socket, count] of requests) if (count === 0) socket.destroySoon();
+      for (const [socket, { isBusy }] of connections) if (!isBusy) socket.destroySoon();
     },
     allAnswered: () =>
       responses.size === 0 ? Promise.resolve() : new Promise((resolve) => void waiting.push(resolve)),
     destroyAll() {
-      for (const socket of requests.keys()) socket.destroy();
+      for (const socket of connections.keys()) socket.destroy();
     },
   };
 }
