@@ -12,6 +12,7 @@ import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webho
 import type { Env } from './http/admission.ts';
 import type { ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
+import { memoryLimit } from './http/memory.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
@@ -67,6 +68,11 @@ export interface TreadleServerOptions {
   readonly heartbeatMs?: number;
   /** Default 32 MB, because requests may contain images and files. */
   readonly maxBodyBytes?: number;
+  /**
+   * Of all requests and conversations in progress; default 512 MiB. One tenant gets at most half of it. The process needs up
+   * to three times as much memory.
+   */
+  readonly maxBytesInProgress?: number;
   /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
   readonly retentionMs?: number;
   readonly log?: Logger;
@@ -88,6 +94,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { heartbeatMs = 15_000, maxBodyBytes = 32 * 1024 * 1024, requiresAction = false } = options;
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
   checkOptions(options);
+  const memory = memoryLimit({ max: options.maxBytesInProgress ?? 512 * 1024 * 1024 });
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
     models,
@@ -105,6 +112,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     runs: activeRuns({
       max: options.maxConcurrentRuns ?? 1_000,
       ...(maxPerTenant !== undefined && { maxPerTenant }),
+      memory,
     }),
     log,
   };
@@ -124,6 +132,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...(requestsPerMinute !== undefined && {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
     }),
+    memory,
     log,
     routes: (app) =>
       void app
@@ -242,6 +251,7 @@ const MINIMUMS = {
   errorLimit: 0,
   heartbeatMs: 1,
   maxBodyBytes: 1,
+  maxBytesInProgress: 1,
   retentionMs: 0,
 } as const satisfies Partial<Record<keyof TreadleServerOptions, number>>;
 

@@ -98,6 +98,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       const id = newResponseId();
       const conversation = await requestConversation(request, caller.tenant);
       const plan = await planRun(engine, request, conversation, { id, caller });
+      release.hold(plan.size);
       const createdAt = Date.now();
       const storedPlan = key && (await createRecord(plan, request, key, createdAt));
       return {

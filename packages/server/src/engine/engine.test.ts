@@ -8,6 +8,7 @@ import { parseChat } from '../chat/parse-request.ts';
 import type { Caller } from '../http/admission.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
+import { memoryLimit } from '../http/memory.ts';
 import { activeRuns, type Engine, type ServerStore } from './engine.ts';
 import { storedRuns } from './stored-runs.ts';
 
@@ -50,6 +51,18 @@ describe('activeRuns', () => {
     expect(runs.reserved).toBe(1);
     runs.reserve('a');
     expect(() => runs.reserve('a')).toThrow('2 runs');
+  });
+
+  test('limits the bytes of conversations, until their runs end', () => {
+    const runs = activeRuns({ max: 3, memory: memoryLimit({ max: 400_000 }) });
+    const first = runs.reserve('a');
+    first.hold(150_000);
+    const second = runs.reserve('a');
+    expect(() => second.hold(100_000)).toThrow(
+      expect.objectContaining({ status: 429, code: 'too_many_bytes' }) as Error,
+    );
+    first();
+    second.hold(100_000);
   });
 
   test('has no capacity once it has detached from its runs', async () => {

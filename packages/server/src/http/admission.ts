@@ -20,7 +20,7 @@ export interface Caller {
 }
 
 /** The context of the routes. Streams are written to `c.env.outgoing`. */
-export type Env = { Bindings: HttpBindings; Variables: { caller: Caller } };
+export type Env = { Bindings: HttpBindings & { exchange: Exchange }; Variables: { caller: Caller } };
 
 /** One request, from its arrival to the end of its response. */
 export interface Exchange {
@@ -29,6 +29,8 @@ export interface Exchange {
   readonly log: Logger;
   /** Set when the request was admitted. */
   caller?: Caller;
+  /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
+  hold(bytes: number): void;
 }
 
 export interface AdmissionOptions {

@@ -15,17 +15,17 @@ export interface BodyOptions {
 
 /**
  * The JSON body of a request. Rejects with an `ApiError`: 415 for another type, 413 for more than `maxBytes` (as soon as
- * that is known), 408 if it arrives too slowly, 400 if it is not JSON. Messages never quote the body.
+ * that is known), 429 or 503 if the requests in progress are too large together, 408 if it arrives too slowly, 400 if it is not JSON. Messages never quote the body.
  */
 export async function readJson(
-  { env: { incoming } }: Pick<Context<Env>, 'env'>,
+  { env: { incoming, exchange } }: Pick<Context<Env>, 'env'>,
   maxBytes: number,
   { timeoutMs = 60_000, maxDepth = 128, clock = systemClock }: BodyOptions = {},
 ): Promise<unknown> {
   checkContentType(incoming);
   // Node has checked that it is a number.
   if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
-  const bytes = await readBytes(incoming, maxBytes, timeoutMs, clock);
+  const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, hold: exchange.hold });
   return parseJson(decodeUtf8(bytes), maxDepth);
 }
 
@@ -41,7 +41,14 @@ function checkContentType({ headers }: IncomingMessage): void {
     throw unsupportedType('Send the body without compression: the server accepts no Content-Encoding.');
 }
 
-function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: number, clock: Clock): Promise<Buffer> {
+interface ReadOptions {
+  readonly maxBytes: number;
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  readonly hold: (bytes: number) => void;
+}
+
+function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold }: ReadOptions): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
@@ -55,8 +62,13 @@ function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: numbe
     });
     const onData = (chunk: Buffer): void => {
       size += chunk.length;
-      if (size > maxBytes) fail(tooLarge(maxBytes));
-      else chunks.push(chunk);
+      if (size > maxBytes) return fail(tooLarge(maxBytes));
+      try {
+        hold(chunk.length);
+      } catch (error) {
+        return fail(error as ApiError);
+      }
+      chunks.push(chunk);
     };
     const onEnd = (): void => {
       stopReading();

@@ -239,6 +239,26 @@ describe('pipelined requests', () => {
   });
 });
 
+describe('a client that stops reading', () => {
+  test('is disconnected after the send timeout, while a response that takes long is waited for', async () => {
+    const { routes, arrived, release } = held();
+    const large = { text: 'x'.repeat(20_000_000) };
+    await using at = await served({
+      routes: (app) => void (routes(app), app.get('/large', (c) => sendJson(c, large))),
+      timeouts: { sendMs: 200 },
+    });
+    await using waiting = await at.connect();
+    waiting.write(GET('/wait'));
+    await arrived;
+    await using stuck = await at.connect();
+    stuck.socket.pause();
+    stuck.write(GET('/large'));
+    expect(await at.requests(1)).toMatchObject([{ path: '/large', status: 200, aborted: true }]);
+    release();
+    expect((await waiting.answer()).status).toBe(200);
+  });
+});
+
 describe('closing', () => {
   /** Resolves when the server has started to close. */
   const closingStarted = async (at: Served): Promise<void> => {

@@ -18,6 +18,7 @@ import type { Env, Exchange, RateLimits } from './admission.ts';
 import { errorResponse, requestHandler } from './app.ts';
 import type { ApiKey } from './keys.ts';
 import { newLog } from './log.ts';
+import { memoryLimit, type Held, type Memory } from './memory.ts';
 import { checkOrigins, checkReach } from './origins.ts';
 
 export interface ServerOptions {
@@ -32,6 +33,8 @@ export interface ServerOptions {
   /** Origins of web pages that may use the server from a browser; default none, `*` is all. */
   readonly cors?: readonly string[];
   readonly timeouts?: Timeouts;
+  /** Limits the bytes of all requests in progress; default: no limit. */
+  readonly memory?: Memory;
   readonly log?: Logger;
   readonly clock?: Clock;
   /** Adds the API. Its handlers get the caller by `c.get('caller')`. */
@@ -42,7 +45,7 @@ export interface ServerOptions {
   readonly drain: () => Promise<void>;
 }
 
-/** How long a client may take to send a request. Responses, such as streams, have no timeout. */
+/** How long a client may take to send a request and to read the response. A response may take any time to make. */
 export interface Timeouts {
   /** Default 20 s. */
   readonly headersMs?: number;
@@ -50,6 +53,8 @@ export interface Timeouts {
   readonly requestMs?: number;
   /** Until the next request on an open connection; default 75 s, because proxies reuse connections for up to a minute. */
   readonly keepAliveMs?: number;
+  /** How long a client may read nothing while data is waiting for it; default 1 min. */
+  readonly sendMs?: number;
 }
 
 export interface Server {
@@ -68,8 +73,8 @@ const LAST_EVENTS_MS = 1_000;
 
 export function createServer(options: ServerOptions): Server {
   const { host = '127.0.0.1', port = 3210, keys = [], limits = {}, cors = [], timeouts = {} } = options;
-  const { log = newLog(), clock = systemClock } = options;
-  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000 } = timeouts;
+  const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }) } = options;
+  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
   checkServerOptions(host, port, limits);
   checkOrigins(cors, keys.length > 0);
   let listening: Promise<{ readonly url: string; readonly port: number }> | undefined;
@@ -87,8 +92,12 @@ export function createServer(options: ServerOptions): Server {
     keepAliveInitialDelay: 60_000,
   });
   const connections = trackConnections(server);
+  // Node calls it after this time without progress in either direction, and after the time for the next request.
+  server.setTimeout(sendMs, (socket) => {
+    if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
+  });
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    const exchange = beginExchange(incoming, outgoing, { log, clock });
+    const exchange = beginExchange(incoming, outgoing, { log, clock, memory });
     const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
       // The program that embeds this server keeps its own Request and Response.
       overrideGlobalObjects: false,
@@ -278,16 +287,26 @@ const CLIENT_CLOSED = 499;
 function beginExchange(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  { log, clock }: { readonly log: Logger; readonly clock: Clock },
+  { log, clock, memory }: { readonly log: Logger; readonly clock: Clock; readonly memory: Memory },
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
-  const exchange: Exchange = { requestId, log };
+  let held: Held | undefined;
+  const exchange: Exchange = {
+    requestId,
+    log,
+    hold(bytes) {
+      if (outgoing.closed) return;
+      held ??= memory.holder(exchange.caller?.tenant);
+      held.hold(bytes);
+    },
+  };
   const startedAt = clock.now();
   outgoing.setHeader('x-request-id', requestId);
   outgoing.setHeader('X-Content-Type-Options', 'nosniff');
   outgoing.setHeader('Cache-Control', 'no-store');
   outgoing.once('close', () => {
+    held?.release();
     const path = loggedPath(incoming.url);
     const status = outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED;
     const line = {

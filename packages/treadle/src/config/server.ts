@@ -24,6 +24,8 @@ export interface ServerConfig {
   /** Stored responses wait for approvals and answers, which the runs API takes. */
   readonly wait_for_answers?: boolean;
   readonly max_body_bytes?: number;
+  /** Of all requests and conversations in progress. */
+  readonly max_bytes_in_progress?: number;
   readonly max_duration_ms?: number;
   readonly heartbeat_ms?: number;
   /** How long runs may take to end when the server stops. */
@@ -147,6 +149,7 @@ export const SERVER_SHAPE: Shape = {
     requires_action_status: { type: 'switch' },
     wait_for_answers: { type: 'switch' },
     max_body_bytes: count,
+    max_bytes_in_progress: count,
     max_duration_ms: count,
     heartbeat_ms: count,
     shutdown_grace_ms: { type: 'count', min: 0 },

@@ -38,6 +38,7 @@ export function serveOptions(
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
     maxBodyBytes: server.max_body_bytes,
+    maxBytesInProgress: server.max_bytes_in_progress,
     maxDurationMs: server.max_duration_ms,
     heartbeatMs: server.heartbeat_ms,
     maxTurns: orchestrator.max_tool_iterations,
