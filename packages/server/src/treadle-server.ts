@@ -66,7 +66,7 @@ export interface TreadleServerOptions {
   readonly errorLimit?: number;
   /** The interval of heartbeats in a stream without events; default 15 seconds. */
   readonly heartbeatMs?: number;
-  /** Default 32 MB, because requests may contain images and files. */
+  /** Default 16 MiB: room for images and files of 12 MB. */
   readonly maxBodyBytes?: number;
   /**
    * Of all requests and conversations in progress; default 512 MiB. One tenant gets at most half of it. The process needs up
@@ -91,7 +91,7 @@ export interface TreadleServer {
 /** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
-  const { heartbeatMs = 15_000, maxBodyBytes = 32 * 1024 * 1024, requiresAction = false } = options;
+  const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
   checkOptions(options);
   const memory = memoryLimit({ max: options.maxBytesInProgress ?? 512 * 1024 * 1024 });
