@@ -10,7 +10,7 @@ import { KEY_MS } from './engine/idempotency.ts';
 import { storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import type { Env } from './http/admission.ts';
-import type { ApiKey } from './http/keys.ts';
+import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { memoryLimit } from './http/memory.ts';
 import { createServer } from './http/server.ts';
@@ -52,7 +52,7 @@ export interface TreadleServerOptions {
   readonly requestsPerMinute?: number;
   /** Default 1,000. */
   readonly maxConcurrentRuns?: number;
-  /** For one tenant; default: `maxConcurrentRuns`. */
+  /** For one tenant; default: half of `maxConcurrentRuns` if the keys are of several tenants, else all. */
   readonly maxConcurrentRunsPerTenant?: number;
   /** All clients see the status `requires_action`; default: only those that request it. */
   readonly requiresAction?: boolean;
@@ -82,6 +82,11 @@ export interface TreadleServer {
   /** Rejects with advice if the host or the port cannot be used. `recovered`: the number of resumed responses. */
   listen(): Promise<{ readonly url: string; readonly port: number; readonly recovered: number }>;
   /**
+   * Replaces the keys. It applies to the next request, and to runs that are resumed later. Throws if they are not valid; then
+   * the keys remain as they are.
+   */
+  replaceKeys(keys: readonly ApiKey[]): void;
+  /**
    * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, and detaches the remaining runs,
    * which are resumed at the next start.
    */
@@ -92,8 +97,10 @@ export interface TreadleServer {
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
-  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
+  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns: max = 1_000 } = options;
   checkOptions(options);
+  const keys = serverKeys(options.keys ?? []);
+  const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
   const memory = memoryLimit({ max: options.maxBytesInProgress ?? 512 * 1024 * 1024 });
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
@@ -108,10 +115,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     },
     ...(options.policy && { policy: options.policy }),
     waits: options.waitForAnswers ?? false,
+    keys,
     driven: new Map(),
     runs: activeRuns({
-      max: options.maxConcurrentRuns ?? 1_000,
-      ...(maxPerTenant !== undefined && { maxPerTenant }),
+      max,
+      maxPerTenant: options.maxConcurrentRunsPerTenant ?? (tenants.size > 1 ? Math.ceil(max / 2) : max),
       memory,
     }),
     log,
@@ -123,11 +131,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const stopping = new AbortController();
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
-  const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
+  const { host, port, corsOrigins: cors, requestsPerMinute } = options;
   const server = createServer({
     ...(host !== undefined && { host }),
     ...(port !== undefined && { port }),
-    ...(keys && { keys }),
+    keys,
     ...(cors && { cors }),
     ...(requestsPerMinute !== undefined && {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
@@ -176,6 +184,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
 
   return {
     listen: () => (listening ??= startListening()),
+    replaceKeys: keys.replace,
     close(graceMs) {
       isClosed = true;
       stopBackgroundTasks();

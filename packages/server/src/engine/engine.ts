@@ -2,6 +2,7 @@ import type { Model, Policy, RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
+import type { Keys } from '../http/keys.ts';
 import { memoryLimit, type Memory } from '../http/memory.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
@@ -38,6 +39,8 @@ export interface Engine {
   readonly store: ServerStore;
   readonly limits: RunLimits;
   readonly policy?: Policy;
+  /** The keys of clients. A run is resumed only if the key that started it is still valid. Absent: there are none. */
+  readonly keys?: Pick<Keys, 'whyRevoked'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
   readonly waits?: boolean;
   readonly runs: ActiveRuns;

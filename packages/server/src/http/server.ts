@@ -16,7 +16,7 @@ import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
 import type { Env, Exchange, RateLimits } from './admission.ts';
 import { errorResponse, requestHandler } from './app.ts';
-import type { ApiKey } from './keys.ts';
+import { serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
 import { memoryLimit, type Held, type Memory } from './memory.ts';
 import { checkOrigins, checkReach } from './origins.ts';
@@ -27,7 +27,7 @@ export interface ServerOptions {
   /** Default 3210; 0 for any free port. */
   readonly port?: number;
   /** Default none: every program on this machine may use the server, and no other. */
-  readonly keys?: readonly ApiKey[];
+  readonly keys?: readonly ApiKey[] | Keys;
   /** Default none. */
   readonly limits?: RateLimits;
   /** Origins of web pages that may use the server from a browser; default none, `*` is all. */
@@ -72,11 +72,12 @@ const DRAIN_MS = 5_000;
 const LAST_EVENTS_MS = 1_000;
 
 export function createServer(options: ServerOptions): Server {
-  const { host = '127.0.0.1', port = 3210, keys = [], limits = {}, cors = [], timeouts = {} } = options;
+  const { host = '127.0.0.1', port = 3210, keys: given = [], limits = {}, cors = [], timeouts = {} } = options;
   const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }) } = options;
+  const keys = 'areRequired' in given ? given : serverKeys(given, clock);
   const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
   checkServerOptions(host, port, limits);
-  checkOrigins(cors, keys.length > 0);
+  checkOrigins(cors, keys.areRequired);
   let listening: Promise<{ readonly url: string; readonly port: number }> | undefined;
   let closed: Promise<void> | undefined;
   const isClosing = (): boolean => closed !== undefined;
@@ -115,7 +116,7 @@ export function createServer(options: ServerOptions): Server {
     try {
       // Resolved first, so that the server never listens on an address that it may not use.
       const { address } = await lookup(host);
-      checkReach(host, address, keys.length > 0);
+      checkReach(host, address, keys.areRequired);
       await new Promise<void>((resolve, reject) => {
         server.once('error', reject);
         server.listen({ host: address, port }, () => {

@@ -14,6 +14,7 @@ import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
+  checkRunKey,
   isDrivenElsewhere,
   isOpenRecord,
   isStoreFailure,
@@ -382,6 +383,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   ): Promise<Pick<ActiveResponse, 'finished'>> {
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     try {
+      const { key, scopes } = taken.record.request as StoredRequest;
+      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
       const { plan, run } = await planResume(taken, answers);
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
       // Before it is resumed, so that it is resumed again if this process dies.

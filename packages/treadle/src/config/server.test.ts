@@ -30,6 +30,8 @@ hash = "${HASH}"
 scopes = ["agents:invoke", "tools:execute:read"]
 tenant = "acme"
 requests_per_minute = 10
+max_concurrent_requests = 4
+expires_at = "2027-01-31T00:00:00+01:00"
 [[server.keys]]
 name = "me@home"
 hash = "${OTHER}"
@@ -47,6 +49,8 @@ hash = "${OTHER}"
         scopes: ['agents:invoke', 'tools:execute:read'],
         tenant: 'acme',
         requests_per_minute: 10,
+        max_concurrent_requests: 4,
+        expires_at: '2027-01-31T00:00:00+01:00',
       },
       { name: 'me@home', hash: OTHER },
     ],
@@ -121,7 +125,7 @@ describe('errors name the path and what is allowed', () => {
     [
       `${key('a', HASH)}scope = ["x"]`,
       'server.keys[0].scope is not known, did you mean scopes? Allowed here: name, hash, scopes, tenant, ' +
-        'requests_per_minute.',
+        'requests_per_minute, max_concurrent_requests, expires_at.',
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,

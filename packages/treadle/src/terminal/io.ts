@@ -11,6 +11,8 @@ export interface Io {
   onInterrupt(listener: () => void): () => void;
   /** The same for SIGTERM. */
   onTerminate(listener: () => void): () => void;
+  /** The same for SIGHUP. Absent: the process cannot receive it. */
+  onReload?(listener: () => void): () => void;
   /** From now on, the process continues when the readers of its output have closed. */
   outliveReaders(): void;
   /** Ends the process immediately. */

@@ -21,6 +21,7 @@ export function processIo(): Io {
     cwd: process.cwd(),
     onInterrupt: (listener) => onSignal('SIGINT', listener),
     onTerminate: (listener) => onSignal('SIGTERM', listener),
+    onReload: (listener) => onSignal('SIGHUP', listener),
     outliveReaders() {
       outlivesReaders = true;
     },

@@ -20,7 +20,7 @@ export function catchInterrupt(io: Io): Interrupt {
   return { signal: controller.signal, press, release: io.onInterrupt(press) };
 }
 
-/** SIGINT or SIGTERM for a server. */
+/** SIGINT or SIGTERM for a server, and SIGHUP if it runs on a terminal. */
 export interface StopSignal {
   /** Resolves at the first signal. */
   readonly received: Promise<void>;
@@ -42,6 +42,8 @@ export function catchStopSignal(io: Io, now: () => number = () => performance.no
     } else if (now() - firstAt >= DUPLICATE_MS) io.quit(EXIT.failed);
   };
   const releases = [io.onInterrupt(onSignal), io.onTerminate(onSignal)];
+  // The terminal was closed.
+  if (io.onReload && io.stdin.isTTY) releases.push(io.onReload(onSignal));
   return {
     received,
     release() {
