@@ -1,3 +1,4 @@
+import { hashKey } from '@treadle/server';
 import { describe, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
 import type { Step } from '../command/scripted-openai.ts';
@@ -136,6 +137,23 @@ describe('keys', () => {
     const { code, stderr } = await command(['key', 'new', '--scope', 'tools:execute'], fixture.play.folder);
     expect([code, stderr]).toEqual([0, expect.stringContaining('Add --scope agents:invoke.')]);
   });
+});
+
+test('SIGHUP reloads the keys, and an invalid configuration changes nothing', async () => {
+  const entry = (name: string): string => `[[server.keys]]\nname = "${name}"\nhash = "${hashKey(name)}"\n`;
+  const models = async (key: string): Promise<number> =>
+    (await server.get('/v1/models', { authorization: `Bearer ${key}` })).status;
+  await fixture.configure(entry('one'));
+  const server = await fixture.serve();
+  expect([await models('one'), await models('two')]).toEqual([200, 401]);
+  await fixture.configure(entry('two'));
+  await server.reload!('the keys were reloaded');
+  expect([await models('one'), await models('two')]).toEqual([401, 200]);
+  await fixture.configure('[server]\nport = "x"');
+  await server.reload!('server.port');
+  await fixture.configure('');
+  await server.reload!('would open the server to everybody');
+  expect([await models('one'), await models('two')]).toEqual([401, 200]);
 });
 
 test('log_level = "silent" logs nothing, and max_body_bytes limits the body', async () => {

@@ -11,6 +11,8 @@ export interface ServeCommand {
   get(path: string, headers?: Readonly<Record<string, string>>): Promise<HttpResult>;
   /** Sends a request to `/v1/responses`. */
   respond(body: object, headers?: Readonly<Record<string, string>>): Promise<HttpResult>;
+  /** Sends SIGHUP; resolves when the log has a line with this text. */
+  reload?(logged: string): Promise<void>;
   /** Sends the signal; resolves when the command has ended. */
   stop(signal?: NodeJS.Signals): Promise<Ended>;
 }
@@ -99,7 +101,7 @@ export function useServeFixture(): ServeFixture {
 }
 
 async function startInProcess(cwd: string, args: readonly string[]): Promise<ServeCommand> {
-  const { io, written, waitFor, interrupt, terminate } = testIo({ cwd, isTTY: false });
+  const { io, written, waitFor, interrupt, terminate, reload } = testIo({ cwd, isTTY: false });
   const ended = main(['serve', '--port', '0', ...args], io).then((code): Ended => ({ code, signal: null, ...written }));
   await Promise.race([
     waitFor('\n', 'stdout'),
@@ -109,6 +111,10 @@ async function startInProcess(cwd: string, args: readonly string[]): Promise<Ser
   ]);
   return {
     ...httpClient(written.stdout),
+    reload(logged) {
+      reload();
+      return waitFor(logged, 'stderr');
+    },
     stop(signal = 'SIGTERM') {
       if (signal === 'SIGINT') interrupt();
       else terminate();
@@ -128,12 +134,14 @@ export interface TestIo {
   interrupt(): void;
   /** Simulates SIGTERM. */
   terminate(): void;
+  /** Simulates SIGHUP. */
+  reload(): void;
 }
 
 export function testIo({ cwd, isTTY }: { readonly cwd: string; readonly isTTY: boolean }): TestIo {
   const written = { stdout: '', stderr: '' };
   const watchers = new Set<() => void>();
-  const listeners: { interrupt: () => void; terminate: () => void } = { interrupt: () => {}, terminate: () => {} };
+  const listeners = { interrupt: (): void => {}, terminate: (): void => {}, reload: (): void => {} };
   /** Records text in `write`, so that all of it is in `written` when the command has ended. */
   const output = (name: keyof typeof written): PassThrough & { readonly isTTY: boolean } => {
     const stream = new PassThrough();
@@ -159,6 +167,10 @@ export function testIo({ cwd, isTTY }: { readonly cwd: string; readonly isTTY: b
         listeners.terminate = listener;
         return () => {};
       },
+      onReload(listener) {
+        listeners.reload = listener;
+        return () => {};
+      },
       outliveReaders: () => {},
       quit: () => {},
     },
@@ -173,6 +185,7 @@ export function testIo({ cwd, isTTY }: { readonly cwd: string; readonly isTTY: b
       }),
     interrupt: () => listeners.interrupt(),
     terminate: () => listeners.terminate(),
+    reload: () => listeners.reload(),
   };
 }
 

@@ -13,8 +13,9 @@ import { KEY_MS } from './engine/idempotency.ts';
 import { storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import type { Env } from './http/admission.ts';
-import type { ApiKey } from './http/keys.ts';
+import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
+import { memoryLimit } from './http/memory.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
@@ -56,7 +57,7 @@ export interface TreadleServerOptions {
   readonly requestsPerMinute?: number;
   /** Default 1,000. */
   readonly maxConcurrentRuns?: number;
-  /** For one tenant; default: `maxConcurrentRuns`. */
+  /** For one tenant; default: half of `maxConcurrentRuns` if the keys are of several tenants, else all. */
   readonly maxConcurrentRunsPerTenant?: number;
   /** All clients see the status `requires_action`; default: only those that request it. */
   readonly requiresAction?: boolean;
@@ -70,8 +71,13 @@ export interface TreadleServerOptions {
   readonly errorLimit?: number;
   /** The interval of heartbeats in a stream without events; default 15 seconds. */
   readonly heartbeatMs?: number;
-  /** Default 32 MB, because requests may contain images and files. */
+  /** Default 16 MiB: room for images and files of 12 MB. */
   readonly maxBodyBytes?: number;
+  /**
+   * Of all requests and conversations in progress; default 512 MiB. One tenant gets at most half of it. The process needs up
+   * to three times as much memory.
+   */
+  readonly maxBytesInProgress?: number;
   /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
   readonly retentionMs?: number;
   readonly log?: Logger;
@@ -80,6 +86,11 @@ export interface TreadleServerOptions {
 export interface TreadleServer {
   /** Rejects with advice if the host or the port cannot be used. `recovered`: the number of resumed responses. */
   listen(): Promise<{ readonly url: string; readonly port: number; readonly recovered: number }>;
+  /**
+   * Replaces the keys. It applies to the next request, and to runs that are resumed later. Throws if they are not valid; then
+   * the keys remain as they are.
+   */
+  replaceKeys(keys: readonly ApiKey[]): void;
   /**
    * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, and detaches the remaining runs,
    * which are resumed at the next start.
@@ -90,9 +101,12 @@ export interface TreadleServer {
 /** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
-  const { heartbeatMs = 15_000, maxBodyBytes = 32 * 1024 * 1024, requiresAction = false } = options;
-  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
+  const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
+  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns: max = 1_000 } = options;
   checkOptions(options);
+  const keys = serverKeys(options.keys ?? []);
+  const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
+  const memory = memoryLimit({ max: options.maxBytesInProgress ?? 512 * 1024 * 1024 });
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
     models,
@@ -106,10 +120,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     },
     ...(options.policy && { policy: options.policy }),
     waits: options.waitForAnswers ?? false,
+    keys,
     driven: new Map(),
     runs: activeRuns({
-      max: options.maxConcurrentRuns ?? 1_000,
-      ...(maxPerTenant !== undefined && { maxPerTenant }),
+      max,
+      maxPerTenant: options.maxConcurrentRunsPerTenant ?? (tenants.size > 1 ? Math.ceil(max / 2) : max),
+      memory,
     }),
     log,
   };
@@ -128,15 +144,16 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   });
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
-  const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
+  const { host, port, corsOrigins: cors, requestsPerMinute } = options;
   const server = createServer({
     ...(host !== undefined && { host }),
     ...(port !== undefined && { port }),
-    ...(keys && { keys }),
+    keys,
     ...(cors && { cors }),
     ...(requestsPerMinute !== undefined && {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
     }),
+    memory,
     log,
     routes: (app) =>
       void app
@@ -184,6 +201,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
 
   return {
     listen: () => (listening ??= startListening()),
+    replaceKeys: keys.replace,
     close(graceMs) {
       isClosed = true;
       stopBackgroundTasks();
@@ -264,6 +282,7 @@ const MINIMUMS = {
   errorLimit: 0,
   heartbeatMs: 1,
   maxBodyBytes: 1,
+  maxBytesInProgress: 1,
   retentionMs: 0,
 } as const satisfies Partial<Record<keyof TreadleServerOptions, number>>;
 

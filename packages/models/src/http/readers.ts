@@ -65,7 +65,8 @@ export function detectingReader(answer: {
       if (chosen !== undefined) return chosen.data(chunk);
       chunks.push(chunk);
       const isStream = startsStream(chunks, answer.framing, answer.stream);
-      if (isStream !== undefined) choose(isStream);
+      if (isStream === 'blank') chunks = [];
+      else if (isStream !== undefined) choose(isStream);
     },
     end: () => (chosen ?? choose(false)).end(),
   };
@@ -77,22 +78,25 @@ const LF = 10;
 const BRACE = 123;
 
 /**
- * Whether a body is a stream; undefined: not enough of it has arrived. Events start with a field. A stream of JSON lines
+ * Whether a body is a stream; undefined: not enough of it has arrived; `blank`: nothing but blanks, which need not be kept.
+ * So the start of a body is read a few times at most, however it is split. Events start with a field. A stream of JSON lines
  * differs from JSON in that its first line is a whole value. If no stream was asked for, that line is the answer.
  */
-function startsStream(chunks: readonly Uint8Array[], framing: Framing, asked: boolean): boolean | undefined {
+function startsStream(chunks: readonly Uint8Array[], framing: Framing, asked: boolean): boolean | 'blank' | undefined {
   if (framing !== sse) return asked ? startsJsonLines(chunks) : false;
   if (chunks[0]![0] === BRACE) return false;
   const text = startOf(chunks);
+  if (text === '') return 'blank';
   if (EVENT_FIELD.test(text)) return true;
-  const isUndecided = text === '' || (text.length < LONGEST_FIELD && !/^[{[]/.test(text));
+  const isUndecided = text.length < LONGEST_FIELD && !/^[{[]/.test(text);
   return isUndecided ? undefined : false;
 }
 
 /** Searches only the newest chunk for a line end, because the first line may be long. */
-function startsJsonLines(chunks: readonly Uint8Array[]): boolean | undefined {
+function startsJsonLines(chunks: readonly Uint8Array[]): boolean | 'blank' | undefined {
   if (!chunks.at(-1)!.includes(LF)) return undefined;
   const text = startOf(chunks);
+  if (text === '') return 'blank';
   const end = text.search(/[\r\n]/);
   if (end === -1) return undefined;
   try {

@@ -1,7 +1,7 @@
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { systemClock, userText, type Message, type ModelReply } from '@treadle/core';
 import { answer, answering } from '../../test/fetches.ts';
 import { text } from '../../test/parts.ts';
@@ -126,12 +126,99 @@ test.each(['application/json', 'text/event-stream'])(
       type: 'failure',
       error: {
         code: 'protocol',
-        message: 'host.test sent more than 256 MB in one answer; the rest was not read.',
+        message: 'host.test sent more than 128 MB in one answer; the rest was not read.',
         retryable: false,
       },
     });
   },
 );
+
+describe('a reply beyond the limits is a failure that is not retried', () => {
+  const failure = (what: string): object => ({
+    type: 'failure',
+    error: {
+      code: 'protocol',
+      message: `host.test sent ${what} in one reply; the reply was discarded.`,
+      retryable: false,
+    },
+  });
+  const sending = (type: string, frames: Iterable<string>, own: Partial<ExchangeOptions> = {}): Promise<ModelReply> =>
+    exchanged((handler) => {
+      handler.onHead(200, () => type);
+      for (const frame of frames) handler.onData(Buffer.from(frame));
+      handler.onEnd();
+    }, own);
+  const callChunk = (index: number, json: string): string =>
+    chunk({ tool_calls: [{ index, id: `c${index}`, function: { name: 'add', arguments: json } }] });
+  const whole = (message: object): string =>
+    JSON.stringify({ choices: [{ index: 0, message, finish_reason: 'stop' }] });
+  const calls = (count: number, json = '{}'): object[] =>
+    Array.from({ length: count }, (_, n) => ({ id: `c${n}`, function: { name: 'add', arguments: json } }));
+  const MB = 1024 * 1024;
+
+  test('too many calls, of which the rest is not emitted', async () => {
+    let emitted = 0;
+    const frames = Array.from({ length: 1_200 }, (_, n) => callChunk(n, '{}'));
+    const emit = (): void => void (emitted += 1);
+    expect(await sending('text/event-stream', frames, { emit })).toEqual(failure('more than 1000 calls'));
+    expect(emitted).toBe(1_000);
+    const inOne = chunk({ tool_calls: calls(100_000).map((call, index) => ({ index, ...call })) });
+    expect(await sending('text/event-stream', [inOne])).toEqual(failure('more than 1000 calls'));
+    expect(await sending('application/json', [whole({ tool_calls: calls(1_001) })])).toEqual(
+      failure('more than 1000 calls'),
+    );
+  });
+
+  test('1,000 calls are accepted', async () => {
+    expect(await sending('application/json', [whole({ tool_calls: calls(1_000) })])).toMatchObject({ type: 'reply' });
+  });
+
+  test('arguments that are too long, also in mixed pieces', async () => {
+    const piece = 'x'.repeat(MB);
+    const long = failure('arguments of more than 4194304 characters');
+    expect(
+      await sending(
+        'text/event-stream',
+        Array.from({ length: 5 }, () => callChunk(0, piece)),
+      ),
+    ).toEqual(long);
+    const mixed = Array.from({ length: 10 }, (_, n) => callChunk(n % 2, piece));
+    const end = chunk({}, 'tool_calls') + DONE;
+    expect(await sending('text/event-stream', [...mixed, end])).toEqual(long);
+    expect(await sending('application/json', [whole({ tool_calls: calls(1, piece.repeat(5)) })])).toEqual(long);
+  });
+
+  test('too much text, and too many parts', async () => {
+    const piece = chunk({ content: 'x'.repeat(MB) });
+    const endless = Array.from({ length: 65 }, () => piece);
+    expect(await sending('text/event-stream', endless)).toEqual(failure('more than 67108864 characters'));
+    const parts = Array.from({ length: 6_000 }, () => chunk({ reasoning: 'a' }) + chunk({ content: 'b' })).join('');
+    expect(await sending('text/event-stream', [parts + chunk({}, 'stop') + DONE])).toEqual(
+      failure('more than 10000 parts'),
+    );
+  });
+});
+
+test.each([
+  ['blanks', '\n  \n'],
+  ['byte order marks', '\uFEFF'],
+])('reads %s before an answer without a content type once', async (_, blank) => {
+  const concat = vi.spyOn(Buffer, 'concat');
+  try {
+    const blanks = Array.from({ length: 500 }, () => Buffer.from(blank));
+    const reply = await exchanged((handler) => {
+      handler.onHead(200, () => 'text/plain');
+      for (const one of blanks) handler.onData(one);
+      for (const char of STREAM) handler.onData(Buffer.from(char));
+      handler.onEnd();
+    });
+    expect(reply).toMatchObject(said);
+    const copied = concat.mock.calls.reduce((sum, [list]) => sum + list.reduce((size, one) => size + one.length, 0), 0);
+    expect(copied).toBeLessThan(2 * (500 * Buffer.byteLength(blank) + STREAM.length));
+  } finally {
+    concat.mockRestore();
+  }
+});
 
 test.each([
   ['another protocol', 'SSH-2.0-OpenSSH_9.9\r\n', 'Expected HTTP/'],

@@ -1,4 +1,4 @@
-import type { Clock, ModelError, ModelReply } from '@treadle/core';
+import type { AssistantPart, Clock, ModelDelta, ModelError, ModelReply } from '@treadle/core';
 import type { Emit, Protocol } from '../protocol.ts';
 import { CANCELLED, failureOfConnection, protocolFailure, timedOut } from './failures.ts';
 import { detectingReader, streamReader, wholeReader, type Reader } from './readers.ts';
@@ -36,8 +36,13 @@ export interface Timeouts {
 const LINGER_MS = 100;
 /** The limit for the body of an error. The rest is not read. */
 const MAX_ERROR_BYTES = 256 * 1024;
-/** No reply is this long: an endless answer must not fill the memory. */
-const MAX_ANSWER_MB = 256;
+/** No answer is this long: an endless one must not fill the memory. Events take many times the size of their text. */
+const MAX_ANSWER_MB = 128;
+/** The limits of a reply. They are far above what models send: a provider beyond them is broken or hostile. */
+const MAX_REPLY_CHARS = 64 * 1024 * 1024;
+const MAX_ARGUMENTS_CHARS = 4 * 1024 * 1024;
+const MAX_CALLS = 1_000;
+const MAX_PARTS = 10_000;
 
 /**
  * One attempt: sends the request and reads the answer. Never rejects. When the promise settles, everything is released:
@@ -58,6 +63,10 @@ class Exchange<State> implements AnswerHandler {
   #isDone = false;
   #lastDataAt = 0;
   #size = 0;
+  #replyChars = 0;
+  /** The call that the last delta belongs to, and the length of its arguments. */
+  #call = -1;
+  #callChars = 0;
   #reader: Reader | undefined;
   #backPressure: Promise<void> | undefined;
   #pending: PendingPost | undefined;
@@ -138,6 +147,8 @@ class Exchange<State> implements AnswerHandler {
   #settleExchange(read: ModelReply): void {
     const options = this.#options;
     if (!options) return;
+    const excess = read.type === 'reply' ? excessOf(read.content) : undefined;
+    if (excess !== undefined) return this.#failExcess(excess);
     // Before anything is released: if it throws, the exchange fails instead of never being settled.
     const reply = options.finishReply(read);
     this.#options = undefined;
@@ -150,6 +161,26 @@ class Exchange<State> implements AnswerHandler {
 
   #failExchange(error: ModelError): void {
     this.#settleExchange({ type: 'failure', error });
+  }
+
+  #failExcess(excess: string): void {
+    const message = `${this.#host} sent ${excess} in one reply; the reply was discarded.`;
+    this.#failExchange({ ...protocolFailure(message), retryable: false });
+  }
+
+  /** Why a reply is too large. Checked for each delta, so that the rest is not read. */
+  #excessWith(delta: ModelDelta): string | undefined {
+    if (delta.type !== 'call-delta') {
+      this.#replyChars += delta.text.length;
+    } else {
+      if (delta.call !== this.#call) this.#callChars = 0;
+      this.#call = delta.call;
+      this.#callChars += delta.arguments.length;
+      this.#replyChars += delta.arguments.length;
+      if (delta.call >= MAX_CALLS) return TOO_MANY_CALLS;
+      if (this.#callChars > MAX_ARGUMENTS_CHARS) return TOO_LONG_ARGUMENTS;
+    }
+    return this.#replyChars > MAX_REPLY_CHARS ? TOO_LONG : undefined;
   }
 
   #failUnreadable(thrown: unknown): void {
@@ -195,6 +226,9 @@ class Exchange<State> implements AnswerHandler {
   #readStream(protocol: Protocol<State>): Reader {
     const { emit } = this.#options!;
     const emitAndWait: Emit = (delta) => {
+      if (!this.#options) return;
+      const excess = this.#excessWith(delta);
+      if (excess !== undefined) return this.#failExcess(excess);
       const wait = emit(delta);
       if (wait instanceof Promise) this.#pauseReading(wait);
     };
@@ -231,6 +265,26 @@ class Exchange<State> implements AnswerHandler {
     else if (!this.#reader) this.#failExchange(timedOut(`${this.#host} did not answer within ${seconds(headers)}.`));
     else this.#failExchange(timedOut(`${this.#host} sent nothing for ${seconds(idle)} in the middle of its answer.`));
   }
+}
+
+const TOO_MANY_CALLS = `more than ${MAX_CALLS} calls`;
+const TOO_LONG_ARGUMENTS = `arguments of more than ${MAX_ARGUMENTS_CHARS} characters`;
+const TOO_LONG = `more than ${MAX_REPLY_CHARS} characters`;
+
+/** Why a whole reply is too large. The pieces of several calls may have been mixed. */
+function excessOf(content: readonly AssistantPart[]): string | undefined {
+  if (content.length > MAX_PARTS) return `more than ${MAX_PARTS} parts`;
+  let chars = 0;
+  let calls = 0;
+  for (const part of content) {
+    if (part.type === 'tool-call') {
+      calls += 1;
+      chars += part.arguments.length;
+      if (part.arguments.length > MAX_ARGUMENTS_CHARS) return TOO_LONG_ARGUMENTS;
+    } else if (part.type === 'text' || part.type === 'reasoning') chars += part.text.length;
+  }
+  if (calls > MAX_CALLS) return TOO_MANY_CALLS;
+  return chars > MAX_REPLY_CHARS ? TOO_LONG : undefined;
 }
 
 function failureOfRedirect(status: number, where: string, target: string | undefined): ModelError {

@@ -14,6 +14,7 @@ import {
 } from '../engine/run.ts';
 import {
   cancelRun,
+  checkRunKey,
   isDrivenElsewhere,
   isStoreFailure,
   replayItems,
@@ -98,6 +99,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       const id = newResponseId();
       const conversation = await requestConversation(request, caller.tenant);
       const plan = await planRun(engine, request, conversation, { id, caller });
+      release.hold(plan.size);
       const createdAt = Date.now();
       const storedPlan = key && (await createRecord(plan, request, key, createdAt));
       return {
@@ -285,6 +287,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     const { chat: request, key, scopes } = record.request as StoredChatRequest;
     const caller = { tenant, key, scopes };
     try {
+      if (!signal?.aborted) checkRunKey(engine, caller);
       const { items, state } = await replayItems(store, runId);
       // The conversation of a run that has started is in its journal.
       const isNew = state === NEW;

@@ -1,6 +1,6 @@
 import type { AssistantMessage, Message, UserMessage } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { mergeSameRole } from './conversation.ts';
+import { mergeSameRole, sharedConversations, type ConversationBefore } from './conversation.ts';
 
 const user = (...texts: string[]): UserMessage => ({
   role: 'user',
@@ -39,4 +39,31 @@ test('does not merge texts of different phases', () => {
   expect(mergeSameRole([assistant(phased('a', 'commentary')), assistant(phased('b', 'commentary'))])).toEqual([
     assistant(phased('a\n\nb', 'commentary')),
   ]);
+});
+
+test('shares a stored conversation while it is read or held, and reads another version again', async () => {
+  const share = sharedConversations();
+  let reads = 0;
+  const read = async (): Promise<ConversationBefore> => ({ messages: [user(`read ${(reads += 1)}`)], system: [] });
+  const [one, other] = await Promise.all([share('a 1', read), share('a 1', read)]);
+  expect(other).toBe(one);
+  expect(await share('a 1', read)).toBe(one);
+  expect(await share('a 2', read)).not.toBe(one);
+  expect(reads).toBe(2);
+  const failing = (): Promise<never> => Promise.reject(new Error('disk'));
+  await expect(share('b', failing)).rejects.toThrow('disk');
+  expect(await share('b', read)).toEqual({ messages: [user('read 3')], system: [] });
+});
+
+test('reads at most four conversations at a time', async () => {
+  const share = sharedConversations();
+  let running = 0;
+  let most = 0;
+  const read = async (): Promise<undefined> => {
+    most = Math.max(most, (running += 1));
+    await new Promise((resolve) => void setImmediate(resolve));
+    running -= 1;
+  };
+  await Promise.all(Array.from({ length: 20 }, (_, n) => share(String(n), read)));
+  expect(most).toBe(4);
 });

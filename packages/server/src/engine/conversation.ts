@@ -26,10 +26,10 @@ export interface Conversation {
 export const MAX_CONVERSATION_CHARS = 33_554_432;
 
 /**
- * Throws a 413 for a conversation that is too long. The request itself was measured before, but what it refers to can be
+ * The characters of a conversation. Throws a 413 if it is too long. The request itself was measured before, but what it refers to can be
  * far larger, because it may refer to the same item many times.
  */
-export function checkConversationSize({ messages, instructions }: Conversation): void {
+export function conversationSize({ messages, instructions }: Conversation): number {
   let remaining = instructions.reduce((size, text) => size - text.length, MAX_CONVERSATION_CHARS);
   for (const message of messages) {
     const parts = message.role === 'tool' ? message.content.flatMap(({ content }) => content) : message.content;
@@ -45,6 +45,7 @@ export function checkConversationSize({ messages, instructions }: Conversation):
       );
     }
   }
+  return MAX_CONVERSATION_CHARS - remaining;
 }
 
 /** An empty part needs memory too. */
@@ -131,6 +132,49 @@ export async function storedState(runs: Journal, runId: string): Promise<State |
   const replayed = await walkInSlices(entries);
   if (replayed.type === 'replayed') return replayed.state;
   throw new TreadleError('journal-damaged', `Run "${runId}", entry ${replayed.seq}: ${replayed.difference}.`);
+}
+
+/** At most this many conversations are read from the store at a time: each may need a hundred megabytes. */
+const MOST_READS = 4;
+
+/**
+ * Shares stored conversations. Requests that continue the same one get the same messages, while one of them reads it or
+ * still holds it. The key names the conversation and its version.
+ */
+export function sharedConversations(): (
+  key: string,
+  read: () => Promise<ConversationBefore | undefined>,
+) => Promise<ConversationBefore | undefined> {
+  const reading = new Map<string, Promise<ConversationBefore | undefined>>();
+  const known = new Map<string, WeakRef<ConversationBefore>>();
+  const waiting: (() => void)[] = [];
+  let reads = 0;
+
+  async function readNext(
+    key: string,
+    read: () => Promise<ConversationBefore | undefined>,
+  ): Promise<ConversationBefore | undefined> {
+    while (reads >= MOST_READS) await new Promise<void>((resolve) => void waiting.push(resolve));
+    reads += 1;
+    try {
+      const conversation = await read();
+      for (const [old, ref] of known) if (!ref.deref()) known.delete(old);
+      if (conversation) known.set(key, new WeakRef(conversation));
+      return conversation;
+    } finally {
+      reads -= 1;
+      reading.delete(key);
+      waiting.shift()?.();
+    }
+  }
+
+  return async (key, read) => {
+    const found = known.get(key)?.deref();
+    if (found) return found;
+    let one = reading.get(key);
+    if (!one) reading.set(key, (one = readNext(key, read)));
+    return one;
+  };
 }
 
 /** The conversation that a request continues. `id` is the response's. */

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import type { Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import pino from 'pino';
@@ -8,6 +9,7 @@ import { parseChat } from '../chat/parse-request.ts';
 import type { Caller } from '../http/admission.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
+import { memoryLimit } from '../http/memory.ts';
 import { activeRuns, type Engine, type ServerStore } from './engine.ts';
 import { storedRuns } from './stored-runs.ts';
 
@@ -50,6 +52,18 @@ describe('activeRuns', () => {
     expect(runs.reserved).toBe(1);
     runs.reserve('a');
     expect(() => runs.reserve('a')).toThrow('2 runs');
+  });
+
+  test('limits the bytes of conversations, until their runs end', () => {
+    const runs = activeRuns({ max: 3, memory: memoryLimit({ max: 400_000 }) });
+    const first = runs.reserve('a');
+    first.hold(150_000);
+    const second = runs.reserve('a');
+    expect(() => second.hold(100_000)).toThrow(
+      expect.objectContaining({ status: 429, code: 'too_many_bytes' }) as Error,
+    );
+    first();
+    second.hold(100_000);
   });
 
   test('has no capacity once it has detached from its runs', async () => {
@@ -143,5 +157,39 @@ test('waits longer after each attempt to resume a response that cannot be stored
   expect(await recoverAt(210)).toBe(1);
   expect(await retrieve(prepared.id, caller)).toMatchObject({ status: 'completed' });
   clock.mockRestore();
+  await store.close();
+});
+
+test.each([
+  ['removed', 'The run may not continue. The key that started it was removed.'],
+  ['valid', undefined],
+])('a response whose key is %s when it is resumed', async (_, reason) => {
+  const store = sqliteStore(':memory:');
+  const called = Promise.withResolvers<void>();
+  const hanging: Model = {
+    id: 'm',
+    reply: (_request, _emit, aborted) =>
+      new Promise((resolve) => {
+        called.resolve();
+        const error = { code: 'cancelled', message: 'cancelled', retryable: false } as const;
+        aborted.addEventListener('abort', () => resolve({ type: 'failure', error }));
+      }),
+  };
+  const before = engineOn(store, { models: { default: 'm', models: new Map([['m', hanging]]) } });
+  const prepared = await responses(before, storedRuns(before)).prepare(parseRequest({ input: 'go' }), caller);
+  const interrupted = prepared.run({ requiresAction: false }, signal);
+  await called.promise;
+  await before.runs.detachAll();
+  await interrupted;
+
+  using model = scriptedModel(reason === undefined ? ['Done.'] : []);
+  const keys = { whyRevoked: () => (reason === undefined ? undefined : 'The key that started it was removed.') };
+  const after = engineOn(store, { models: { default: 'm', models: new Map([['m', model]]) }, keys });
+  const stored = storedRuns(after);
+  const { retrieve } = responses(after, stored);
+  expect(await stored.recover()).toBe(1);
+  while (after.runs.reserved > 0) await setImmediate();
+  const { status, error } = await retrieve(prepared.id, caller);
+  expect([status, error?.message]).toEqual([reason === undefined ? 'completed' : 'failed', reason]);
   await store.close();
 });

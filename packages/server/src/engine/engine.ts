@@ -2,6 +2,8 @@ import type { Model, Policy, RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
+import type { Keys } from '../http/keys.ts';
+import { memoryLimit, type Memory } from '../http/memory.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
@@ -38,6 +40,8 @@ export interface Engine {
   readonly store: ServerStore;
   readonly limits: RunLimits;
   readonly policy?: Policy;
+  /** The keys of clients. A run is resumed only if the key that started it is still valid. Absent: there are none. */
+  readonly keys?: Pick<Keys, 'whyRevoked'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
   readonly waits?: boolean;
   readonly runs: ActiveRuns;
@@ -55,8 +59,8 @@ export interface ActiveRun {
 
 /** The runs of all APIs that this process drives, and the limit on their number. */
 export interface ActiveRuns {
-  /** Reserves capacity for a run; the returned function releases it. Throws a 429 if there is none. */
-  reserve(tenant: string): () => void;
+  /** Reserves capacity for a run. Throws a 429 if there is none. */
+  reserve(tenant: string): Capacity;
   /** How many runs have reserved capacity. */
   readonly reserved: number;
   /** Adds a run, until it has finished. */
@@ -65,16 +69,29 @@ export interface ActiveRuns {
   detachAll(): Promise<void>;
 }
 
+/** The capacity for one run. Calling it releases it. */
+export interface Capacity {
+  (): void;
+  /** Counts the bytes of the run's conversation. Throws a 429 or a 503 if they are too many. */
+  hold(bytes: number): void;
+}
+
 export interface ActiveRunsOptions {
   /** The most runs on the whole server. */
   readonly max: number;
   /** The most runs of one tenant; default: `max`. */
   readonly maxPerTenant?: number;
+  /** Default: no limit. */
+  readonly memory?: Memory;
 }
 
 const RETRY_SECONDS = 2;
 
-export function activeRuns({ max, maxPerTenant = max }: ActiveRunsOptions): ActiveRuns {
+export function activeRuns({
+  max,
+  maxPerTenant = max,
+  memory = memoryLimit({ max: Infinity }),
+}: ActiveRunsOptions): ActiveRuns {
   const byTenant = new Map<string, number>();
   const active = new Set<ActiveRun>();
   let reserved = 0;
@@ -88,15 +105,18 @@ export function activeRuns({ max, maxPerTenant = max }: ActiveRunsOptions): Acti
       if (reserved >= max) throw tooManyRuns('The server has reached its limit of concurrent runs. Retry in a moment.');
       reserved += 1;
       byTenant.set(tenant, own + 1);
+      const held = memory.holder(tenant);
       let isReleased = false;
-      return () => {
+      const release = (): void => {
         if (isReleased) return;
         isReleased = true;
+        held.release();
         reserved -= 1;
         const remaining = (byTenant.get(tenant) ?? 1) - 1;
         if (remaining === 0) byTenant.delete(tenant);
         else byTenant.set(tenant, remaining);
       };
+      return Object.assign(release, { hold: held.hold });
     },
     get reserved() {
       return reserved;

@@ -23,7 +23,7 @@ import {
   type Waiting,
 } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
-import { checkConversationSize, mergeSameRole, type Conversation } from './conversation.ts';
+import { conversationSize, mergeSameRole, type Conversation } from './conversation.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
@@ -51,6 +51,8 @@ export interface RunPlan {
   readonly model: Model;
   readonly instructions: string;
   readonly messages: readonly Message[];
+  /** The characters of the messages and the instructions. */
+  readonly size: number;
   readonly toolset: Toolset;
   readonly caller: RunCaller;
   /** Absent: the run is held in memory while it is driven. */
@@ -73,11 +75,12 @@ export async function planRun(
   conversation: Conversation,
   run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn'>,
 ): Promise<RunPlan> {
-  checkConversationSize(conversation);
+  const size = conversationSize(conversation);
   const { messages, instructions } = conversation;
   return {
     ...run,
     request,
+    size,
     model: modelNamed(engine.models, request.model),
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),

@@ -16,6 +16,7 @@ import { ApiError } from '../api-error.ts';
 import type { Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import { isAsleep, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
+import type { RunCaller } from './tools.ts';
 
 /**
  * The stored requests of both APIs, and their runs.
@@ -463,6 +464,12 @@ export async function cancelRun(store: Engine['store'], { record, lease }: Taken
 }
 
 /** What a client may see of the reason why a run cannot be resumed. */
+/** Throws if the key that started a run is not valid any more. */
+export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
+  const why = keys?.whyRevoked(caller);
+  if (why !== undefined) throw new ApiError(403, 'permission_error', `The run may not continue. ${why}`);
+}
+
 export function unresumableReason(error: unknown): string {
   const isPublic = error instanceof ApiError || error instanceof TreadleError;
   return isPublic ? error.message : 'The server stopped while the response was in progress.';

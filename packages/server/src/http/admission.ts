@@ -2,8 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { HttpBindings } from '@hono/node-server';
 import type { Clock } from '@treadle/core';
 import type { Logger } from 'pino';
-import { ApiError } from '../api-error.ts';
-import { DEFAULT_TENANT, keyring, presentedKey, SCOPES, type ApiKey, type KnownKey, type Scope } from './keys.ts';
+import { ApiError, badRequest } from '../api-error.ts';
+import { DEFAULT_TENANT, presentedKey, SCOPES, type Keys, type KnownKey, type Scope } from './keys.ts';
 import { checkLocal } from './origins.ts';
 import { addressId, rateHeaders, rateLimiter } from './rate-limit.ts';
 
@@ -20,7 +20,7 @@ export interface Caller {
 }
 
 /** The context of the routes. Streams are written to `c.env.outgoing`. */
-export type Env = { Bindings: HttpBindings; Variables: { caller: Caller } };
+export type Env = { Bindings: HttpBindings & { exchange: Exchange }; Variables: { caller: Caller } };
 
 /** One request, from its arrival to the end of its response. */
 export interface Exchange {
@@ -29,10 +29,12 @@ export interface Exchange {
   readonly log: Logger;
   /** Set when the request was admitted. */
   caller?: Caller;
+  /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
+  hold(bytes: number): void;
 }
 
 export interface AdmissionOptions {
-  readonly keys: readonly ApiKey[];
+  readonly keys: Keys;
   readonly cors: readonly string[];
   readonly limits: RateLimits;
   readonly clock: Clock;
@@ -49,8 +51,9 @@ type Admit = (incoming: IncomingMessage, outgoing: ServerResponse, exchange: Exc
 
 /** Identifies the caller of a request and counts the request. Throws an `ApiError` if it is not admitted. */
 export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admit {
-  const findKey = keyring(keys);
   const limiter = rateLimiter(clock);
+  /** The requests in progress of each key that limits them. */
+  const inProgress = new Map<string, number>();
 
   /** The headers are set on Node's response, so that streams have them too. */
   function countRequest(outgoing: ServerResponse, id: string, perMinute: number): void {
@@ -70,12 +73,30 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     if (perMinute !== undefined) countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, perMinute);
   }
 
+  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, outgoing: ServerResponse): void {
+    if (max === undefined) return;
+    const count = inProgress.get(name) ?? 0;
+    if (count >= max) {
+      const message = `The key "${name}" has ${count} requests in progress, which is its limit. Retry when one has ended.`;
+      const headers = { 'Retry-After': '2' };
+      throw new ApiError(429, 'rate_limit_error', message, { code: 'too_many_requests', headers });
+    }
+    inProgress.set(name, count + 1);
+    outgoing.once('close', () => {
+      const remaining = (inProgress.get(name) ?? 1) - 1;
+      if (remaining === 0) inProgress.delete(name);
+      else inProgress.set(name, remaining);
+    });
+  }
+
   function admittedKey(incoming: IncomingMessage, outgoing: ServerResponse): KnownKey {
     const presented = presentedKey(incoming.headers);
-    const key = presented === undefined ? undefined : findKey(presented);
-    if (key) {
+    const key = presented === undefined ? undefined : keys.find(presented);
+    const isExpired = key !== undefined && keys.isExpired(key);
+    if (key && !isExpired) {
       const perMinute = key.requestsPerMinute ?? limits.requestsPerMinute;
       if (perMinute !== undefined) countRequest(outgoing, `key ${key.name}`, perMinute);
+      beginRequest(key, outgoing);
       return key;
     }
     countAddress(incoming, outgoing);
@@ -84,13 +105,16 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       'authentication_error',
       presented === undefined
         ? 'The request has no API key. Send one in the header "Authorization: Bearer <key>".'
-        : 'The API key is not valid for this server.',
+        : isExpired
+          ? 'The API key has expired.'
+          : 'The API key is not valid for this server.',
       { code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer realm="treadle"' } },
     );
   }
 
   return (incoming, outgoing, { requestId, log }) => {
-    if (keys.length > 0) {
+    checkHost(incoming);
+    if (keys.areRequired) {
       const { name, tenant, scopes } = admittedKey(incoming, outgoing);
       return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }) };
     }
@@ -104,6 +128,13 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       log: log.child({ requestId, tenant: DEFAULT_TENANT }),
     };
   };
+}
+
+/** Node takes the first of several Host headers, and a proxy before it may take another. */
+function checkHost({ rawHeaders }: IncomingMessage): void {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]!.toLowerCase() === 'host') count += 1;
+  if (count > 1) throw badRequest('The request has more than one Host header. Send one.', undefined, 'invalid_request');
 }
 
 /** Throws a 403 unless the caller's key has the scope. */

@@ -524,6 +524,57 @@ describe('web pages', () => {
   });
 });
 
+describe('a key', () => {
+  test('that has expired is rejected', async () => {
+    const clock = manualClock();
+    const keys = [{ name: 'a', hash: hashKey('k'), expiresAt: clock.now() + 1_000 }];
+    await using at = await served({ routes: whoami, keys, clock });
+    expect((await get(at, '/v1/me', bearer('k'))).status).toBe(200);
+    await clock.advance(1_000);
+    const answer = await get(at, '/v1/me', bearer('k'));
+    expect(answer.status).toBe(401);
+    expect(await answer.json()).toMatchObject({
+      error: { code: 'invalid_api_key', message: 'The API key has expired.' },
+    });
+  });
+
+  test('is limited to its number of requests in progress', async () => {
+    const release = Promise.withResolvers<void>();
+    const arrived = Promise.withResolvers<void>();
+    const keys = [
+      { name: 'a', hash: hashKey('k'), maxConcurrentRequests: 1 },
+      { name: 'b', hash: hashKey('l') },
+    ];
+    const routes: Routes = (app) => {
+      whoami(app);
+      app.get('/v1/wait', async (c) => {
+        arrived.resolve();
+        await release.promise;
+        return c.json({});
+      });
+    };
+    await using at = await served({ routes, keys });
+    const first = get(at, '/v1/wait', bearer('k'));
+    await arrived.promise;
+    const second = await get(at, '/v1/me', bearer('k'));
+    expect(second.status).toBe(429);
+    expect(second.headers.get('retry-after')).toBe('2');
+    expect(await second.json()).toMatchObject({ error: { code: 'too_many_requests' } });
+    expect((await get(at, '/v1/me', bearer('l'))).status).toBe(200);
+    release.resolve();
+    expect((await first).status).toBe(200);
+    await at.requests(3);
+    expect((await get(at, '/v1/me', bearer('k'))).status).toBe(200);
+  });
+});
+
+test('a request with two Host headers gets a 400', async () => {
+  await using at = await served({ routes: whoami });
+  const { status, body } = await withHost(at, '/v1/me', 'localhost', 'host: localhost\r\n');
+  expect(status).toBe(400);
+  expect(JSON.parse(body)).toMatchObject({ error: { code: 'invalid_request' } });
+});
+
 describe('health', () => {
   test('reports alive and ready', async () => {
     await using at = await served();
@@ -571,12 +622,15 @@ describe('health', () => {
         return new Promise<void>(() => undefined);
       },
     });
-    await using connection = await at.connect();
-    connection.write('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(2));
+    await using one = await at.connect();
+    await using other = await at.connect();
+    for (const connection of [one, other]) connection.write('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await asked.promise;
+    // Answered after both requests have arrived.
+    expect((await get(at, '/healthz')).status).toBe(200);
     await clock.advance(2_000);
-    expect((await connection.answer()).status).toBe(503);
-    expect((await connection.answer()).status).toBe(503);
+    expect((await one.answer()).status).toBe(503);
+    expect((await other.answer()).status).toBe(503);
     expect(count).toBe(1);
   });
 });

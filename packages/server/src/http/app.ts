@@ -5,7 +5,7 @@ import { Hono } from 'hono';
 import { methodNotAllowed } from 'hono/method-not-allowed';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
-import { admission, requireScope, type AdmissionOptions, type Caller, type Env, type Exchange } from './admission.ts';
+import { admission, requireScope, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 
 export interface AppOptions extends AdmissionOptions {
@@ -17,16 +17,14 @@ export interface AppOptions extends AdmissionOptions {
   readonly clock: Clock;
 }
 
-type AppEnv = { Bindings: HttpBindings & { exchange: Exchange }; Variables: { caller: Caller } };
-
 /** Answers every request. An error becomes an error body for the client, and a line in the log if it is unexpected. */
-export type AnswerRequest = (request: Request, env: AppEnv['Bindings']) => Promise<Response>;
+export type AnswerRequest = (request: Request, env: Env['Bindings']) => Promise<Response>;
 
 /** What surrounds the routes: health checks, CORS, admission and errors. */
 export function requestHandler(options: AppOptions): AnswerRequest {
   const { isClosing, cors } = options;
   const admit = admission(options);
-  const app = new Hono<AppEnv>({ strict: false });
+  const app = new Hono<Env>({ strict: false });
 
   app.route('/', healthRoutes(options));
   app.use(async (c, next) => {
@@ -88,7 +86,7 @@ const OWN_SCOPES = /^\/v1\/(runs|chat(?!\/completions(\/|$)))(\/|$)/;
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 
-function failedResponse(thrown: unknown, { outgoing, exchange }: AppEnv['Bindings']): Response {
+function failedResponse(thrown: unknown, { outgoing, exchange }: Env['Bindings']): Response {
   const { requestId, caller } = exchange;
   const log = caller?.log ?? exchange.log.child({ requestId });
   if (!(thrown instanceof ApiError)) log.error({ err: thrown }, 'a request failed unexpectedly');

@@ -103,6 +103,27 @@ describe('a body', () => {
     }
   });
 
+  test('may have values up to the limit, not counting those in strings', async () => {
+    await using at = await echo({ maxValues: 6 });
+    for (const body of ['[1,2,3,"4,5,6,[[["]', '{"a":{"b":[1,2]},"c":"\\"[,,,,"}'])
+      expect(await (await post(at, body)).json()).toEqual({ read: JSON.parse(body) });
+    for (const body of ['[1,2,3,4,5,6]', '[[],[],[]]', '{"a":1,"b":2,"c":3,"d":4,"e":{}}']) {
+      const answer = await post(at, body);
+      expect(answer.status).toBe(400);
+      expect(await answer.json()).toEqual(error('The body has more than 6 values, at line 1, column', 'invalid_json'));
+    }
+  });
+
+  test('with too many values is rejected by default', async () => {
+    await using at = await served({
+      routes: (app) => void app.post('/echo', async (c) => c.json({ read: await readJson(c, 10_000_000) })),
+    });
+    const rejected = await post(at, `[${'[],'.repeat(1_000_000)}[]]`);
+    expect(await rejected.json()).toEqual(error('The body has more than 100000 values', 'invalid_json'));
+    const malformed = await post(at, `["${'x'.repeat(2_000_000)}"`);
+    expect(await malformed.json()).toEqual(error('The body is not valid JSON.', 'invalid_json'));
+  });
+
   test('is read if it arrives in chunks, split at any position', async () => {
     await using at = await echo();
     await using connection = await at.connect();

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { setImmediate } from 'node:timers/promises';
 import { systemClock, type Clock } from '@treadle/core';
 import type { Context } from 'hono';
 import { ApiError, badRequest } from '../api-error.ts';
@@ -10,23 +11,31 @@ export interface BodyOptions {
   readonly timeoutMs?: number;
   /** How deep arrays and objects may be nested; default 128. */
   readonly maxDepth?: number;
+  /** How many values the body may have, all elements and fields counted; default 100,000. */
+  readonly maxValues?: number;
   readonly clock?: Clock;
 }
 
 /**
  * The JSON body of a request. Rejects with an `ApiError`: 415 for another type, 413 for more than `maxBytes` (as soon as
- * that is known), 408 if it arrives too slowly, 400 if it is not JSON. Messages never quote the body.
+ * that is known), 429 or 503 if the requests in progress are too large together, 408 if it arrives too slowly, 400 if it is not JSON, nested too deeply, or has too many values. Messages never quote the body.
+ *
+ * A large body is processed in steps, and other requests are served between them. `JSON.parse` is one step: it takes 0.1 s for
+ * 16 MB, because most of a large body with few values is text.
  */
 export async function readJson(
-  { env: { incoming } }: Pick<Context<Env>, 'env'>,
+  { env: { incoming, exchange } }: Pick<Context<Env>, 'env'>,
   maxBytes: number,
-  { timeoutMs = 60_000, maxDepth = 128, clock = systemClock }: BodyOptions = {},
+  { timeoutMs = 60_000, maxDepth = 128, maxValues = 100_000, clock = systemClock }: BodyOptions = {},
 ): Promise<unknown> {
   checkContentType(incoming);
   // Node has checked that it is a number.
   if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
-  const bytes = await readBytes(incoming, maxBytes, timeoutMs, clock);
-  return parseJson(decodeUtf8(bytes), maxDepth);
+  const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, hold: exchange.hold });
+  await checkStructure(bytes, { maxDepth, maxValues });
+  const text = decodeUtf8(bytes);
+  if (bytes.length > SLICE) await setImmediate();
+  return parseJson(text);
 }
 
 function checkContentType({ headers }: IncomingMessage): void {
@@ -41,7 +50,14 @@ function checkContentType({ headers }: IncomingMessage): void {
     throw unsupportedType('Send the body without compression: the server accepts no Content-Encoding.');
 }
 
-function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: number, clock: Clock): Promise<Buffer> {
+interface ReadOptions {
+  readonly maxBytes: number;
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  readonly hold: (bytes: number) => void;
+}
+
+function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold }: ReadOptions): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
@@ -55,8 +71,13 @@ function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: numbe
     });
     const onData = (chunk: Buffer): void => {
       size += chunk.length;
-      if (size > maxBytes) fail(tooLarge(maxBytes));
-      else chunks.push(chunk);
+      if (size > maxBytes) return fail(tooLarge(maxBytes));
+      try {
+        hold(chunk.length);
+      } catch (error) {
+        return fail(error as ApiError);
+      }
+      chunks.push(chunk);
     };
     const onEnd = (): void => {
       stopReading();
@@ -89,52 +110,75 @@ function decodeUtf8(bytes: Buffer): string {
   }
 }
 
-function parseJson(text: string, maxDepth: number): unknown {
+function parseJson(text: string): unknown {
   if (text.trim() === '') throw badRequest('The body is empty: send a JSON object.', undefined, 'invalid_json');
-  const tooDeep = deeperThan(text, maxDepth);
-  if (tooDeep !== undefined)
-    throw badRequest(
-      `The body nests arrays and objects more than ${maxDepth} levels deep, at ${lineAndColumn(text, tooDeep)}.`,
-      undefined,
-      'invalid_json',
-    );
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    const at = jsonErrorAt(text) ?? text.length;
-    const what = at >= text.length ? 'it ends too early' : 'unexpected character';
-    throw badRequest(
-      `The body is not valid JSON: ${what} at ${lineAndColumn(text, at)} (position ${at}).`,
-      undefined,
-      'invalid_json',
-    );
+    throw badRequest(`The body is not valid JSON${errorPlace(text)}.`, undefined, 'invalid_json');
   }
 }
+
+/** Finding the place takes longer than parsing, so large texts are not searched. */
+const LONGEST_SEARCHED = 1_000_000;
+
+function errorPlace(text: string): string {
+  if (text.length > LONGEST_SEARCHED) return '';
+  const at = jsonErrorAt(text) ?? text.length;
+  const what = at >= text.length ? 'it ends too early' : 'unexpected character';
+  return `: ${what} at ${lineAndColumn(text, at)} (position ${at})`;
+}
+
+interface StructureLimits {
+  readonly maxDepth: number;
+  readonly maxValues: number;
+}
+
+/** How many bytes are checked before other requests are served. */
+const SLICE = 1024 * 1024;
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const BACKSLASH = 0x5c;
 
 /**
- * The position where the nesting exceeds `maxDepth`. It is checked before parsing, because a parsed body of brackets takes a
- * hundred times its size in memory. Strings, which are most of a body, are skipped.
+ * Rejects a body that is nested too deeply or has too many values. It is checked before parsing, because a parsed body of
+ * brackets takes a hundred times its size in memory, and one of short fields a second for each million. Strings, which are
+ * most of a body, are skipped.
  */
-function deeperThan(text: string, maxDepth: number): number | undefined {
+async function checkStructure(bytes: Buffer, { maxDepth, maxValues }: StructureLimits): Promise<void> {
   let depth = 0;
-  for (let at = 0; at < text.length; at += 1) {
-    const code = text.charCodeAt(at);
-    if (code === 0x22) {
-      do at = text.indexOf('"', at + 1);
-      while (at !== -1 && isEscaped(text, at));
-      if (at === -1) return undefined;
-    } else if (code === 0x5b || code === 0x7b) {
+  let values = 1;
+  let pauseAt = SLICE;
+  for (let at = 0; at < bytes.length; at += 1) {
+    const byte = bytes[at];
+    if (byte === QUOTE) {
+      do at = bytes.indexOf(QUOTE, at + 1);
+      while (at !== -1 && isEscaped(bytes, at));
+      if (at === -1) return;
+    } else if (byte === COMMA) values += 1;
+    else if (byte === 0x5b || byte === 0x7b) {
       depth += 1;
-      if (depth > maxDepth) return at;
-    } else if (code === 0x5d || code === 0x7d) depth -= 1;
+      values += 1;
+    } else if (byte === 0x5d || byte === 0x7d) depth -= 1;
+    if (depth > maxDepth) throw tooComplex(`nests arrays and objects more than ${maxDepth} levels deep`, bytes, at);
+    if (values > maxValues) throw tooComplex(`has more than ${maxValues} values`, bytes, at);
+    if (at < pauseAt) continue;
+    pauseAt = at + SLICE;
+    await setImmediate();
   }
-  return undefined;
 }
 
-function isEscaped(text: string, quote: number): boolean {
+function isEscaped(bytes: Buffer, quote: number): boolean {
   let before = quote - 1;
-  while (text.charCodeAt(before) === 0x5c) before -= 1;
+  while (bytes[before] === BACKSLASH) before -= 1;
   return (quote - before) % 2 === 0;
+}
+
+function tooComplex(what: string, bytes: Buffer, at: number): ApiError {
+  const before = bytes.toString('utf8', 0, Math.min(at, LONGEST_SEARCHED));
+  const place = at > LONGEST_SEARCHED ? '' : `, at ${lineAndColumn(before, before.length)}`;
+  return badRequest(`The body ${what}${place}.`, undefined, 'invalid_json');
 }
 
 function tooLarge(maxBytes: number): ApiError {

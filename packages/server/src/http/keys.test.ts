@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { hashKey, keyring, newKey, presentedKey, type ApiKey } from './keys.ts';
+import { hashKey, keyring, newKey, presentedKey, serverKeys, type ApiKey } from './keys.ts';
 
 const hash = hashKey('one');
 
@@ -84,5 +84,38 @@ describe('rejects a configuration of keys', () => {
     expect(refused).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'invalid-options' }) as Error);
     expect(refused).toThrow(message);
     expect(refused).not.toThrow(secret);
+  });
+});
+
+describe('the keys of a running server', () => {
+  const key: ApiKey = { name: 'a', hash, tenant: 'acme', scopes: ['agents:invoke', 'tools:execute'], expiresAt: 1_000 };
+  const run = { tenant: 'acme', key: 'a', scopes: ['agents:invoke', 'tools:execute:read'] };
+
+  test('can be replaced, but not removed altogether', () => {
+    const keys = serverKeys([key]);
+    keys.replace([{ name: 'b', hash: hashKey('two') }]);
+    expect(keys.find('one')).toBeUndefined();
+    expect(keys.find('two')?.name).toBe('b');
+    expect(() => keys.replace([])).toThrow('would open the server to everybody');
+    expect(() => keys.replace([{ name: 'c', hash: 'plain' }])).toThrow('Key "c" needs a hash');
+    expect(keys.find('two')?.name).toBe('b');
+    const none = serverKeys([]);
+    expect(none.areRequired).toBe(false);
+    none.replace([key]);
+    expect(none.areRequired).toBe(true);
+  });
+
+  test('let a run continue while its key is valid', () => {
+    let now = 999;
+    const keys = serverKeys([key], { now: () => now });
+    expect(keys.whyRevoked(run)).toBeUndefined();
+    now = 1_000;
+    expect(keys.whyRevoked(run)).toContain('has expired');
+    keys.replace([{ ...key, expiresAt: 2_000, scopes: ['agents:invoke'] }]);
+    expect(keys.whyRevoked(run)).toContain('lost the scope "tools:execute:read"');
+    keys.replace([{ name: 'a', hash, tenant: 'other', scopes: ['agents:invoke', 'tools:execute'] }]);
+    expect(keys.whyRevoked(run)).toContain('was removed');
+    expect(keys.whyRevoked({ ...run, key: '' })).toContain('without a key');
+    expect(serverKeys([]).whyRevoked(run)).toBeUndefined();
   });
 });

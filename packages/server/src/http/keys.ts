@@ -1,6 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { TreadleError } from '@treadle/core';
+import { systemClock, TreadleError, type Clock } from '@treadle/core';
 
 /**
  * What a caller has without keys: `agents:invoke` for the APIs of OpenAI, `tools:execute` for the tools that run on the server,
@@ -26,6 +26,10 @@ export interface ApiKey {
   readonly tenant?: string;
   /** Instead of the server's own limit. */
   readonly requestsPerMinute?: number;
+  /** How many requests of the key may be in progress at a time; default: no limit. */
+  readonly maxConcurrentRequests?: number;
+  /** From this time on the key is not valid, in milliseconds since 1970; default: never. */
+  readonly expiresAt?: number;
 }
 
 /** A key with its defaults filled in. */
@@ -34,6 +38,57 @@ export interface KnownKey {
   readonly tenant: string;
   readonly scopes: readonly Scope[];
   readonly requestsPerMinute?: number;
+  readonly maxConcurrentRequests?: number;
+  readonly expiresAt?: number;
+}
+
+/** The keys of a running server. They can be replaced. */
+export interface Keys {
+  /** Whether requests need a key. */
+  readonly areRequired: boolean;
+  /** The key that a client presents, also one that has expired. */
+  find(presented: string): KnownKey | undefined;
+  isExpired(key: KnownKey): boolean;
+  /**
+   * Why a run that was started with a key may not continue: the key does not exist any more, has expired, belongs to another
+   * tenant, or lacks one of the scopes that it had. Undefined if it may.
+   */
+  whyRevoked(run: {
+    readonly tenant: string;
+    readonly key: string;
+    readonly scopes: readonly string[];
+  }): string | undefined;
+  /** Applies to the next request. Throws if the keys are not valid, or if there are none but were before. */
+  replace(keys: readonly ApiKey[]): void;
+}
+
+export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'> = systemClock): Keys {
+  let known = checkedKeys(initial);
+  let find = keyring(initial);
+  const isExpired = ({ expiresAt = Infinity }: KnownKey): boolean => clock.now() >= expiresAt;
+  return {
+    get areRequired() {
+      return known.length > 0;
+    },
+    find: (presented) => find(presented),
+    isExpired,
+    whyRevoked({ tenant, key, scopes }) {
+      if (known.length === 0) return undefined;
+      const now = known.find((one) => one.known.name === key)?.known;
+      if (key === '') return 'It was started without a key, and keys are required now.';
+      if (!now || now.tenant !== tenant) return 'The key that started it was removed.';
+      if (isExpired(now)) return 'The key that started it has expired.';
+      const lost = scopes.find((scope) => !now.scopes.some((has) => scope === has || scope.startsWith(`${has}:`)));
+      return lost === undefined ? undefined : `The key that started it has lost the scope "${lost}".`;
+    },
+    replace(keys) {
+      if (keys.length === 0 && known.length > 0)
+        throw wrong('All keys were removed, which would open the server to everybody. Restart it if that is intended.');
+      const checked = checkedKeys(keys);
+      find = keyring(keys);
+      known = checked;
+    },
+  };
 }
 
 export const DEFAULT_TENANT = 'default';
@@ -72,7 +127,9 @@ const HASH = /^sha256:[0-9a-f]{64}$/i;
 function checkedKeys(keys: readonly ApiKey[]): { readonly hash: Buffer; readonly known: KnownKey }[] {
   const names = new Set<string>();
   const hashes = new Map<string, string>();
-  return keys.map(({ name, hash, scopes = ['agents:invoke'], tenant = DEFAULT_TENANT, requestsPerMinute }, index) => {
+  return keys.map((key, index) => {
+    const { name, hash, scopes = ['agents:invoke'], tenant = DEFAULT_TENANT } = key;
+    const { requestsPerMinute, maxConcurrentRequests, expiresAt } = key;
     if (typeof name !== 'string' || !NAME.test(name))
       throw wrong(
         `Key ${index + 1} needs a name of at most 64 letters, digits and ". _ @ -", which logs show; not the key itself.`,
@@ -96,7 +153,21 @@ function checkedKeys(keys: readonly ApiKey[]): { readonly hash: Buffer; readonly
       throw wrong(`${where} needs a tenant of at most 64 letters, digits and ". _ @ -", or none.`);
     if (requestsPerMinute !== undefined && !(Number.isSafeInteger(requestsPerMinute) && requestsPerMinute > 0))
       throw wrong(`${where}: requestsPerMinute must be a whole number above 0.`);
-    const known = { name, tenant, scopes: [...scopes], ...(requestsPerMinute !== undefined && { requestsPerMinute }) };
+    if (
+      maxConcurrentRequests !== undefined &&
+      !(Number.isSafeInteger(maxConcurrentRequests) && maxConcurrentRequests > 0)
+    )
+      throw wrong(`${where}: maxConcurrentRequests must be a whole number above 0.`);
+    if (expiresAt !== undefined && !Number.isSafeInteger(expiresAt))
+      throw wrong(`${where}: expiresAt must be a time in milliseconds since 1970.`);
+    const known = {
+      name,
+      tenant,
+      scopes: [...scopes],
+      ...(requestsPerMinute !== undefined && { requestsPerMinute }),
+      ...(maxConcurrentRequests !== undefined && { maxConcurrentRequests }),
+      ...(expiresAt !== undefined && { expiresAt }),
+    };
     return { hash: Buffer.from(hex, 'hex'), known };
   });
 }

@@ -9,8 +9,9 @@ type WithOutgoing = Pick<Context<Env>, 'env'>;
 /**
  * Sends JSON directly with Node's response. A web `Response` and its stream would cost more than the rest of the request.
  */
-export function sendJson({ env: { outgoing } }: WithOutgoing, body: object): Response {
+export function sendJson({ env: { outgoing, exchange } }: WithOutgoing, body: object): Response {
   const bytes = Buffer.from(JSON.stringify(body));
+  exchange.hold(bytes.length);
   outgoing.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': bytes.length }).end(bytes);
   return RESPONSE_ALREADY_SENT;
 }

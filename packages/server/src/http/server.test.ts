@@ -5,8 +5,10 @@ import { systemClock } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
+import { readJson } from './body.ts';
 import { hashKey } from './keys.ts';
 import { newLog } from './log.ts';
+import { sendJson } from './respond.ts';
 import { createServer, type ServerOptions } from './server.ts';
 
 const GET = (path: string, host = 'localhost'): string => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
@@ -184,6 +186,76 @@ describe('an unreadable request', () => {
     const all = await connection.closed();
     expect(all.match(/HTTP\/1\.1/g)).toHaveLength(1);
     expect(all).not.toContain('error');
+  });
+});
+
+describe('pipelined requests', () => {
+  test('are answered one at a time, each when the response before it has been read', async () => {
+    const body = 'x'.repeat(10_000_000);
+    let started = 0;
+    const routes: ServerOptions['routes'] = (app) => {
+      app.get('/large', (c) => ((started += 1), sendJson(c, { body })));
+    };
+    await using at = await served({ routes });
+    await using connection = await at.connect();
+    connection.socket.pause();
+    connection.write(GET('/large').repeat(40));
+    // A second connection is served meanwhile. When it is, the first has been read.
+    for (let probe = 0; probe < 5; probe += 1) expect((await fetch(`${at.url}/healthz`)).status).toBe(200);
+    expect(started).toBe(1);
+  });
+
+  test('are all answered, in order', async () => {
+    const routes: ServerOptions['routes'] = (app) => {
+      app.get('/number/:n', (c) => sendJson(c, { n: c.req.param('n') }));
+      app.post('/echo', async (c) => sendJson(c, { read: await readJson(c, 100) }));
+    };
+    await using at = await served({ routes });
+    await using connection = await at.connect();
+    const post = `POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n`;
+    const numbers = Array.from({ length: 100 }, (_, n) => GET(`/number/${n}`)).join('');
+    connection.write(`${numbers}${post}1`);
+    connection.write(`2${GET('/number/last')}`);
+    const all = await connection.until('last');
+    expect([...all.matchAll(/\{"(?:n|read)":"?(\w+)"?\}/g)].map(([, n]) => n)).toEqual([
+      ...Array.from({ length: 100 }, (_, n) => String(n)),
+      '12',
+      'last',
+    ]);
+  });
+
+  test('that wait are not started when the client has disconnected', async () => {
+    const { routes, arrived, release } = held();
+    await using at = await served({ routes });
+    const connection = await at.connect();
+    connection.write(GET('/wait').repeat(3));
+    await arrived;
+    connection.socket.resetAndDestroy();
+    const requests = await at.requests(3);
+    // Only a request that was started has a caller.
+    expect(requests.filter(({ tenant }) => tenant !== undefined)).toHaveLength(1);
+    release();
+    await at.server.close(3_600_000);
+  });
+});
+
+describe('a client that stops reading', () => {
+  test('is disconnected after the send timeout, while a response that takes long is waited for', async () => {
+    const { routes, arrived, release } = held();
+    const large = { text: 'x'.repeat(20_000_000) };
+    await using at = await served({
+      routes: (app) => void (routes(app), app.get('/large', (c) => sendJson(c, large))),
+      timeouts: { sendMs: 200 },
+    });
+    await using waiting = await at.connect();
+    waiting.write(GET('/wait'));
+    await arrived;
+    await using stuck = await at.connect();
+    stuck.socket.pause();
+    stuck.write(GET('/large'));
+    expect(await at.requests(1)).toMatchObject([{ path: '/large', status: 200, aborted: true }]);
+    release();
+    expect((await waiting.answer()).status).toBe(200);
   });
 });
 

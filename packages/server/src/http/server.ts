@@ -16,8 +16,9 @@ import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
 import type { Env, Exchange, RateLimits } from './admission.ts';
 import { errorResponse, requestHandler } from './app.ts';
-import type { ApiKey } from './keys.ts';
+import { serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
+import { memoryLimit, type Held, type Memory } from './memory.ts';
 import { checkOrigins, checkReach } from './origins.ts';
 
 export interface ServerOptions {
@@ -26,12 +27,14 @@ export interface ServerOptions {
   /** Default 3210; 0 for any free port. */
   readonly port?: number;
   /** Default none: every program on this machine may use the server, and no other. */
-  readonly keys?: readonly ApiKey[];
+  readonly keys?: readonly ApiKey[] | Keys;
   /** Default none. */
   readonly limits?: RateLimits;
   /** Origins of web pages that may use the server from a browser; default none, `*` is all. */
   readonly cors?: readonly string[];
   readonly timeouts?: Timeouts;
+  /** Limits the bytes of all requests in progress; default: no limit. */
+  readonly memory?: Memory;
   readonly log?: Logger;
   readonly clock?: Clock;
   /** Adds the API. Its handlers get the caller by `c.get('caller')`. */
@@ -42,7 +45,7 @@ export interface ServerOptions {
   readonly drain: () => Promise<void>;
 }
 
-/** How long a client may take to send a request. Responses, such as streams, have no timeout. */
+/** How long a client may take to send a request and to read the response. A response may take any time to make. */
 export interface Timeouts {
   /** Default 20 s. */
   readonly headersMs?: number;
@@ -50,6 +53,8 @@ export interface Timeouts {
   readonly requestMs?: number;
   /** Until the next request on an open connection; default 75 s, because proxies reuse connections for up to a minute. */
   readonly keepAliveMs?: number;
+  /** How long a client may read nothing while data is waiting for it; default 1 min. */
+  readonly sendMs?: number;
 }
 
 export interface Server {
@@ -67,11 +72,12 @@ const DRAIN_MS = 5_000;
 const LAST_EVENTS_MS = 1_000;
 
 export function createServer(options: ServerOptions): Server {
-  const { host = '127.0.0.1', port = 3210, keys = [], limits = {}, cors = [], timeouts = {} } = options;
-  const { log = newLog(), clock = systemClock } = options;
-  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000 } = timeouts;
+  const { host = '127.0.0.1', port = 3210, keys: given = [], limits = {}, cors = [], timeouts = {} } = options;
+  const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }) } = options;
+  const keys = 'areRequired' in given ? given : serverKeys(given, clock);
+  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
   checkServerOptions(host, port, limits);
-  checkOrigins(cors, keys.length > 0);
+  checkOrigins(cors, keys.areRequired);
   let listening: Promise<{ readonly url: string; readonly port: number }> | undefined;
   let closed: Promise<void> | undefined;
   const isClosing = (): boolean => closed !== undefined;
@@ -87,15 +93,18 @@ export function createServer(options: ServerOptions): Server {
     keepAliveInitialDelay: 60_000,
   });
   const connections = trackConnections(server);
+  // Node calls it after this time without progress in either direction, and after the time for the next request.
+  server.setTimeout(sendMs, (socket) => {
+    if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
+  });
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    connections.addRequest(incoming.socket, outgoing);
-    const exchange = beginExchange(incoming, outgoing, { log, clock });
+    const exchange = beginExchange(incoming, outgoing, { log, clock, memory });
     const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
       // The program that embeds this server keeps its own Request and Response.
       overrideGlobalObjects: false,
       errorHandler: () => errorResponse(badRequest('The URL or the Host header of the request is not valid.')),
     });
-    void listener(incoming, outgoing);
+    connections.addRequest(incoming.socket, outgoing, () => void listener(incoming, outgoing));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // A second response must not be written into the one that is being sent.
@@ -107,7 +116,7 @@ export function createServer(options: ServerOptions): Server {
     try {
       // Resolved first, so that the server never listens on an address that it may not use.
       const { address } = await lookup(host);
-      checkReach(host, address, keys.length > 0);
+      checkReach(host, address, keys.areRequired);
       await new Promise<void>((resolve, reject) => {
         server.once('error', reject);
         server.listen({ host: address, port }, () => {
@@ -197,8 +206,11 @@ async function atMost(clock: Clock, ms: number, work: Promise<void>): Promise<vo
 
 /** The connections of a server, and the requests that are being answered on them. */
 interface Connections {
-  /** Adds a request, until its response is closed. */
-  addRequest(socket: Socket, outgoing: ServerResponse): void;
+  /**
+   * Calls `answer` as soon as all earlier responses on the connection have been sent. So a client that pipelines requests and
+   * does not read takes the memory of one response.
+   */
+  addRequest(socket: Socket, outgoing: ServerResponse, answer: () => void): void;
   /** Whether a request is being answered on the connection. */
   isBusy(socket: Duplex): boolean;
   /** From now on, closes each connection without a request: at once, or after its last response, which announces it. */
@@ -208,44 +220,61 @@ interface Connections {
   destroyAll(): void;
 }
 
+/** A connection with this many waiting requests is not read until one of them is answered. */
+const MOST_WAITING = 16;
+
 /**
  * Node's own `closeIdleConnections` does not close connections that have not sent a request yet, and those that stay open
  * after a stream.
  */
 function trackConnections(server: HttpServer): Connections {
-  const requests = new Map<Socket, number>();
+  const connections = new Map<Socket, { isBusy: boolean; readonly waiting: (() => void)[] }>();
   const responses = new Set<ServerResponse>();
   let isClosing = false;
   let waiting: (() => void)[] = [];
   server.on('connection', (socket: Socket) => {
-    requests.set(socket, 0);
-    socket.once('close', () => requests.delete(socket));
+    connections.set(socket, { isBusy: false, waiting: [] });
+    socket.once('close', () => connections.delete(socket));
   });
   return {
-    addRequest(socket, outgoing) {
-      responses.add(outgoing);
-      if (isClosing) outgoing.shouldKeepAlive = false;
-      requests.set(socket, (requests.get(socket) ?? 0) + 1);
-      outgoing.once('close', () => {
-        responses.delete(outgoing);
-        const remaining = (requests.get(socket) ?? 1) - 1;
-        if (requests.has(socket)) requests.set(socket, remaining);
-        if (isClosing && remaining === 0) socket.destroySoon();
-        if (responses.size > 0) return;
-        for (const resolve of waiting) resolve();
-        waiting = [];
-      });
+    addRequest(socket, outgoing, answer) {
+      const connection = connections.get(socket);
+      // The connection was closed while the request arrived.
+      if (!connection) return;
+      const start = (): void => {
+        connection.isBusy = true;
+        responses.add(outgoing);
+        if (isClosing) outgoing.shouldKeepAlive = false;
+        outgoing.once('close', () => {
+          responses.delete(outgoing);
+          connection.isBusy = false;
+          if (!socket.destroyed) {
+            if (connection.waiting.length === MOST_WAITING) socket.resume();
+            const next = connection.waiting.shift();
+            if (next) next();
+            else if (isClosing) socket.destroySoon();
+          }
+          if (responses.size > 0) return;
+          for (const resolve of waiting) resolve();
+          waiting = [];
+        });
+        answer();
+      };
+      if (!connection.isBusy) return start();
+      connection.waiting.push(start);
+      // Not at the first one: nobody notices the end of a connection that is not read.
+      if (connection.waiting.length >= MOST_WAITING) socket.pause();
     },
-    isBusy: (socket) => (requests.get(socket as Socket) ?? 0) > 0,
+    isBusy: (socket) => connections.get(socket as Socket)?.isBusy ?? false,
     closeIdle() {
       isClosing = true;
       for (const outgoing of responses) outgoing.shouldKeepAlive = false;
-      for (const [socket, count] of requests) if (count === 0) socket.destroySoon();
+      for (const [socket, { isBusy }] of connections) if (!isBusy) socket.destroySoon();
     },
     allAnswered: () =>
       responses.size === 0 ? Promise.resolve() : new Promise((resolve) => void waiting.push(resolve)),
     destroyAll() {
-      for (const socket of requests.keys()) socket.destroy();
+      for (const socket of connections.keys()) socket.destroy();
     },
   };
 }
@@ -259,16 +288,26 @@ const CLIENT_CLOSED = 499;
 function beginExchange(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  { log, clock }: { readonly log: Logger; readonly clock: Clock },
+  { log, clock, memory }: { readonly log: Logger; readonly clock: Clock; readonly memory: Memory },
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
-  const exchange: Exchange = { requestId, log };
+  let held: Held | undefined;
+  const exchange: Exchange = {
+    requestId,
+    log,
+    hold(bytes) {
+      if (outgoing.closed) return;
+      held ??= memory.holder(exchange.caller?.tenant);
+      held.hold(bytes);
+    },
+  };
   const startedAt = clock.now();
   outgoing.setHeader('x-request-id', requestId);
   outgoing.setHeader('X-Content-Type-Options', 'nosniff');
   outgoing.setHeader('Cache-Control', 'no-store');
   outgoing.once('close', () => {
+    held?.release();
     const path = loggedPath(incoming.url);
     const status = outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED;
     const line = {

@@ -1,13 +1,20 @@
 import { NEW, TreadleError, type Answer, type ModelError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
-import { conversationBefore, storedState, type Conversation, type ConversationBefore } from '../engine/conversation.ts';
-import type { ActiveRun, Engine } from '../engine/engine.ts';
+import {
+  conversationBefore,
+  sharedConversations,
+  storedState,
+  type Conversation,
+  type ConversationBefore,
+} from '../engine/conversation.ts';
+import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
+  checkRunKey,
   isDrivenElsewhere,
   isOpenRecord,
   isStoreFailure,
@@ -98,6 +105,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const records = store.responses;
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
+  const shareConversation = sharedConversations();
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
@@ -114,7 +122,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     }
     const release = runs.reserve(caller.tenant);
     try {
-      const { plan, run } = await createResponse(request, caller, key);
+      const { plan, run } = await createResponse({ parsed: request, caller, key, hold: release.hold });
       return {
         id: plan.id,
         async run(listener, signal) {
@@ -160,18 +168,28 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     };
   }
 
-  async function createResponse(
-    parsed: ResponseRequest,
-    caller: Caller,
-    key: RequestKey | undefined,
-  ): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation } = await requestConversation(parsed, caller);
+  interface NewResponse {
+    readonly parsed: ResponseRequest;
+    readonly caller: Caller;
+    readonly key: RequestKey | undefined;
+    readonly hold: Capacity['hold'];
+  }
+
+  async function createResponse({
+    parsed,
+    caller,
+    key,
+    hold,
+  }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
+    const { input, system, conversation, before } = await requestConversation(parsed, caller);
     const request = { ...parsed, input };
     const id = newResponseId();
     const plan = await planRun(engine, request, conversation, { id, caller });
+    hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
-    if (!request.store && !key) return { plan, run: { created, request } };
+    const continued = before && { before };
+    if (!request.store && !key) return { plan, run: { created, request, ...continued } };
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -193,7 +211,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await lease.release();
       throw error;
     }
-    const run = { created, request, record: record.id, ...(key && { key }) };
+    const run = { created, request, record: record.id, ...(key && { key }), ...continued };
     return { plan: { ...plan, journal: store, lease, waits }, run };
   }
 
@@ -205,12 +223,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly input: ResponseRequest['input'];
     readonly system: readonly string[];
     readonly conversation: Conversation;
+    /** The conversation that the request continues. */
+    readonly before: ConversationBefore | undefined;
   }> {
     const { previous, instructions = '' } = request;
     const before = previous === undefined ? undefined : await previousConversation(previous, caller);
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
     const { input, messages, system } = await restoreHistory(request.input, lookUp, before);
-    return { input, system, conversation: { messages, instructions: [instructions, ...system] } };
+    return { input, system, conversation: { messages, instructions: [instructions, ...system] }, before };
   }
 
   /** The conversation that another response continues. */
@@ -223,8 +243,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         code: 'response_in_progress',
       });
     }
-    const state = record && (await storedState(store, record.runId));
-    if (state) return conversationBefore(record.id, state, (record.request as StoredRequest).system);
+    const before =
+      record &&
+      (await shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
+        const state = await storedState(store, record.runId);
+        return state && conversationBefore(record.id, state, (record.request as StoredRequest).system);
+      }));
+    if (before) return before;
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
@@ -232,6 +257,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   interface ResponseRun {
     readonly created: ResponseResource;
     readonly request: ResponseRequest;
+    /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
+    readonly before?: ConversationBefore;
     readonly listener: ResponseListener;
     readonly signal?: AbortSignal;
     /** The id of the stored record. Absent: the response is not stored. */
@@ -356,6 +383,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   ): Promise<Pick<ActiveResponse, 'finished'>> {
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     try {
+      const { key, scopes } = taken.record.request as StoredRequest;
+      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
       const { plan, run } = await planResume(taken, answers);
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
       // Before it is resumed, so that it is resumed again if this process dies.

@@ -18,6 +18,7 @@ tools = ["coding"]
 default_tools = ["read"]
 requires_action_status = true
 max_body_bytes = 1000000
+max_bytes_in_progress = 10000000
 max_duration_ms = 60000
 heartbeat_ms = 5000
 shutdown_grace_ms = 0
@@ -29,6 +30,8 @@ hash = "${HASH}"
 scopes = ["agents:invoke", "tools:execute:read"]
 tenant = "acme"
 requests_per_minute = 10
+max_concurrent_requests = 4
+expires_at = "2027-01-31T00:00:00+01:00"
 [[server.keys]]
 name = "me@home"
 hash = "${OTHER}"
@@ -46,6 +49,8 @@ hash = "${OTHER}"
         scopes: ['agents:invoke', 'tools:execute:read'],
         tenant: 'acme',
         requests_per_minute: 10,
+        max_concurrent_requests: 4,
+        expires_at: '2027-01-31T00:00:00+01:00',
       },
       { name: 'me@home', hash: OTHER },
     ],
@@ -80,7 +85,7 @@ describe('errors name the path and what is allowed', () => {
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
-        'max_concurrent_runs, max_concurrent_runs_per_tenant, tools, default_tools, requires_action_status, wait_for_answers, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
+        'max_concurrent_runs, max_concurrent_runs_per_tenant, tools, default_tools, requires_action_status, wait_for_answers, max_body_bytes, max_bytes_in_progress, max_duration_ms, heartbeat_ms, ' +
         'shutdown_grace_ms, retention_days, log_level, webhooks.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
@@ -120,7 +125,7 @@ describe('errors name the path and what is allowed', () => {
     [
       `${key('a', HASH)}scope = ["x"]`,
       'server.keys[0].scope is not known, did you mean scopes? Allowed here: name, hash, scopes, tenant, ' +
-        'requests_per_minute.',
+        'requests_per_minute, max_concurrent_requests, expires_at.',
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,

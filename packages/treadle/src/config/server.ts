@@ -24,6 +24,8 @@ export interface ServerConfig {
   /** Stored responses wait for approvals and answers, which the runs API takes. */
   readonly wait_for_answers?: boolean;
   readonly max_body_bytes?: number;
+  /** Of all requests and conversations in progress. */
+  readonly max_bytes_in_progress?: number;
   readonly max_duration_ms?: number;
   readonly heartbeat_ms?: number;
   /** How long runs may take to end when the server stops. */
@@ -53,6 +55,9 @@ export interface KeyEntry {
   readonly scopes?: readonly Scope[];
   readonly tenant?: string;
   readonly requests_per_minute?: number;
+  readonly max_concurrent_requests?: number;
+  /** A time with its zone. */
+  readonly expires_at?: string;
 }
 
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
@@ -79,6 +84,12 @@ export const LABEL = {
 const ORIGIN = {
   matches: (origin: string): boolean => origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin),
   means: 'origins of web pages such as "https://app.example.com", scheme and host without a path, or "*"',
+};
+
+const TIME = {
+  matches: (time: string): boolean =>
+    /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i.test(time) && !Number.isNaN(Date.parse(time)),
+  means: 'a time with its zone in quotes, such as "2027-01-31T00:00:00Z"',
 };
 
 const HASH = {
@@ -134,6 +145,8 @@ export const SERVER_SHAPE: Shape = {
           scopes: { type: 'texts', form: SCOPE },
           tenant: { type: 'text', form: LABEL },
           requests_per_minute: count,
+          max_concurrent_requests: count,
+          expires_at: { type: 'text', form: TIME },
           ...plainKeys,
         },
       },
@@ -147,6 +160,7 @@ export const SERVER_SHAPE: Shape = {
     requires_action_status: { type: 'switch' },
     wait_for_answers: { type: 'switch' },
     max_body_bytes: count,
+    max_bytes_in_progress: count,
     max_duration_ms: count,
     heartbeat_ms: count,
     shutdown_grace_ms: { type: 'count', min: 0 },

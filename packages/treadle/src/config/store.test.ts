@@ -1,7 +1,8 @@
-import { homedir } from 'node:os';
+import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { parseStoreUrl } from './store.ts';
+import { createStoreFolder, parseStoreUrl } from './store.ts';
 
 const locate = (url: string): object => parseStoreUrl(url, { from: '--store', folder: '/project' });
 
@@ -32,4 +33,14 @@ test.each([
 ])('rejects %s', (url, message) => {
   expect(() => locate(url)).toThrow(message);
   expect(() => locate(url)).not.toThrow('secret');
+});
+
+test.skipIf(process.platform === 'win32')('creates the folder of the store for this user alone', async () => {
+  const parent = await mkdtemp(join(tmpdir(), 'treadle-store-'));
+  try {
+    await createStoreFolder(join(parent, '.treadle'));
+    expect((await stat(join(parent, '.treadle'))).mode & 0o777).toBe(0o700);
+  } finally {
+    await rm(parent, { recursive: true });
+  }
 });

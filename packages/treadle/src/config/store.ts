@@ -76,11 +76,12 @@ export function loadStorePackage(): Promise<typeof StorePackage> {
   return withoutWarnings(() => import('@treadle/store'));
 }
 
-/** Creates `.treadle` with a .gitignore. Ignores errors: opening the store reports them. */
+/** Creates `.treadle`, for this user alone, with a .gitignore. Ignores errors: opening the store reports them. */
 export async function createStoreFolder(folder: string): Promise<void> {
   if (basename(folder) !== '.treadle') return;
   try {
-    if ((await mkdir(folder, { recursive: true })) !== undefined) await writeFile(join(folder, '.gitignore'), '*\n');
+    if ((await mkdir(folder, { recursive: true, mode: 0o700 })) !== undefined)
+      await writeFile(join(folder, '.gitignore'), '*\n');
   } catch {}
 }
 

@@ -32,6 +32,7 @@ max_concurrent_runs = 3
 default_tools = ["read", "grep"]
 requires_action_status = false
 max_body_bytes = 4
+max_bytes_in_progress = 40
 max_duration_ms = 5
 heartbeat_ms = 6
 wait_for_answers = true
@@ -67,6 +68,7 @@ default_tool_timeout_ms = 9
     defaultTools: ['read', 'grep'],
     requiresAction: false,
     maxBodyBytes: 4,
+    maxBytesInProgress: 40,
     maxDurationMs: 5,
     heartbeatMs: 6,
     waitForAnswers: true,

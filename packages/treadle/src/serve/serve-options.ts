@@ -29,7 +29,7 @@ export function serveOptions(
   const options = {
     host: flags.host ?? server.host,
     port: flags.port ?? server.port,
-    keys: server.keys?.map(keyOf),
+    keys: apiKeys(loaded.config),
     corsOrigins: server.cors_origins,
     requestsPerMinute: server.requests_per_minute,
     maxConcurrentRuns: server.max_concurrent_runs,
@@ -38,6 +38,7 @@ export function serveOptions(
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
     maxBodyBytes: server.max_body_bytes,
+    maxBytesInProgress: server.max_bytes_in_progress,
     maxDurationMs: server.max_duration_ms,
     heartbeatMs: server.heartbeat_ms,
     maxTurns: orchestrator.max_tool_iterations,
@@ -56,12 +57,23 @@ function present<T extends object>(values: T): Present<T> {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Present<T>;
 }
 
-function keyOf({ name, hash, scopes, tenant, requests_per_minute }: KeyEntry): ApiKey {
+/** The keys of clients. */
+export function apiKeys({ server }: LoadedConfig['config']): readonly ApiKey[] | undefined {
+  return server?.keys?.map(keyOf);
+}
+
+function keyOf({ name, hash, scopes, tenant, ...entry }: KeyEntry): ApiKey {
   return {
     // The configuration was validated, so both are present.
     name: name!,
     hash: hash!,
-    ...present({ scopes, tenant, requestsPerMinute: requests_per_minute }),
+    ...present({
+      scopes,
+      tenant,
+      requestsPerMinute: entry.requests_per_minute,
+      maxConcurrentRequests: entry.max_concurrent_requests,
+      expiresAt: entry.expires_at === undefined ? undefined : Date.parse(entry.expires_at),
+    }),
   };
 }
 

@@ -1,4 +1,4 @@
-import { TreadleError } from '@treadle/core';
+import { messageOf, TreadleError } from '@treadle/core';
 import type { TreadleServer } from '@treadle/server';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, type ModelValues } from '../command-line/flags.ts';
@@ -12,7 +12,7 @@ import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { chooseTools } from '../tools/command-tools.ts';
-import { serveOptions, type ServeOptions } from './serve-options.ts';
+import { apiKeys, serveOptions, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
   name: 'serve',
@@ -43,7 +43,7 @@ export const serveCommand: Command = defineCommand({
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
       'stops the server: runs have shutdown_grace_ms to end, the others are resumed at the next start. A second signal ends\n' +
-      'the process immediately.',
+      'the process immediately. SIGHUP reloads the keys; on a terminal, it stops the server.',
     KEY_NOTE,
     'Exit codes:\n  0  the server was stopped\n  1  it could not listen, or was ended before it had stopped\n' +
       '  2  the command or its configuration is invalid; nothing was served',
@@ -75,14 +75,26 @@ export const serveCommand: Command = defineCommand({
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
+    let stopReloading = (): void => {};
     try {
       const policy = commandPolicy(context, options.waitForAnswers ? 'policy' : 'never', {
         rates: store.rates,
         onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
       });
       const server = treadleServer({ ...options, models: served, store, policy, log });
+      /** Only the keys: other settings need a restart. A configuration with errors changes nothing. */
+      const reload = async (): Promise<void> => {
+        try {
+          const keys = apiKeys((await resolveContext(values, io)).loaded.config) ?? [];
+          server.replaceKeys(keys);
+          log.info({ keys: keys.length }, 'the keys were reloaded');
+        } catch (error) {
+          log.error({ why: messageOf(error) }, 'the keys were not reloaded');
+        }
+      };
       const url = await listenOrExplain(server, io);
       if (url === undefined) return EXIT.failed;
+      stopReloading = io.onReload?.(() => void reload()) ?? stopReloading;
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${url}\n`);
       for (const notice of models.notices) warn(notice);
@@ -97,6 +109,7 @@ export const serveCommand: Command = defineCommand({
       return EXIT.completed;
     } finally {
       await store.close();
+      stopReloading();
       stop.release();
     }
   },

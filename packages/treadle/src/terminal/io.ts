@@ -9,8 +9,10 @@ export interface Io {
   readonly cwd: string;
   /** Calls `listener` at each SIGINT instead of ending the process, until the returned function is called. */
   onInterrupt(listener: () => void): () => void;
-  /** The same for SIGTERM, and for SIGHUP if the output is on a terminal: then it has been closed. */
+  /** The same for SIGTERM, and for SIGHUP if there is a terminal: then it has been closed. */
   onTerminate(listener: () => void): () => void;
+  /** The same for SIGHUP if there is no terminal. Absent: the process cannot receive it. */
+  onReload?(listener: () => void): () => void;
   /** From now on, the process continues when the readers of its output have closed. */
   outliveReaders(): void;
   /** Ends the process immediately. */

@@ -23,14 +23,20 @@ export function processIo(): Io {
     onTerminate(listener) {
       const releases = [onSignal('SIGTERM', listener)];
       // Without a terminal, nohup may have made the process ignore SIGHUP. A listener would undo that.
-      if (process.stdout.isTTY || process.stderr.isTTY) releases.push(onSignal('SIGHUP', listener));
+      if (hasTerminal()) releases.push(onSignal('SIGHUP', listener));
       return () => releases.forEach((release) => release());
     },
+    onReload: (listener) => (hasTerminal() ? () => {} : onSignal('SIGHUP', listener)),
     outliveReaders() {
       outlivesReaders = true;
     },
     quit: (code) => process.exit(code),
   };
+}
+
+/** Then SIGHUP says that the terminal was closed. */
+function hasTerminal(): boolean {
+  return [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY);
 }
 
 function onSignal(signal: NodeJS.Signals, listener: () => void): () => void {

@@ -39,7 +39,7 @@ export function catchInterrupt(io: Io): Interrupt {
   };
 }
 
-/** SIGINT or SIGTERM for a server. */
+/** SIGINT or SIGTERM for a server, and SIGHUP if it runs on a terminal. */
 export interface StopSignal {
   /** Resolves at the first signal. */
   readonly received: Promise<void>;

@@ -1,0 +1,88 @@
+import { describe, expect, test } from 'vitest';
+import { served } from '../../test/served.ts';
+import { readJson } from './body.ts';
+import { hashKey } from './keys.ts';
+import { memoryLimit } from './memory.ts';
+import { sendJson } from './respond.ts';
+
+const KB = 1024;
+const busy = (status: number): unknown =>
+  expect.objectContaining({ status, code: 'too_many_bytes', headers: { 'Retry-After': '2' } });
+
+describe('the limit of memory', () => {
+  test('refuses what exceeds the share of a tenant, until something is released', () => {
+    const memory = memoryLimit({ max: 400 * KB });
+    const first = memory.holder('a');
+    first.hold(150 * KB);
+    const second = memory.holder('a');
+    expect(() => second.hold(100 * KB)).toThrow(busy(429));
+    first.release();
+    first.release();
+    second.hold(100 * KB);
+    second.hold(100 * KB);
+  });
+
+  test('refuses what exceeds the whole', () => {
+    const memory = memoryLimit({ max: 400 * KB });
+    memory.holder('a').hold(200 * KB);
+    memory.holder('b').hold(150 * KB);
+    expect(() => memory.holder('c').hold(100 * KB)).toThrow(busy(503));
+  });
+
+  test('never refuses what is small, or the only one of its tenant', () => {
+    const memory = memoryLimit({ max: 400 * KB });
+    const large = memory.holder('a');
+    large.hold(300 * KB);
+    large.hold(300 * KB);
+    for (let count = 0; count < 10; count += 1) memory.holder('b').hold(64 * KB);
+    expect(() => memory.holder('b').hold(65 * KB)).toThrow(busy(429));
+  });
+});
+
+describe('requests in progress', () => {
+  const keys = ['a', 'b'].map((name) => ({ name, tenant: name, hash: hashKey(name) }));
+  const head = (key: string, length: number): string =>
+    `POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`;
+
+  test('that are too large together are refused, also if their bodies never end', async () => {
+    const memory = memoryLimit({ max: 1_000 * KB });
+    await using at = await served({
+      memory,
+      keys,
+      routes: (app) => void app.post('/v1/echo', async (c) => sendJson(c, { read: await readJson(c, 1_000 * KB) })),
+    });
+    const first = await at.connect();
+    first.write(head('a', 401 * KB) + ' '.repeat(400 * KB));
+    await using second = await at.connect();
+    second.write(head('a', 201 * KB) + ' '.repeat(200 * KB));
+    // Which of the two was counted first does not matter.
+    const refused = await Promise.race([first.answer(), second.answer()]);
+    expect(refused.status).toBe(429);
+    expect(refused.headers['retry-after']).toBe('2');
+    expect(JSON.parse(refused.body)).toMatchObject({ error: { code: 'too_many_bytes' } });
+    const small = await fetch(`${at.url}/v1/echo`, {
+      method: 'POST',
+      body: '[1]',
+      headers: { authorization: 'Bearer a', 'content-type': 'application/json' },
+    });
+    expect(await small.json()).toEqual({ read: [1] });
+    await using other = await at.connect();
+    other.write(`${head('b', 200 * KB)}"${'x'.repeat(200 * KB - 2)}"`);
+    expect((await other.answer()).status).toBe(200);
+    first.socket.destroy();
+  });
+
+  test('release what they hold when their response is closed', async () => {
+    const memory = memoryLimit({ max: 1_000 * KB });
+    await using at = await served({
+      memory,
+      routes: (app) => void app.get('/large', (c) => sendJson(c, { text: 'x'.repeat(400 * KB) })),
+    });
+    for (let count = 0; count < 5; count += 1) {
+      const answer = await fetch(`${at.url}/large`);
+      expect(answer.status).toBe(200);
+      await answer.text();
+      await at.requests(count + 1);
+    }
+  });
+});
