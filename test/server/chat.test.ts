@@ -406,6 +406,27 @@ describe('approvals', () => {
     expect(textIn(events)).toBe('I pay. Not paid.');
   });
 
+  test.for(['cancel', 'continue'])('are requested once if they are answered one by one (%s)', async (on_disconnect) => {
+    const twice = { calls: [1, 2].map((amount) => ({ name: 'pay', arguments: { amount } })) };
+    using model = scriptedModel([twice, 'Paid.']);
+    await using server = await startInProcess(model, { store, ...withTools(pay) });
+    const client = await postChat(server.url, { message: 'Pay', on_disconnect });
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const asked = (n: number) =>
+      client.event(({ type, arguments: text }) => type === 'approval_request' && text.includes(n));
+    for (const n of [1, 2]) {
+      const { id: ask, digest } = await asked(n);
+      expect(await server.send('POST', `/v1/chat/${id}/answers`, { id: ask, approved: true, digest })).toMatchObject({
+        status: 200,
+      });
+    }
+    const events = await client.ended;
+    for (const type of ['tool_call_start', 'approval_request', 'tool_call_result']) {
+      expect(events.filter((event) => event.type === type)).toHaveLength(2);
+    }
+    expect(events.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+  });
+
   test('that nobody answers are denied at their deadline, by any process', async () => {
     await using stores = await openStores();
     using model = scriptedModel([PAY]);

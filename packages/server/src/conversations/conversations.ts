@@ -9,6 +9,7 @@ import {
   type Message,
   type State,
   type UserMessage,
+  type Waiting,
 } from '@treadle/core';
 import type { ConversationFilter, ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
@@ -435,12 +436,16 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     readonly record: ResponseRecord;
     readonly sink: Sink;
     readonly resume?: ResumedRun;
+    /** What the run waited for when it was resumed. */
+    readonly waited?: readonly Waiting[];
     /** The events that were sent before the process died. Absent: all events so far were sent. */
     readonly sent?: readonly ChatEvent[];
   }
 
   /** Starts or resumes a run. Releases the lease of the plan at the end. */
-  function driveChat({ plan, record, sink, resume, sent }: DrivenChat): { readonly finished: Promise<StoredEnd> } {
+  function driveChat({ plan, record, sink, resume, waited = [], sent }: DrivenChat): {
+    readonly finished: Promise<StoredEnd>;
+  } {
     const { id: runId, lease, caller } = plan;
     const { conversation: id, onDisconnect } = record.request as StoredMessage;
     let isReplaying = resume !== undefined && !sent;
@@ -451,6 +456,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     });
     for (const item of resume?.items ?? []) void out.addItem(item);
     if (resume) out.closeTexts();
+    out.announce(waited);
     isReplaying = false;
     let announcing = Promise.resolve();
 
@@ -557,7 +563,13 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       const sent = continues ? await eventsAfter(conversation, after) : undefined;
       if (sent?.length === 0) void sink.add(metaOf(record, null));
       const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-      const { finished } = driveChat({ plan, record, sink, ...(!isNew && { resume }), ...(sent && { sent }) });
+      const { finished } = driveChat({
+        plan,
+        record,
+        sink,
+        ...(!isNew && { resume, waited: waiting(state) }),
+        ...(sent && { sent }),
+      });
       // The client of a run that was not paused has disconnected: its process died.
       const isAbandoned = !continues && !isPaused(state) && state.phase.type !== 'ended';
       if (signal?.aborted || isAbandoned) engine.driven.get(runId)?.cancel();
