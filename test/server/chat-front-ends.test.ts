@@ -82,10 +82,18 @@ describe('a chat of the AI SDK', () => {
     const { conversation_id: id } = chat.lastMessage!.metadata as { conversation_id: string };
     const { body } = await server.send('GET', `/v1/chat/${id}`);
     expect(body.messages[1]).toMatchObject({ id: chat.lastMessage!.id, status: 'completed' });
-    await chat.sendMessage({ text: 'Thanks' });
+    const url = 'data:text/plain;base64,bm90ZXM=';
+    await chat.sendMessage({
+      text: 'Thanks',
+      files: [{ type: 'file', mediaType: 'text/plain', filename: 'a.txt', url }],
+    });
     expect(chat.shown()).toContainEqual({ type: 'text', text: 'Bye.', state: 'done' });
     expect((await server.send('GET', `/v1/chat/${id}`)).body.messages).toHaveLength(4);
     expect(model.requests[2]!.messages).toHaveLength(5);
+    expect(model.requests[2]!.messages[4]!.content[1]).toEqual({
+      type: 'text',
+      text: '\n\nAttachment "a.txt":\nnotes',
+    });
   });
 
   test.for([

@@ -10,25 +10,24 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 
-let folder: string;
-let opened: SqliteStore[];
 let store: SqliteStore;
 
-const openStore = (): SqliteStore => {
-  const one = sqliteStore(path.join(folder, 'runs.db'));
-  opened.push(one);
-  return one;
-};
+beforeEach(() => {
+  store = sqliteStore(':memory:');
+});
+afterEach(() => store.close());
 
-beforeEach(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'treadle-chat-'));
-  opened = [];
-  store = openStore();
-});
-afterEach(async () => {
-  for (const one of opened) await one.close();
-  await rm(folder, { recursive: true });
-});
+/** Stores of two processes in the same file. */
+async function openStores(): Promise<readonly [SqliteStore, SqliteStore] & AsyncDisposable> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'treadle-chat-'));
+  const both = [0, 1].map(() => sqliteStore(path.join(folder, 'runs.db'))) as unknown as [SqliteStore, SqliteStore];
+  return Object.assign(both, {
+    async [Symbol.asyncDispose]() {
+      for (const one of both) await one.close();
+      await rm(folder, { recursive: true });
+    },
+  });
+}
 
 const time = tool({ name: 'time', description: '', effect: 'pure', execute: () => '12:00' });
 const broken = tool({
@@ -105,7 +104,8 @@ describe('a message', () => {
           id: meta!['message_id'],
           role: 'user',
           created_at: expect.any(Number),
-          content: [{ type: 'text', text: 'Hi' }],
+          content: 'Hi',
+          attachments: [],
         },
         {
           id: meta!['answer_id'],
@@ -266,6 +266,76 @@ describe('a message', () => {
   });
 });
 
+describe('attachments', () => {
+  const base64 = (text: string): string => Buffer.from(text).toString('base64');
+  const PNG = base64('\x89PNG');
+  const NOTES = 'Zeile 1\nÄpfel';
+
+  test('are sent to the model with every message, listed, and returned as they were', async () => {
+    using model = scriptedModel(['I see.', 'Still there.']);
+    await using server = await startInProcess(model, { store });
+    const attachments = [
+      { name: 'cat.png', data: PNG },
+      { data: `data:application/pdf;base64,${base64('%PDF-1.7')}`, name: 'a.pdf' },
+      { name: 'notes.md', data: base64(NOTES) },
+      { media_type: 'text/plain', data: base64('plain') },
+    ];
+    const [{ conversation_id: id }] = (await chat(server, { message: 'Look', attachments })) as [ChatEvent];
+    await chat(server, { conversation_id: id, message: 'Again' });
+    for (const { messages } of model.requests) {
+      expect(messages[0]!.content).toEqual([
+        { type: 'text', text: 'Look' },
+        { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } },
+        {
+          type: 'file',
+          mediaType: 'application/pdf',
+          name: 'a.pdf',
+          source: { type: 'data', data: base64('%PDF-1.7') },
+        },
+        { type: 'text', text: `\n\nAttachment "notes.md":\n${NOTES}` },
+        { type: 'text', text: '\n\nAttachment:\nplain' },
+      ]);
+    }
+    const { messages } = await getChat(server, id);
+    expect(messages[0]).toMatchObject({
+      content: 'Look',
+      attachments: [
+        { id: expect.any(String), name: 'cat.png', media_type: 'image/png', size: 5 },
+        { name: 'a.pdf', media_type: 'application/pdf', size: 8 },
+        { name: 'notes.md', media_type: 'text/markdown', size: 14 },
+        { name: null, media_type: 'text/plain', size: 5 },
+      ],
+    });
+    const bodies = [];
+    for (const { id: attachment, media_type } of messages[0].attachments) {
+      const answer = await fetch(`${server.url}/v1/chat/${id}/attachments/${attachment}`);
+      expect(answer.headers.get('content-type')).toContain(media_type);
+      expect(answer.headers.get('content-disposition')).toBe('attachment');
+      bodies.push(await answer.text());
+    }
+    expect(bodies).toEqual(['\u0089PNG', '%PDF-1.7', NOTES, 'plain']);
+    const missing = await server.send('GET', `/v1/chat/${id}/attachments/${messages[0].attachments[0].id}9`);
+    expect([missing.status, missing.body.error.code]).toEqual([404, 'attachment_not_found']);
+  });
+
+  test('of another type, too large or not valid are rejected, and nothing is stored', async () => {
+    await using server = await startInProcess(scriptedModel([]), { store });
+    for (const [attachment, status, code] of [
+      [{ name: 'a.zip', data: base64('PK') }, 400, 'unsupported_media_type'],
+      [{ media_type: 'image/svg+xml', data: base64('<svg/>') }, 400, 'unsupported_media_type'],
+      [{ name: 'a.txt', data: '!' }, 400, 'invalid_base64'],
+      [{ name: 'a.txt', data: '//79' }, 400, 'invalid_text'],
+      [{ name: 'a.txt', data: 'A'.repeat(700_000) }, 413, 'attachment_too_large'],
+      [{ name: 'a.txt' }, 400, 'missing_required_parameter'],
+    ] as const) {
+      const answer = await server.send('POST', '/v1/chat', { message: 'x', attachments: [attachment] });
+      expect([answer.status, answer.body.error.code]).toEqual([status, code]);
+      expect(answer.body.error.param).toMatch(/^attachments\[0\]/);
+    }
+    expect((await server.send('GET', '/v1/chat')).body.data).toEqual([]);
+  });
+});
+
 /** A model step that waits until the test lets it reply. */
 function heldStep(reply: ScriptStep): { readonly step: ScriptStep; readonly started: Promise<void>; release(): void } {
   const started = Promise.withResolvers<void>();
@@ -301,7 +371,7 @@ describe('approvals', () => {
       reason: null,
       expires_at: expect.any(Number),
     });
-    const { conversation_id: id } = client.events[0]!;
+    const { conversation_id: id } = await client.event('conversation_meta');
     const answers = `/v1/chat/${id}/answers`;
     while ((await getChat(server, id)).messages[1].status !== 'waiting') await setImmediate();
     const { waiting } = (await getChat(server, id)).messages[1];
@@ -327,7 +397,7 @@ describe('approvals', () => {
     await using server = await startInProcess(model, { store, ...withTools(pay) });
     const client = await postChat(server.url, { message: 'Pay' });
     const { id: ask, digest } = await client.event('approval_request');
-    const { conversation_id: id } = client.events[0]!;
+    const { conversation_id: id } = await client.event('conversation_meta');
     await server.send('POST', `/v1/chat/${id}/answers`, {
       answers: [{ id: ask, approved: false, digest, reason: 'No.' }],
     });
@@ -336,16 +406,38 @@ describe('approvals', () => {
     expect(textIn(events)).toBe('I pay. Not paid.');
   });
 
+  test.for(['cancel', 'continue'])('are requested once if they are answered one by one (%s)', async (on_disconnect) => {
+    const twice = { calls: [1, 2].map((amount) => ({ name: 'pay', arguments: { amount } })) };
+    using model = scriptedModel([twice, 'Paid.']);
+    await using server = await startInProcess(model, { store, ...withTools(pay) });
+    const client = await postChat(server.url, { message: 'Pay', on_disconnect });
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const asked = (n: number) =>
+      client.event(({ type, arguments: text }) => type === 'approval_request' && text.includes(n));
+    for (const n of [1, 2]) {
+      const { id: ask, digest } = await asked(n);
+      expect(await server.send('POST', `/v1/chat/${id}/answers`, { id: ask, approved: true, digest })).toMatchObject({
+        status: 200,
+      });
+    }
+    const events = await client.ended;
+    for (const type of ['tool_call_start', 'approval_request', 'tool_call_result']) {
+      expect(events.filter((event) => event.type === type)).toHaveLength(2);
+    }
+    expect(events.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+  });
+
   test('that nobody answers are denied at their deadline, by any process', async () => {
+    await using stores = await openStores();
     using model = scriptedModel([PAY]);
     const policy: Policy = { judge: ({ length }) => Array.from({ length }, () => ({ type: 'ask', ttlMs: 1 })) };
-    await using server = await startInProcess(model, { store, ...withTools(pay), policy });
+    await using server = await startInProcess(model, { store: stores[0], ...withTools(pay), policy });
     const client = await postChat(server.url, { message: 'Pay' });
     const { id: ask, digest } = await client.event('approval_request');
-    const { conversation_id: id } = client.events[0]!;
-    while (await store.isDriven(client.events[0]!['run_id'])) await setImmediate();
+    const { conversation_id: id } = await client.event('conversation_meta');
+    while (await stores[0].isDriven(client.events[0]!['run_id'])) await setImmediate();
     using other = scriptedModel(['Not paid.']);
-    await using second = await startInProcess(other, { store: openStore(), ...withTools(pay), policy });
+    await using second = await startInProcess(other, { store: stores[1], ...withTools(pay), policy });
     expect(second.recovered).toBe(1);
     const events = await client.ended;
     expect(events.find(({ type }) => type === 'tool_call_result')).toMatchObject({ is_error: true });
@@ -360,7 +452,7 @@ describe('approvals', () => {
     await using server = await startInProcess(model, { store, ...withTools(pay) });
     const client = await postChat(server.url, { message: 'Pay' });
     const { id: ask, digest } = await client.event('approval_request');
-    const { conversation_id: id } = client.events[0]!;
+    const { conversation_id: id } = await client.event('conversation_meta');
     const [{ conversation_id: other }] = (await chat(server, { message: 'Hi' })) as [ChatEvent];
     const answer = (conversation: string, body: object) =>
       server.send('POST', `/v1/chat/${conversation}/answers`, body);
@@ -400,10 +492,10 @@ describe('while an answer is in progress', () => {
     await using server = await startInProcess(model, { store, ...withTools(time) });
     const client = await postChat(server.url, { message: 'Go' });
     await held.started;
-    const { conversation_id: id } = client.events[0]!;
-    const sent = server.send('POST', `/v1/chat/${id}/messages`, { message: 'In French' });
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const sent = await server.send('POST', `/v1/chat/${id}/messages`, { message: 'In French' });
+    expect(sent.status).toBe(200);
     held.release();
-    expect((await sent).status).toBe(200);
     await client.ended;
     expect(JSON.stringify(model.requests[1]!.messages)).toContain('In French');
     const { messages } = await getChat(server, id);
@@ -418,7 +510,7 @@ describe('while an answer is in progress', () => {
     await using server = await startInProcess(model, { store });
     const client = await postChat(server.url, { message: 'Go' });
     await held.started;
-    const { conversation_id: id } = client.events[0]!;
+    const { conversation_id: id } = await client.event('conversation_meta');
     const { body } = await server.send('POST', `/v1/chat/${id}/cancel`, {});
     expect(body.messages[1]).toMatchObject({ status: 'cancelled' });
     expect(typesOf(await client.ended)).toEqual(['conversation_meta', 'error', 'usage', 'done']);
@@ -431,8 +523,8 @@ describe('while an answer is in progress', () => {
     await using server = await startInProcess(model, { store });
     const client = await postChat(server.url, { message: 'Go' });
     await held.started;
+    const { conversation_id: id } = await client.event('conversation_meta');
     client.disconnect();
-    const { conversation_id: id } = client.events[0]!;
     let status = 'in_progress';
     while (status === 'in_progress') ({ status } = (await getChat(server, id)).messages[1]);
     expect(status).toBe('cancelled');
@@ -445,7 +537,7 @@ describe('while an answer is in progress', () => {
     await using server = await startInProcess(model, { store, ...withTools(pay) });
     const client = await postChat(server.url, { message: 'Pay' });
     await client.event('approval_request');
-    const { conversation_id: id } = client.events[0]!;
+    const { conversation_id: id } = await client.event('conversation_meta');
     while ((await getChat(server, id)).messages[1].status !== 'waiting') await setImmediate();
     client.disconnect();
     while ((await getChat(server, id)).messages[1].status !== 'cancelled') await setImmediate();
@@ -453,9 +545,10 @@ describe('while an answer is in progress', () => {
 
   test('a client that asked for it can disconnect and continue at any process of the store', async () => {
     const held = heldStep('The end.');
+    await using stores = await openStores();
     using model = scriptedModel([{ text: 'Let me see. ', calls: [{ name: 'time' }] }, held.step]);
-    await using server = await startInProcess(model, { store, ...withTools(time) });
-    await using second = await startInProcess(scriptedModel([]), { store: openStore() });
+    await using server = await startInProcess(model, { store: stores[0], ...withTools(time) });
+    await using second = await startInProcess(scriptedModel([]), { store: stores[1] });
     const client = await postChat(server.url, { message: 'Go', on_disconnect: 'continue' });
     await client.event('tool_call_result');
     await held.started;
@@ -600,9 +693,10 @@ describe('conversations', () => {
 
   test('that are extended by two processes at the same time get one of the messages', async () => {
     const held = heldStep('b');
+    await using stores = await openStores();
     using model = scriptedModel(['a', held.step]);
-    await using server = await startInProcess(model, { store });
-    await using second = await startInProcess(model, { store: openStore() });
+    await using server = await startInProcess(model, { store: stores[0] });
+    await using second = await startInProcess(model, { store: stores[1] });
     const [{ conversation_id: id }] = (await chat(server, { message: 'first' })) as [ChatEvent];
     const posts = await Promise.allSettled(
       [server, second].map(({ url }) => postChat(url, { conversation_id: id, message: 'next' })),
@@ -614,6 +708,6 @@ describe('conversations', () => {
       else expect((await post.value.ended).at(-1)).toMatchObject({ type: 'done' });
     }
     expect((await getChat(second, id)).messages).toHaveLength(4);
-    expect(await store.responses.unfinished()).toEqual([]);
+    expect(await stores[0].responses.unfinished()).toEqual([]);
   });
 });

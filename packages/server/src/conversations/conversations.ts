@@ -2,7 +2,6 @@ import {
   isPaused,
   messagesOf,
   NEW,
-  textOf,
   TreadleError,
   waiting,
   type Answer,
@@ -10,6 +9,7 @@ import {
   type Message,
   type State,
   type UserMessage,
+  type Waiting,
 } from '@treadle/core';
 import type { ConversationFilter, ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
@@ -35,6 +35,7 @@ import type { Caller } from '../http/admission.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, newConversationId, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
 import type { AnswerPart, ApprovalRequest, ChatEvent, ChatStatus, ChatUsage, QuestionRequest } from './events.ts';
+import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import { chatUsage } from './events.ts';
 import { askedIn, askRequest, chatOutput, endError, statusOf } from './output.ts';
 
@@ -56,6 +57,8 @@ export interface Conversations {
   /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
   find(id: string, caller: Caller): Promise<ConversationRecord>;
   messages(id: string, caller: Caller): Promise<readonly ChatMessage[]>;
+  /** Rejects with a 404 if the conversation has no such attachment. */
+  attachment(id: string, attachment: string, caller: Caller): Promise<Attachment & { readonly bytes: Buffer }>;
   rename(id: string, title: string, caller: Caller): Promise<void>;
   /** Cancels the run that is in progress. */
   delete(id: string, caller: Caller): Promise<void>;
@@ -79,13 +82,13 @@ export interface ChatRequest {
   readonly conversation?: string;
   /** Instead of `conversation`: this one, which is created if it does not exist. */
   readonly createAs?: string;
+  /** Its first block is the text, the others are the attachments. */
   readonly message: UserMessage;
+  readonly attachments?: readonly Attachment[];
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
   readonly tools?: readonly string[];
   readonly onDisconnect: 'cancel' | 'continue';
-  /** Problems that the client is told about at the start. */
-  readonly warnings: readonly { readonly code: string; readonly message: string }[];
 }
 
 export interface StartedChat {
@@ -113,7 +116,8 @@ export type ChatMessage =
       readonly id: string;
       readonly role: 'user';
       readonly created_at: number;
-      readonly content: UserMessage['content'];
+      readonly content: string;
+      readonly attachments: readonly (Attachment & { readonly id: string })[];
     }
   | {
       readonly id: string;
@@ -132,6 +136,7 @@ export type ChatMessage =
 interface StoredMessage {
   readonly conversation: string;
   readonly message: UserMessage;
+  readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];
   readonly onDisconnect: 'cancel' | 'continue';
@@ -219,7 +224,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
   async function startChat(request: ChatRequest, caller: Caller): Promise<StartedChat> {
     const release = engine.runs.reserve(caller.tenant);
     try {
-      const { conversation, createAs, message, model, tools, onDisconnect } = request;
+      const { conversation, createAs, message, attachments, model, tools, onDisconnect } = request;
       const existing = createAs === undefined ? undefined : await chains.get(caller.tenant, createAs);
       const before = conversation === undefined ? existing : await findConversation(conversation, caller);
       const head = before && (await headOf(before));
@@ -241,6 +246,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
         request: {
           conversation: id,
           message,
+          ...(attachments && attachments.length > 0 && { attachments }),
           ...(model !== undefined && { model }),
           ...(tools && { tools }),
           onDisconnect,
@@ -258,7 +264,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
         throw isTaken(error) ? busy(id) : error;
       }
       const plan: RunPlan = { ...planned, journal: store, lease, waits: true };
-      const run = { plan, record, title: before?.title || null, warnings: request.warnings, caller, release };
+      const run = { plan, record, title: before?.title || null, caller, release };
       return { conversation: id, run: (deliver, signal) => runChat(run, deliver, signal) };
     } catch (error) {
       release();
@@ -270,7 +276,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
   async function createMessage(record: ResponseRecord, before: ConversationRecord | undefined): Promise<void> {
     const { id: response, tenant, createdAt } = record;
     const { conversation, message } = record.request as StoredMessage;
-    const text = textOf(message.content);
+    const text = messageText(message);
     const head = before?.head !== undefined && { head: before.head };
     // They are written in this order, and together.
     const [, isExtended] = await Promise.all([
@@ -306,7 +312,6 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     readonly plan: RunPlan;
     readonly record: ResponseRecord;
     readonly title: string | null;
-    readonly warnings: ChatRequest['warnings'];
     readonly caller: Caller;
     /** Releases the capacity of the run. */
     readonly release: () => void;
@@ -314,7 +319,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
 
   /** Drives a new run and sends its events to the client. */
   async function runChat(
-    { plan, record, title, warnings, caller, release }: ChatRun,
+    { plan, record, title, caller, release }: ChatRun,
     deliver: (event: NumberedEvent) => void | Promise<void>,
     signal: AbortSignal,
   ): Promise<void> {
@@ -322,7 +327,6 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     const continues = onDisconnect === 'continue';
     const sink = continues ? storedSink(plan, id, after) : directSink(id, after, deliver);
     void sink.add(metaOf(record, title));
-    for (const warning of warnings) void sink.add({ type: 'warning', ...warning });
     const { finished } = driveChat({ plan, record, sink });
     finished.then(release, release);
     if (continues) return followChat(id, caller, { after, signal }, deliver);
@@ -432,12 +436,16 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     readonly record: ResponseRecord;
     readonly sink: Sink;
     readonly resume?: ResumedRun;
+    /** What the run waited for when it was resumed. */
+    readonly waited?: readonly Waiting[];
     /** The events that were sent before the process died. Absent: all events so far were sent. */
     readonly sent?: readonly ChatEvent[];
   }
 
   /** Starts or resumes a run. Releases the lease of the plan at the end. */
-  function driveChat({ plan, record, sink, resume, sent }: DrivenChat): { readonly finished: Promise<StoredEnd> } {
+  function driveChat({ plan, record, sink, resume, waited = [], sent }: DrivenChat): {
+    readonly finished: Promise<StoredEnd>;
+  } {
     const { id: runId, lease, caller } = plan;
     const { conversation: id, onDisconnect } = record.request as StoredMessage;
     let isReplaying = resume !== undefined && !sent;
@@ -448,6 +456,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     });
     for (const item of resume?.items ?? []) void out.addItem(item);
     if (resume) out.closeTexts();
+    out.announce(waited);
     isReplaying = false;
     let announcing = Promise.resolve();
 
@@ -518,7 +527,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     const texts = parts.flatMap((part) => (part.type === 'text' || part.type === 'input' ? part.text : []));
     await Promise.all([
       records.finish(record.id, { status, response, at: ending.at }),
-      chains.setText(conversation, record.id, [textOf(message.content), ...texts].join('\n')),
+      chains.setText(conversation, record.id, [messageText(message), ...texts].join('\n')),
     ]);
   }
 
@@ -554,7 +563,13 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       const sent = continues ? await eventsAfter(conversation, after) : undefined;
       if (sent?.length === 0) void sink.add(metaOf(record, null));
       const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-      const { finished } = driveChat({ plan, record, sink, ...(!isNew && { resume }), ...(sent && { sent }) });
+      const { finished } = driveChat({
+        plan,
+        record,
+        sink,
+        ...(!isNew && { resume, waited: waiting(state) }),
+        ...(sent && { sent }),
+      });
       // The client of a run that was not paused has disconnected: its process died.
       const isAbandoned = !continues && !isPaused(state) && state.phase.type !== 'ended';
       if (signal?.aborted || isAbandoned) engine.driven.get(runId)?.cancel();
@@ -648,9 +663,15 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
 
   async function messagesOfRecord(record: ResponseRecord): Promise<readonly ChatMessage[]> {
     const { runId, createdAt, status, request, response } = record;
-    const { message } = request as StoredMessage;
+    const { message, attachments = [] } = request as StoredMessage;
     const ids = messageIds(runId);
-    const asked: ChatMessage = { id: ids.message, role: 'user', created_at: createdAt, content: message.content };
+    const asked: ChatMessage = {
+      id: ids.message,
+      role: 'user',
+      created_at: createdAt,
+      content: messageText(message),
+      attachments: attachments.map((attachment, index) => ({ id: attachmentId(runId, index), ...attachment })),
+    };
     const answer = { id: ids.answer, role: 'assistant', created_at: createdAt, run_id: runId } as const;
     if (status !== 'in_progress') {
       const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
@@ -665,6 +686,23 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       asked,
       { ...answer, status: current, parts: out.parts, error: null, usage: chatUsage(state.usage), waiting: open },
     ];
+  }
+
+  async function findAttachment(
+    id: string,
+    attachment: string,
+    caller: Caller,
+  ): Promise<Attachment & { readonly bytes: Buffer }> {
+    const { id: found } = await findConversation(id, caller);
+    const { runId, index } = attachmentIn(attachment) ?? { runId: '', index: -1 };
+    const record = (await chains.responses(found)).includes(recordIdOf(runId))
+      ? await records.get(caller.tenant, recordIdOf(runId))
+      : undefined;
+    const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
+    const described = attachments[index];
+    if (message && described) return { ...described, bytes: attachmentBytes(message, described, index) };
+    const problem = `This conversation has no attachment ${JSON.stringify(attachment)}.`;
+    throw new ApiError(404, 'not_found_error', problem, { param: 'attachment_id', code: 'attachment_not_found' });
   }
 
   /** The run that a conversation waits for. */
@@ -742,6 +780,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     list: (filter, { tenant }) => chains.list({ ...filter, tenant }),
     find: findConversation,
     messages: messagesIn,
+    attachment: findAttachment,
     async rename(id, title, caller) {
       await findConversation(id, caller);
       await chains.rename(caller.tenant, id, title);

@@ -5,6 +5,7 @@ import { badRequest } from '../api-error.ts';
 import { CONVERSATION_PREFIX } from '../ids.ts';
 import { list, validateBody } from '../request/validate.ts';
 import type { AgUiIds } from './ag-ui.ts';
+import { attachmentsSchema, messageWith, type Attachment } from './attachments.ts';
 import type { ChatAnswer } from './conversations.ts';
 import type { ChatEvent } from './events.ts';
 import { approvalOf } from './ui-stream.ts';
@@ -15,6 +16,7 @@ export interface FrontEndRequest {
   readonly id: string;
   /** Absent: the request has answers. */
   readonly message?: UserMessage;
+  readonly attachments?: readonly Attachment[];
   /** The answers in the request. `events`: those of the answer in progress. */
   answersTo(events: readonly ChatEvent[]): readonly ChatAnswer[];
   readonly model?: string;
@@ -77,9 +79,9 @@ export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
   const common = { id: conversationIdFor(tenant, chat), ...optionsOf(named) };
   if (role === 'user') {
     const text = parts.map((part) => (part.type === 'text' ? String(part['text']) : '')).join('');
-    if (parts.some(({ type }) => type === 'file')) throw badRequest('Files are not supported.', 'messages');
     if (text === '') throw badRequest('The last message has no text.', 'messages');
-    return { ...common, message: userText(text), answersTo: () => [] };
+    const files = parts.filter(({ type }) => type === 'file').map(uiFile);
+    return { ...common, ...messageWith(text, validateBody(attachmentsSchema, files)), answersTo: () => [] };
   }
   return {
     ...common,
@@ -90,6 +92,12 @@ export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
         return { ...approvalOf(approvalId), approved, ...(reason != null && { reason }) };
       }),
   };
+}
+
+/** A file of a UI message as an attachment. Its URL is a data URL: other ones are not fetched. */
+function uiFile({ url, mediaType, filename }: Readonly<Record<string, unknown>>): object {
+  if (!/^data:/i.test(String(url))) throw badRequest('The URL of a file must be a data URL.', 'messages');
+  return { data: url, media_type: mediaType, name: filename };
 }
 
 // AG-UI

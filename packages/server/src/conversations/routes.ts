@@ -1,5 +1,4 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
-import { userText } from '@treadle/core';
 import type { ConversationFilter, ConversationRecord } from '@treadle/store';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
@@ -11,6 +10,7 @@ import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
 import { agUiEncoder } from './ag-ui.ts';
+import { attachmentsSchema, messageWith } from './attachments.ts';
 import type { ChatAnswer, ChatMessage, ChatRequest, Conversations, StartedChat } from './conversations.ts';
 import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
@@ -64,17 +64,17 @@ export function conversationsRoutes({
   /** Answers a request of a front end: with a new message, or with answers for the calls that wait. */
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
-    const { id, message, model, tools } = request;
+    const { id, message, attachments, model, tools } = request;
     if (message) {
       const { run } = await conversations.start(
         {
           createAs: id,
           message,
+          ...(attachments && { attachments }),
           ...(model !== undefined && { model }),
           ...(tools && { tools }),
           // The events are stored, because the answer may go on in the stream of another request.
           onDisconnect: 'continue',
-          warnings: [],
         },
         caller,
       );
@@ -194,6 +194,17 @@ export function conversationsRoutes({
         return follow(conversations.events(id, caller), { after, signal }, (event) => stream.send(undefined, event));
       });
     })
+    .get(`${CONVERSATION}/attachments/:attachment`, async (c) => {
+      const { id, attachment } = c.req.param();
+      const { media_type, bytes } = await conversations.attachment(id, attachment, reader(c));
+      // Never shown as a page of this server.
+      const headers = {
+        'content-type': media_type,
+        'content-disposition': 'attachment',
+        'x-content-type-options': 'nosniff',
+      };
+      return c.body(new Uint8Array(bytes), 200, headers);
+    })
     .get(`${CONVERSATION}/export`, async (c) => {
       const caller = reader(c);
       const { format = 'json' } = checkedQuery(c.req.query(), ['format']);
@@ -294,20 +305,20 @@ const name = z.string().min(1).max(200);
 const chatBody = z.strictObject({
   conversation_id: name.nullish(),
   message: text,
+  attachments: attachmentsSchema.nullish(),
   model: name.nullish(),
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
 });
 
 function parseChat(body: unknown): ChatRequest {
-  const { conversation_id, message, model, tools, on_disconnect } = validateBody(chatBody, body);
+  const { conversation_id, message, attachments, model, tools, on_disconnect } = validateBody(chatBody, body);
   return {
     ...(conversation_id != null && { conversation: conversation_id }),
-    message: userText(message),
+    ...messageWith(message, attachments ?? []),
     ...(model != null && { model }),
     ...(tools != null && { tools }),
     onDisconnect: on_disconnect ?? 'cancel',
-    warnings: [],
   };
 }
 
@@ -347,7 +358,8 @@ function markdownOf(title: string, messages: readonly ChatMessage[]): string {
   for (const message of messages) {
     blocks.push(message.role === 'user' ? '## User' : '## Assistant');
     if (message.role === 'user') {
-      for (const block of message.content) blocks.push(block.type === 'text' ? block.text : `(${block.type})`);
+      blocks.push(message.content);
+      for (const { name: file, media_type } of message.attachments) blocks.push(`(${file ?? 'file'}, ${media_type})`);
       continue;
     }
     for (const part of message.parts) {

@@ -1,5 +1,6 @@
-import { memoryJournal, runLoop, textOf, type UserMessage } from '@treadle/core';
+import { memoryJournal, runLoop, type UserMessage } from '@treadle/core';
 import { modelNamed, type Engine } from '../engine/engine.ts';
+import { messageText } from './attachments.ts';
 import type { ConversationsOptions, Untitled } from './conversations.ts';
 
 const INSTRUCTIONS =
@@ -31,7 +32,7 @@ export function titleWriter(
         model: modelNamed(models, model),
         journal: memoryJournal(),
         instructions: INSTRUCTIONS,
-        input: textOf(message.content).slice(0, MAX_MESSAGE_CHARS),
+        input: messageText(message).slice(0, MAX_MESSAGE_CHARS),
         maxTurns: 1,
         settings: { maxOutputTokens: MAX_TITLE_TOKENS },
         limits: { durationMs: MAX_DURATION_MS },
@@ -63,8 +64,8 @@ function oneLine(text: string): string {
   return shortened(line.replace(/^["'“”«*#\s]+/, '').replace(/["'“”»*.\s]+$/, ''));
 }
 
-function firstWords({ content }: UserMessage): string {
-  return shortened(textOf(content).toWellFormed().replaceAll(/\s+/g, ' ').trim()) || 'Conversation';
+function firstWords(message: UserMessage): string {
+  return shortened(messageText(message).toWellFormed().replaceAll(/\s+/g, ' ').trim()) || 'Conversation';
 }
 
 function shortened(line: string): string {

@@ -1,0 +1,131 @@
+import type { FileBlock, ImageBlock, TextBlock, UserBlock, UserMessage } from '@treadle/core';
+import { z } from 'zod';
+import { ApiError, badRequest } from '../api-error.ts';
+import { RESPONSE_PREFIX } from '../ids.ts';
+import { checkFile, fileBlock } from '../request/media.ts';
+import { list } from '../request/validate.ts';
+
+/** A file that was sent with a message. Stored as JSON, so its fields must not change. */
+export interface Attachment {
+  readonly name: string | null;
+  readonly media_type: string;
+  /** In bytes. */
+  readonly size: number;
+}
+
+const MAX_ATTACHMENTS = 16;
+const MAX_BYTES = 10_000_000;
+/** The whole text is sent to the model with every message. */
+const MAX_TEXT_BYTES = 500_000;
+
+const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+const PDF = 'application/pdf';
+const TEXT = /^(text\/[\w.+-]+|application\/(json|xml|yaml|x-yaml|toml|javascript|x-sh|sql|[\w.-]+\+(json|xml)))$/;
+
+/** An attachment in a request. */
+interface SentAttachment {
+  readonly name?: string | null | undefined;
+  /** Absent: it follows from the data URL, or from the name. */
+  readonly media_type?: string | null | undefined;
+  /** Base64, or a data URL. */
+  readonly data: string;
+}
+
+/** The field `attachments` of a request. */
+export const attachmentsSchema: z.ZodType<readonly SentAttachment[]> = list(
+  z
+    .strictObject({
+      name: z.string().min(1).max(200).nullish(),
+      media_type: z.string().min(1).max(100).nullish(),
+      data: z.string().min(1),
+    })
+    .superRefine(({ data }, ctx) => checkFile({ data }, ctx)),
+  { expected: 'a list of attachments', max: MAX_ATTACHMENTS },
+);
+
+/** A message with attachments. Its first block is the text, the others are the attachments, in order. */
+export function messageWith(
+  text: string,
+  sent: readonly SentAttachment[],
+  param = 'attachments',
+): { readonly message: UserMessage; readonly attachments: readonly Attachment[] } {
+  const blocks: UserBlock[] = [{ type: 'text', text }];
+  const attachments = sent.map((one, index): Attachment => {
+    const { block, attachment } = parsedAttachment(one, `${param}[${index}]`);
+    blocks.push(block);
+    return attachment;
+  });
+  return { message: { role: 'user', content: blocks }, attachments };
+}
+
+function parsedAttachment(
+  { name: given, media_type, data }: SentAttachment,
+  param: string,
+): { readonly block: UserBlock; readonly attachment: Attachment } {
+  const name = given ?? null;
+  const file = fileBlock({ name, data });
+  const mediaType = (media_type ?? file.mediaType).toLowerCase();
+  const encoded = dataOf(file);
+  const size = Buffer.byteLength(encoded, 'base64');
+  const attachment = { name, media_type: mediaType, size };
+  if (TEXT.test(mediaType)) {
+    if (size > MAX_TEXT_BYTES) throw tooLarge(param, size, MAX_TEXT_BYTES);
+    return { block: textBlock(name, decodedText(encoded, param)), attachment };
+  }
+  if (size > MAX_BYTES) throw tooLarge(param, size, MAX_BYTES);
+  const source = { type: 'data', data: encoded } as const;
+  if (IMAGES.includes(mediaType)) return { block: { type: 'image', mediaType, source }, attachment };
+  if (mediaType === PDF) return { block: { ...file, mediaType }, attachment };
+  const message = `${param} has the type ${JSON.stringify(mediaType)}. Send an image (PNG, JPEG, GIF, WebP), a PDF or a text.`;
+  throw badRequest(message, param, 'unsupported_media_type');
+}
+
+/** A text is a part of the message, because every model can read it. */
+function textBlock(name: string | null, text: string): TextBlock {
+  return { type: 'text', text: `\n\n${heading(name)}${text}` };
+}
+
+function heading(name: string | null): string {
+  return `Attachment${name === null ? '' : ` ${JSON.stringify(name)}`}:\n`;
+}
+
+function decodedText(encoded: string, param: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.from(encoded, 'base64'));
+  } catch {
+    throw badRequest(`${param} is not text in UTF-8.`, param, 'invalid_text');
+  }
+}
+
+function tooLarge(param: string, size: number, most: number): ApiError {
+  const [is, allowed] = [size, most].map((bytes) => bytes.toLocaleString('en-US'));
+  const message = `${param} has ${is} bytes. At most ${allowed} are allowed for this type.`;
+  return new ApiError(413, 'invalid_request_error', message, { param, code: 'attachment_too_large' });
+}
+
+function dataOf({ source }: FileBlock | ImageBlock): string {
+  return source.type === 'data' ? source.data : '';
+}
+
+/** The text that was sent, without the attachments. */
+export function messageText({ content: [text] }: UserMessage): string {
+  return text?.type === 'text' ? text.text : '';
+}
+
+/** The id by which a client fetches an attachment: the run of its message, and its number. */
+export function attachmentId(runId: string, index: number): string {
+  return `att_${runId.slice(RESPONSE_PREFIX.length)}_${index}`;
+}
+
+/** The run and the number in the id of an attachment. */
+export function attachmentIn(id: string): { readonly runId: string; readonly index: number } | undefined {
+  const [, hex, index] = /^att_([0-9a-f]{32})_(\d{1,3})$/.exec(id) ?? [];
+  return hex === undefined ? undefined : { runId: RESPONSE_PREFIX + hex, index: Number(index) };
+}
+
+/** The bytes of an attachment. */
+export function attachmentBytes({ content }: UserMessage, { name }: Attachment, index: number): Buffer {
+  const block = content[index + 1]!;
+  if (block.type === 'text') return Buffer.from(block.text.slice(textBlock(name, '').text.length));
+  return Buffer.from(dataOf(block), 'base64');
+}
