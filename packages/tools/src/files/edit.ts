@@ -137,7 +137,6 @@ function editsOf({
   old_text: oldText = '',
   new_text: newText = '',
   replace_all: all,
-  path,
 }: EditInput): readonly Edit[] {
   if (edits && (oldText !== '' || newText !== '')) {
     throw new ToolError('Give either old_text and new_text, or edits, not both.', 'invalid_params');
@@ -147,7 +146,7 @@ function editsOf({
     const which = nameOf(index, asked.length);
     if (before === '') {
       throw new ToolError(
-        `${which} is empty. Give the text to replace, exactly as it is in ${JSON.stringify(path)}; to insert text, ` +
+        `${which} is empty. Give the text to replace, exactly as it is in the file; to insert text, ` +
           `replace a line beside it; to create a file or to replace all of it, use write.`,
         'invalid_params',
       );
