@@ -20,7 +20,7 @@ export interface FileOps {
   list(path: string): Promise<readonly FolderEntry[]>;
   /**
    * Replaces a file, or creates it with the folders above it. Readers see the old or the new content. A link is followed, and
-   * its target replaced. The file keeps its mode; other hard links keep the old content.
+   * its target replaced. The file keeps its mode, and its owner if that is possible; other hard links keep the old content.
    */
   write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
   /** Removes a file, or a link but not its target. */
