@@ -70,6 +70,8 @@ export interface ChangeOptions {
 export interface WriteOptions extends ChangeOptions {
   /** Fails with `EEXIST` if there is a file. */
   readonly create?: boolean;
+  /** A new file gets the mode of this one, and its owner if that is possible. */
+  readonly like?: string;
   /** Lets those who may read the file execute it, or nobody. Default: as before; a new file is not executable. */
   readonly executable?: boolean;
 }

@@ -109,9 +109,11 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
 
-    async write(path, content, { create = false, executable, stamp } = {}) {
+    async write(path, content, { create = false, executable, like, stamp } = {}) {
+      const other = like === undefined ? undefined : await statsOf(like);
       const { parent, name, before } = await placeFor(path);
-      const mode = before && modeFor(before, executable);
+      const model = before ?? other;
+      const mode = model && modeFor(model, executable);
       const temporary = `${parent.way}/.treadle-${randomBytes(8).toString('hex')}`;
       const place = `${parent.way}/${name}`;
       try {
@@ -124,7 +126,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
         try {
           await handle.writeFile(content);
           // Only root may give a file away. Others become its owner.
-          if (before) await handle.chown(before.uid, before.gid).catch(() => {});
+          if (model) await handle.chown(model.uid, model.gid).catch(() => {});
           if (mode !== undefined) await handle.chmod(mode);
           await handle.sync();
         } finally {
@@ -168,6 +170,12 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
   };
+
+  async function statsOf(path: string): Promise<Stats> {
+    const held = await holdChecked(path, 'read');
+    held.close();
+    return held.stats;
+  }
 
   function statusOf({ real, stats }: Held): FileStatus {
     return {
@@ -400,7 +408,7 @@ function typeOf(item: { isFile(): boolean; isDirectory(): boolean }): 'file' | '
   return item.isFile() ? 'file' : item.isDirectory() ? 'folder' : 'other';
 }
 
-/** The mode of a file that is replaced: with execution for all who may read, without it, or as it was. */
+/** The mode of a file that is replaced or moved: with execution for all who may read, without it, or as it was. */
 function modeFor(before: Stats, executable: boolean | undefined): number {
   const mode = before.mode & 0o777;
   if (executable === undefined) return mode;
