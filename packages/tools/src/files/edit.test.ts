@@ -257,6 +257,11 @@ test('survives large texts, and ends when it is cancelled', async () => {
   const stopped = new AbortController();
   stopped.abort();
   expect(await edit({ old_text: 'z\n', new_text: 'x' }, stopped.signal)).toMatch(/stopped|abort/);
+  const lines = 'a\n'.repeat(1_000_000);
+  await put(lines);
+  const all = { old_text: 'a', new_text: 'b', replace_all: true };
+  expect(await edit(all, AbortSignal.timeout(30))).toMatch(/stopped|abort|timeout/);
+  expect(await text()).toBe(lines);
 });
 
 test('a run can edit', async () => {
