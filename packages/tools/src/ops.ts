@@ -20,7 +20,7 @@ export interface FileOps {
   list(path: string): Promise<readonly FolderEntry[]>;
   /**
    * Replaces a file, or creates it with the folders above it. Readers see the old or the new content. A link is followed, and
-   * its target replaced. The file keeps its mode; other hard links keep the old content.
+   * its target replaced. The file keeps its mode, and its owner if that is possible; other hard links keep the old content.
    */
   write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
   /** Removes a file, or a link but not its target. */
@@ -70,6 +70,8 @@ export interface ChangeOptions {
 export interface WriteOptions extends ChangeOptions {
   /** Fails with `EEXIST` if there is a file. */
   readonly create?: boolean;
+  /** A new file gets the mode of this one, and its owner if that is possible. */
+  readonly like?: string;
   /** Lets those who may read the file execute it, or nobody. Default: as before; a new file is not executable. */
   readonly executable?: boolean;
 }

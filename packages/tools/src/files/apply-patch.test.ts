@@ -294,6 +294,20 @@ test('deletes and moves files that are not text, and refuses to patch them or to
   expect(await readFile(join(folder, 'utf16.txt'), 'utf16le')).toBe('\uFEFFone\r\nzwei\r\n');
 });
 
+test.skipIf(process.platform === 'win32')('a file that is moved keeps its mode', async () => {
+  await put({ 'key.txt': 'one\ntwo\n', 'run.sh': 'one\n' });
+  await chmod(join(folder, 'key.txt'), 0o600);
+  await chmod(join(folder, 'run.sh'), 0o750);
+  await apply(
+    begin(
+      '*** Update File: key.txt\n*** Move to: new/key.txt\n@@\n-one\n+1\n*** Update File: run.sh\n*** Move to: new/run.sh',
+    ),
+  );
+  expect(await tree()).toEqual({ 'new/key.txt': '1\ntwo\n', 'new/run.sh': 'one\n' });
+  expect((await stat(join(folder, 'new/key.txt'))).mode & 0o777).toBe(0o600);
+  expect((await stat(join(folder, 'new/run.sh'))).mode & 0o777).toBe(0o750);
+});
+
 test('puts files back if a write fails', async () => {
   await put({ 'a.txt': LINES, 'b.txt': 'bee\n', 'c.txt': 'see\n', 'd.txt': 'dee\n' });
   await chmod(join(folder, 'c.txt'), 0o755);

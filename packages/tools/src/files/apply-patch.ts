@@ -1,6 +1,6 @@
 import { posix } from 'node:path';
 import { tool, type Tool, type ToolContext, type Touch, type Verification } from '@treadle/core';
-import type { ChangeOptions, Ops } from '../ops.ts';
+import type { Ops, WriteOptions } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
@@ -263,9 +263,11 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
   const done: Change[] = [];
   try {
     for (const change of ordered) {
-      const { path, before, after, executable } = change;
+      const { path, before, from, after, executable } = change;
       const stamp = before && { stamp: before.file.stamp };
-      if (after !== undefined) await write(path, after, executable, before, stamp);
+      // What is moved is still at its old place.
+      const like = from && { like: from.file.real };
+      if (after !== undefined) await write(path, after, { before, executable, ...stamp, ...like });
       else if (before) await space.remove(path, stamp);
       done.push(change);
     }
@@ -273,8 +275,10 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
     const left: string[] = [];
     for (const { shown, path, before, after } of done.toReversed()) {
       try {
-        if (before) await write(path, before.bytes, before.file.executable, after === undefined ? undefined : before);
-        else if (after !== undefined) await space.remove(path);
+        if (before) {
+          const { executable } = before.file;
+          await write(path, before.bytes, { before: after === undefined ? undefined : before, executable });
+        } else if (after !== undefined) await space.remove(path);
       } catch {
         left.push(JSON.stringify(shown));
       }
@@ -287,12 +291,17 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
   function write(
     path: string,
     content: Uint8Array,
-    executable: boolean | undefined,
-    before: WholeFile | undefined,
-    expected: ChangeOptions = {},
+    {
+      before,
+      executable,
+      ...options
+    }: Pick<WriteOptions, 'stamp' | 'like'> & {
+      readonly before: WholeFile | undefined;
+      readonly executable: boolean | undefined;
+    },
   ): Promise<void> {
     const mode = executable === undefined || executable === before?.file.executable ? {} : { executable };
-    return space.write(path, content, { create: !before, ...mode, ...expected });
+    return space.write(path, content, { create: !before, ...mode, ...options });
   }
 }
 

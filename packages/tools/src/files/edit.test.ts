@@ -257,6 +257,13 @@ test('survives large texts, and ends when it is cancelled', async () => {
   const stopped = new AbortController();
   stopped.abort();
   expect(await edit({ old_text: 'z\n', new_text: 'x' }, stopped.signal)).toMatch(/stopped|abort/);
+  const lines = 'a\n'.repeat(300_000);
+  await put(lines);
+  const all = { old_text: 'a', new_text: 'b', replace_all: true };
+  expect(await edit(all, AbortSignal.timeout(10))).toMatch(/stopped|abort|timeout/);
+  // It does not go on after that.
+  expect(await edit({ old_text: 'none', new_text: '' })).toContain('nothing there is similar');
+  expect((await text()) === lines).toBe(true);
 });
 
 test('a run can edit', async () => {

@@ -2,29 +2,29 @@ import { tool, type Tool, type ToolContext, type Verification } from '@treadle/c
 import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
-import { runJob } from '../workers/run-job.ts';
+import { JobError, runJob } from '../workers/run-job.ts';
 import { count } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { lineEndOf, type TextForm } from './text-file.ts';
+import {
+  applyEdits,
+  cutLine,
+  lineAt,
+  lineFeeds,
+  MAX_PLACES,
+  type Edit,
+  type Edited,
+  type Unplaced,
+} from './text-edits.ts';
 import { contentOf, demandStorable, readWhole, textOf } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_EDITS = 100;
-/** Places of an ambiguous match that are shown. */
-const MAX_PLACES = 10;
-const MAX_DIFF_CHARS = 6_000;
-const MAX_LINE_CHARS = 300;
-const CONTEXT_LINES = 2;
+/** Edits of shorter texts take a few milliseconds, less than a thread needs to start. */
+const MAX_CHARS_HERE = 200_000;
 
 interface EditInput extends Partial<Edit> {
   readonly path: string;
   readonly edits?: readonly Edit[];
-}
-
-interface Edit {
-  readonly old_text: string;
-  readonly new_text: string;
-  readonly replace_all?: boolean;
 }
 
 const EDIT_PROPERTIES = {
@@ -89,10 +89,9 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   const edits = editsOf(input);
   const whole = await readWhole(space, input.path, signal);
   const stored = textOf(whole.bytes, input.path);
-  const source = sourceOf(stored.text);
-  const spans = placeEdits(source.text, edits);
-  if ('problem' in spans) throw await unplaced(spans, source, input, signal);
-  const text = replaced(source, spans.spans);
+  const result = await applied(stored.text, edits, signal);
+  if (result.type === 'unplaced') throw await unplaced(result, lineFeeds(stored.text), input, signal);
+  const { text, replacements, diff } = result;
   if (text === stored.text)
     throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
@@ -105,21 +104,34 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   // Who has not seen the rest of the file, or not its current content, has not seen it by an edit.
   if (state === 'same') known.note(shown, versionOf(content));
   return [
-    `Edited ${JSON.stringify(shown)}: ${count(spans.spans.length, 'replacement')}.`,
+    `Edited ${JSON.stringify(shown)}: ${count(replacements, 'replacement')}.`,
     ...(state === 'changed'
       ? ['The file has changed since you last read it. Read it again before you rely on what you know of it.']
       : []),
-    diffOf(source.text, spans.spans),
+    diff,
   ].join('\n');
+}
+
+async function applied(raw: string, edits: readonly Edit[], signal: AbortSignal): Promise<Edited | Unplaced> {
+  if (raw.length < MAX_CHARS_HERE) return applyEdits({ raw, edits });
+  return runJob('applyEdits', { raw, edits }, signal).catch((error: unknown) => {
+    if (!(error instanceof JobError)) throw error;
+    throw new ToolError(
+      `The edits cannot be made: ${error.message} Nothing was changed. Use a command such as sed.`,
+      'execution_failed',
+      { cause: error },
+    );
+  });
 }
 
 /** Whether an interrupted edit was applied. */
 async function verifyEdit(space: Workspace, input: EditInput, context: ToolContext): Promise<Verification> {
   const edits = editsOf(input);
   const whole = await readWhole(space, input.path, context.signal);
-  const { text } = sourceOf(textOf(whole.bytes, input.path).text);
+  const stored = textOf(whole.bytes, input.path);
+  const text = lineFeeds(stored.text);
   const state = readFiles(context).compare(whole.file.shown, versionOf(whole.bytes));
-  const applies = 'spans' in placeEdits(text, edits);
+  const applies = (await applied(stored.text, edits, context.signal)).type === 'edited';
   // What the run knows is the content before the edit, because an interrupted call has recorded nothing.
   if (state === 'same') return { type: applies ? 'not-done' : 'unknown' };
   const isThere = edits.every(({ old_text, new_text }) => {
@@ -137,7 +149,6 @@ function editsOf({
   old_text: oldText = '',
   new_text: newText = '',
   replace_all: all,
-  path,
 }: EditInput): readonly Edit[] {
   if (edits && (oldText !== '' || newText !== '')) {
     throw new ToolError('Give either old_text and new_text, or edits, not both.', 'invalid_params');
@@ -147,7 +158,7 @@ function editsOf({
     const which = nameOf(index, asked.length);
     if (before === '') {
       throw new ToolError(
-        `${which} is empty. Give the text to replace, exactly as it is in ${JSON.stringify(path)}; to insert text, ` +
+        `${which} is empty. Give the text to replace, exactly as it is in the file; to insert text, ` +
           `replace a line beside it; to create a file or to replace all of it, use write.`,
         'invalid_params',
       );
@@ -163,90 +174,9 @@ function nameOf(index: number, of: number): string {
   return of === 1 ? 'old_text' : `old_text of edits[${index}]`;
 }
 
-/** A text with "\n" as line ends, and where they were "\r\n". */
-interface Source {
-  readonly text: string;
-  readonly raw: string;
-  readonly lineEnd: TextForm['lineEnd'];
-}
-
-function sourceOf(raw: string): Source {
-  return { text: lineFeeds(raw), raw, lineEnd: lineEndOf(raw) };
-}
-
-function lineFeeds(text: string): string {
-  return text.replaceAll('\r\n', '\n');
-}
-
-/** A part of the text that is replaced. */
-interface Span {
-  readonly start: number;
-  readonly end: number;
-  readonly text: string;
-}
-
-type Placed = { readonly spans: readonly Span[] } | Unplaced;
-
-interface Unplaced {
-  readonly problem: 'missing' | 'ambiguous' | 'overlap';
-  readonly index: number;
-  readonly wanted: string;
-  /** Where it occurs. */
-  readonly places: readonly number[];
-  /** How many edits there are. */
-  readonly of: number;
-}
-
-/** Where the edits apply. All are matched against the same text. */
-function placeEdits(text: string, edits: readonly Edit[]): Placed {
-  const spans: (Span & { readonly index: number })[] = [];
-  for (const [index, { old_text, new_text, replace_all = false }] of edits.entries()) {
-    const wanted = lineFeeds(old_text);
-    const places: number[] = [];
-    for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + (replace_all ? wanted.length : 1))) {
-      places.push(at);
-      if (!replace_all && places.length > MAX_PLACES) break;
-    }
-    const failed = { index, wanted, places, of: edits.length };
-    if (places.length === 0) return { problem: 'missing', ...failed };
-    if (places.length > 1 && !replace_all) return { problem: 'ambiguous', ...failed };
-    for (const start of places) spans.push({ start, end: start + wanted.length, text: lineFeeds(new_text), index });
-  }
-  spans.sort((a, b) => a.start - b.start);
-  const late = spans.find(({ start }, at) => at > 0 && start < spans[at - 1]!.end);
-  if (!late) return { spans };
-  const { index, start } = late;
-  return { problem: 'overlap', index, wanted: lineFeeds(edits[index]!.old_text), places: [start], of: edits.length };
-}
-
-/** The text with other spans, and the line ends that it had. New lines end as most lines do. */
-function replaced({ text, raw, lineEnd }: Source, spans: readonly Span[]): string {
-  const isPlain = raw.length === text.length;
-  const parts: string[] = [];
-  let at = 0;
-  let rawAt = 0;
-  const keep = (until: number): void => {
-    const start = rawAt;
-    if (isPlain) rawAt = until;
-    else {
-      for (; at < until; at++) rawAt += raw[rawAt] === '\r' && text[at] === '\n' ? 2 : 1;
-    }
-    at = until;
-    parts.push(raw.slice(start, rawAt));
-  };
-  for (const span of spans) {
-    keep(span.start);
-    keep(span.end);
-    parts.pop();
-    parts.push(lineEnd === '\n' ? span.text : span.text.replaceAll('\n', '\r\n'));
-  }
-  keep(text.length);
-  return parts.join('');
-}
-
 async function unplaced(
   { problem, index, wanted, places, of }: Unplaced,
-  { text }: Source,
+  text: string,
   { path }: EditInput,
   signal: AbortSignal,
 ): Promise<ToolError> {
@@ -262,7 +192,7 @@ async function unplaced(
     const lines = text.split('\n');
     const shown = places.slice(0, MAX_PLACES).map((place) => {
       const line = lineAt(text, place);
-      return `${line}\t${cut(lines[line - 1]!)}`;
+      return `${line}\t${cutLine(lines[line - 1]!)}`;
     });
     const number = places.length > MAX_PLACES ? `more than ${MAX_PLACES} times` : `${places.length} times`;
     return new ToolError(
@@ -285,84 +215,4 @@ async function unplaced(
     `${which} does not occur in ${file}. Nothing was changed.${hint} The nearest text is at line ${near.line}${difference}. ` +
       `Use what is there (+) instead of what you gave (-):\n${near.diff.join('\n')}`,
   );
-}
-
-/** A unified diff of what the spans replace. */
-function diffOf(text: string, spans: readonly Span[]): string {
-  const lines = text.split('\n');
-  const lineCount = text.endsWith('\n') ? lines.length - 1 : lines.length;
-  // The line of a sorted span is found by going on from the last one.
-  let line = 0;
-  let lineStart = 0;
-  const lineOf = (offset: number): number => {
-    while (line < lines.length - 1 && lineStart + lines[line]!.length < offset) lineStart += lines[line++]!.length + 1;
-    return line;
-  };
-  interface Change {
-    first: number;
-    last: number;
-    after: string;
-    /** How far `after` covers the last line. */
-    end: number;
-  }
-  const changes: Change[] = [];
-  for (const span of spans) {
-    const first = lineOf(span.start);
-    const before = text.slice(lineStart, span.start);
-    const last = lineOf(span.end);
-    const previous = changes.at(-1);
-    if (previous && previous.last >= first) {
-      previous.after += text.slice(previous.end, span.start) + span.text;
-      previous.last = last;
-      previous.end = span.end;
-    } else changes.push({ first, last, after: before + span.text, end: span.end });
-  }
-  const blocks: string[] = [];
-  let shift = 0;
-  let chars = 0;
-  for (const [index, { first, last, after, end }] of changes.entries()) {
-    const lineEnd = text.indexOf('\n', end);
-    const removed = lines.slice(first, last + 1);
-    const added = (after + text.slice(end, lineEnd < 0 ? text.length : lineEnd)).split('\n');
-    let from = 0;
-    while (from < removed.length && from < added.length && removed[from] === added[from]) from++;
-    let tail = 0;
-    while (tail < removed.length - from && tail < added.length - from && removed.at(-1 - tail) === added.at(-1 - tail))
-      tail++;
-    const start = Math.max(first + from - CONTEXT_LINES, (changes[index - 1]?.last ?? -1) + 1);
-    const stop = Math.min(last + 1 - tail + CONTEXT_LINES, changes[index + 1]?.first ?? lineCount);
-    const context = { before: lines.slice(start, first + from), after: lines.slice(last + 1 - tail, stop) };
-    const out = added.slice(from, added.length - tail);
-    const gone = removed.slice(from, removed.length - tail);
-    const kept = context.before.length + context.after.length;
-    const block = [
-      `@@ -${start + 1},${gone.length + kept} +${start + 1 + shift},${out.length + kept} @@`,
-      ...context.before.map((one) => ` ${cut(one)}`),
-      ...gone.map((one) => `-${cut(one)}`),
-      ...out.map((one) => `+${cut(one)}`),
-      ...context.after.map((one) => ` ${cut(one)}`),
-    ].join('\n');
-    shift += added.length - removed.length;
-    chars += block.length;
-    if (chars > MAX_DIFF_CHARS) {
-      const room = block.slice(0, Math.max(block.length - (chars - MAX_DIFF_CHARS), 0));
-      blocks.push(
-        ...(room === '' ? [] : [room]),
-        `[the diff is cut; ${count(changes.length - index - 1, 'more change')}]`,
-      );
-      break;
-    }
-    blocks.push(block);
-  }
-  return blocks.join('\n');
-}
-
-function lineAt(text: string, offset: number): number {
-  let line = 1;
-  for (let at = text.indexOf('\n'); at >= 0 && at < offset; at = text.indexOf('\n', at + 1)) line++;
-  return line;
-}
-
-function cut(line: string): string {
-  return line.length > MAX_LINE_CHARS ? `${line.slice(0, MAX_LINE_CHARS)}…` : line;
 }

@@ -30,8 +30,9 @@ async function read(
   path: string,
   options: { offset?: number; limit?: number } = {},
   signal: AbortSignal = new AbortController().signal,
+  report: (progress: unknown) => void = () => {},
 ): Promise<string> {
-  const context = { signal, memory: {}, report: () => {} } as unknown as ToolContext;
+  const context = { signal, memory: {}, report } as unknown as ToolContext;
   return (await readTool(local(folder)).execute!({ path, ...options }, context)) as string;
 }
 
@@ -74,14 +75,16 @@ describe('texts', () => {
     expect(await read('minified.js')).toBe(`1\t${'a'.repeat(2000)} [cut: the line has 1000000 characters]\n2\tend`);
   });
 
-  test('reads only the beginning of a large file, and finds lines far inside', async () => {
+  test('reads only the beginning of a large file, finds lines far inside, and reports progress', async () => {
     const large = await open(join(folder, 'large.log'), 'w');
     // Characters of several bytes, so that some are split between chunks.
     await large.write('ä🙂\n'.repeat(800_000));
     await large.truncate(1024 ** 3);
     await large.close();
     expect(await read('large.log', { limit: 1 })).toBe('1\tä🙂\n[the file continues: read again with offset 2]');
-    const far = await read('large.log', { offset: 700_000, limit: 3 });
+    const progress: unknown[] = [];
+    const far = await read('large.log', { offset: 700_000, limit: 3 }, undefined, (one) => progress.push(one));
+    expect(progress).toEqual([expect.stringMatching(/^passed 20\d{5} characters of a file of 1073741824 bytes$/)]);
     expect(far.split('\n').slice(0, 3)).toEqual(['700000\tä🙂', '700001\tä🙂', '700002\tä🙂']);
     await rm(join(folder, 'large.log'));
   });

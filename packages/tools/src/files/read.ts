@@ -21,6 +21,8 @@ const MAX_PAGES = 20;
 /** Providers accept 5 MB as base64. */
 const MAX_IMAGE_BYTES = 3_750_000;
 const MAX_PDF_BYTES = 32 * 1024 * 1024;
+/** On the way to a line far inside, progress is reported after each of these. */
+const REPORTED_CHARS = 2_000_000;
 /** How much of a large file is read to see what it is. */
 const HEAD_BYTES = 64 * 1024;
 
@@ -67,8 +69,7 @@ export function readTool({ files }: Pick<Ops, 'files'>): Tool {
 }
 
 async function read(space: Workspace, input: ReadInput, context: ToolContext): Promise<string | ReadOutput> {
-  const { signal } = context;
-  signal.throwIfAborted();
+  context.signal.throwIfAborted();
   const file = await locate(space, input.path);
   if (file.kind === 'folder') return listFolder(space, file, input);
   if (file.kind === 'other')
@@ -76,8 +77,8 @@ async function read(space: Workspace, input: ReadInput, context: ToolContext): P
   const opened = await space.open(file.real);
   try {
     const isWhole = opened.size <= MAX_WHOLE_BYTES;
-    const bytes = await readBytes(opened, signal, isWhole ? MAX_WHOLE_BYTES : HEAD_BYTES);
-    const output = await readOpened(opened, { file, bytes, isWhole }, input, signal);
+    const bytes = await readBytes(opened, context.signal, isWhole ? MAX_WHOLE_BYTES : HEAD_BYTES);
+    const output = await readOpened(opened, { file, bytes, isWhole }, input, context);
     readFiles(context).note(file.shown, versionOf(isWhole ? bytes : opened));
     return output;
   } finally {
@@ -96,7 +97,7 @@ async function readOpened(
   opened: OpenFile,
   head: Head,
   input: ReadInput,
-  signal: AbortSignal,
+  { signal, report }: ToolContext,
 ): Promise<string | ReadOutput> {
   const { file, bytes } = head;
   const imageType = imageTypeOf(bytes);
@@ -112,7 +113,14 @@ async function readOpened(
   }
   const first = input.offset ?? 1;
   const window = lineWindow(first, first + (input.limit ?? MAX_LINES) - 1);
-  for await (const piece of readTextFrom(opened, { bytes, encoding }, signal)) if (!window.feed(piece)) break;
+  let chars = 0;
+  for await (const piece of readTextFrom(opened, { bytes, encoding }, signal)) {
+    if (!window.feed(piece)) break;
+    const before = chars;
+    chars += piece.length;
+    if (Math.trunc(chars / REPORTED_CHARS) > Math.trunc(before / REPORTED_CHARS))
+      report(`passed ${chars} characters of a file of ${opened.size} bytes`);
+  }
   const { text, lines, full } = window.end();
   const notes: string[] = [];
   if (encoding !== 'utf-8') notes.push(`the file is encoded as ${encoding.toUpperCase()}`);

@@ -10,6 +10,8 @@ import { local, type LocalOptions } from '../local/local.ts';
 import type { Ops } from '../ops.ts';
 import { globTool } from './glob.ts';
 import { grepTool } from './grep.ts';
+import { visibleFiles } from './walk.ts';
+import { workspace } from './workspace.ts';
 import { rustPattern } from './ripgrep.ts';
 
 let base: string;
@@ -267,6 +269,23 @@ describe.each(WAYS)('with %s', (_, ripgrep) => {
     );
     expect(reports.at(-1)).toMatch(/^searched \d+ files$/);
   });
+});
+
+test('rules that take long to compare let other work run', async () => {
+  const names = Array.from({ length: 20 }, (_, at) => `${'a'.repeat(150)}${at}`);
+  await put('heavy/.gitignore', `${'*a'.repeat(12)}b\n`.repeat(2_000));
+  for (const name of names) await put(`heavy/${name}`, 'x');
+  const space = workspace(local(folder).files);
+  const { signal } = new AbortController();
+  const visible = visibleFiles({ space, from: await space.locate('heavy'), signal });
+  await visible.includes('.gitignore');
+  let turns = 0;
+  const count = (): void => void (turns++, (timer = setImmediate(count)));
+  let timer = setImmediate(count);
+  expect(await Promise.all(names.map((name) => visible.includes(name)))).toEqual(names.map(() => true));
+  clearImmediate(timer);
+  expect(turns).toBeGreaterThan(1);
+  await rm(join(folder, 'heavy'), { recursive: true });
 });
 
 test('a job that takes too long ends at the time limit of the call', async () => {

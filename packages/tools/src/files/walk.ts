@@ -44,6 +44,7 @@ export function visibleFiles({ space, from, pattern, signal }: VisibleOptions): 
   const skipped = SKIPPED_FOLDERS.filter((name) => !pattern?.names(name));
   const known = new Map<string, Promise<Folder | undefined>>();
   let sliceEnd = performance.now() + SLICE_MS;
+  let checked = Promise.resolve();
 
   async function breathe(): Promise<void> {
     signal.throwIfAborted();
@@ -74,9 +75,11 @@ export function visibleFiles({ space, from, pattern, signal }: VisibleOptions): 
       return { paths, isCut: false };
     },
     async includes(path) {
-      await breathe();
       const { folder, name } = split(path);
       const found = await find(folder);
+      // Rules are compared one path after another, so that there are pauses between them.
+      checked = checked.then(breathe);
+      await checked;
       return found !== undefined && found.entries.get(name) === 'file' && isShown(found, folder, name, 'file');
     },
   };

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
+  chownSync,
   closeSync,
   linkSync,
   lstatSync,
@@ -137,6 +138,12 @@ describe.each(WAYS.slice(process.platform === 'linux' ? 0 : 1))('guarded files, 
     expect(await read(files, 'new/folders/b.txt')).toBe('b');
     expect(readdirSync(join(base, 'work/src'))).toEqual(['a.txt']);
     expect(readdirSync(join(base, 'work/new/folders'))).toEqual(['b.txt']);
+  });
+
+  test.skipIf(process.getuid?.() !== 0)('a file that root replaces keeps its owner', async () => {
+    chownSync(join(base, 'work/src/a.txt'), 1234, 5678);
+    await guard().write('src/a.txt', 'new');
+    expect(statSync(join(base, 'work/src/a.txt'))).toMatchObject({ uid: 1234, gid: 5678 });
   });
 
   test('creates a file only if there is none', async () => {

@@ -109,13 +109,15 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
 
-    async write(path, content, { create = false, executable, stamp } = {}) {
-      const { parent, name, mode: before } = await placeFor(path);
-      const mode = before === undefined || executable === undefined ? before : withExecution(before, executable);
+    async write(path, content, { create = false, executable, like, stamp } = {}) {
+      const other = like === undefined ? undefined : await statsOf(like);
+      const { parent, name, before } = await placeFor(path);
+      const model = before ?? other;
+      const mode = model && modeFor(model, executable);
       const temporary = `${parent.way}/.treadle-${randomBytes(8).toString('hex')}`;
       const place = `${parent.way}/${name}`;
       try {
-        if (create && mode !== undefined) throw failure('EEXIST', 'exists', path);
+        if (create && before) throw failure('EEXIST', 'exists', path);
         const handle = await open(
           temporary,
           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW,
@@ -123,6 +125,8 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
         );
         try {
           await handle.writeFile(content);
+          // Only root may give a file away. Others become its owner.
+          if (model) await handle.chown(model.uid, model.gid).catch(() => {});
           if (mode !== undefined) await handle.chmod(mode);
           await handle.sync();
         } finally {
@@ -166,6 +170,12 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
   };
+
+  async function statsOf(path: string): Promise<Stats> {
+    const held = await holdChecked(path, 'read');
+    held.close();
+    return held.stats;
+  }
 
   function statusOf({ real, stats }: Held): FileStatus {
     return {
@@ -253,20 +263,20 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
     }
   }
 
-  /** Where a file is written: the folder, held open, and the name in it. `mode` if the file exists. */
-  async function placeFor(path: string): Promise<{ parent: Held; name: string; mode: number | undefined }> {
+  /** Where a file is written: the folder, held open, and the name in it. `before` if the file exists. */
+  async function placeFor(path: string): Promise<{ parent: Held; name: string; before: Stats | undefined }> {
     let held: Held | undefined;
     try {
       held = await holdChecked(path, 'write');
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     }
-    if (!held) return { ...(await newPlace(path)), mode: undefined };
+    if (!held) return { ...(await newPlace(path)), before: undefined };
     held.close();
     if (!held.stats.isFile()) throw failure(held.stats.isDirectory() ? 'EISDIR' : 'ENXIO', 'is not a plain file', path);
     const parent = hold(posix.dirname(held.real));
     if (parent.real === posix.dirname(held.real)) {
-      return { parent, name: posix.basename(held.real), mode: held.stats.mode & 0o777 };
+      return { parent, name: posix.basename(held.real), before: held.stats };
     }
     parent.close();
     throw moved(path);
@@ -398,8 +408,10 @@ function typeOf(item: { isFile(): boolean; isDirectory(): boolean }): 'file' | '
   return item.isFile() ? 'file' : item.isDirectory() ? 'folder' : 'other';
 }
 
-/** The mode with execution for all who may read, or without it. */
-function withExecution(mode: number, executable: boolean): number {
+/** The mode of a file that is replaced or moved: with execution for all who may read, without it, or as it was. */
+function modeFor(before: Stats, executable: boolean | undefined): number {
+  const mode = before.mode & 0o777;
+  if (executable === undefined) return mode;
   return executable ? mode | ((mode & 0o444) >> 2) : mode & ~0o111;
 }
 

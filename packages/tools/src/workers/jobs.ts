@@ -7,15 +7,17 @@ import { applyHunks } from '../files/patch-hunks.ts';
 import { pdfText } from '../files/pdf-text.ts';
 import { searchTexts } from '../files/search-text.ts';
 import { selectPaths } from '../files/select-paths.ts';
+import { applyEdits } from '../files/text-edits.ts';
 
 /** The jobs by name. */
 export const JOBS: {
+  readonly applyEdits: typeof applyEdits;
   readonly applyHunks: typeof applyHunks;
   readonly nearestBlock: typeof nearestBlock;
   readonly pdfText: typeof pdfText;
   readonly searchTexts: typeof searchTexts;
   readonly selectPaths: typeof selectPaths;
-} = { applyHunks, nearestBlock, pdfText, searchTexts, selectPaths };
+} = { applyEdits, applyHunks, nearestBlock, pdfText, searchTexts, selectPaths };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;
