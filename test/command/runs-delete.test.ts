@@ -1,5 +1,8 @@
-import { runLoop, type Clock, type JournalEntry } from '@treadle/core';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { runLoop, startLoop, tool, type Clock, type JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
+import { heldProcess } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { fakeTerminal } from './fake-terminal.ts';
 import { runsFixture } from './runs-fixture.ts';
@@ -35,6 +38,44 @@ describe('delete', () => {
       stderr: 'Deleted 3 runs.\n',
     });
     expect(await ids()).toEqual(['abd']);
+  });
+
+  test.runIf(process.platform === 'linux')('kills what an interrupted run has left behind', async () => {
+    const left = spawn('sleep', ['1000'], { stdio: 'ignore' });
+    const gone = once(left, 'exit');
+    await fixture.inStore(async (store) => {
+      const opened = Promise.withResolvers<void>();
+      const hold = tool({
+        name: 'hold',
+        description: 'Holds a process',
+        async execute(_, context) {
+          await context.hold(
+            'p',
+            () => left,
+            () => {},
+            { process: ({ pid }) => heldProcess(pid) },
+          );
+          opened.resolve();
+          return new Promise(() => {});
+        },
+      });
+      const run = startLoop({
+        model: scriptedModel([{ calls: [{ name: 'hold' }] }]),
+        tools: [hold],
+        input: 'x',
+        journal: store,
+        runId: 'a',
+      });
+      await opened.promise;
+      // As a process that dies: nothing is closed.
+      const entries = await store.read('a');
+      await run.cancel();
+      await run.result;
+      await store.delete('a');
+      await store.append('a', entries);
+    });
+    expect(await fixture.treadle('runs', 'delete', 'a', '--yes')).toMatchObject({ code: 0 });
+    expect(await gone).toEqual([null, 'SIGKILL']);
   });
 
   test('deletes nothing if one id is wrong', async () => {

@@ -33,6 +33,9 @@ export const DEFAULT_DENIED: readonly DefaultDenial[] = [
   { glob: '**/.kube/config' },
   { glob: '**/.treadle/**' },
   { glob: '**/treadle.toml' },
+  // The keys of this process are in its environment and its memory.
+  { glob: '/proc/*/{environ,mem}' },
+  { glob: '/proc/*/task/*/{environ,mem}' },
 ];
 
 interface DefaultDenial {

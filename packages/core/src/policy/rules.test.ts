@@ -337,6 +337,8 @@ describe('paths', () => {
     ['/u/.aws/credentials', 'deny paths', 'deny paths'],
     ['.treadle/treadle.db', 'deny paths', 'deny paths'],
     ['treadle.toml', 'deny paths', 'deny paths'],
+    ['/proc/123/environ', 'deny paths', 'deny paths'],
+    ['/proc/self/task/7/mem', 'deny paths', 'deny paths'],
     ['~/x', 'deny paths', 'deny paths'],
     ['src/a\0b', 'deny paths', 'deny paths'],
     ['', 'deny paths', 'deny paths'],

@@ -215,7 +215,7 @@ test('programs get no secrets, and need no terminal', async () => {
     GITHUB_PAT: 'x',
     MYSQL_PWD: 'x',
     DOCKER_AUTH_CONFIG: 'x',
-    'npm_config_//registry.npmjs.org/:_authToken': 'x',
+    'npm_config_//npm.example/:_authToken': 'x',
     SLACK_WEBHOOK_URL: 'x',
     SENTRY_DSN: 'x',
     AZURE_STORAGE_CONNECTION_STRING: 'x',
@@ -227,9 +227,9 @@ test('programs get no secrets, and need no terminal', async () => {
     'BASH_FUNC_ls%%': '() { rm; }',
     KEYBOARD: 'us',
     TOKENIZERS_PARALLELISM: 'false',
-    OLDPWD: '/home/ada/desk-sk-1234567890',
+    OLDPWD: '/tmp/desk-sk-1234567890abcdef',
     GIT_AUTHOR_NAME: 'Ada',
-    XAUTHORITY: '/home/ada/.Xauthority',
+    XAUTHORITY: '/tmp/.Xauthority',
     COMPAT: '1',
   };
   const { PATH, HOME, SSH_AUTH_SOCK, HTTPS_PROXY, KEYBOARD, TOKENIZERS_PARALLELISM } = given;

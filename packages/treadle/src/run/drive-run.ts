@@ -12,7 +12,7 @@ import {
   type StartedRun,
   type Waiting,
 } from '@treadle/core';
-import { taskProgress } from '@treadle/tools';
+import { taskProgress } from '@treadle/tools/task';
 
 type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess';
 /** The options of a new run, or of a run to resume. */

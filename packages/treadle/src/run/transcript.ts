@@ -8,7 +8,7 @@ import {
   type ToolCall,
   type ToolResult,
 } from '@treadle/core';
-import { taskProgress } from '@treadle/tools';
+import { taskProgress } from '@treadle/tools/task';
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
 import { NO_STATUS, type StatusLine } from '../terminal/status-line.ts';

@@ -1,4 +1,4 @@
-import type { RunStore, RunSummary } from '@treadle/core';
+import type { HeldProcess, RunStore, RunSummary } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, EXIT, type Command } from '../command-line/command.ts';
 import type { Colours } from '../terminal/colours.ts';
@@ -7,7 +7,8 @@ import { alignColumns, oneLine } from '../terminal/printable.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { ageText, parseAge, plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { descendantsOf, displayStatus, findRun, isChild, runsCommand, shortId } from './store-access.ts';
+import { stateAfter } from './journal.ts';
+import { descendantsOf, displayStatus, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { DisplayStatus } from './store-access.ts';
 
 const DEFAULT_LIMIT = 20;
@@ -107,8 +108,8 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
   summary: 'Delete runs with all their data',
   flags: { yes: { type: 'switch', short: 'y', help: 'Do not ask for confirmation' } },
   details:
-    'Also deletes child runs and the server response of the run, but not its forks. If the run or one of its child runs is\n' +
-    'running, none of them is deleted.',
+    'Also deletes child runs and the server response of the run, but not its forks. Processes that an interrupted run has\n' +
+    'left behind are killed. If the run or one of its child runs is running, none of them is deleted.',
   async run({ values, args, store, io, note }) {
     const runs = new Map<string, RunSummary>();
     for (const prefix of args) {
@@ -119,14 +120,28 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
     let count = 0;
     if (confirmed) {
       for (const runId of runs.keys()) {
-        const family = 1 + (await descendantsOf(store, runId)).length;
-        if (await store.delete(runId)) count += family;
+        const family = [runs.get(runId)!, ...(await descendantsOf(store, runId))];
+        const left = (await Promise.all(family.map((one) => leftProcesses(store, one)))).flat();
+        if (await store.delete(runId)) count += family.length;
+        for (const process of left) await (await import('@treadle/store')).killProcess(process);
       }
     }
     note(confirmed ? `Deleted ${plural(count, 'run')}.` : 'Nothing was deleted.');
     return confirmed ? EXIT.completed : EXIT.failed;
   },
 });
+
+/** Processes that tools of an unfinished run have started. Nobody can find them without its journal. */
+async function leftProcesses(store: RunStore, { runId, status }: RunSummary): Promise<readonly HeldProcess[]> {
+  if (status !== 'running' && status !== 'paused') return [];
+  try {
+    const { resources = [] } = await stateAfter(await readRun(store, runId));
+    return resources.filter((one) => one.runId === runId).map(({ process }) => process);
+  } catch {
+    // A run that cannot be read can be deleted.
+    return [];
+  }
+}
 
 async function confirmDelete(runs: readonly RunSummary[], io: Io): Promise<boolean> {
   if (!io.stdin.isTTY || !io.stderr.isTTY) {
