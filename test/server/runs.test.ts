@@ -208,6 +208,7 @@ describe('answers', () => {
     return { id, digest: body.waiting[0].digest };
   };
   const approval = { type: 'approval', effect: 't1.approval.0', approved: true };
+  const pick = ({ effect, digest }: { effect: string; digest: string }): object => ({ effect, digest });
 
   test('that do not fit are rejected with the reason, and the run still waits', async () => {
     await using server = await startInProcess(scriptedModel([PAY, 'Refused.']), { ...settings, store });
@@ -290,6 +291,37 @@ describe('answers', () => {
     isFull = false;
     expect(await answer()).toBe(200);
     expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+  });
+
+  test('and cancels that arrive together are applied one after the other', async () => {
+    const slow: ServerStore = {
+      ...store,
+      async acquire(runId) {
+        const lease = await store.acquire(runId);
+        for (let turn = 0; turn < 50; turn++) await setImmediate();
+        return lease;
+      },
+    };
+    const two = { calls: [{ name: 'pay', arguments: { amount: 1 } }, ...PAY.calls] };
+    const model = scriptedModel([two, 'Paid.', PAY]);
+    await using server = await startInProcess(model, { ...settings, store: slow });
+    const { id } = await paused(server);
+    const { body } = await server.send('GET', `/v1/runs/${id}`);
+    const [one, other]: { effect: string; digest: string }[] = body.waiting;
+    const answered = await Promise.all(
+      [one, other, one, other].map((wait) =>
+        server.send('POST', `/v1/runs/${id}/answers`, {
+          answers: [{ type: 'approval', ...pick(wait!), approved: true }],
+        }),
+      ),
+    );
+    const results = answered.map((answer) => answer.body.error?.code ?? answer.status);
+    expect(results.toSorted()).toEqual([200, 200, 'answer_unfit', 'answer_unfit']);
+    expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+
+    const { id: second } = await paused(server);
+    const cancelled = await Promise.all([1, 2, 3].map(() => server.send('POST', `/v1/runs/${second}/cancel`)));
+    expect(cancelled.map((answer) => answer.body.status)).toEqual(['cancelled', 'cancelled', 'cancelled']);
   });
 
   test('can be given at another server, which continues the run', async () => {
