@@ -131,7 +131,10 @@ describe('listing runs', () => {
       ['limit=x', 'limit'],
       ['limit=101', 'limit'],
       ['status=done', 'status'],
+      ['limit=0x10', 'limit'],
       ['since=yesterday', 'since'],
+      ['since=-5', 'since'],
+      ['since=about 5', 'since'],
       ['until=1e99', 'until'],
       ['cursor=abc', 'cursor'],
       ['tenant=bolt', 'tenant'],
@@ -464,7 +467,7 @@ describe('the events of a run', () => {
       expect(await events.ended).toBe('[DONE]');
       expect(events.entries).toEqual(entries.slice(after + 1));
     }
-    for (const query of ['after=-2', 'after=x', 'limit=501', 'from=1']) {
+    for (const query of ['after=-2', 'after=x', 'after=%20', 'after=1e2', 'limit=501', 'from=1']) {
       expect((await server.send('GET', `/v1/runs/${id}/events?${query}`)).status).toBe(400);
     }
   });

@@ -173,14 +173,15 @@ function wholeNumber(
   name: string,
   { least, most, standard }: { readonly least: number; readonly most: number; readonly standard: number },
 ): number {
-  const text = query[name];
-  const value = text === undefined ? standard : Number(text);
-  if (text !== '' && Number.isSafeInteger(value) && value >= least && value <= most) return value;
+  const text = query[name] ?? String(standard);
+  const value = /^-?\d+$/.test(text) ? Number(text) : NaN;
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return value;
   throw badRequest(`${name} must be a whole number from ${least} to ${most}.`, name);
 }
 
 function timeOf(text: string, name: string): number {
-  const time = /^\d+$/.test(text) ? Number(text) : Date.parse(text);
+  // `Date.parse` finds a date in many texts.
+  const time = /^\d+$/.test(text) ? Number(text) : /^\d{4}-/.test(text) ? Date.parse(text) : NaN;
   if (Number.isSafeInteger(time)) return time;
   throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
 }
