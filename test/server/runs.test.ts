@@ -131,7 +131,10 @@ describe('listing runs', () => {
       ['limit=x', 'limit'],
       ['limit=101', 'limit'],
       ['status=done', 'status'],
+      ['limit=0x10', 'limit'],
       ['since=yesterday', 'since'],
+      ['since=-5', 'since'],
+      ['since=about 5', 'since'],
       ['until=1e99', 'until'],
       ['cursor=abc', 'cursor'],
       ['tenant=bolt', 'tenant'],
@@ -208,6 +211,7 @@ describe('answers', () => {
     return { id, digest: body.waiting[0].digest };
   };
   const approval = { type: 'approval', effect: 't1.approval.0', approved: true };
+  const pick = ({ effect, digest }: { effect: string; digest: string }): object => ({ effect, digest });
 
   test('that do not fit are rejected with the reason, and the run still waits', async () => {
     await using server = await startInProcess(scriptedModel([PAY, 'Refused.']), { ...settings, store });
@@ -290,6 +294,37 @@ describe('answers', () => {
     isFull = false;
     expect(await answer()).toBe(200);
     expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+  });
+
+  test('and cancels that arrive together are applied one after the other', async () => {
+    const slow: ServerStore = {
+      ...store,
+      async acquire(runId) {
+        const lease = await store.acquire(runId);
+        for (let turn = 0; turn < 50; turn++) await setImmediate();
+        return lease;
+      },
+    };
+    const two = { calls: [{ name: 'pay', arguments: { amount: 1 } }, ...PAY.calls] };
+    const model = scriptedModel([two, 'Paid.', PAY]);
+    await using server = await startInProcess(model, { ...settings, store: slow });
+    const { id } = await paused(server);
+    const { body } = await server.send('GET', `/v1/runs/${id}`);
+    const [one, other]: { effect: string; digest: string }[] = body.waiting;
+    const answered = await Promise.all(
+      [one, other, one, other].map((wait) =>
+        server.send('POST', `/v1/runs/${id}/answers`, {
+          answers: [{ type: 'approval', ...pick(wait!), approved: true }],
+        }),
+      ),
+    );
+    const results = answered.map((answer) => answer.body.error?.code ?? answer.status);
+    expect(results.toSorted()).toEqual([200, 200, 'answer_unfit', 'answer_unfit']);
+    expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+
+    const { id: second } = await paused(server);
+    const cancelled = await Promise.all([1, 2, 3].map(() => server.send('POST', `/v1/runs/${second}/cancel`)));
+    expect(cancelled.map((answer) => answer.body.status)).toEqual(['cancelled', 'cancelled', 'cancelled']);
   });
 
   test('can be given at another server, which continues the run', async () => {
@@ -432,7 +467,7 @@ describe('the events of a run', () => {
       expect(await events.ended).toBe('[DONE]');
       expect(events.entries).toEqual(entries.slice(after + 1));
     }
-    for (const query of ['after=-2', 'after=x', 'limit=501', 'from=1']) {
+    for (const query of ['after=-2', 'after=x', 'after=%20', 'after=1e2', 'limit=501', 'from=1']) {
       expect((await server.send('GET', `/v1/runs/${id}/events?${query}`)).status).toBe(400);
     }
   });

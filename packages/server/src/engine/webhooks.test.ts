@@ -15,7 +15,8 @@ interface Delivery {
 }
 
 const SECRET = 'a secret of 20 chars';
-const log = pino({ level: 'silent' });
+let logged: string;
+const log = pino({ level: 'warn' }, { write: (line) => void (logged += line) });
 let store: SqliteStore;
 let receiver: Server;
 let url: string;
@@ -26,6 +27,7 @@ let stops: (() => Promise<void>)[];
 
 beforeEach(async () => {
   store = sqliteStore(':memory:');
+  logged = '';
   deliveries = [];
   replies = [];
   stops = [];
@@ -203,11 +205,47 @@ test('only the chosen events are reported, and not those of runs that were delet
   expect(deliveries).toHaveLength(1);
 });
 
-test('a private address gets no request unless it is allowed', async () => {
-  send({ allowPrivate: false });
+test('a private address gets no request unless it is allowed, and the path of the URL is not logged', async () => {
+  send({ allowPrivate: false, url: `${url}/T0KEN?key=hush` });
   await endRun('run');
   expect(await settled()).toBe(clock.now() + 5_000);
   expect(deliveries).toEqual([]);
+  expect(logged).toContain(`${new URL(url).origin} is not a public address`);
+  expect(logged).not.toMatch(/T0KEN|hush/);
+});
+
+test('a status of 2xx counts, whatever the body is', async () => {
+  replies = [
+    // It never ends.
+    (out) => void out.writeHead(200).write('x'),
+    (out) => void out.writeHead(200, { 'content-encoding': 'zstd' }).end('x'),
+    (out) => void out.writeHead(200).end('x'.repeat(100_000)),
+  ];
+  send();
+  for (const [index, runId] of ['endless', 'packed', 'long'].entries()) {
+    await endRun(runId);
+    await delivered(index + 1);
+    expect(await settled()).toBeUndefined();
+  }
+});
+
+test('a run that cannot be read does not delay the others', async () => {
+  store.notices.enable(['paused', 'completed']);
+  const tools = [tool({ name: 'pick', description: '' })];
+  const model = scriptedModel([{ calls: [{ name: 'pick' }] }]);
+  await runLoop({ tools, journal: store, runId: 'damaged', clock, model, input: 'Choose', principal });
+  for (let n = 0; n < 20; n++) await endRun(`run${n}`);
+  const damaged = {
+    ...store,
+    read: async (runId: string) => {
+      if (runId === 'damaged') throw new Error('it is damaged');
+      return store.read(runId);
+    },
+  };
+  stops.push(sendWebhooks({ url, secret: SECRET, allowPrivate: true }, { store: damaged, log, clock }));
+  await delivered(20);
+  expect(await settled()).toBe(clock.now() + 5_000);
+  expect(logged).toContain('it is damaged');
 });
 
 describe('options', () => {
@@ -215,7 +253,10 @@ describe('options', () => {
     [{ url: 'example.com' }, 'webhooks.url must be a URL'],
     [{ url: 'ftp://example.com' }, 'webhooks.url must be a URL'],
     [{ url: 'https://a:b@example.com' }, 'without a user name'],
+    [{ url: 'https://:b@example.com' }, 'without a user name'],
     [{ secret: 'short' }, 'at least 16 characters'],
+    [{ secret: `whsec_${'!'.repeat(40)}` }, 'at least 16 bytes'],
+    [{ secret: 'whsec_c2hvcnQgc2VjcmV0' }, 'at least 16 bytes'],
     [{ events: ['run.started' as never] }, 'webhooks.events contains "run.started"'],
     [{ events: [] }, 'webhooks.events is empty'],
   ])('%j are rejected', (wrong, message) => {

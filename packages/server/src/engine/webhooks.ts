@@ -22,7 +22,7 @@ const EVENTS = Object.keys(STATUSES) as WebhookEvent[];
 /** Requests that tell another program that a run waits or has ended. */
 export interface WebhookOptions {
   readonly url: string;
-  /** For the signatures, at least 16 characters. Base64 after `whsec_`, or any text. */
+  /** For the signatures: any text of at least 16 characters, or `whsec_` and the base64 of at least 16 bytes. */
   readonly secret: string;
   /** Default: all. */
   readonly events?: readonly WebhookEvent[];
@@ -32,11 +32,15 @@ export interface WebhookOptions {
 
 /** Throws for options that cannot work. */
 export function checkWebhooks({ url, secret, events = EVENTS }: WebhookOptions): void {
-  const { protocol, username } = URL.parse(url) ?? {};
-  if ((protocol !== 'http:' && protocol !== 'https:') || username !== '') {
-    throw invalid('webhooks.url must be a URL such as https://example.com/hook, without a user name.');
+  const { protocol, username, password } = URL.parse(url) ?? {};
+  if ((protocol !== 'http:' && protocol !== 'https:') || username !== '' || password !== '') {
+    throw invalid('webhooks.url must be a URL such as https://example.com/hook, without a user name or password.');
   }
-  if (secret.length < 16) throw invalid('webhooks.secret must have at least 16 characters.');
+  if (signingKey(secret).length < 16) {
+    throw invalid(
+      'webhooks.secret must have at least 16 characters, or be whsec_ and the base64 of at least 16 bytes.',
+    );
+  }
   const unknown = events.find((event) => !EVENTS.includes(event));
   if (unknown !== undefined) {
     throw invalid(`webhooks.events contains ${JSON.stringify(unknown)}. Use some of ${EVENTS.join(', ')}.`);
@@ -64,8 +68,6 @@ const MOST_AGE_MS = 24 * 3_600_000;
 const MOST_WAITING = 10_000;
 /** How often to look for notices at least. */
 const LOOK_MS = 30_000;
-/** What the receiver answers is not used. */
-const MOST_BYTES = 65_536;
 
 interface WebhookParts {
   readonly store: Pick<ServerStore, 'notices' | 'list' | 'read'>;
@@ -132,10 +134,7 @@ export function sendWebhooks(
   }
 
   async function sendNotice(notice: RunNotice): Promise<void> {
-    const body = await noticeBody(notice, store);
-    // The run was deleted.
-    if (body === undefined) return notices.remove(notice.id);
-    const problem = await post(messageId(notice), body);
+    const problem = await post(notice);
     if (problem === undefined) return notices.remove(notice.id);
     if (stopped.signal.aborted) return notices.postpone(notice.id, clock.now());
     const { runId: run, attempts } = notice;
@@ -143,14 +142,18 @@ export function sendWebhooks(
       log.error({ run, attempts, why: problem }, 'a webhook was dropped after too many attempts');
       return notices.remove(notice.id);
     }
-    log.warn({ run, attempts, why: problem }, 'a webhook was not accepted, and is sent again');
+    log.warn({ run, attempts, why: problem }, 'a webhook failed, and is sent again');
     await notices.postpone(notice.id, clock.now() + Math.min(FIRST_RETRY_MS * 2 ** (attempts - 1), LAST_RETRY_MS));
   }
 
-  /** Returns why the receiver did not accept the request. */
-  async function post(id: string, body: string): Promise<string | undefined> {
+  /** Returns why the run cannot be read, or why the receiver did not accept the request. */
+  async function post(notice: RunNotice): Promise<string | undefined> {
+    const id = messageId(notice);
     const timestamp = String(Math.floor(clock.now() / 1000));
     try {
+      const body = await noticeBody(notice, store);
+      // The run was deleted.
+      if (body === undefined) return undefined;
       const { request } = await (client ??= guardedClient(options));
       const { status } = await request(url, {
         method: 'POST',
@@ -162,11 +165,13 @@ export function sendWebhooks(
           'webhook-signature': `v1,${signature(options.secret, `${id}.${timestamp}.${body}`)}`,
         },
         body,
+        ignoreBody: true,
         signal: stopped.signal,
       });
       return status >= 200 && status < 300 ? undefined : `it answered with the status ${status}`;
     } catch (error) {
-      return messageOf(error);
+      // The path may be a secret.
+      return messageOf(error).replaceAll(url, new URL(url).origin);
     }
   }
 
@@ -185,8 +190,11 @@ function messageId({ runId, seq }: RunNotice): string {
 
 /** HMAC-SHA256 in base64, as specified by Standard Webhooks. */
 function signature(secret: string, text: string): string {
-  const key = secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : secret;
-  return createHmac('sha256', key).update(text).digest('base64');
+  return createHmac('sha256', signingKey(secret)).update(text).digest('base64');
+}
+
+function signingKey(secret: string): Buffer {
+  return secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : Buffer.from(secret);
 }
 
 /** Loaded when the first webhook is sent. */
@@ -194,7 +202,6 @@ async function guardedClient({ allowPrivate = false }: WebhookOptions): Promise<
   const { httpClient, urlFacts } = await import('@treadle/tools');
   return httpClient({
     timeoutMs: REQUEST_MS,
-    maxBytes: MOST_BYTES,
     maxRedirects: 0,
     check(url, resolvedFrom) {
       const { range } = urlFacts(url);

@@ -15,8 +15,8 @@ export function wholeNumber(
   name: string,
   { least, most, standard }: { readonly least: number; readonly most: number; readonly standard: number },
 ): number {
-  const text = query[name];
-  const value = text === undefined ? standard : Number(text);
-  if (text !== '' && Number.isSafeInteger(value) && value >= least && value <= most) return value;
+  const text = query[name] ?? String(standard);
+  const value = /^-?\d+$/.test(text) ? Number(text) : NaN;
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return value;
   throw badRequest(`${name} must be a whole number from ${least} to ${most}.`, name);
 }

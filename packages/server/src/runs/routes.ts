@@ -161,7 +161,8 @@ function parseFilter(given: Query): RunFilter & { readonly limit: number } {
 }
 
 function timeOf(text: string, name: string): number {
-  const time = /^\d+$/.test(text) ? Number(text) : Date.parse(text);
+  // `Date.parse` finds a date in many texts.
+  const time = /^\d+$/.test(text) ? Number(text) : /^\d{4}-/.test(text) ? Date.parse(text) : NaN;
   if (Number.isSafeInteger(time)) return time;
   throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
 }

@@ -35,8 +35,9 @@ export interface Runs {
   /** Adds a message at the next turn of a run that this process drives. Resolves when it is durable. */
   send(runId: string, text: string, caller: Caller): Promise<void>;
   /**
-   * Answers what a run waits for, in order, until one cannot be used. A run that is paused is resumed. Resolves when the
-   * answers are durable. The name of the caller's key is recorded as the one who answered.
+   * Answers what a run waits for, in order. A run that is paused is resumed. Resolves when the answers are durable. The name
+   * of the caller's key is recorded as the one who answered. Rejects with a 409 if one cannot be used: if the run is paused,
+   * none was applied, otherwise those before it were.
    */
   answer(runId: string, answers: readonly Answer[], caller: Caller): Promise<void>;
   /** Stops a run that is running or paused. Resolves when its end is stored. Does nothing if it has ended. */
@@ -172,12 +173,23 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     return newRunId;
   }
 
-  /** Turns the error that another process drives the run into a 409. */
-  async function here<T>(runId: string, act: Promise<T>): Promise<T> {
+  /** The last act on each run. */
+  const acts = new Map<string, Promise<unknown>>();
+
+  /**
+   * Acts on a run after the acts before it, so that this process does not compete with itself for the lease. Rejects with a
+   * 409 if another process drives the run.
+   */
+  async function inTurn<T>(runId: string, act: () => Promise<T>): Promise<T> {
+    const before = acts.get(runId);
+    const done = before ? before.then(act, act) : act();
+    acts.set(runId, done);
     try {
-      return await act;
+      return await done;
     } catch (error) {
       throw isDrivenElsewhere(error) ? drivenElsewhere(runId) : error;
+    } finally {
+      if (acts.get(runId) === done) acts.delete(runId);
     }
   }
 
@@ -216,9 +228,9 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       },
       watch: (listener) => store.watch(runId, listener),
     }),
-    send: (runId, text, caller) => here(runId, sendInput(runId, text, caller)),
-    answer: (runId, answers, caller) => here(runId, answerRun(runId, answers, caller)),
-    cancel: (runId, caller) => here(runId, cancelRun(runId, caller)),
+    send: (runId, text, caller) => inTurn(runId, () => sendInput(runId, text, caller)),
+    answer: (runId, answers, caller) => inTurn(runId, () => answerRun(runId, answers, caller)),
+    cancel: (runId, caller) => inTurn(runId, () => cancelRun(runId, caller)),
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
     async replay(runId, caller) {
       await findRun(runId, caller);

@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { RunSummary } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { entries, entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
@@ -50,6 +51,30 @@ test('reads every part of a run of several pages', async () => {
   for (const from of [0, 1, 499, 500, 501, 1_000, COUNT - 1, COUNT, COUNT + 1]) {
     expect(await store.read('long', from)).toEqual(all.slice(from));
   }
+});
+
+test('searching many runs lets the event loop turn, and finds the same as at once', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('seed', [entry(0)]);
+  // Two runs start at the same time, also where a slice ends.
+  temp.raw().exec(`
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+    INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, last_chain)
+    SELECT 'r' || i, iif(i % 9, 'completed', 'failed'), i / 2, 0, 0, 'm' || (i % 7), 'Title ' || i, 0 FROM n`);
+  let found: readonly RunSummary[] = [];
+  const turns = await turnsDuring(async () => (found = await store.list({ title: 'TITLE 12', limit: Infinity })));
+  expect(turns).toBeGreaterThanOrEqual(3);
+  const ids = entries(2_500)
+    .map((_, n) => 2_500 - n)
+    .filter((n) => `${n}`.startsWith('12'));
+  expect(found.map(({ runId }) => runId)).toEqual(ids.map((n) => `r${n}`));
+  const [first, second] = ids.filter((n) => n % 7 === 1);
+  const page = await store.list({ title: 'title 12', model: 'm1', limit: 1 });
+  expect(page.map(({ runId }) => runId)).toEqual([`r${first}`]);
+  const next = await store.list({ title: 'title 12', model: 'm1', limit: 1, after: page[0]! });
+  expect(next.map(({ runId }) => runId)).toEqual([`r${second}`]);
+  expect(await store.list({ model: 'none' })).toEqual([]);
 });
 
 describe('while a long run is read', () => {

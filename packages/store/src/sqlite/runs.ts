@@ -9,8 +9,11 @@ import { RESPONSE, RUN, type SharedTexts } from './shared-texts.ts';
 
 /** Lists and deletes runs. */
 export interface Runs extends Pick<RunStore, 'delete' | 'prune'> {
-  /** Newest first. */
-  readonly list: (filter?: RunFilter) => readonly RunSummary[];
+  /**
+   * Newest first. Returns a function that reads the next runs, inside a transaction of its own, and returns all that were
+   * found when it is done.
+   */
+  readonly listInSlices: (filter?: RunFilter) => () => readonly RunSummary[] | undefined;
   /** Whether the run belongs to a response. `prune` skips such runs: the run of a stored response has to exist. */
   readonly isOfResponse: (runId: string) => boolean;
   /** A run and its child runs, at any depth, without its forks. Empty if the run does not exist. */
@@ -46,6 +49,16 @@ interface SummaryRow extends RunRow {
 
 /** The id of a child run ends with the call that started it. */
 const CHILD_NAME = /\.t\d+\.tool\.\d+$/;
+
+/** A search examines about this many runs of each status in one transaction. */
+const SLICE_RUNS = 1_000;
+
+interface RunQuery {
+  readonly conditions: string;
+  readonly values: readonly (string | number | null)[];
+  /** A query for each of them. */
+  readonly statuses: readonly string[];
+}
 
 const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
 
@@ -125,13 +138,9 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }:
     }
   }
 
-  /**
-   * Queries each status separately, so that an index returns its newest runs in order for every combination of filters.
-   * The cost depends on `limit`, not on the number of runs, except with `title`. One run is found by its id, with one query.
-   */
-  function list(filter: RunFilter = {}): readonly RunSummary[] {
+  /** What `list` searches for, without the order. Its statements get a status, `since`, `before`, and then the values. */
+  function queryOf(filter: RunFilter): RunQuery {
     const { status: statuses = STATUSES, tenant, parent, model, runId: run, recovered, due, after, title } = filter;
-    const { before = Infinity, since = -Infinity, limit = 100 } = filter;
     const isOne = run !== undefined && !due;
     // With `due`, the index of the times is used.
     const conditions = due
@@ -157,13 +166,26 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }:
       conditions.push('started_at <= ? AND (started_at < ? OR id < ifnull((SELECT id FROM runs WHERE run = ?), 9e18))');
       values.push(after.startedAt, after.startedAt, nameKey(after.runId));
     }
-    const statement = listStatement(conditions.join(' AND '), due ? 'wake_at, id DESC' : 'started_at DESC, id DESC');
-    // SQLite does not accept Infinity as a limit.
-    const most = Math.min(limit, Number.MAX_SAFE_INTEGER);
     // Others have no time.
     const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused' || status === 'failed');
-    const queried = isOne ? [wanted.join(' ')] : wanted;
-    const rows = queried.flatMap(
+    return { conditions: conditions.join(' AND '), values, statuses: isOne ? [wanted.join(' ')] : wanted };
+  }
+
+  /**
+   * Queries each status separately, so that an index returns its newest runs in order for every combination of filters.
+   * The cost depends on `limit`, not on the number of runs, except with `title` and `model`. One run is found by its id, with
+   * one query.
+   */
+  function list(filter: RunFilter): readonly RunSummary[] {
+    const { due, before = Infinity, since = -Infinity, limit = 100 } = filter;
+    const { conditions, values, statuses } = queryOf(filter);
+    const statement = prepared(
+      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at, wake_at FROM runs
+       WHERE ${conditions} ORDER BY ${due ? 'wake_at, id DESC' : 'started_at DESC, id DESC'} LIMIT ?`,
+    );
+    // SQLite does not accept Infinity as a limit.
+    const most = Math.min(limit, Number.MAX_SAFE_INTEGER);
+    const rows = statuses.flatMap(
       (status) => statement.all(status, since, before, ...values, most) as unknown as SummaryRow[],
     );
     return rows
@@ -172,19 +194,34 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }:
       .map(toSummary);
   }
 
-  function listStatement(conditions: string, order: string): StatementSync {
-    const known = listStatements.get(conditions);
-    if (known) return known;
-    const statement = db.prepare(
-      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at, wake_at FROM runs
-       WHERE ${conditions} ORDER BY ${order} LIMIT ?`,
+  /** No index has titles and models, so such a search examines a limited number of runs at a time. */
+  function listInSlices(filter: RunFilter = {}): () => readonly RunSummary[] | undefined {
+    const { title, model, ...indexed } = filter;
+    if ((title === undefined && model === undefined) || filter.due) return () => list(filter);
+    const { limit = 100, since = -Infinity } = filter;
+    const { conditions, values, statuses } = queryOf(indexed);
+    const findEnd = prepared(
+      `SELECT started_at FROM runs WHERE ${conditions} ORDER BY started_at DESC LIMIT 1 OFFSET ${SLICE_RUNS}`,
     );
-    listStatements.set(conditions, statement);
+    let { before = Infinity } = filter;
+    const found: RunSummary[] = [];
+    return () => {
+      const ends = statuses.flatMap((status) => findEnd.get(status, since, before, ...values)?.['started_at'] ?? []);
+      const from = Math.max(since, ...(ends as number[]));
+      found.push(...list({ ...filter, since: from, before, limit: limit - found.length }));
+      before = from;
+      return ends.length === 0 || found.length >= limit ? found : undefined;
+    };
+  }
+
+  function prepared(sql: string): StatementSync {
+    const statement = listStatements.get(sql) ?? db.prepare(sql);
+    listStatements.set(sql, statement);
     return statement;
   }
 
   return {
-    list,
+    listInSlices,
     isOfResponse,
     familyOf,
     remove,

@@ -163,10 +163,10 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     }
   }
 
-  async function read(runId: string, from?: number): Promise<readonly JournalEntry[]> {
-    const nextPage = entries.readInPages(runId, from);
+  /** Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. */
+  async function readingParts<T>(next: () => T | undefined): Promise<T> {
     for (;;) {
-      const complete = await reading(nextPage);
+      const complete = await reading(next);
       if (complete) return complete;
       await new Promise<void>((resolve) => defer(resolve));
     }
@@ -174,7 +174,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
 
   return {
     append: entries.append,
-    read,
+    read: (runId, from) => readingParts(entries.readInPages(runId, from)),
     async acquire(runId) {
       checkRunNames(runId);
       return leases.acquire(runId);
@@ -182,7 +182,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     snapshotFrom: 1_000,
     writeSnapshot: entries.writeSnapshot,
     readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)).catch(undefinedIfCorrupt),
-    list: (filter) => reading(() => runs.list(filter)),
+    list: (filter) => readingParts(runs.listInSlices(filter)),
     releaseRun: leases.releaseRun,
     isDriven: async (runId) => nameKey(runId) !== null && reading(() => leases.hasDriver(runId)),
     delete: runs.delete,

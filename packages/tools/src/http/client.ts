@@ -42,6 +42,8 @@ export interface HttpRequest {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array;
+  /** The body of the reply is not read: in `HttpReply` it is empty. */
+  readonly ignoreBody?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -81,7 +83,7 @@ export function httpClient(options: HttpOptions): HttpClient {
   const resolve = options.resolve ?? systemAddresses;
 
   return {
-    async request(url, { method = 'GET', headers = {}, body, signal } = {}) {
+    async request(url, { method = 'GET', headers = {}, body, ignoreBody = false, signal } = {}) {
       if (!METHOD.test(method) || method === 'CONNECT' || method === 'TRACE') {
         throw new Error(
           `The method ${JSON.stringify(method)} is not supported. Use GET, HEAD, POST, PUT, PATCH or DELETE.`,
@@ -90,7 +92,7 @@ export function httpClient(options: HttpOptions): HttpClient {
       const deadline = AbortSignal.timeout(timeoutMs);
       const stop = signal ? AbortSignal.any([signal, deadline]) : deadline;
       try {
-        return await follow({ url, method, headers: checkedHeaders(headers), body }, stop);
+        return await follow({ url, method, headers: checkedHeaders(headers), body, ignoreBody }, stop);
       } catch (error) {
         if (!deadline.aborted || signal?.aborted) throw error;
         throw new Error(`The request of ${url} took more than ${timeoutMs} ms.`, { cause: error });
@@ -170,7 +172,7 @@ export function httpClient(options: HttpOptions): HttpClient {
 
   async function exchange(
     socket: Socket,
-    { url, method, headers, body }: Hop,
+    { url, method, headers, body, ignoreBody }: Hop,
     to: { isSecure: boolean; host: string; port: number; stop: AbortSignal },
   ): Promise<HttpReply> {
     const { pathname, search } = new URL(url);
@@ -202,7 +204,7 @@ export function httpClient(options: HttpOptions): HttpClient {
     const replyHeaders = joinedHeaders(incoming);
     const status = incoming.statusCode!;
     const isRedirect = REDIRECTS.has(status) && 'location' in replyHeaders;
-    const hasBody = method !== 'HEAD' && status !== 204 && status !== 304 && !isRedirect;
+    const hasBody = method !== 'HEAD' && status !== 204 && status !== 304 && !isRedirect && !ignoreBody;
     return { url, status, headers: replyHeaders, body: hasBody ? await bodyOf(incoming, url) : new Uint8Array() };
   }
 
@@ -233,9 +235,10 @@ interface Hop {
   readonly method: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Uint8Array | undefined;
+  readonly ignoreBody: boolean;
 }
 
-function redirected({ url, method, headers, body }: Hop, status: number, location: string): Hop {
+function redirected({ url, method, headers, body, ignoreBody }: Hop, status: number, location: string): Hop {
   const next = URL.parse(location, url);
   if (!next) throw new DeniedError(`${url} redirects to ${JSON.stringify(location)}, which is not a URL.`);
   const becomesGet = (status === 303 && method !== 'HEAD') || ((status === 301 || status === 302) && method === 'POST');
@@ -249,6 +252,7 @@ function redirected({ url, method, headers, body }: Hop, status: number, locatio
     method: becomesGet ? 'GET' : method,
     headers: Object.fromEntries(kept),
     body: becomesGet ? undefined : body,
+    ignoreBody,
   };
 }
 

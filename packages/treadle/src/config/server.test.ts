@@ -112,6 +112,10 @@ describe('errors name the path and what is allowed', () => {
         't: server.webhooks.secret_env is missing: the environment variable with the secret for signatures.\n' +
         't: server.webhooks.events is empty. Remove it for all events.',
     ],
+    [
+      '[server.webhooks]\nsecret = "x"',
+      'server.webhooks.secret must not be here: secrets do not belong in a file. Put it in an environment variable, and name the variable with secret_env.',
+    ],
     ['[server.webhooks]\nurl = "x"', 'server.webhooks.url must be a URL such as "https://example.com/hook".'],
     [
       '[server.webhooks]\nevents = ["run.started"]',

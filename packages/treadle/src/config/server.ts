@@ -174,6 +174,10 @@ export const SERVER_SHAPE: Shape = {
         events: { type: 'texts', choices: WEBHOOK_EVENTS },
         allow_private: { type: 'switch' },
         ...plainKeys,
+        secret: {
+          type: 'forbidden',
+          why: 'secrets do not belong in a file. Put it in an environment variable, and name the variable with secret_env',
+        },
       },
     },
     ...plainKeys,
