@@ -9,10 +9,9 @@ import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executor
 import { KEY_MS } from './engine/idempotency.ts';
 import { storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import type { Env } from './http/admission.ts';
+import { memoryLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
-import { memoryLimit } from './http/memory.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
