@@ -12,10 +12,9 @@ import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executor
 import { KEY_MS } from './engine/idempotency.ts';
 import { storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import type { Env } from './http/admission.ts';
+import { memoryLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
-import { memoryLimit } from './http/memory.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
@@ -74,8 +73,8 @@ export interface TreadleServerOptions {
   /** Default 16 MiB: room for images and files of 12 MB. */
   readonly maxBodyBytes?: number;
   /**
-   * Of all requests and conversations in progress; default 512 MiB. One tenant gets at most half of it. The process needs up
-   * to three times as much memory.
+   * Of all requests and conversations in progress; default 256 MiB. One tenant gets at most half of it. The process needs up
+   * to six times as much memory.
    */
   readonly maxBytesInProgress?: number;
   /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
@@ -106,7 +105,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
   const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
-  const memory = memoryLimit({ max: options.maxBytesInProgress ?? 512 * 1024 * 1024 });
+  const memory = memoryLimit({ max: options.maxBytesInProgress ?? 256 * 1024 * 1024 });
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
     models,

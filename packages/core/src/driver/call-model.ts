@@ -7,7 +7,7 @@ import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
 import { arePartsOf, textOf, userText, type Message, type ToolCall } from '../messages.ts';
 import { NO_USAGE, type Emit, type Model, type ModelDelta, type ModelReply, type ModelRequest } from '../model.ts';
-import { checkCall, type Checked } from '../tools/execute.ts';
+import { checkCall, checkWithin, type Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
 import { agentNamed } from './handoff.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
@@ -156,8 +156,11 @@ function settleModelReply(
       : refers
         ? checkReferringCall(context, tool, part, cut)
         : checkCall(tool, part.arguments, cut);
-    later ||= check instanceof Promise;
-    checked.push(check);
+    if (check instanceof Promise) {
+      later = true;
+      const { clock, opening } = context;
+      checked.push(checkWithin(check, tool!, { clock, toolTimeoutMs: opening.rules.toolTimeoutMs }));
+    } else checked.push(check);
   }
   const record = (all: readonly Checked[]): void => {
     context.lastReply = { turn: effect.turn, checked: all };

@@ -165,3 +165,27 @@ describe('time: a synchronous tool that returns after the deadline ends the run 
     }
   });
 });
+
+test('time: a validator that never settles falls under the timeout of its tool', async () => {
+  const clock = manualClock();
+  const never = {
+    '~standard': { version: 1, vendor: 'test', validate: () => new Promise<never>(() => {}) },
+  } as const;
+  let executed = 0;
+  const act = tool({
+    name: 'act',
+    description: 'act',
+    input: never,
+    parameters: { type: 'object' },
+    timeoutMs: 500,
+    execute: () => void (executed += 1),
+  });
+  using model = scriptedModel([callAct, 'Done.']);
+  const run = runLoop({ model, tools: [act], input: 'Go.', clock });
+  await clock.advance(500);
+  const result = await run;
+  expect(result.outcome).toMatchObject({ type: 'completed' });
+  expect(resultTexts(result)).toEqual([expect.stringContaining('The check of its arguments timed out after 500 ms.')]);
+  expect(executed).toBe(0);
+  expect(clock.pending).toBe(0);
+});

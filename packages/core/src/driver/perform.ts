@@ -20,6 +20,7 @@ import {
   type Checked,
   type Execution,
   type Settled,
+  checkWithin,
 } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
@@ -161,7 +162,11 @@ export function abortChildren({ runningChildren }: RunContext, reason?: unknown)
 function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
   const { lastReply } = context;
   if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
-  return recheckedCall(executorOf(context, call.name, call.turn), call, context);
+  const tool = executorOf(context, call.name, call.turn);
+  const check = recheckedCall(tool, call, context);
+  const { clock, opening } = context;
+  const { toolTimeoutMs } = opening.rules;
+  return check instanceof Promise ? checkWithin(check, tool!, { clock, toolTimeoutMs }) : check;
 }
 
 /* Tools */

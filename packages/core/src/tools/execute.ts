@@ -113,6 +113,20 @@ export function checkCall(tool: Tool, text: string, cut: boolean): Checked | Pro
   return verdict instanceof Promise ? verdict.then(toChecked) : toChecked(verdict);
 }
 
+/** A check by a validator that returns a promise. The promise may never settle, so the tool's timeout applies. */
+export function checkWithin(
+  check: Promise<Checked>,
+  { timeoutMs }: Tool,
+  { clock, toolTimeoutMs }: { readonly clock: Clock; readonly toolTimeoutMs: number },
+): Promise<Checked> {
+  const ms = typeof timeoutMs === 'number' ? timeoutMs : toolTimeoutMs;
+  const late = Promise.withResolvers<Checked>();
+  const cancelTimer = clock.timer(ms, () => {
+    late.resolve({ check: { problem: `The check of its arguments timed out after ${ms} ms.`, errorType: 'timeout' } });
+  });
+  return Promise.race([check, late.promise]).finally(cancelTimer);
+}
+
 function checkedInput(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
   const repair = repaired !== undefined && { arguments: repaired };
   if (validated.type === 'invalid')

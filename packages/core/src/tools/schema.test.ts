@@ -115,6 +115,8 @@ describe('Standard Schema', () => {
 
   test.each([
     ['undefined', () => undefined],
+    ['neither a value nor issues', () => ({})],
+    ['a promise of neither', async () => ({ issues: undefined })],
     ['a promise of undefined', async () => undefined],
     ['issues that are not a list', () => ({ issues: 'many' })],
     ['a promise of issues that are not a list', async () => ({ issues: 'many' })],

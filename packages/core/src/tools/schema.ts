@@ -82,7 +82,10 @@ function validateStandard(schema: StandardSchema, value: unknown): Validated | P
 }
 
 function readVerdict(verdict: StandardVerdict): Validated {
-  if (!verdict.issues) return { type: 'valid', value: verdict.value };
+  if (!verdict.issues) {
+    if (!('value' in verdict)) throw new TypeError('the schema returned neither a value nor issues');
+    return { type: 'valid', value: verdict.value };
+  }
   return { type: 'invalid', problems: verdict.issues.map(({ path, message }) => problemAt(path ?? [], message)) };
 }
 

@@ -137,6 +137,22 @@ export async function storedState(runs: Journal, runId: string): Promise<State |
 /** At most this many conversations are read from the store at a time: each may need a hundred megabytes. */
 const MOST_READS = 4;
 
+/** Runs at most `MOST_READS` reads at a time; the others wait. */
+export function readsInTurn(): <T>(read: () => Promise<T>) => Promise<T> {
+  const waiting: (() => void)[] = [];
+  let reads = 0;
+  return async (read) => {
+    while (reads >= MOST_READS) await new Promise<void>((resolve) => void waiting.push(resolve));
+    reads += 1;
+    try {
+      return await read();
+    } finally {
+      reads -= 1;
+      waiting.shift()?.();
+    }
+  };
+}
+
 /**
  * Shares stored conversations. Requests that continue the same one get the same messages, while one of them reads it or
  * still holds it. The key names the conversation and its version.
@@ -147,24 +163,19 @@ export function sharedConversations(): (
 ) => Promise<ConversationBefore | undefined> {
   const reading = new Map<string, Promise<ConversationBefore | undefined>>();
   const known = new Map<string, WeakRef<ConversationBefore>>();
-  const waiting: (() => void)[] = [];
-  let reads = 0;
+  const inTurn = readsInTurn();
 
   async function readNext(
     key: string,
     read: () => Promise<ConversationBefore | undefined>,
   ): Promise<ConversationBefore | undefined> {
-    while (reads >= MOST_READS) await new Promise<void>((resolve) => void waiting.push(resolve));
-    reads += 1;
     try {
-      const conversation = await read();
+      const conversation = await inTurn(read);
       for (const [old, ref] of known) if (!ref.deref()) known.delete(old);
       if (conversation) known.set(key, new WeakRef(conversation));
       return conversation;
     } finally {
-      reads -= 1;
       reading.delete(key);
-      waiting.shift()?.();
     }
   }
 

@@ -6,10 +6,9 @@ import pino from 'pino';
 import { describe, expect, test, vi } from 'vitest';
 import { chats } from '../chat/chats.ts';
 import { parseChat } from '../chat/parse-request.ts';
-import type { Caller } from '../http/admission.ts';
+import { memoryLimit, type Caller } from '../http/admission.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
-import { memoryLimit } from '../http/memory.ts';
 import { activeRuns, type Engine, type ServerStore } from './engine.ts';
 import { storedRuns } from './stored-runs.ts';
 

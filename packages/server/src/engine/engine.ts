@@ -2,8 +2,8 @@ import type { Model, Policy, RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
+import { memoryLimit, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
-import { memoryLimit, type Memory } from '../http/memory.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 

@@ -14,11 +14,10 @@ import type { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
-import type { Env, Exchange, RateLimits } from './admission.ts';
+import { memoryLimit, type Env, type Exchange, type Held, type Memory, type RateLimits } from './admission.ts';
 import { errorResponse, requestHandler } from './app.ts';
 import { serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
-import { memoryLimit, type Held, type Memory } from './memory.ts';
 import { checkOrigins, checkReach } from './origins.ts';
 
 export interface ServerOptions {

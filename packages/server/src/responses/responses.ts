@@ -3,6 +3,7 @@ import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
+  readsInTurn,
   sharedConversations,
   storedState,
   type Conversation,
@@ -106,6 +107,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
+  const readInTurn = readsInTurn();
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
@@ -235,7 +237,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
 
   /** The conversation that another response continues. */
   async function previousConversation(previous: string, caller: RunCaller): Promise<ConversationBefore> {
-    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.get(caller.tenant, previous) : undefined;
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await readInTurn(() => headOf(previous, caller)) : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {
@@ -247,11 +249,24 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       record &&
       (await shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
         const state = await storedState(store, record.runId);
-        return state && conversationBefore(record.id, state, (record.request as StoredRequest).system);
+        return state && conversationBefore(record.id, state, record.system);
       }));
     if (before) return before;
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
+  }
+
+  /** A record without its request, which can be large. */
+  async function headOf(
+    response: string,
+    { tenant }: RunCaller,
+  ): Promise<
+    (Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'> & Pick<StoredRequest, 'system'>) | undefined
+  > {
+    const record = await records.get(tenant, response);
+    if (!record) return undefined;
+    const { id, runId, status, updatedAt, request } = record;
+    return { id, runId, status, updatedAt, system: (request as StoredRequest).system };
   }
 
   interface ResponseRun {

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { served } from '../../test/served.ts';
+import { memoryLimit } from './admission.ts';
 import { readJson } from './body.ts';
 import { hashKey } from './keys.ts';
-import { memoryLimit } from './memory.ts';
 import { sendJson } from './respond.ts';
 
 const KB = 1024;
