@@ -66,14 +66,15 @@ test('kills the descendants of a process that leads no group', async () => {
 });
 
 test.runIf(process.platform === 'linux')('kills marked processes, even if the marked process has ended', async () => {
-  const shell = spawn('sh', ['-c', 'setsid sleep 1000 >/dev/null & echo $!'], {
+  const shell = spawn('sh', ['-c', 'setsid sleep 1000 >/dev/null & echo $!; read line'], {
     detached: true,
-    stdio: ['ignore', 'pipe', 'ignore'],
+    stdio: ['pipe', 'pipe', 'ignore'],
     env: { ...process.env, ...markVariable('m1') },
   });
   const held = { ...heldProcess(shell.pid, { group: true }), mark: 'm1' };
   const exited = once(shell, 'exit');
   const inner = Number.parseInt(String((await once(shell.stdout!, 'data'))[0]), 10);
+  shell.stdin!.end();
   await exited;
   expect(await killProcess({ ...held, mark: 'm' })).toBe(true);
   expect(isAlive(inner)).toBe(true);

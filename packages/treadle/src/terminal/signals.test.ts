@@ -42,17 +42,6 @@ test.each(['SIGINT', 'SIGTERM'] as const)('%s asks to stop, and a later signal o
   expect(quits).toEqual([1]);
 });
 
-test.each([
-  ['asks to stop on a terminal', true, 1],
-  ['is left to others without one', false, 0],
-])('SIGHUP %s', (_, isTTY, count) => {
-  let listening = 0;
-  const on = () => () => {};
-  const onReload = () => ((listening += 1), () => {});
-  catchStopSignal({ stdin: { isTTY }, onInterrupt: on, onTerminate: on, onReload } as unknown as Io);
-  expect(listening).toBe(count);
-});
-
 test('ignores the duplicate of a Ctrl-C that npm sends', async () => {
   const { stop, quits, send } = stopping();
   send('SIGINT', 0);
