@@ -174,6 +174,20 @@ describe('a chat of the AI SDK', () => {
     expect(status).toBe('cancelled');
   });
 
+  test('shows a warning for a file that the model does not take', async () => {
+    using model = scriptedModel(['I cannot see it.']);
+    await using server = await startInProcess({ ...model, accepts: { images: false } });
+    const chat = new TestChat(server, 'c');
+    const url = 'data:image/png;base64,iVBORw==';
+    await chat.sendMessage({ text: 'Look', files: [{ type: 'file', mediaType: 'image/png', filename: 'a.png', url }] });
+    expect(chat.error).toBeUndefined();
+    expect(chat.shown()).toMatchObject([
+      { type: 'data-warning', data: { code: 'attachment_not_shown' } },
+      { type: 'step-start' },
+      { type: 'text', text: 'I cannot see it.', state: 'done' },
+    ]);
+  });
+
   test('shows a failure as an error', async () => {
     const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
     await using server = await startInProcess(scriptedModel([{ type: 'failure', error }]));
