@@ -47,11 +47,13 @@ class MemoryState implements ChatState<UIMessage> {
 
 /** The chat that `useChat` uses, without React. */
 class TestChat extends AbstractChat<UIMessage> {
-  constructor(server: InProcessServer, id: string, body: object = {}) {
+  /** `headers`: with them, `Accept` names the protocol, and not the path. */
+  constructor(server: InProcessServer, id: string, body: object = {}, headers?: Record<string, string>) {
+    const api = `${server.url}/v1/chat${headers ? '' : '/ui'}`;
     super({
       id,
       state: new MemoryState(),
-      transport: new DefaultChatTransport({ api: `${server.url}/v1/chat/ui`, body }),
+      transport: new DefaultChatTransport({ api, body, ...(headers && { headers }) }),
       sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
     });
   }
@@ -121,7 +123,10 @@ describe('a chat of the AI SDK', () => {
     ]);
   });
 
-  test('is resumed after its page was reloaded, and not when nothing is in progress', async () => {
+  test.each([
+    ['its path', undefined],
+    ['Accept', { Accept: 'text/event-stream; protocol=ui-message-stream' }],
+  ])('chosen by %s is resumed after its page was reloaded, and not when nothing is in progress', async (_, headers) => {
     const started = Promise.withResolvers<void>();
     const released = Promise.withResolvers<void>();
     const last: ScriptStep = async () => {
@@ -131,12 +136,12 @@ describe('a chat of the AI SDK', () => {
     };
     using model = scriptedModel([THINKING, last]);
     await using server = await startInProcess(model, withTools(time));
-    const chat = new TestChat(server, 'c', { on_disconnect: 'continue' });
+    const chat = new TestChat(server, 'c', { on_disconnect: 'continue' }, headers);
     const sent = chat.sendMessage({ text: 'Time?' });
     await started.promise;
     await chat.stop();
     await sent;
-    const reloaded = new TestChat(server, 'c');
+    const reloaded = new TestChat(server, 'c', {}, headers);
     const resumed = reloaded.resumeStream();
     while (reloaded.messages.length === 0) await new Promise(setImmediate);
     released.resolve();
@@ -144,7 +149,7 @@ describe('a chat of the AI SDK', () => {
     expect(reloaded.error).toBeUndefined();
     expect(reloaded.shown()).toHaveLength(6);
     expect(reloaded.shown().at(-1)).toEqual({ type: 'text', text: 'It is noon.', state: 'done' });
-    const idle = new TestChat(server, 'c');
+    const idle = new TestChat(server, 'c', {}, headers);
     await idle.resumeStream();
     expect(idle.messages).toEqual([]);
   });
@@ -167,6 +172,20 @@ describe('a chat of the AI SDK', () => {
     let status = 'in_progress';
     while (status === 'in_progress') ({ status } = (await server.send('GET', `/v1/chat/${id}`)).body.messages[1]);
     expect(status).toBe('cancelled');
+  });
+
+  test('shows a warning for a file that the model does not take', async () => {
+    using model = scriptedModel(['I cannot see it.']);
+    await using server = await startInProcess({ ...model, accepts: { images: false } });
+    const chat = new TestChat(server, 'c');
+    const url = 'data:image/png;base64,iVBORw==';
+    await chat.sendMessage({ text: 'Look', files: [{ type: 'file', mediaType: 'image/png', filename: 'a.png', url }] });
+    expect(chat.error).toBeUndefined();
+    expect(chat.shown()).toMatchObject([
+      { type: 'data-warning', data: { code: 'attachment_not_shown' } },
+      { type: 'step-start' },
+      { type: 'text', text: 'I cannot see it.', state: 'done' },
+    ]);
   });
 
   test('shows a failure as an error', async () => {
@@ -208,10 +227,19 @@ function checkAgUi(frames: readonly Frame[]): void {
   expect([...open]).toEqual([]);
 }
 
-async function postAgUi(server: InProcessServer, body: object): Promise<Frame[]> {
-  const answer = await fetch(`${server.url}/v1/chat/ag-ui`, {
+interface AgUiPlace {
+  readonly path?: string;
+  readonly accept?: string;
+}
+
+async function postAgUi(
+  server: InProcessServer,
+  body: object,
+  { path = '/v1/chat/ag-ui', accept = 'text/event-stream' }: AgUiPlace = {},
+): Promise<Frame[]> {
+  const answer = await fetch(server.url + path, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
+    headers: { 'content-type': 'application/json', accept },
     body: JSON.stringify({
       threadId: 't',
       state: {},
@@ -263,6 +291,16 @@ describe('an agent of AG-UI', () => {
     ]);
     expect(frames[0]).toMatchObject({ threadId: 't', runId: 'r1' });
     expect(frames.at(-1)).toMatchObject({ threadId: 't', runId: 'r1', outcome: { type: 'success' } });
+  });
+
+  test('is also chosen by Accept, and a protocol that is not known is a 406', async () => {
+    await using server = await startInProcess(scriptedModel(['Hello.']), {});
+    const place = { path: '/v1/chat', accept: 'text/html, text/event-stream;protocol="ag-ui"' };
+    const frames = await postAgUi(server, { runId: 'r1', messages: [user('Hi')] }, place);
+    expect(frames.at(-1)).toMatchObject({ type: 'RUN_FINISHED', runId: 'r1' });
+    const other = { accept: 'text/event-stream; protocol=other' };
+    const answer = await server.send('POST', '/v1/chat', { message: 'Hi' }, other);
+    expect([answer.status, answer.body.error.code]).toEqual([406, 'unsupported_protocol']);
   });
 
   test('is interrupted by approvals and questions, and resumes with the answers', async () => {

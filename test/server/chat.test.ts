@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { tool, type Policy, type Tool } from '@treadle/core';
+import { tool, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, type ApiKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
@@ -270,6 +270,13 @@ describe('attachments', () => {
   const base64 = (text: string): string => Buffer.from(text).toString('base64');
   const PNG = base64('\x89PNG');
   const NOTES = 'Zeile 1\nÄpfel';
+  const PDF = `%PDF-1.4
+    1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
+    2 0 obj << /Type /Pages /Kids [3 0 R] /Count 1 >> endobj
+    3 0 obj << /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R
+      /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >> endobj
+    4 0 obj << /Length 40 >> stream\nBT /F1 9 Tf 50 700 Td (Hello PDF) Tj ET \nendstream endobj
+    trailer << /Root 1 0 R >>`;
 
   test('are sent to the model with every message, listed, and returned as they were', async () => {
     using model = scriptedModel(['I see.', 'Still there.']);
@@ -285,7 +292,7 @@ describe('attachments', () => {
     for (const { messages } of model.requests) {
       expect(messages[0]!.content).toEqual([
         { type: 'text', text: 'Look' },
-        { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } },
+        { type: 'image', mediaType: 'image/png', name: 'cat.png', source: { type: 'data', data: PNG } },
         {
           type: 'file',
           mediaType: 'application/pdf',
@@ -316,6 +323,64 @@ describe('attachments', () => {
     expect(bodies).toEqual(['\u0089PNG', '%PDF-1.7', NOTES, 'plain']);
     const missing = await server.send('GET', `/v1/chat/${id}/attachments/${messages[0].attachments[0].id}9`);
     expect([missing.status, missing.body.error.code]).toEqual([404, 'attachment_not_found']);
+  });
+
+  test('that the model does not take are replaced by their text or a note, with a warning', async () => {
+    using blind = scriptedModel(['I read.', 'Still.']);
+    using seeing = scriptedModel(['I see.']);
+    const models = new Map<string, Model>([
+      ['blind', { ...blind, accepts: { images: false, files: false } }],
+      ['router', { ...blind, asks: [seeing, { ...blind, accepts: { images: false } }] }],
+      ['seeing', seeing],
+    ]);
+    await using server = await startInProcess(blind, { store, models: { default: 'blind', models } });
+    const attachments = [
+      { name: 'cat.png', data: PNG },
+      { name: 'a.pdf', data: base64(PDF) },
+      { name: 'b.pdf', data: base64('%PDF-1.7') },
+      { name: 'notes.md', data: base64(NOTES) },
+    ];
+    const events = await chat(server, { message: 'Look', attachments, on_disconnect: 'continue' });
+    const [{ conversation_id: id }] = events as [ChatEvent];
+    expect(events.slice(1, 4)).toEqual([
+      {
+        type: 'warning',
+        seq: 2,
+        code: 'attachment_not_shown',
+        message: 'The model "blind" does not take images. It gets a note instead of an image "cat.png".',
+      },
+      {
+        type: 'warning',
+        seq: 3,
+        code: 'attachment_as_text',
+        message: 'The model "blind" does not take files. It gets the text of a PDF "a.pdf" instead.',
+      },
+      {
+        type: 'warning',
+        seq: 4,
+        code: 'attachment_not_shown',
+        message: expect.stringMatching(/It gets a note instead of a PDF "b.pdf". Its text cannot be read: ./),
+      },
+    ]);
+    expect(blind.requests[0]!.messages[0]!.content).toEqual([
+      { type: 'text', text: 'Look' },
+      { type: 'text', text: '\n\n(an image "cat.png", image/png, 1 kB, which this model cannot see)' },
+      { type: 'text', text: '\n\nAttachment "a.pdf", as text:\n[page 1 of 1]\nHello PDF' },
+      { type: 'text', text: '\n\n(a PDF "b.pdf", application/pdf, 1 kB, which this model cannot read)' },
+      { type: 'text', text: `\n\nAttachment "notes.md":\n${NOTES}` },
+    ]);
+
+    // A model that takes them gets the originals.
+    expect(typesOf(await chat(server, { conversation_id: id, model: 'seeing', message: 'And you?' }))).not.toContain(
+      'warning',
+    );
+    const types = (request: { readonly messages: readonly Message[] }): string[] =>
+      request.messages[0]!.content.map(({ type }) => type);
+    expect(types(seeing.requests[0]!)).toEqual(['text', 'image', 'file', 'file', 'text']);
+
+    // Of several models, all have to take them.
+    await chat(server, { conversation_id: id, model: 'router', message: 'And you?' });
+    expect(types(blind.requests[1]!)).toEqual(['text', 'text', 'file', 'file', 'text']);
   });
 
   test('of another type, too large or not valid are rejected, and nothing is stored', async () => {

@@ -17,6 +17,7 @@ import {
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, treadleServer, type ApiKey, type ServerStore } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { questionTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
 import { readRunEvents } from './support/run-events.ts';
@@ -421,6 +422,19 @@ describe('answers', () => {
   test('are not waited for by default: the response fails', async () => {
     await using server = await startInProcess(scriptedModel([PAY]), { ...settings, store, waitForAnswers: false });
     expect(JSON.parse((await server.post({ input: 'Pay' })).text)).toMatchObject({ status: 'failed' });
+  });
+
+  test.each([
+    ['an unstored response', '/v1/responses', { input: 'Order', store: false }],
+    ['a chat completion', '/v1/chat/completions', { model: 'm', messages: [{ role: 'user', content: 'Order' }] }],
+  ])('cannot be given to %s: a question tells the model that nobody can answer', async (_, url, body) => {
+    using model = scriptedModel([{ calls: [{ name: 'question', arguments: { prompt: 'Which size?' } }] }, 'I took L.']);
+    const asking = { store, tools: [questionTool()], defaultTools: ['question'], waitForAnswers: true };
+    await using server = await startInProcess(model, asking);
+    const answer = await server.send('POST', url, body);
+    expect(answer.status).toBe(200);
+    expect(JSON.stringify(answer.body)).toContain('I took L.');
+    expect(JSON.stringify(model.requests.at(-1)!.messages)).toContain('Nobody can answer questions in this run.');
   });
 
   test('that nobody gives are a denial when the time is over', async () => {

@@ -162,6 +162,7 @@ export {
   type UserMessage,
 } from './messages.ts';
 export type {
+  Accepts,
   Attempt,
   Emit,
   Finish,

@@ -36,6 +36,7 @@ export type Source = { readonly type: 'data'; readonly data: string } | { readon
 export interface ImageBlock {
   readonly type: 'image';
   readonly mediaType: string;
+  readonly name?: string;
   readonly source: Source;
 }
 

@@ -9,6 +9,8 @@ export interface Model {
   maxCost?(inputTokens: number, outputTokens: number): number | undefined;
   /** Models that may reply instead, including itself if it can, such as those of a router. */
   readonly asks?: readonly Model[];
+  /** What the model takes besides text. Absent, and each field that is absent: it takes them, or that is not known. */
+  readonly accepts?: Accepts;
   /**
    * The model uses no tokens and costs nothing, such as a program. The usage in its replies is ignored. Limits of tokens
    * and cost do not fail the run, and a ledger reserves nothing for its calls.
@@ -32,6 +34,12 @@ export interface Model {
    * emits nothing. After `signal` aborts the reply is ignored, so it should return soon.
    */
   reply(request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply>;
+}
+
+export interface Accepts {
+  readonly images?: boolean;
+  /** Such as PDFs. */
+  readonly files?: boolean;
 }
 
 export interface ModelDefaults {

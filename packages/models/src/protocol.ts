@@ -1,4 +1,4 @@
-import type { Emit, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import type { Accepts, Emit, ModelError, ModelReply, ModelRequest } from '@treadle/core';
 import type { Framing, WireEvent } from './framing.ts';
 
 /**
@@ -12,6 +12,8 @@ export interface Protocol<State> {
   /** The path of requests below the base URL. */
   readonly path: string;
   readonly framing: Framing;
+  /** What requests can contain besides text. The others are replaced by notes. */
+  readonly accepts?: Accepts;
   /** The request as JSON, valid until the reply has arrived. Reuses what an earlier turn has serialised. */
   readonly body: (request: ModelRequest) => Uint8Array;
   readonly start: () => State;

@@ -12,6 +12,7 @@ export { applyPatchTool } from './files/apply-patch.ts';
 export { editTool } from './files/edit.ts';
 export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
+export { pdfPages, type PdfPages } from './files/pdf-pages.ts';
 export { readTool } from './files/read.ts';
 export { writeTool } from './files/write.ts';
 export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';

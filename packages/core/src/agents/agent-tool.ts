@@ -69,7 +69,8 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers, ledger, killProcess } = run;
+      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers, ledger, killProcess, canAnswer } =
+        run;
       const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
       const shared = {
         ...options,
@@ -78,6 +79,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
         journal: run.journal,
         ...(ledger && { ledger }),
         ...(killProcess && { killProcess }),
+        ...(canAnswer === false && { canAnswer }),
         clock: run.clock,
         runId,
         signal,

@@ -199,6 +199,11 @@ interface RunEnvironment {
    * has changed and would pause again. Errors are ignored.
    */
   readonly beforePause?: (waiting: readonly Waiting[]) => unknown;
+  /**
+   * False: nobody can answer questions of tools. `ask` of a tool then rejects with the code `nobody-answers`, unless the
+   * journal has the answer. It applies to child runs too.
+   */
+  readonly canAnswer?: boolean;
   /** A resource that no call has used for this time is closed; default 300,000, 0: never before the end. */
   readonly holdIdleMs?: number;
   /**

@@ -375,6 +375,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     facts: () => runFacts(context),
     ledger: options.ledger,
     killProcess: options.killProcess,
+    canAnswer: options.canAnswer,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),

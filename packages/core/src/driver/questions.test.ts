@@ -4,7 +4,7 @@ import { agentTool } from '../agents/agent-tool.ts';
 import { replay } from '../journal/replay.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
 import { tool, type ToolContext } from '../tools/tool.ts';
-import type { Answer, ContinueOptions, LoopResult } from './options.ts';
+import type { Answer, ContinueOptions, LoopOptions, LoopResult } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const nextTick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
@@ -17,7 +17,8 @@ function asking(execute: (context: ToolContext, log: unknown[]) => unknown, scri
   const journal = memoryJournal();
   const book = tool({ name: 'book', description: 'Books', execute: (_, context) => execute(context, log) });
   const environment = { model: scriptedModel([...script, 'Done.']), tools: [book], journal, runId: 'run', clock };
-  const start = (): Promise<LoopResult> => runLoop({ ...environment, input: 'Go.' });
+  const start = (more: Partial<LoopOptions> = {}): Promise<LoopResult> =>
+    runLoop({ ...environment, input: 'Go.', ...more });
   const resume = (answers: readonly Answer[], more: Partial<ContinueOptions> = {}): Promise<LoopResult> =>
     runLoop({ ...environment, answers, ...more });
   const events = async (): Promise<readonly string[]> => (await journal.read('run')).map(({ event }) => event.type);
@@ -27,6 +28,27 @@ function asking(execute: (context: ToolContext, log: unknown[]) => unknown, scri
 const answer = (effect: string, value: unknown): Answer => ({ type: 'answer', effect, value });
 
 describe('a tool that asks', () => {
+  test('is refused if nobody can answer the run, also in a child run; an answer in the journal counts', async () => {
+    const execute = async ({ ask }: ToolContext): Promise<string> => `booked ${String(await ask('Which seat?'))}`;
+    const refused = 'Nobody can answer questions in this run.';
+    const alone = asking(execute);
+    const last = await alone.start({ canAnswer: false });
+    expect(resultTexts(last)[0]).toContain(refused);
+    expect(await alone.events()).not.toContain('questions-asked');
+
+    const parent = asking(execute, [{ calls: [{ name: 'child', arguments: { task: 'Book.' } }] }]);
+    const model = scriptedModel([CALL, 'The child is done.']);
+    const child = agentTool({ name: 'child', description: '', model, tools: [parent.book] });
+    const ended = await parent.start({ tools: [child], canAnswer: false });
+    expect(ended.waiting).toEqual([]);
+    expect(JSON.stringify(model.requests.at(-1)!.messages)).toContain(refused);
+
+    const answered = asking(execute);
+    await answered.start();
+    const resumed = await answered.resume([answer('t1.question.0.0', '12A')], { canAnswer: false });
+    expect(resultTexts(resumed)).toEqual(['booked 12A']);
+  });
+
   test('pauses the run, and is called again with the answer', async () => {
     const run = asking(async ({ ask }, log) => {
       log.push('called');

@@ -52,6 +52,10 @@ export async function askPeople(
   const key = id ?? `#${tool.unnamed++}`;
   const recorded = recordedQuestion(run, effect, key, question);
   if (recorded && (recorded.answer ?? recorded.expired)) return answerIn(recorded);
+  if (context.options.canAnswer === false) {
+    const refusal = new Error('Nobody can answer questions in this run.');
+    throw Object.assign(refusal, { code: 'nobody-answers', errorType: 'denied' });
+  }
   const open = tool.unanswered.get(key);
   if (open && isSame(open.question, question)) return open.promise;
   if (open)

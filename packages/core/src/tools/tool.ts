@@ -170,6 +170,7 @@ export interface CallingRun {
   readonly ledger: Ledger | undefined;
   /** Also for the processes of the tool's own run. */
   readonly killProcess: KillProcess | undefined;
+  readonly canAnswer: boolean | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**

@@ -1,4 +1,4 @@
-import { TreadleError, type Clock } from '@treadle/core';
+import { TreadleError, type Accepts, type Clock } from '@treadle/core';
 import { checkPrice, type Price } from '../prices/price.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
 import type { Fetch } from './send.ts';
@@ -22,6 +22,8 @@ export interface EndpointOptions {
   readonly timeouts?: { readonly headers?: number; readonly idle?: number };
   /** Used instead of the price in the table of known models; 0 if the model is free. */
   readonly price?: Price;
+  /** What the model takes besides text; default: what its protocol can send. `{ images: false }`: it cannot see images. */
+  readonly accepts?: Accepts;
   /** What to do if the provider rejects tools; default `error`. */
   readonly toolSupport?: ToolSupport;
   readonly clock?: Clock;
@@ -51,6 +53,11 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
     }
   }
   if (fetch !== undefined && typeof fetch !== 'function') wrong('"fetch" must be a function.');
+  for (const [name, taken] of Object.entries(options.accepts ?? {})) {
+    if (!['images', 'files'].includes(name) || typeof taken !== 'boolean') {
+      wrong('"accepts" must be an object such as { images: true, files: false }.');
+    }
+  }
   checkCallOptions(factory, options);
 }
 

@@ -40,6 +40,7 @@ export function ollamaProtocol(body: OllamaBody): Protocol<OllamaStream> {
   return {
     path: '/api/chat',
     framing: ndjson,
+    accepts: { files: false },
     body: ollamaBody(body),
     start: startOllama,
     step: stepOllama,

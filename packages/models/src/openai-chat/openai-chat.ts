@@ -43,6 +43,7 @@ export function openaiChatProtocol(body: ChatBody): Protocol<ChatStream> {
   return {
     path: '/chat/completions',
     framing: sse,
+    ...(body.media === false && { accepts: { images: false, files: false } }),
     body: chatBody(body),
     start: () => startChat(signer),
     step: stepChat,

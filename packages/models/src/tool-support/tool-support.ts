@@ -63,6 +63,7 @@ export function withToolSupport(
     ...(model.priced !== undefined && { priced: model.priced }),
     ...(model.maxCost && { maxCost: (input: number, output: number) => model.maxCost!(input, output) }),
     ...(model.asks && { asks: model.asks }),
+    ...(model.accepts && { accepts: model.accepts }),
     reply: withFallback((request, emit, signal) => model.reply(request, emit, signal)),
   };
   return setSingleAttempt(supported, withFallback(singleAttemptOf(model)));

@@ -74,7 +74,9 @@ function parsedAttachment(
   }
   if (size > MAX_BYTES) throw tooLarge(param, size, MAX_BYTES);
   const source = { type: 'data', data: encoded } as const;
-  if (IMAGES.includes(mediaType)) return { block: { type: 'image', mediaType, source }, attachment };
+  if (IMAGES.includes(mediaType)) {
+    return { block: { type: 'image', mediaType, ...(name !== null && { name }), source }, attachment };
+  }
   if (mediaType === PDF) return { block: { ...file, mediaType }, attachment };
   const message = `${param} has the type ${JSON.stringify(mediaType)}. Send an image (PNG, JPEG, GIF, WebP), a PDF or a text.`;
   throw badRequest(message, param, 'unsupported_media_type');

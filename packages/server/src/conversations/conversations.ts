@@ -37,6 +37,7 @@ import type { Runs } from '../runs/runs.ts';
 import type { AnswerPart, ApprovalRequest, ChatEvent, ChatStatus, ChatUsage, QuestionRequest } from './events.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import { chatUsage } from './events.ts';
+import { textInputFor, type TextInput } from './text-input.ts';
 import { askedIn, askRequest, chatOutput, endError, statusOf } from './output.ts';
 
 /*
@@ -233,6 +234,7 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       const id = before?.id ?? createAs ?? newConversationId();
       const messages = before ? await historyOf(before, head) : [];
       const planned = await planMessage(request, { id: runId, caller }, [...messages, message]);
+      const warnings = (await planned.input?.warnings(message)) ?? [];
       const after = before ? await streams.last(id) : 0;
       const now = Date.now();
       const record: ResponseRecord = {
@@ -263,8 +265,8 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
         await records.delete(caller.tenant, record.id).catch(() => false);
         throw isTaken(error) ? busy(id) : error;
       }
-      const plan: RunPlan = { ...planned, journal: store, lease, waits: true };
-      const run = { plan, record, title: before?.title || null, caller, release };
+      const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
+      const run = { plan, record, title: before?.title || null, warnings, caller, release };
       return { conversation: id, run: (deliver, signal) => runChat(run, deliver, signal) };
     } catch (error) {
       release();
@@ -290,11 +292,11 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     throw busy(conversation);
   }
 
-  function planMessage(
+  async function planMessage(
     { model, tools }: Pick<StoredMessage, 'model' | 'tools'>,
     run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'>,
     messages: readonly Message[],
-  ): Promise<RunPlan> {
+  ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
     const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
     const request: RunRequest = {
       functions: [],
@@ -305,13 +307,18 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       truncation: 'auto',
       ...(model !== undefined && { model }),
     };
-    return planRun(named ?? engine, request, { messages, instructions: [] }, { ...run, closingTurn: true });
+    const conversation = { messages, instructions: [] };
+    const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
+    const input = textInputFor(plan.model, model ?? engine.models.default);
+    return { plan: input ? { ...plan, model: input.model } : plan, input };
   }
 
   interface ChatRun {
     readonly plan: RunPlan;
     readonly record: ResponseRecord;
     readonly title: string | null;
+    /** About the message. They follow the first event. */
+    readonly warnings: readonly ChatEvent[];
     readonly caller: Caller;
     /** Releases the capacity of the run. */
     readonly release: () => void;
@@ -319,14 +326,14 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
 
   /** Drives a new run and sends its events to the client. */
   async function runChat(
-    { plan, record, title, caller, release }: ChatRun,
+    { plan, record, title, warnings, caller, release }: ChatRun,
     deliver: (event: NumberedEvent) => void | Promise<void>,
     signal: AbortSignal,
   ): Promise<void> {
     const { conversation: id, onDisconnect, after } = record.request as StoredMessage;
     const continues = onDisconnect === 'continue';
     const sink = continues ? storedSink(plan, id, after) : directSink(id, after, deliver);
-    void sink.add(metaOf(record, title));
+    for (const event of [metaOf(record, title), ...warnings]) void sink.add(event);
     const { finished } = driveChat({ plan, record, sink });
     finished.then(release, release);
     if (continues) return followChat(id, caller, { after, signal }, deliver);
@@ -558,10 +565,13 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       const isNew = state === NEW;
       const messages = isNew ? await messagesBefore(record) : [];
       const run = { id: runId, caller, journal: store, lease, waits: true };
-      const plan = await planMessage(message, run, messages);
+      const { plan, input } = await planMessage(message, run, messages);
       const sink = storedSink(plan, conversation, await streams.last(conversation));
       const sent = continues ? await eventsAfter(conversation, after) : undefined;
-      if (sent?.length === 0) void sink.add(metaOf(record, null));
+      if (sent?.length === 0) {
+        const warnings = (await input?.warnings(message.message)) ?? [];
+        for (const event of [metaOf(record, null), ...warnings]) void sink.add(event);
+      }
       const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
       const { finished } = driveChat({
         plan,

@@ -2,7 +2,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { ConversationFilter, ConversationRecord } from '@treadle/store';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
-import { badRequest, toApiError } from '../api-error.ts';
+import { ApiError, badRequest, toApiError } from '../api-error.ts';
 import { follow } from '../engine/event-log.ts';
 import { requireScope, type Caller, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
@@ -131,25 +131,37 @@ export function conversationsRoutes({
     );
   }
 
+  async function answerUi(c: Context<Env>): Promise<Response> {
+    const caller = writer(c);
+    return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes), caller.tenant), UI);
+  }
+
+  /** `chat`: the id that the front end has for the conversation. */
+  async function resumeUi(c: Context<Env>, chat: string): Promise<Response> {
+    const caller = reader(c);
+    const id = conversationIdFor(caller.tenant, chat);
+    const progress = await conversations.progress(id, caller);
+    if (!progress) return c.body(null, 204);
+    const run = followFrom(id, caller, progress.after);
+    return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...UI, follow: run });
+  }
+
+  async function answerAgUi(c: Context<Env>): Promise<Response> {
+    const caller = writer(c);
+    const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes), caller.tenant);
+    return serveFrontEnd(c, request, { encoderFor: () => agUiEncoder(ids), hasEndMark: false });
+  }
+
   return new Hono<Env>()
-    .post('/chat/ui', async (c) => {
-      const caller = writer(c);
-      return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes), caller.tenant), UI);
-    })
-    .get('/chat/ui/:chat/stream', async (c) => {
-      const caller = reader(c);
-      const id = conversationIdFor(caller.tenant, c.req.param('chat'));
-      const progress = await conversations.progress(id, caller);
-      if (!progress) return c.body(null, 204);
-      const follow = followFrom(id, caller, progress.after);
-      return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...UI, follow });
-    })
-    .post('/chat/ag-ui', async (c) => {
-      const caller = writer(c);
-      const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes), caller.tenant);
-      return serveFrontEnd(c, request, { encoderFor: () => agUiEncoder(ids), hasEndMark: false });
-    })
+    .post('/chat/ui', (c) => answerUi(c))
+    .get('/chat/ui/:chat/stream', (c) => resumeUi(c, c.req.param('chat')))
+    .post('/chat/ag-ui', (c) => answerAgUi(c))
+    .get('/chat/:chat/stream', (c, next) =>
+      acceptedProtocol(c, ['ui-message-stream']) === undefined ? next() : resumeUi(c, c.req.param('chat')),
+    )
     .post('/chat', async (c) => {
+      const protocol = acceptedProtocol(c, ['ui-message-stream', 'ag-ui']);
+      if (protocol !== undefined) return protocol === 'ag-ui' ? answerAgUi(c) : answerUi(c);
       const caller = writer(c);
       const request = parseChat(await readJson(c, maxBodyBytes));
       const { run } = await conversations.start(request, caller);
@@ -262,6 +274,20 @@ const UI: FrontEnd = {
   headers: UI_HEADERS,
   hasEndMark: true,
 };
+
+type Protocol = 'ui-message-stream' | 'ag-ui';
+
+/**
+ * The protocol that `Accept` names: `text/event-stream; protocol=ag-ui`. Undefined if it names none. Throws a 406 for one that
+ * the route does not have.
+ */
+function acceptedProtocol(c: Context<Env>, available: readonly Protocol[]): Protocol | undefined {
+  const [, name] = /text\/event-stream\s*;\s*protocol="?([\w-]*)/i.exec(c.req.header('accept') ?? '') ?? [];
+  const found = available.find((one) => one === name);
+  if (found !== undefined || name === undefined) return found;
+  const message = `Accept names the protocol ${JSON.stringify(name)}. Use ${available.join(' or ')}, or leave it out.`;
+  throw new ApiError(406, 'invalid_request_error', message, { param: 'Accept', code: 'unsupported_protocol' });
+}
 
 /** Only ids of conversations, so that other paths below `/chat` are not taken for one. */
 const CONVERSATION = '/chat/:id{conv_[\\w-]+}';

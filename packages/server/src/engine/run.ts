@@ -61,7 +61,7 @@ export interface RunPlan {
   readonly lease?: Lease;
   /**
    * The run may wait for approvals, answers to questions and results from outside, which come later. It needs a lease.
-   * Absent: it fails if it needs one, because nobody can answer.
+   * Absent: nobody can answer. Questions are refused, and the run fails if it needs something else.
    */
   readonly waits?: boolean;
   /** At a limit, the model is asked for a final answer. */
@@ -174,6 +174,7 @@ export function driveRequest(
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     // They are sent to the client.
     durableItems: true,
+    ...(!plan.waits && { canAnswer: false }),
     killProcess,
     onItem(item: Item): void | Promise<void> {
       if (item.type === 'resource-problem') {

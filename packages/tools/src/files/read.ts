@@ -5,9 +5,10 @@ import { nearest } from '../nearest.ts';
 import type { FolderEntry, OpenFile, Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
-import { JobError, runJob } from '../workers/run-job.ts';
+import { JobError } from '../workers/run-job.ts';
 import { binaryKindOf, imageTypeOf, isPdf } from './file-kind.ts';
 import { count, listing, shownName } from './listing.ts';
+import { pdfPages } from './pdf-pages.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
 import { encodingOf, MAX_WHOLE_BYTES, readBytes, readTextFrom } from './text-file.ts';
 import { UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
@@ -166,36 +167,23 @@ async function readPdf(
   const firstPage = input.offset ?? 1;
   const maxPages = Math.min(input.limit ?? MAX_PAGES, MAX_PAGES);
   const whole = new Uint8Array(Buffer.concat([bytes, ...rest]));
-  const { pages, pageCount } = await runJob(
-    'pdfText',
-    { bytes: whole, firstPage, maxPages, maxChars: MAX_CHARS },
-    signal,
-  ).catch((error: unknown) => {
-    if (!(error instanceof JobError)) throw error;
-    throw new ToolError(`The text of ${quoted(file)} cannot be read: ${error.message}`, 'execution_failed', {
-      cause: error,
-    });
-  });
+  const { pages, pageCount } = await pdfPages({ bytes: whole, firstPage, maxPages, maxChars: MAX_CHARS }, signal).catch(
+    (error: unknown) => {
+      if (!(error instanceof JobError)) throw error;
+      throw new ToolError(`The text of ${quoted(file)} cannot be read: ${error.message}`, 'execution_failed', {
+        cause: error,
+      });
+    },
+  );
   if (firstPage > pageCount)
     throw new ToolError(
       `${quoted(file)} has only ${count(pageCount, 'page')}: give an offset up to that.`,
       'invalid_params',
     );
-  const parts: string[] = [];
-  let chars = 0;
-  for (const [index, page] of pages.entries()) {
-    if (parts.length > 0 && chars + page.length > MAX_CHARS) break;
-    const text = page === '' ? '[no text: the page may be an image]' : cutPage(page);
-    parts.push(`[page ${firstPage + index} of ${pageCount}]\n${text}`);
-    chars += text.length;
-  }
+  const parts = [...pages];
   const next = firstPage + parts.length;
   if (next <= pageCount) parts.push(`[the file continues: read again with offset ${next}, which counts pages]`);
   return parts.join('\n');
-}
-
-function cutPage(page: string): string {
-  return page.length <= MAX_CHARS ? page : `${page.slice(0, MAX_CHARS)} [cut: the page has ${page.length} characters]`;
 }
 
 async function listFolder(

@@ -37,8 +37,11 @@ test.each([
   expect(resultIn(done)).toMatchObject({ isError: false, text });
 });
 
-test('if nobody can answer, the model is told at once to decide itself', async () => {
-  const done = await runLoop({ ...asking(SEATS, { canAnswer: false }), input: 'go' });
+test.each([
+  ['the tool', { ...asking(SEATS, { canAnswer: false }) }],
+  ['the run', { ...asking(SEATS), canAnswer: false }],
+])('if %s says that nobody can answer, the model is told at once to decide itself', async (_, run) => {
+  const done = await runLoop({ ...run, input: 'go' });
   expect(resultIn(done)).toMatchObject({
     isError: false,
     text: 'Nobody can answer questions in this run. Decide yourself: choose what is easy to undo, and say in your answer what you assumed.',

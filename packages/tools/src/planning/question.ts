@@ -3,13 +3,17 @@ import { TIMEOUTS } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 
 export interface QuestionToolOptions {
-  /** False if nobody can answer, such as in a job without a terminal. The model is then told so at once. */
+  /**
+   * False if nobody can answer, such as in a job without a terminal. The model is then told so at once. `canAnswer` of a run
+   * has the same effect.
+   */
   readonly canAnswer?: boolean;
   /** How long to wait for an answer; default: without end. */
   readonly ttlMs?: number;
 }
 
 const DECIDE = 'Decide yourself: choose what is easy to undo, and say in your answer what you assumed.';
+const NOBODY_ANSWERS = `Nobody can answer questions in this run. ${DECIDE}`;
 
 /** A tool that asks the user. The run pauses until there is an answer. */
 export function questionTool({ canAnswer = true, ttlMs }: QuestionToolOptions = {}): Tool {
@@ -42,7 +46,7 @@ export function questionTool({ canAnswer = true, ttlMs }: QuestionToolOptions = 
     touches: () => [],
     timeoutMs: TIMEOUTS.other.defaultMs,
     async execute({ prompt, choices }, { ask }) {
-      if (!canAnswer) return `Nobody can answer questions in this run. ${DECIDE}`;
+      if (!canAnswer) return NOBODY_ANSWERS;
       const question = {
         prompt: String(prompt),
         ...(choices !== undefined && { choices: [...new Set(choices as readonly string[])] }),
@@ -51,7 +55,9 @@ export function questionTool({ canAnswer = true, ttlMs }: QuestionToolOptions = 
       try {
         return (await ask(question)) || '(an empty answer)';
       } catch (error) {
-        if ((error as { errorType?: unknown }).errorType !== 'timeout') throw error;
+        const { code, errorType } = error as { readonly code?: unknown; readonly errorType?: unknown };
+        if (code === 'nobody-answers') return NOBODY_ANSWERS;
+        if (errorType !== 'timeout') throw error;
         throw new ToolError(`Nobody answered in time. ${DECIDE}`, 'timeout', { cause: error });
       }
     },

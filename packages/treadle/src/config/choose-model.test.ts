@@ -176,6 +176,11 @@ api_key_env = "C"
   });
 });
 
+test('includes what the model takes in the choice', () => {
+  const toml = '[models.x]\nprovider = "ollama"\nmodel = "m"\nimages = false';
+  expect(choose({}, toml)).toEqual({ type: 'ollama', model: 'm', accepts: { images: false } });
+});
+
 test('includes context_tokens in the choice', () => {
   const toml = '[models.x]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 32768';
   expect(choose({}, toml)).toEqual({ type: 'ollama', model: 'm', contextTokens: 32_768 });

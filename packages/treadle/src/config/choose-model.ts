@@ -1,3 +1,4 @@
+import type { Accepts } from '@treadle/core';
 import { CommandError } from '../command-line/command.ts';
 import type { ModelValues } from '../command-line/flags.ts';
 import { didYouMean } from '@treadle/tools/nearest';
@@ -21,6 +22,7 @@ export interface HttpChoice {
   readonly baseURL?: string;
   readonly apiKey?: string;
   readonly contextTokens?: number;
+  readonly accepts?: Accepts;
   readonly notice?: string;
   /** Called in this order if the model fails. They have no fallbacks of their own. */
   readonly fallback?: readonly ModelChoice[];
@@ -172,6 +174,12 @@ export function chooseEntry(entry: ModelEntry, values: ModelValues, loaded: Load
     ...(baseURL !== undefined && { baseURL }),
     ...(apiKey !== undefined && { apiKey }),
     ...(entry.context_tokens !== undefined && { contextTokens: entry.context_tokens }),
+    ...((entry.images ?? entry.files) !== undefined && {
+      accepts: {
+        ...(entry.images !== undefined && { images: entry.images }),
+        ...(entry.files !== undefined && { files: entry.files }),
+      },
+    }),
     ...(toOtherHost && {
       notice: `${loaded.file} sends the key in ${variable} to ${new URL(entry.base_url!).host}.`,
     }),

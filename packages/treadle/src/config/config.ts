@@ -32,6 +32,9 @@ export interface ModelEntry {
   readonly api_key_env?: string;
   /** For ollama: the context window that the model is loaded with. */
   readonly context_tokens?: number;
+  /** False: the model takes no images, or no files such as PDFs. */
+  readonly images?: boolean;
+  readonly files?: boolean;
   /** Names of other entries, called in this order if this one fails. */
   readonly fallback?: readonly string[];
 }
@@ -59,6 +62,8 @@ const modelEntry: Shape = {
       },
     },
     context_tokens: count,
+    images: onOff,
+    files: onOff,
     fallback: { type: 'texts' },
     api_key: key,
     apikey: key,

@@ -70,7 +70,7 @@ describe('errors name the file, the path and what is allowed', () => {
     ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, store, mcp, edge.'],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
-      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, fallback.',
+      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, images, files, fallback.',
     ],
     ['[models.a]\nmodel = 3', 'models.a.model must be a string in quotes, but is 3.'],
     ['[models.a]\nmodel = ""', 'models.a.model must be a string in quotes, but is empty.'],

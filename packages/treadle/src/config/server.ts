@@ -23,6 +23,8 @@ export interface ServerConfig {
   readonly requires_action_status?: boolean;
   /** Stored responses wait for approvals and answers, which the runs API takes. */
   readonly wait_for_answers?: boolean;
+  /** False: the model does not write titles for conversations. */
+  readonly chat_titles?: boolean;
   readonly max_body_bytes?: number;
   /** Of all requests and conversations in progress. */
   readonly max_bytes_in_progress?: number;
@@ -159,6 +161,7 @@ export const SERVER_SHAPE: Shape = {
     default_tools: { type: 'texts' },
     requires_action_status: { type: 'switch' },
     wait_for_answers: { type: 'switch' },
+    chat_titles: { type: 'switch' },
     max_body_bytes: count,
     max_bytes_in_progress: count,
     max_duration_ms: count,

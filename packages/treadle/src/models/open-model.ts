@@ -42,6 +42,7 @@ function openOne(models: Models, choice: ModelChoice, openOptions: OpenOptions):
     model,
     ...(baseURL !== undefined && { baseURL }),
     ...(apiKey !== undefined && { apiKey }),
+    ...(choice.accepts && { accepts: choice.accepts }),
   };
   switch (type) {
     case 'openai':

@@ -36,6 +36,7 @@ max_bytes_in_progress = 40
 max_duration_ms = 5
 heartbeat_ms = 6
 wait_for_answers = true
+chat_titles = false
 [server.webhooks]
 url = "https://example.com/hook"
 secret_env = "HOOK"
@@ -72,6 +73,7 @@ default_tool_timeout_ms = 9
     maxDurationMs: 5,
     heartbeatMs: 6,
     waitForAnswers: true,
+    chatTitles: false,
     webhooks: { url: 'https://example.com/hook', secret: SECRET, events: ['run.waiting'], allowPrivate: true },
     maxTurns: 8,
     toolTimeoutMs: 9,

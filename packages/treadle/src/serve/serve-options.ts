@@ -37,6 +37,7 @@ export function serveOptions(
     defaultTools: server.default_tools,
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
+    chatTitles: server.chat_titles,
     maxBodyBytes: server.max_body_bytes,
     maxBytesInProgress: server.max_bytes_in_progress,
     maxDurationMs: server.max_duration_ms,

@@ -57,11 +57,8 @@ export const serveCommand: Command = defineCommand({
       await Promise.all([...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const)),
     );
     const list = { words: server.tools ?? ['read-only'], from: `${context.loaded.file}: server.tools` };
-    const tools = chooseTools(
-      context,
-      { model: opened.get(models.default)!, canAnswer: server.wait_for_answers === true },
-      list,
-    );
+    // Whether somebody can answer is decided for each run.
+    const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
     const options = serveOptions(values, context.loaded, { tools, env: io.env });
     const { newLog, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
