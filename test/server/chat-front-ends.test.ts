@@ -9,6 +9,7 @@ import {
 import { streamLoop, tool, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { toAgUiResponse, toUIMessageStreamResponse } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
 import {
   AbstractChat,
   DefaultChatTransport,
@@ -320,6 +321,32 @@ describe('an agent of AG-UI', () => {
     ]);
     expect(agent.pendingInterrupts).toEqual([]);
     await expect(runQuietly(agent, denial)).rejects.toThrow('409');
+  });
+
+  test('goes on after an interrupt that has expired was cancelled, with or without a message', async () => {
+    using model = scriptedModel([PAY, 'It was not paid.', 'Hello.']);
+    const store = sqliteStore(':memory:');
+    onTestFinished(() => store.close());
+    const agent = await (async () => {
+      await using server = await startInProcess(model, { ...withTools(pay), store });
+      const interrupted = agentWith(server, 'Pay');
+      await runAgent(interrupted);
+      return interrupted;
+    })();
+    const [{ id, expiresAt } = { id: '', expiresAt: '' }] = agent.pendingInterrupts;
+    vi.setSystemTime(Date.parse(expiresAt!) + 1);
+    onTestFinished(() => void vi.useRealTimers());
+    await using server = await startInProcess(model, { ...withTools(pay), store });
+    agent.url = `${server.url}/v1/chat/ag-ui`;
+    const other = agent.clone();
+    const resume = [{ interruptId: id, status: 'cancelled' as const }];
+    expect((await runAgent(agent, { resume })).newMessages).toMatchObject([
+      { role: 'tool', content: expect.any(String) },
+      { role: 'assistant', content: 'It was not paid.' },
+    ]);
+    expect(agent.pendingInterrupts).toEqual([]);
+    other.addMessage({ id: 'u2', role: 'user', content: 'Hello' });
+    expect((await runAgent(other, { resume })).newMessages).toMatchObject([{ role: 'assistant', content: 'Hello.' }]);
   });
 
   test('gets a failure as RUN_ERROR, and 400 for what is not supported', async () => {
