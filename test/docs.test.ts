@@ -44,19 +44,27 @@ test('snippetsOf returns position, code, mark and expected output', () => {
     '   }',
     '   ```',
     '```tsx',
+    '<br />;',
     '```',
     '```sh',
     'ls',
     '```',
   ];
   expect(snippetsOf('page.md', page.join('\n'))).toEqual([
-    { at: 'page.md:2', code: "console.log('a\\nb'); // prints: a\n// prints: b\n", runs: true, prints: ['a', 'b'] },
-    { at: 'page.md:7', code: 'if (true) {\n  f();\n}\n', runs: false, prints: [] },
+    {
+      language: 'ts',
+      at: 'page.md:2',
+      code: "console.log('a\\nb'); // prints: a\n// prints: b\n",
+      runs: true,
+      prints: ['a', 'b'],
+    },
+    { language: 'ts', at: 'page.md:7', code: 'if (true) {\n  f();\n}\n', runs: false, prints: [] },
+    { language: 'tsx', at: 'page.md:12', code: '<br />;\n', runs: false, prints: [] },
   ]);
 });
 
-function fileOf({ at }: Snippet): string {
-  return `${at.replaceAll(/[/:]/g, '-')}.ts`;
+function fileOf({ at, language }: Snippet): string {
+  return `${at.replaceAll(/[/:]/g, '-')}.${language}`;
 }
 
 function write(all: readonly Snippet[]): void {
@@ -65,6 +73,7 @@ function write(all: readonly Snippet[]): void {
   const compilerOptions = {
     customConditions: ['treadle-source'],
     types: ['node'],
+    jsx: 'react-jsx',
     moduleDetection: 'force',
     noEmit: true,
     composite: false,
@@ -74,7 +83,7 @@ function write(all: readonly Snippet[]): void {
     isolatedDeclarations: false,
     noUnusedLocals: false,
   };
-  const config = { extends: '../../tsconfig.base.json', compilerOptions, include: ['*.ts'], files: [] };
+  const config = { extends: '../../tsconfig.base.json', compilerOptions, include: ['*.ts', '*.tsx'], files: [] };
   writeFileSync(path.join(folder, 'tsconfig.json'), JSON.stringify(config));
   for (const snippet of all) writeFileSync(path.join(folder, fileOf(snippet)), snippet.code);
 }

@@ -1,6 +1,15 @@
+import {
+  buildResumeArray,
+  HttpAgent,
+  type BaseEvent,
+  type ContentPart,
+  type Message,
+  type RunAgentParameters,
+} from '@ag-ui/client';
 import { streamLoop, tool, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { toAgUiResponse, toUIMessageStreamResponse } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
 import {
   AbstractChat,
   DefaultChatTransport,
@@ -9,7 +18,7 @@ import {
   type ChatStatus,
   type UIMessage,
 } from 'ai';
-import { describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { frameReader } from './support/sse-frames.ts';
 
@@ -197,73 +206,63 @@ describe('a chat of the AI SDK', () => {
   });
 });
 
-type Frame = Record<string, unknown> & { readonly type: string };
+type Frame = BaseEvent & Readonly<Record<string, unknown>>;
 
-function framesIn(text: string): Frame[] {
+interface AgentRun {
+  readonly frames: readonly Frame[];
+  readonly newMessages: readonly Message[];
+}
+
+/**
+ * Runs the official client. It checks every event and their order (`verifyEvents`), and throws if one is wrong. `frames` are the
+ * events as they were sent: the client removes fields that the protocol does not have.
+ */
+async function runAgent(agent: HttpAgent, parameters: RunAgentParameters = {}): Promise<AgentRun> {
   const frames: Frame[] = [];
-  frameReader((frame) => void frames.push(JSON.parse(frame.slice('data: '.length)) as Frame))(text);
-  return frames;
-}
-
-/** What the official client requires of a sequence of events. */
-function checkAgUi(frames: readonly Frame[]): void {
-  const open = new Set<string>();
-  const calls = new Set<string>();
-  expect(frames[0]!.type).toBe('RUN_STARTED');
-  expect(['RUN_FINISHED', 'RUN_ERROR']).toContain(frames.at(-1)!.type);
-  for (const [index, frame] of frames.entries()) {
-    const { type } = frame;
-    const key = `${type.replace(/_(START|CONTENT|ARGS|END)$/, '')} ${String(frame['messageId'] ?? frame['toolCallId'])}`;
-    if (index > 0) expect(type).not.toBe('RUN_STARTED');
-    if (type.endsWith('_START')) {
-      expect(open.has(key)).toBe(false);
-      open.add(key);
-      if (type === 'TOOL_CALL_START') calls.add(String(frame['toolCallId']));
-    } else if (/_(CONTENT|ARGS)$/.test(type)) {
-      expect(open.has(key)).toBe(true);
-      expect(frame['delta']).not.toBe('');
-    } else if (type.endsWith('_END')) expect(open.delete(key)).toBe(true);
+  const unchecked = agent.fetch;
+  agent.fetch = async (url, init) => {
+    const answer = await unchecked(url, init);
+    const text = await answer.text();
+    if (answer.ok) {
+      frameReader((frame) => void frames.push(JSON.parse(frame.slice('data: '.length)) as Frame))(text);
+    }
+    return new Response(text, answer);
+  };
+  const seen: string[] = [];
+  try {
+    const { newMessages } = await agent.runAgent(parameters, { onEvent: ({ event }) => void seen.push(event.type) });
+    expect(seen).toEqual(frames.map(({ type }) => type));
+    return { frames, newMessages };
+  } finally {
+    agent.fetch = unchecked;
   }
-  expect([...open]).toEqual([]);
 }
 
-interface AgUiPlace {
-  readonly path?: string;
-  readonly accept?: string;
-}
+const newAgent = ({ url }: InProcessServer): HttpAgent =>
+  new HttpAgent({ url: `${url}/v1/chat/ag-ui`, threadId: 'my-thread' });
 
-async function postAgUi(
-  server: InProcessServer,
-  body: object,
-  { path = '/v1/chat/ag-ui', accept = 'text/event-stream' }: AgUiPlace = {},
-): Promise<Frame[]> {
-  const answer = await fetch(server.url + path, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', accept },
-    body: JSON.stringify({
-      threadId: 't',
-      state: {},
-      messages: [],
-      tools: [],
-      context: [],
-      forwardedProps: {},
-      ...body,
-    }),
-  });
-  const text = await answer.text();
-  if (answer.status !== 200) throw new Error(`status ${answer.status}: ${text}`);
-  const frames = framesIn(text);
-  checkAgUi(frames);
-  return frames;
+/** An agent to which the user has sent a message. */
+function agentWith(server: InProcessServer, content: string | ContentPart[]): HttpAgent {
+  const agent = newAgent(server);
+  agent.addMessage({ id: 'u1', role: 'user', content });
+  return agent;
 }
-
-const user = (content: unknown): object => ({ id: 'u', role: 'user', content });
 
 describe('an agent of AG-UI', () => {
+  beforeEach(() => {
+    // The client reports what it had to correct as a warning.
+    const warned = vi.spyOn(console, 'warn');
+    onTestFinished(() => {
+      expect(warned.mock.calls).toEqual([]);
+      warned.mockRestore();
+    });
+  });
+
   test('gets messages, reasoning and calls that are opened and closed in order', async () => {
-    using model = scriptedModel([THINKING, 'It is noon.']);
+    using model = scriptedModel([THINKING, 'It is noon.', 'Bye.']);
     await using server = await startInProcess(model, withTools(time));
-    const frames = await postAgUi(server, { runId: 'r1', messages: [user([{ type: 'text', text: 'Time?' }])] });
+    const agent = agentWith(server, [{ type: 'text', text: 'Time?' }]);
+    const { frames, newMessages } = await runAgent(agent, { runId: 'r1' });
     expect(frames.map(({ type }) => type)).toEqual([
       'RUN_STARTED',
       'CUSTOM',
@@ -289,15 +288,31 @@ describe('an agent of AG-UI', () => {
       'TEXT_MESSAGE_END',
       'RUN_FINISHED',
     ]);
-    expect(frames[0]).toMatchObject({ threadId: 't', runId: 'r1' });
-    expect(frames.at(-1)).toMatchObject({ threadId: 't', runId: 'r1', outcome: { type: 'success' } });
+    expect(frames[0]).toMatchObject({ threadId: 'my-thread', runId: 'r1' });
+    expect(frames.at(-1)).toMatchObject({ threadId: 'my-thread', runId: 'r1', outcome: { type: 'success' } });
+    const call = frames.find(({ type }) => type === 'TOOL_CALL_START')!['toolCallId'];
+    expect(newMessages).toMatchObject([
+      { role: 'reasoning', content: 'Let me think.' },
+      { role: 'assistant', content: 'One moment. ' },
+      { role: 'assistant', toolCalls: [{ id: call, function: { name: 'time', arguments: '{}' } }] },
+      { role: 'tool', toolCallId: call, content: '12:00' },
+      { role: 'assistant', content: 'It is noon.' },
+    ]);
+    agent.addMessage({ id: 'u2', role: 'user', content: 'Thanks' });
+    expect((await runAgent(agent)).newMessages).toMatchObject([{ role: 'assistant', content: 'Bye.' }]);
+    expect(model.requests[2]!.messages).toHaveLength(5);
   });
 
   test('is also chosen by Accept, and a protocol that is not known is a 406', async () => {
     await using server = await startInProcess(scriptedModel(['Hello.']), {});
-    const place = { path: '/v1/chat', accept: 'text/html, text/event-stream;protocol="ag-ui"' };
-    const frames = await postAgUi(server, { runId: 'r1', messages: [user('Hi')] }, place);
-    expect(frames.at(-1)).toMatchObject({ type: 'RUN_FINISHED', runId: 'r1' });
+    const lists = { state: {}, tools: [], context: [], forwardedProps: {} };
+    const messages = [{ id: 'u', role: 'user', content: 'Hi' }];
+    const named = await fetch(`${server.url}/v1/chat`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', accept: 'text/html, text/event-stream;protocol="ag-ui"' },
+      body: JSON.stringify({ threadId: 't', runId: 'r1', messages, ...lists }),
+    });
+    expect(await named.text()).toMatch(/"RUN_STARTED"[^]*"RUN_FINISHED"/);
     const other = { accept: 'text/event-stream; protocol=other' };
     const answer = await server.send('POST', '/v1/chat', { message: 'Hi' }, other);
     expect([answer.status, answer.body.error.code]).toEqual([406, 'unsupported_protocol']);
@@ -315,46 +330,82 @@ describe('an agent of AG-UI', () => {
       'Done.',
     ]);
     await using server = await startInProcess(model, withTools(pay, order));
-    const first = await postAgUi(server, { runId: 'r1', messages: [user('Go')] });
-    const interruptsIn = (frames: readonly Frame[]) =>
-      (frames.at(-1)!['outcome'] as { interrupts: { id: string; reason: string; metadata: { digest: string } }[] })
-        .interrupts;
-    const [approval, question] = interruptsIn(first).toSorted((a, b) => (a.reason < b.reason ? 1 : -1));
+    const agent = agentWith(server, 'Go');
+    await runAgent(agent);
+    const [approval, question] = agent.pendingInterrupts.toSorted((a, b) => (a.reason < b.reason ? 1 : -1));
     expect([approval!.reason, question!.reason]).toEqual(['tool_call', 'input_required']);
-    const { digest } = approval!.metadata;
-    const second = await postAgUi(server, {
-      runId: 'r2',
-      resume: [
-        { interruptId: approval!.id, status: 'resolved', payload: { approved: true, digest } },
-        { interruptId: question!.id, status: 'resolved', payload: 'L' },
-      ],
+    const { digest } = approval!.metadata as { digest: string };
+    const second = await runAgent(agent, {
+      resume: buildResumeArray(agent.pendingInterrupts, {
+        [approval!.id]: { status: 'resolved', payload: { approved: true, digest } },
+        [question!.id]: { status: 'resolved', payload: 'L' },
+      }),
     });
-    expect(second.flatMap(({ type, content }) => (type === 'TOOL_CALL_RESULT' ? content : []))).toEqual(
-      expect.arrayContaining(['paid', 'ordered L']),
+    const results = second.newMessages.flatMap((message) =>
+      message.role === 'tool' ? (message.content as string) : [],
     );
-    const [again] = interruptsIn(second);
-    const third = await postAgUi(server, { runId: 'r3', resume: [{ interruptId: again!.id, status: 'cancelled' }] });
-    expect(third[0]).toMatchObject({ type: 'RUN_STARTED', runId: 'r3' });
-    expect(third.at(-1)).toMatchObject({ type: 'RUN_FINISHED', outcome: { type: 'success' } });
-    const stale = { runId: 'r4', resume: [{ interruptId: again!.id, status: 'cancelled' }] };
-    await expect(postAgUi(server, stale)).rejects.toThrow('409');
+    expect(results.toSorted()).toEqual(['ordered L', 'paid']);
+    const [again] = agent.pendingInterrupts;
+    const denial = { resume: [{ interruptId: again!.id, status: 'cancelled' as const }] };
+    const third = await runAgent(agent, { runId: 'r3', ...denial });
+    expect(third.frames[0]).toMatchObject({ type: 'RUN_STARTED', runId: 'r3' });
+    expect(third.newMessages).toMatchObject([
+      { role: 'tool', content: 'The call of "pay" was not approved.' },
+      { role: 'assistant', content: 'Done.' },
+    ]);
+    expect(agent.pendingInterrupts).toEqual([]);
+    await expect(runQuietly(agent, denial)).rejects.toThrow('409');
+  });
+
+  test('goes on after an interrupt that has expired was cancelled, with or without a message', async () => {
+    using model = scriptedModel([PAY, 'It was not paid.', 'Hello.']);
+    const store = sqliteStore(':memory:');
+    onTestFinished(() => store.close());
+    const agent = await (async () => {
+      await using server = await startInProcess(model, { ...withTools(pay), store });
+      const interrupted = agentWith(server, 'Pay');
+      await runAgent(interrupted);
+      return interrupted;
+    })();
+    const [{ id, expiresAt } = { id: '', expiresAt: '' }] = agent.pendingInterrupts;
+    vi.setSystemTime(Date.parse(expiresAt!) + 1);
+    onTestFinished(() => void vi.useRealTimers());
+    await using server = await startInProcess(model, { ...withTools(pay), store });
+    agent.url = `${server.url}/v1/chat/ag-ui`;
+    const other = agent.clone();
+    const resume = [{ interruptId: id, status: 'cancelled' as const }];
+    expect((await runAgent(agent, { resume })).newMessages).toMatchObject([
+      { role: 'tool', content: expect.any(String) },
+      { role: 'assistant', content: 'It was not paid.' },
+    ]);
+    expect(agent.pendingInterrupts).toEqual([]);
+    other.addMessage({ id: 'u2', role: 'user', content: 'Hello' });
+    expect((await runAgent(other, { resume })).newMessages).toMatchObject([{ role: 'assistant', content: 'Hello.' }]);
   });
 
   test('gets a failure as RUN_ERROR, and 400 for what is not supported', async () => {
     const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
     await using server = await startInProcess(scriptedModel([{ type: 'failure', error }]));
-    const frames = await postAgUi(server, { runId: 'r', messages: [user('Go')] });
+    const { frames } = await runAgent(agentWith(server, 'Go'));
     expect(frames.at(-1)).toMatchObject({ type: 'RUN_ERROR', message: expect.any(String) });
-    for (const body of [
-      { runId: 'r', messages: [] },
-      { runId: 'r', messages: [user('Go')], tools: [{ name: 'x' }] },
-      { runId: 'r', messages: [user([{ type: 'binary' }])] },
-      { messages: [user('Go')] },
-    ]) {
-      await expect(postAgUi(server, body)).rejects.toThrow('400');
+    const image = { type: 'image' as const, source: { type: 'url' as const, value: 'http://127.0.0.1/a.png' } };
+    for (const [agent, parameters] of [
+      [newAgent(server), {}],
+      [agentWith(server, 'Go'), { tools: [{ name: 'x', description: '', parameters: {} }] }],
+      [agentWith(server, [image]), {}],
+    ] as const) {
+      await expect(runQuietly(agent, { tools: [...(parameters.tools ?? [])] })).rejects.toThrow('400');
     }
+    const noRun = { threadId: 't', messages: [{ id: 'u', role: 'user', content: 'Go' }] };
+    expect((await server.send('POST', '/v1/chat/ag-ui', noRun)).status).toBe(400);
   });
 });
+
+/** Runs an agent that fails, which the client writes to the console too. */
+async function runQuietly(agent: HttpAgent, parameters: RunAgentParameters): Promise<AgentRun> {
+  using _ = vi.spyOn(console, 'error').mockReturnValue();
+  return await runAgent(agent, parameters);
+}
 
 describe('a run of a program', () => {
   test('is streamed to the AI SDK', async () => {
@@ -370,8 +421,10 @@ describe('a run of a program', () => {
 
   test('is streamed as AG-UI, and ends with an interrupt if it waits', async () => {
     const live = streamLoop({ model: scriptedModel([PAY]), tools: [pay], input: 'Pay' });
-    const frames = framesIn(await toAgUiResponse(live, { threadId: 't' }).text());
-    checkAgUi(frames);
-    expect(frames.at(-1)).toMatchObject({ threadId: 't', outcome: { interrupts: [{ reason: 'tool_call' }] } });
+    const fetch = async (): Promise<Response> => toAgUiResponse(live, { threadId: 't' });
+    const agent = new HttpAgent({ url: 'http://127.0.0.1:1', threadId: 't', fetch });
+    const { frames } = await runAgent(agent);
+    expect(frames.at(-1)).toMatchObject({ threadId: 't', outcome: { type: 'interrupt' } });
+    expect(agent.pendingInterrupts).toMatchObject([{ reason: 'tool_call' }]);
   });
 });

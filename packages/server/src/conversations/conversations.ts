@@ -71,8 +71,11 @@ export interface Conversations {
   steer(id: string, text: string, caller: Caller): Promise<void>;
   /** Resolves when the run has ended. */
   cancel(id: string, caller: Caller): Promise<void>;
-  /** The answer in progress, with its events so far. Undefined if there is none. */
-  progress(id: string, caller: Caller): Promise<ChatProgress | undefined>;
+  /**
+   * The answer in progress, with its events so far. Undefined if there is none. `includeEnded`: the last answer, also if it has
+   * ended.
+   */
+  progress(id: string, caller: Caller, options?: ProgressOptions): Promise<ChatProgress | undefined>;
   /** The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. */
   events(id: string, caller: Caller): EventSource<NumberedEvent>;
 }
@@ -98,11 +101,14 @@ export interface StartedChat {
   run(deliver: (event: NumberedEvent) => void | Promise<void>, signal: AbortSignal): Promise<void>;
 }
 
+export interface ProgressOptions {
+  readonly includeEnded?: boolean;
+}
+
 export interface ChatProgress {
-  readonly events: readonly ChatEvent[];
-  /** The number of the last event before them, and of the last one. */
+  readonly events: readonly NumberedEvent[];
+  /** The number of the last event before them. */
   readonly after: number;
-  readonly last: number;
 }
 
 export type NumberedEvent = ChatEvent & { readonly seq: number };
@@ -602,12 +608,12 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     return [...(chain && head ? await historyOf(chain, head) : []), message];
   }
 
-  async function eventsAfter(id: string, after: number): Promise<readonly ChatEvent[]> {
-    const events: ChatEvent[] = [];
+  async function eventsAfter(id: string, after: number): Promise<readonly NumberedEvent[]> {
+    const events: NumberedEvent[] = [];
     for (let last = after; ;) {
       const page = await streams.read(id, last);
       if (page.length === 0) return events;
-      for (const { event } of page) events.push(event as ChatEvent);
+      for (const { event } of page) events.push(event as NumberedEvent);
       last = page.at(-1)!.seq;
     }
   }
@@ -723,13 +729,16 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     throw new ApiError(409, 'invalid_request_error', message, { param: 'conversation_id', code: 'conversation_idle' });
   }
 
-  async function progressOf(id: string, { tenant }: Caller): Promise<ChatProgress | undefined> {
+  async function progressOf(
+    id: string,
+    { tenant }: Caller,
+    { includeEnded = false }: ProgressOptions = {},
+  ): Promise<ChatProgress | undefined> {
     const found = await chains.get(tenant, id);
     const head = found && (await headOf(found));
-    if (head?.status !== 'in_progress') return undefined;
+    if (!head || (head.status !== 'in_progress' && !includeEnded)) return undefined;
     const { after } = head.request as StoredMessage;
-    const sent = await eventsAfter(id, after);
-    return { events: sent, after, last: (sent.at(-1) as NumberedEvent | undefined)?.seq ?? after };
+    return { events: await eventsAfter(id, after), after };
   }
 
   async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {

@@ -14,14 +14,20 @@ import { approvalOf } from './ui-stream.ts';
 export interface FrontEndRequest {
   /** The id of the conversation. */
   readonly id: string;
-  /** Absent: the request has answers. */
+  /** Absent: the request has answers only. */
   readonly message?: UserMessage;
   readonly attachments?: readonly Attachment[];
-  /** The answers in the request. `events`: those of the answer in progress. */
-  answersTo(events: readonly ChatEvent[]): readonly ChatAnswer[];
+  /** Absent: the request has a message only. `events`: those of the last answer of the conversation. */
+  answersTo?(events: readonly ChatEvent[]): FrontEndAnswers;
   readonly model?: string;
   readonly tools?: readonly string[];
   readonly onDisconnect: 'cancel' | 'continue';
+}
+
+export interface FrontEndAnswers {
+  readonly answers: readonly ChatAnswer[];
+  /** The ids of what the client gives up because its deadline has passed. It needs no answer. */
+  readonly expired: readonly string[];
 }
 
 /**
@@ -81,16 +87,18 @@ export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
     const text = parts.map((part) => (part.type === 'text' ? String(part['text']) : '')).join('');
     if (text === '') throw badRequest('The last message has no text.', 'messages');
     const files = parts.filter(({ type }) => type === 'file').map(uiFile);
-    return { ...common, ...messageWith(text, validateBody(attachmentsSchema, files)), answersTo: () => [] };
+    return { ...common, ...messageWith(text, validateBody(attachmentsSchema, files)) };
   }
   return {
     ...common,
-    answersTo: () =>
-      parts.flatMap((part): ChatAnswer | [] => {
+    answersTo: () => ({
+      answers: parts.flatMap((part): ChatAnswer | [] => {
         if (part['state'] !== 'approval-responded') return [];
         const { id: approvalId, approved, reason } = validateBody(uiApproval, part['approval']);
         return { ...approvalOf(approvalId), approved, ...(reason != null && { reason }) };
       }),
+      expired: [],
+    }),
   };
 }
 
@@ -119,7 +127,7 @@ const agUiBody = z.object({
 
 const agUiApproval = z.object({ approved: z.boolean(), digest: z.string(), reason: z.string().nullish() });
 
-/** `RunAgentInput` of AG-UI: the last message counts, or `resume`. Options are in `forwardedProps`. */
+/** `RunAgentInput` of AG-UI: `resume` counts, or the last message. Options are in `forwardedProps`. */
 export function parseAgUiRequest(
   body: unknown,
   tenant: string,
@@ -129,14 +137,14 @@ export function parseAgUiRequest(
   const named = validateBody(namedOptions, forwardedProps ?? {});
   const common = { id: conversationIdFor(tenant, threadId), ...optionsOf(named) };
   const ids = { threadId, runId };
-  if (resume && resume.length > 0) {
-    const answersTo: FrontEndRequest['answersTo'] = (events) => resume.map((entry) => resumeAnswer(entry, events));
-    return { ids, request: { ...common, answersTo } };
-  }
   const last = messages.at(-1);
   const text = last?.role === 'user' ? agUiText(last.content) : '';
-  if (text === '') throw badRequest('The last message must be one of the user, with text.', 'messages');
-  return { ids, request: { ...common, message: userText(text), answersTo: () => [] } };
+  const message = text !== '' && { message: userText(text) };
+  if (resume && resume.length > 0) {
+    return { ids, request: { ...common, ...message, answersTo: (events) => resumeAnswers(resume, events) } };
+  }
+  if (!message) throw badRequest('The last message must be one of the user, with text.', 'messages');
+  return { ids, request: { ...common, ...message } };
 }
 
 function agUiText(content: unknown): string {
@@ -154,6 +162,21 @@ interface ResumeEntry {
   readonly interruptId: string;
   readonly status: 'resolved' | 'cancelled';
   readonly payload?: unknown;
+}
+
+/** The client has to send an entry for each interrupt. One that has expired can only be cancelled. */
+function resumeAnswers(entries: readonly ResumeEntry[], events: readonly ChatEvent[]): FrontEndAnswers {
+  const now = Date.now();
+  const isExpired = ({ interruptId, status }: ResumeEntry): boolean => {
+    const asked = events.find((event) => 'id' in event && event.id === interruptId);
+    if (status !== 'cancelled' || (asked?.type !== 'approval_request' && asked?.type !== 'question')) return false;
+    return asked.expires_at !== null && asked.expires_at <= now;
+  };
+  const { expired = [], open = [] } = Object.groupBy(entries, (entry) => (isExpired(entry) ? 'expired' : 'open'));
+  return {
+    answers: open.map((entry) => resumeAnswer(entry, events)),
+    expired: expired.map(({ interruptId }) => interruptId),
+  };
 }
 
 function resumeAnswer({ interruptId, status, payload }: ResumeEntry, events: readonly ChatEvent[]): ChatAnswer {

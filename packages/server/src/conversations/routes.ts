@@ -11,7 +11,14 @@ import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
 import { agUiEncoder } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
-import type { ChatAnswer, ChatMessage, ChatRequest, Conversations, StartedChat } from './conversations.ts';
+import type {
+  ChatAnswer,
+  ChatMessage,
+  ChatRequest,
+  Conversations,
+  NumberedEvent,
+  StartedChat,
+} from './conversations.ts';
 import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
 import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
@@ -65,7 +72,10 @@ export function conversationsRoutes({
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
     const { id, message, attachments, model, tools } = request;
-    if (message) {
+    const { events = [], after = 0 } =
+      (request.answersTo && (await conversations.progress(id, caller, { includeEnded: true }))) ?? {};
+    const { answers, expired } = request.answersTo?.(events) ?? { answers: [], expired: [] };
+    if (answers.length === 0 && message) {
       const { run } = await conversations.start(
         {
           createAs: id,
@@ -80,22 +90,16 @@ export function conversationsRoutes({
       );
       return streamFrontEnd(c, request, { ...frontEnd, follow: run });
     }
-    const progress = await conversations.progress(id, caller);
-    const answers = request.answersTo(progress?.events ?? []);
-    if (answers.length === 0) {
+    if (answers.length === 0 && expired.length === 0) {
       throw badRequest('The last message is neither of the user nor an answer to an approval.', 'messages');
     }
     // Rejects if nothing is in progress.
-    await conversations.answer(id, answers, caller);
+    if (answers.length > 0) await conversations.answer(id, answers, caller);
+    const settled = new Set([...answers.map((answer) => answer.id), ...expired]);
     const encoder = frontEnd.encoderFor(answers);
-    for (const event of progress?.events ?? []) encoder.encode(event);
-    const first = encoder.continueAfter(new Set(answers.map((answer) => answer.id)));
-    return streamFrontEnd(c, request, {
-      ...frontEnd,
-      encoder,
-      first,
-      follow: followFrom(id, caller, progress?.last ?? 0),
-    });
+    const last = encodeUntilWaiting(encoder, events, settled) ?? after;
+    const first = encoder.continueAfter(settled);
+    return streamFrontEnd(c, request, { ...frontEnd, encoder, first, follow: followFrom(id, caller, last) });
   }
 
   function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
@@ -287,6 +291,24 @@ function acceptedProtocol(c: Context<Env>, available: readonly Protocol[]): Prot
   if (found !== undefined || name === undefined) return found;
   const message = `Accept names the protocol ${JSON.stringify(name)}. Use ${available.join(' or ')}, or leave it out.`;
   throw new ApiError(406, 'invalid_request_error', message, { param: 'Accept', code: 'unsupported_protocol' });
+}
+
+/**
+ * Encodes the events that the client has: its stream ended when everything waited, after it had got what it answers now
+ * (`settled`). Returns the number of the last one.
+ */
+function encodeUntilWaiting(
+  encoder: FrontEndEncoder,
+  events: readonly NumberedEvent[],
+  settled: ReadonlySet<string>,
+): number | undefined {
+  const missing = new Set(settled);
+  for (const event of events) {
+    encoder.encode(event);
+    if ('id' in event) missing.delete(event.id);
+    if (missing.size === 0 && encoder.isWaiting()) return event.seq;
+  }
+  return events.at(-1)?.seq;
 }
 
 /** Only ids of conversations, so that other paths below `/chat` are not taken for one. */
