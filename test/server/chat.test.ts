@@ -633,6 +633,33 @@ describe('while an answer is in progress', () => {
   });
 });
 
+test('a client at another process gets `done`, if it has read everything before the end of the run is stored', async () => {
+  const held = heldStep('The end.');
+  await using stores = await openStores();
+  const [own, other] = stores;
+  const hasRead = Promise.withResolvers<void>();
+  const finish: typeof own.responses.finish = async (...args) => {
+    await hasRead.promise;
+    return own.responses.finish(...args);
+  };
+  const read: typeof other.streams.read = async (...args) => {
+    const page = await other.streams.read(...args);
+    // The reader waits for a change by then.
+    if ((page.at(-1)?.event as ChatEvent | undefined)?.type === 'done') setTimeout(hasRead.resolve, 0);
+    return page;
+  };
+  const ends = { ...own, responses: { ...own.responses, finish } };
+  await using server = await startInProcess(scriptedModel([held.step]), { store: ends });
+  const reads = { ...other, streams: { ...other.streams, read } };
+  await using second = await startInProcess(scriptedModel([]), { store: reads });
+  const client = await postChat(server.url, { message: 'Go', on_disconnect: 'continue' });
+  const { conversation_id: id } = await client.event('conversation_meta');
+  const there = await followChat(second.url, id);
+  await there.event('conversation_meta');
+  held.release();
+  expect((await there.ended).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+});
+
 describe('conversations', () => {
   const SCOPES = ['chat:read', 'chat:write', 'tools:execute'] as const;
   const KEYS: readonly ApiKey[] = [

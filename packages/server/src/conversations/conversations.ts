@@ -642,6 +642,8 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
 
   function events(id: string, { tenant }: Pick<Caller, 'tenant'>): EventSource<NumberedEvent> {
     let isLive = false;
+    let wake: (() => void) | undefined;
+    let timer: NodeJS.Timeout | undefined;
     return {
       async isLive() {
         const chain = await chains.get(tenant, id);
@@ -652,15 +654,22 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
       async read(after) {
         const page = await streams.read(id, after);
         const found = page.map(({ event }) => event as NumberedEvent);
-        // The end of the run is not stored yet.
-        if (isLive && found.at(-1)?.type === 'done') found.pop();
+        if (isLive && found.at(-1)?.type === 'done') {
+          // The end of the run is not stored yet. It does not change the stream, so no other process is told about it.
+          found.pop();
+          clearTimeout(timer);
+          if (wake) timer = setTimeout(wake, END_POLL_MS).unref();
+        }
         return found;
       },
       watch(listener) {
+        wake = listener;
         const some = readers.get(id) ?? new Set();
         readers.set(id, some.add(listener));
         const stopWatching = streams.watch(id, listener);
         return () => {
+          wake = undefined;
+          clearTimeout(timer);
           stopWatching();
           some.delete(listener);
           if (some.size === 0 && readers.get(id) === some) readers.delete(id);
@@ -813,6 +822,9 @@ export function conversations({ engine, stored, runs, stopping, onUntitled }: Co
     events,
   };
 }
+
+/** How often a reader that has everything but `done` looks whether the end of the run is stored. */
+const END_POLL_MS = 50;
 
 /** Another process has created the conversation since. */
 function isTaken(error: unknown): boolean {
