@@ -373,6 +373,30 @@ async function runQuietly(agent: HttpAgent, parameters: RunAgentParameters): Pro
   return await runAgent(agent, parameters);
 }
 
+test('a stream that the server cannot continue ends with an error in the protocol of the client', async () => {
+  const model = scriptedModel([PAY, PAY, 'Paid.', 'Paid.']);
+  const store = sqliteStore(':memory:');
+  onTestFinished(() => store.close());
+  await using server = await startInProcess(model, { ...withTools(pay), store });
+  const chat = new TestChat(server, 'c');
+  await chat.sendMessage({ text: 'Pay' });
+  const agent = agentWith(server, 'Pay');
+  await runAgent(agent);
+  vi.spyOn(store.streams, 'watch').mockImplementation(() => {
+    throw new Error('The disk is full.');
+  });
+  const { approval } = chat.lastMessage!.parts.at(-1) as unknown as { approval: { id: string } };
+  await chat.addToolApprovalResponse({ id: approval.id, approved: true });
+  while (chat.status !== 'error') await new Promise(setImmediate);
+  expect(chat.error!.message).toMatch(/^The server failed to process this request/);
+  const [interrupt] = agent.pendingInterrupts;
+  const { frames } = await runAgent(agent, { resume: [{ interruptId: interrupt!.id, status: 'cancelled' }] });
+  expect(frames).toEqual([
+    expect.objectContaining({ type: 'RUN_STARTED' }),
+    { type: 'RUN_ERROR', message: expect.stringMatching(/^The server failed/), code: 'internal_error' },
+  ]);
+});
+
 describe('a run of a program', () => {
   test('is streamed to the AI SDK', async () => {
     const live = streamLoop({ model: scriptedModel([THINKING, 'It is noon.']), tools: [time], input: 'Time?' });
