@@ -42,6 +42,25 @@ const withTools = (...tools: Tool[]): { tools: Tool[]; defaultTools: string[] } 
   defaultTools: tools.map(({ name }) => name),
 });
 
+/** A reply that does not come until the run is cancelled. */
+function heldStep(): { readonly started: Promise<void>; readonly step: ScriptStep } {
+  const { promise: started, resolve } = Promise.withResolvers<void>();
+  const step: ScriptStep = async (_, signal) => {
+    resolve();
+    await new Promise((aborted) => signal.addEventListener('abort', aborted));
+    return 'never';
+  };
+  return { started, step };
+}
+
+/** The status of the answer of the only conversation, once it has ended. */
+async function endedStatus(server: InProcessServer): Promise<string> {
+  const { id } = (await server.send('GET', '/v1/chat')).body.data[0];
+  let status = 'in_progress';
+  while (status === 'in_progress') ({ status } = (await server.send('GET', `/v1/chat/${id}`)).body.messages[1]);
+  return status;
+}
+
 class MemoryState implements ChatState<UIMessage> {
   status: ChatStatus = 'ready';
   error: Error | undefined = undefined;
@@ -159,23 +178,15 @@ describe('a chat of the AI SDK', () => {
   });
 
   test('that is stopped cancels the answer', async () => {
-    const started = Promise.withResolvers<void>();
-    const held: ScriptStep = async (_, signal) => {
-      started.resolve();
-      await new Promise((resolve) => signal.addEventListener('abort', resolve));
-      return 'never';
-    };
-    using model = scriptedModel([held]);
+    const { started, step } = heldStep();
+    using model = scriptedModel([step]);
     await using server = await startInProcess(model);
     const chat = new TestChat(server, 'c');
     const sent = chat.sendMessage({ text: 'Go' });
-    await started.promise;
+    await started;
     await chat.stop();
     await sent;
-    const { id } = (await server.send('GET', '/v1/chat')).body.data[0];
-    let status = 'in_progress';
-    while (status === 'in_progress') ({ status } = (await server.send('GET', `/v1/chat/${id}`)).body.messages[1]);
-    expect(status).toBe('cancelled');
+    expect(await endedStatus(server)).toBe('cancelled');
   });
 
   test('shows a failure as an error', async () => {
@@ -347,6 +358,18 @@ describe('an agent of AG-UI', () => {
     expect(agent.pendingInterrupts).toEqual([]);
     other.addMessage({ id: 'u2', role: 'user', content: 'Hello' });
     expect((await runAgent(other, { resume })).newMessages).toMatchObject([{ role: 'assistant', content: 'Hello.' }]);
+  });
+
+  test('that is aborted cancels the answer', async () => {
+    const { started, step } = heldStep();
+    using model = scriptedModel([step]);
+    await using server = await startInProcess(model);
+    const agent = agentWith(server, 'Go');
+    const run = agent.runAgent();
+    await started;
+    agent.abortRun();
+    await run;
+    expect(await endedStatus(server)).toBe('cancelled');
   });
 
   test('gets a failure as RUN_ERROR, and 400 for what is not supported', async () => {
