@@ -42,6 +42,25 @@ const withTools = (...tools: Tool[]): { tools: Tool[]; defaultTools: string[] } 
   defaultTools: tools.map(({ name }) => name),
 });
 
+/** A reply that does not come until the run is cancelled. */
+function heldStep(): { readonly started: Promise<void>; readonly step: ScriptStep } {
+  const { promise: started, resolve } = Promise.withResolvers<void>();
+  const step: ScriptStep = async (_, signal) => {
+    resolve();
+    await new Promise((aborted) => signal.addEventListener('abort', aborted));
+    return 'never';
+  };
+  return { started, step };
+}
+
+/** The status of the answer of the only conversation, once it has ended. */
+async function endedStatus(server: InProcessServer): Promise<string> {
+  const { id } = (await server.send('GET', '/v1/chat')).body.data[0];
+  let status = 'in_progress';
+  while (status === 'in_progress') ({ status } = (await server.send('GET', `/v1/chat/${id}`)).body.messages[1]);
+  return status;
+}
+
 class MemoryState implements ChatState<UIMessage> {
   status: ChatStatus = 'ready';
   error: Error | undefined = undefined;
@@ -164,23 +183,15 @@ describe('a chat of the AI SDK', () => {
   });
 
   test('that is stopped cancels the answer', async () => {
-    const started = Promise.withResolvers<void>();
-    const held: ScriptStep = async (_, signal) => {
-      started.resolve();
-      await new Promise((resolve) => signal.addEventListener('abort', resolve));
-      return 'never';
-    };
-    using model = scriptedModel([held]);
+    const { started, step } = heldStep();
+    using model = scriptedModel([step]);
     await using server = await startInProcess(model);
     const chat = new TestChat(server, 'c');
     const sent = chat.sendMessage({ text: 'Go' });
-    await started.promise;
+    await started;
     await chat.stop();
     await sent;
-    const { id } = (await server.send('GET', '/v1/chat')).body.data[0];
-    let status = 'in_progress';
-    while (status === 'in_progress') ({ status } = (await server.send('GET', `/v1/chat/${id}`)).body.messages[1]);
-    expect(status).toBe('cancelled');
+    expect(await endedStatus(server)).toBe('cancelled');
   });
 
   test('shows a warning for a file that the model does not take', async () => {
@@ -383,6 +394,18 @@ describe('an agent of AG-UI', () => {
     expect((await runAgent(other, { resume })).newMessages).toMatchObject([{ role: 'assistant', content: 'Hello.' }]);
   });
 
+  test('that is aborted cancels the answer', async () => {
+    const { started, step } = heldStep();
+    using model = scriptedModel([step]);
+    await using server = await startInProcess(model);
+    const agent = agentWith(server, 'Go');
+    const run = agent.runAgent();
+    await started;
+    agent.abortRun();
+    await run;
+    expect(await endedStatus(server)).toBe('cancelled');
+  });
+
   test('gets a failure as RUN_ERROR, and 400 for what is not supported', async () => {
     const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
     await using server = await startInProcess(scriptedModel([{ type: 'failure', error }]));
@@ -406,6 +429,30 @@ async function runQuietly(agent: HttpAgent, parameters: RunAgentParameters): Pro
   using _ = vi.spyOn(console, 'error').mockReturnValue();
   return await runAgent(agent, parameters);
 }
+
+test('a stream that the server cannot continue ends with an error in the protocol of the client', async () => {
+  const model = scriptedModel([PAY, PAY, 'Paid.', 'Paid.']);
+  const store = sqliteStore(':memory:');
+  onTestFinished(() => store.close());
+  await using server = await startInProcess(model, { ...withTools(pay), store });
+  const chat = new TestChat(server, 'c');
+  await chat.sendMessage({ text: 'Pay' });
+  const agent = agentWith(server, 'Pay');
+  await runAgent(agent);
+  vi.spyOn(store.streams, 'watch').mockImplementation(() => {
+    throw new Error('The disk is full.');
+  });
+  const { approval } = chat.lastMessage!.parts.at(-1) as unknown as { approval: { id: string } };
+  await chat.addToolApprovalResponse({ id: approval.id, approved: true });
+  while (chat.status !== 'error') await new Promise(setImmediate);
+  expect(chat.error!.message).toMatch(/^The server failed to process this request/);
+  const [interrupt] = agent.pendingInterrupts;
+  const { frames } = await runAgent(agent, { resume: [{ interruptId: interrupt!.id, status: 'cancelled' }] });
+  expect(frames).toEqual([
+    expect.objectContaining({ type: 'RUN_STARTED' }),
+    { type: 'RUN_ERROR', message: expect.stringMatching(/^The server failed/), code: 'internal_error' },
+  ]);
+});
 
 describe('a run of a program', () => {
   test('is streamed to the AI SDK', async () => {

@@ -19,6 +19,7 @@ import type {
   NumberedEvent,
   StartedChat,
 } from './conversations.ts';
+import type { ChatEvent } from './events.ts';
 import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
 import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
@@ -51,7 +52,7 @@ export function conversationsRoutes({
   async function streamEvents(
     c: Context<Env>,
     send: (stream: EventStream, signal: AbortSignal) => Promise<void>,
-    { hasEndMark = false }: Partial<Pick<FrontEnd, 'hasEndMark'>> = {},
+    { hasEndMark = false, framesOf = (failure) => [failure] }: StreamOptions = {},
   ): Promise<Response> {
     const { log, requestId } = c.get('caller');
     const disconnected = new AbortController();
@@ -62,7 +63,8 @@ export function conversationsRoutes({
     } catch (error) {
       log.error({ err: error }, 'the events of a conversation could not be sent');
       const { code, message } = toApiError(error, requestId);
-      void stream.send(undefined, { type: 'error', code, message });
+      for (const frame of framesOf({ type: 'error', code: code ?? 'internal_error', message }))
+        void stream.send(undefined, frame);
     }
     stream.end();
     return RESPONSE_ALREADY_SENT;
@@ -131,7 +133,10 @@ export function conversationsRoutes({
         else if (disconnected.aborted && onDisconnect === 'cancel')
           await conversations.cancel(id, caller).catch(() => {});
       },
-      { hasEndMark },
+      {
+        hasEndMark,
+        framesOf: (failure) => [...encoder.encode(failure), ...encoder.encode({ type: 'done', status: 'failed' })],
+      },
     );
   }
 
@@ -253,6 +258,12 @@ export function conversationsRoutes({
       await conversations.cancel(id, writer(c));
       return sendConversation(c, id);
     });
+}
+
+interface StreamOptions {
+  readonly hasEndMark?: boolean;
+  /** The last frames of a stream that failed. */
+  readonly framesOf?: (failure: Extract<ChatEvent, { type: 'error' }>) => readonly object[];
 }
 
 /** A protocol of front ends. */
