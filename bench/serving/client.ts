@@ -9,6 +9,12 @@ export interface Ask {
   readonly tools?: readonly object[];
 }
 
+/** A message of a new conversation. */
+export interface ChatAsk {
+  readonly model: string;
+  readonly onDisconnect: 'cancel' | 'continue';
+}
+
 export interface Answer {
   readonly body: Buffer;
   /** Milliseconds from the request to the first byte of the body, the first piece of text and the end. */
@@ -26,19 +32,44 @@ export interface PendingAnswer {
 }
 
 const HEADERS = ['content-type', 'application/json', 'authorization', 'Bearer key'];
-const DELTA = 'event: response.output_text.delta\n';
+/** Each piece of text of a stream contains it. */
+export const DELTA = 'event: response.output_text.delta\n';
+export const CHAT_DELTA = 'data: {"type":"token_delta",';
 
-/** The same client for every front. Each request uses one connection, which a later request reuses. */
+/** Creates a response. */
 export function ask(
   { baseURL, fields }: Pick<OpenFront, 'baseURL' | 'fields'>,
   { model, stream, tools }: Ask,
 ): PendingAnswer {
+  const body = JSON.stringify({ model, input: PROMPT, stream, ...(tools && { tools }), ...fields });
+  return send(baseURL, { path: '/responses', body, mark: DELTA });
+}
+
+export function askChat({ baseURL }: Pick<OpenFront, 'baseURL'>, { model, onDisconnect }: ChatAsk): PendingAnswer {
+  const body = JSON.stringify({ model, message: PROMPT, tools: [], on_disconnect: onDisconnect });
+  return send(baseURL, { path: '/chat', body, mark: CHAT_DELTA });
+}
+
+/** Continues to read a conversation. */
+export function followChat({ baseURL }: Pick<OpenFront, 'baseURL'>, id: string, after: number): PendingAnswer {
+  return send(baseURL, { path: `/chat/${id}/stream?after=${after}`, mark: CHAT_DELTA });
+}
+
+interface Sent {
+  readonly path: string;
+  /** Absent: a GET request. */
+  readonly body?: string;
+  readonly mark: string;
+}
+
+/** The same client for every front. Each request uses one connection, which a later request reuses. */
+function send(baseURL: string, { path, body, mark }: Sent): PendingAnswer {
   const { origin, pathname } = new URL(baseURL);
   const free = idleOf(origin);
   const client = free.pop() ?? new Client(origin, { headersTimeout: 0, bodyTimeout: 0 });
-  const body = JSON.stringify({ model, input: PROMPT, stream, ...(tools && { tools }), ...fields });
-  const reader = new Reader(() => free.push(client));
-  client.dispatch({ path: `${pathname}/responses`, method: 'POST', headers: HEADERS, body }, reader);
+  const reader = new Reader(mark, () => free.push(client));
+  const method = body === undefined ? 'GET' : 'POST';
+  client.dispatch({ path: pathname + path, method, headers: HEADERS, body: body ?? null }, reader);
   return {
     started: reader.started.promise,
     answer: reader.answer.promise,
@@ -68,6 +99,7 @@ function idleOf(origin: string): Client[] {
 class Reader {
   readonly started: PromiseWithResolvers<void> = Promise.withResolvers();
   readonly answer: PromiseWithResolvers<Answer> = Promise.withResolvers();
+  readonly #mark: string;
   readonly #free: () => void;
   readonly #sentAt = performance.now();
   #status = 0;
@@ -75,7 +107,8 @@ class Reader {
   #firstByteAt = 0;
   #firstDeltaAt = 0;
 
-  constructor(free: () => void) {
+  constructor(mark: string, free: () => void) {
+    this.#mark = mark;
     this.#free = free;
     // Most callers only wait for the whole answer.
     this.started.promise.catch(() => {});
@@ -98,7 +131,7 @@ class Reader {
   #findFirstDelta(): void {
     // The mark may be split between two chunks.
     if (this.#chunks.length > 1) this.#chunks = [Buffer.concat(this.#chunks)];
-    if (!this.#chunks[0]!.includes(DELTA)) return;
+    if (!this.#chunks[0]!.includes(this.#mark)) return;
     this.#firstDeltaAt = performance.now();
     this.started.resolve();
   }

@@ -30,6 +30,8 @@ const server = treadleServer({
       execute: (input) => stepDone(input.index as number),
     }),
   ],
+  // A title is a second request to the model, after the answer.
+  chatTitles: false,
   port: 0,
   log: newLog({ to: { write: (line) => void writeSync(sink, line) } }),
 });

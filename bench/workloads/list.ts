@@ -3,6 +3,7 @@ import { S1 } from './s1-first-byte.ts';
 import { S2 } from './s2-responses.ts';
 import { S3 } from './s3-events.ts';
 import { S4 } from './s4-open-streams.ts';
+import { S5 } from './s5-chat.ts';
 import { W1 } from './w1-loop.ts';
 import { W2 } from './w2-growth.ts';
 import { W3 } from './w3-deltas.ts';
@@ -13,7 +14,21 @@ import { W7 } from './w7-in-process.ts';
 import { W8 } from './w8-extras.ts';
 import type { Workload } from './workload.ts';
 
-export const WORKLOADS: readonly Workload[] = [...W1, W2, ...W3, W4, W5, ...W6, ...W7, ...W8, ...S1, ...S2, ...S3, S4];
+export const WORKLOADS: readonly Workload[] = [
+  ...W1,
+  W2,
+  ...W3,
+  W4,
+  W5,
+  ...W6,
+  ...W7,
+  ...W8,
+  ...S1,
+  ...S2,
+  ...S3,
+  S4,
+  ...S5,
+];
 
 /** Variants of Treadle that show the cost of a feature: in their own rows, or where the protocol can make a difference. */
 const VARIANTS: readonly string[] = ['treadle-sqlite', 'treadle-policy'];

@@ -22,7 +22,7 @@ async function times(
   return { ours, direct };
 }
 
-function part(answers: readonly Answer[], of: keyof Omit<Answer, 'body'>, share: number): number {
+export function part(answers: readonly Answer[], of: keyof Omit<Answer, 'body'>, share: number): number {
   const sorted = answers.map((answer) => answer[of]).toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]!;
 }

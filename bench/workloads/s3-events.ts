@@ -1,4 +1,4 @@
-import { ask, count } from '../serving/client.ts';
+import { ask, count, DELTA } from '../serving/client.ts';
 import { SERVERS, type FrontMeasurement } from './served.ts';
 import { repeat, type Values, type Workload } from './workload.ts';
 
@@ -17,7 +17,7 @@ async function cpuPerEvent(
   let events = 0;
   const stream = async (): Promise<void> => {
     const { body } = await ask(front, { model, stream: true }).answer;
-    const received = count(body, 'event: response.output_text.delta\n');
+    const received = count(body, DELTA);
     if (received !== deltas) throw new Error(`${received} of ${deltas} deltas delivered`);
     events += count(body, 'event: ');
   };

@@ -4,14 +4,21 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { startProvider } from '../provider/provider.ts';
 import { startServer } from '../server/support/server-process.ts';
-import { mixedLoad } from '../server/support/mixed-load.ts';
+import { CHAT_KINDS, mixedLoad } from '../server/support/mixed-load.ts';
 
-test('the heap does not grow from the 2,000th request to the 10,000th', async ({ annotate }) => {
+test.for([
+  ['request', undefined],
+  ['message of chats', CHAT_KINDS],
+] as const)('the heap does not grow from the 2,000th %s to the 10,000th', async ([, kinds], { annotate }) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'treadle-heap-'));
   try {
     await using provider = await startProvider();
-    await using server = await startServer(provider, { store: path.join(folder, 'store.db'), logLevel: 'silent' });
-    const load = await mixedLoad(server, provider, 8);
+    await using server = await startServer(provider, {
+      store: path.join(folder, 'store.db'),
+      logLevel: 'silent',
+      chatTitles: false,
+    });
+    const load = await mixedLoad(server, provider, 8, kinds);
     await load.send(2_000);
     await provider.quiet();
     const heaps = [await server.heap()];

@@ -13,9 +13,13 @@ test('frees the memory of every answered request, whatever its outcome', async (
   const folder = await mkdtemp(path.join(tmpdir(), 'treadle-heap-'));
   try {
     await using provider = await startProvider();
-    await using server = await startServer(provider, { store: path.join(folder, 'store.db'), logLevel: 'silent' });
+    await using server = await startServer(provider, {
+      store: path.join(folder, 'store.db'),
+      logLevel: 'silent',
+      chatTitles: false,
+    });
     const load = await mixedLoad(server, provider, 8);
-    await load.send(300);
+    await load.send(260);
     await provider.quiet();
     const before = await server.heap();
     await load.send(400);

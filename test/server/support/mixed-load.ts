@@ -1,6 +1,7 @@
 import { expect } from 'vitest';
 import type { Provider, Script } from '../../provider/provider.ts';
 import type { Step } from '../../provider/script.ts';
+import { followChat, postChat, type ChatEvents } from './chat-events.ts';
 import { modelOf, type ServerProcess } from './server-process.ts';
 
 const TOOLS = [
@@ -14,7 +15,13 @@ export interface MixedLoad {
   readonly send: (requests: number) => Promise<void>;
 }
 
-export async function mixedLoad(server: ServerProcess, provider: Provider, clients: number): Promise<MixedLoad> {
+/** The server must not write titles: they take replies of the scripts. */
+export async function mixedLoad(
+  server: ServerProcess,
+  provider: Provider,
+  clients: number,
+  kinds: readonly RequestKind[] = [...KINDS, ...CHAT_KINDS],
+): Promise<MixedLoad> {
   // A few models that stay, as on a real server. Their replies are added with each request.
   const scripts = await Promise.all(Array.from({ length: clients }, () => provider.script([])));
   let sent = 0;
@@ -25,7 +32,7 @@ export async function mixedLoad(server: ServerProcess, provider: Provider, clien
         while (remaining > 0) {
           remaining -= 1;
           const n = sent++;
-          await KINDS[n % KINDS.length]!({ server, script, n });
+          await kinds[n % kinds.length]!({ server, script, n });
         }
       };
       await Promise.all(scripts.map(runClient));
@@ -39,8 +46,10 @@ interface RequestContext {
   readonly n: number;
 }
 
-/** Each sends one request and checks the result. */
-const KINDS: readonly ((context: RequestContext) => Promise<void>)[] = [
+/** Sends one request and checks the result. */
+type RequestKind = (context: RequestContext) => Promise<void>;
+
+const KINDS: readonly RequestKind[] = [
   async (context) => {
     const answer = await post(context, '/v1/responses', { input: `Ask ${context.n}` }, [
       { text: `Answer ${context.n}` },
@@ -97,6 +106,46 @@ const KINDS: readonly ((context: RequestContext) => Promise<void>)[] = [
     await expect(reader.read()).rejects.toThrow('aborted');
   },
 ];
+
+/** Each sends one message to a conversation, or two. */
+export const CHAT_KINDS: readonly RequestKind[] = [
+  async (context) => {
+    const first = await chat(context, {}, [{ text: 'I add.', calls: [add(context.n), FAIL] }, { text: 'Added.' }]);
+    const [meta] = await chatEnded(first, 'completed');
+    const next = await chat(context, { conversation_id: meta!['conversation_id'] }, [{ text: `Next ${context.n}` }]);
+    await chatEnded(next, 'completed');
+  },
+  // The client disconnects and reads the rest.
+  async (context) => {
+    const steps = [{ reasoning: 'Hm.', text: 'I add.', calls: [add(context.n)] }, { text: `Added ${context.n}` }];
+    const before = await chat(context, { on_disconnect: 'continue' }, steps);
+    const { conversation_id: id, seq } = await before.event('conversation_meta');
+    before.disconnect();
+    await before.ended;
+    await chatEnded(await followChat(context.server.url, id, { after: seq }), 'completed');
+  },
+  async (context) => {
+    await chatEnded(await chat(context, {}, [{ fault: 'error-in-stream' }]), 'failed');
+  },
+  // The client disconnects, which cancels the answer.
+  async (context) => {
+    const stalled = await chat(context, {}, [{ fault: 'stall', reply: { text: 'Half of this comes, then nothing.' } }]);
+    await stalled.event('token_delta');
+    stalled.disconnect();
+    await stalled.ended;
+  },
+];
+
+async function chat({ server, script, n }: RequestContext, body: object, steps: readonly Step[]): Promise<ChatEvents> {
+  await script.add(...steps);
+  return postChat(server.url, { model: modelOf(script), message: `Ask ${n}`, tools: ['add', 'fail'], ...body });
+}
+
+async function chatEnded({ ended }: ChatEvents, status: string): Promise<Awaited<ChatEvents['ended']>> {
+  const events = await ended;
+  expect(events.at(-1)).toMatchObject({ type: 'done', status });
+  return events;
+}
 
 async function post(
   { server, script }: RequestContext,
