@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
@@ -6,6 +6,7 @@ import { tool, type Message, type Model, type Policy, type Tool } from '@treadle
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, type ApiKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { local, readTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
@@ -175,6 +176,19 @@ describe('a message', () => {
       'user',
     ]);
     expect(model.requests[4]!.messages[1]!.content[0]).toMatchObject({ type: 'text', text: 'Let me look. ' });
+  });
+
+  test('about a file is answered with what a tool has read from it', async () => {
+    const root = await mkdtemp(path.join(tmpdir(), 'treadle-chat-files-'));
+    await writeFile(path.join(root, 'test.txt'), 'The code is 4711.');
+    using model = scriptedModel([
+      { calls: [{ name: 'read', arguments: { path: 'test.txt' } }] },
+      ({ messages }) => `It says: ${JSON.stringify(messages.at(-1)!.content).match(/The code is \d+/)![0]}`,
+    ]);
+    await using server = await startInProcess(model, { store, ...withTools(readTool(local(root))) });
+    const events = await chat(server, { message: 'Read the file test.txt' });
+    expect(textIn(events)).toBe('It says: The code is 4711');
+    await rm(root, { recursive: true });
   });
 
   test('that needs more than 10 model calls gets a closing answer and an error, and what was done is known later', async () => {
