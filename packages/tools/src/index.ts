@@ -15,7 +15,8 @@ export { grepTool } from './files/grep.ts';
 export { pdfPages, type PdfPages } from './files/pdf-pages.ts';
 export { readTool } from './files/read.ts';
 export { writeTool } from './files/write.ts';
-export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
+export { gitBranchTool, gitCommitTool } from './git/commit-branch.ts';
+export { gitDiffTool, gitLogTool, gitStatusTool } from './git/inspect.ts';
 export { toLegacyResult, type LegacyErrorType, type LegacyFacts, type LegacyResult } from './legacy-result.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {

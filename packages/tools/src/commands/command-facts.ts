@@ -25,7 +25,7 @@ import {
   type Word,
 } from 'unbash';
 import { destructiveProgram, destructiveWrite } from './destructive.ts';
-import { MAX_COMMAND_LENGTH } from './limits.ts';
+import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { analyseProgram } from './programs.ts';
 import {
   checkArithmetic,

@@ -1,7 +1,7 @@
 import { posix } from 'node:path';
 import { tool, type Tool, type ToolContext, type Touch, type Verification } from '@treadle/core';
 import type { Ops, WriteOptions } from '../ops.ts';
-import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { listing } from './listing.ts';

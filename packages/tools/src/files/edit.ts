@@ -1,6 +1,6 @@
 import { tool, type Tool, type ToolContext, type Verification } from '@treadle/core';
 import type { Ops } from '../ops.ts';
-import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { JobError, runJob } from '../workers/run-job.ts';
 import { count } from './listing.ts';

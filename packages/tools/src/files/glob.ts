@@ -1,6 +1,6 @@
 import { tool, type Tool, type ToolContext } from '@treadle/core';
 import type { Ops } from '../ops.ts';
-import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { findFiles } from './find-files.ts';
 import { globPattern, splitPattern } from './glob-pattern.ts';

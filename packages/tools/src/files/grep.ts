@@ -1,16 +1,15 @@
 import { tool, type Tool, type ToolContext } from '@treadle/core';
 import { didYouMean } from '../nearest.ts';
 import type { Ops } from '../ops.ts';
-import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { JobError, runJob } from '../workers/run-job.ts';
-import { FILE_TYPES } from './file-types.ts';
 import { findFiles } from './find-files.ts';
 import { globPattern } from './glob-pattern.ts';
 import { count, CUT_NOTE, listing, shownName, type Listing } from './listing.ts';
 import type { FoundInFile, TextSearch } from './search-text.ts';
 import { readBytes } from './text-file.ts';
-import { workspace, type Located, type Workspace } from './workspace.ts';
+import { quoted, workspace, type Located, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
 const MAX_RESULTS = 1_000;
@@ -22,6 +21,37 @@ const MAX_FILE_BYTES = 32 * 1024 * 1024;
 const NO_MATCH = 'no match; binary files, files over 32 MB and what .gitignore excludes were not searched';
 /** What is searched in one job. */
 const BATCH = { files: 64, bytes: 4 * 1024 * 1024, atOnce: 8 };
+
+/** Names of files by language or format, for the argument `type` of grep. */
+const FILE_TYPES: Readonly<Record<string, readonly string[]>> = {
+  c: ['*.c', '*.h'],
+  config: ['*.toml', '*.ini', '*.cfg', '*.conf', '*.env', '*.properties'],
+  cpp: ['*.cpp', '*.cc', '*.cxx', '*.hpp', '*.hh', '*.hxx', '*.h'],
+  cs: ['*.cs', '*.csx'],
+  css: ['*.css', '*.scss', '*.sass', '*.less'],
+  docker: ['Dockerfile', 'Dockerfile.*', '*.dockerfile', 'Containerfile', 'compose.yml', 'compose.yaml'],
+  go: ['*.go', 'go.mod', 'go.sum'],
+  html: ['*.html', '*.htm', '*.xhtml'],
+  java: ['*.java'],
+  js: ['*.js', '*.jsx', '*.mjs', '*.cjs'],
+  json: ['*.json', '*.jsonc', '*.json5', '*.jsonl'],
+  kotlin: ['*.kt', '*.kts'],
+  lua: ['*.lua'],
+  make: ['Makefile', 'makefile', 'GNUmakefile', '*.mk'],
+  md: ['*.md', '*.mdx', '*.markdown'],
+  php: ['*.php'],
+  py: ['*.py', '*.pyi'],
+  rb: ['*.rb', '*.rake', 'Gemfile', 'Rakefile'],
+  rust: ['*.rs'],
+  sh: ['*.sh', '*.bash', '*.zsh', '*.fish'],
+  sql: ['*.sql'],
+  swift: ['*.swift'],
+  ts: ['*.ts', '*.tsx', '*.mts', '*.cts'],
+  txt: ['*.txt', '*.log', '*.csv', '*.tsv'],
+  vue: ['*.vue', '*.svelte'],
+  xml: ['*.xml', '*.xsd', '*.xsl', '*.svg'],
+  yaml: ['*.yaml', '*.yml'],
+};
 
 interface GrepInput {
   readonly pattern: string;
@@ -267,10 +297,6 @@ function resultList(output: TextSearch['output'], maxResults: number): ResultLis
       return found.text([...(isFull ? [more] : []), ...notes]);
     },
   };
-}
-
-function quoted({ shown }: Located): string {
-  return JSON.stringify(shown);
 }
 
 function invalid(message: string): ToolError {

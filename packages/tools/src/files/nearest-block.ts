@@ -1,3 +1,5 @@
+import { lineAt } from './text-edits.ts';
+
 /** The part of a text that is most like the wanted one. */
 export interface NearestBlock {
   /** The first line, counted from 1. */
@@ -50,8 +52,8 @@ function sameBut(
     const at = folded.replaceAll(/\s+/g, '').indexOf(needle);
     if (at < 0) continue;
     const [start, end] = placesOf(folded, at, at + needle.length - 1);
-    const first = lineAt(folded, start);
-    return { first, last: first + lineAt(folded.slice(start), end - start), difference };
+    const first = lineAt(folded, start) - 1;
+    return { first, last: first + lineAt(folded.slice(start), end - start) - 1, difference };
   }
   return undefined;
 }
@@ -75,12 +77,6 @@ function placesOf(text: string, first: number, last: number): [number, number] {
     count++;
   }
   return [start, text.length - 1];
-}
-
-function lineAt(text: string, offset: number): number {
-  let line = 0;
-  for (let at = text.indexOf('\n'); at >= 0 && at < offset; at = text.indexOf('\n', at + 1)) line++;
-  return line;
 }
 
 /** The place at which most lines are the same apart from whitespace. */

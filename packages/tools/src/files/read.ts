@@ -3,7 +3,7 @@ import { posix } from 'node:path';
 import { tool, type ImageBlock, type TextBlock, type Tool, type ToolContext } from '@treadle/core';
 import { nearest } from '../nearest.ts';
 import type { FolderEntry, OpenFile, Ops } from '../ops.ts';
-import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { JobError } from '../workers/run-job.ts';
 import { binaryKindOf, imageTypeOf, isPdf } from './file-kind.ts';
@@ -11,7 +11,7 @@ import { count, listing, shownName } from './listing.ts';
 import { pdfPages } from './pdf-pages.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
 import { encodingOf, MAX_WHOLE_BYTES, readBytes, readTextFrom } from './text-file.ts';
-import { UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
+import { quoted, UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
 
 /** Below the limit of the loop for a result, so that the note with the next offset is not cut off. */
 const MAX_CHARS = 12_000;
@@ -248,10 +248,6 @@ async function exists(space: Workspace, path: string): Promise<boolean> {
     () => true,
     () => false,
   );
-}
-
-function quoted({ shown }: Located): string {
-  return JSON.stringify(shown);
 }
 
 /** Selects lines from text that arrives in chunks. Buffers only the selected lines. */

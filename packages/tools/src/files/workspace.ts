@@ -27,6 +27,11 @@ export interface Located {
   readonly executable: boolean;
 }
 
+/** The path of a file for errors. */
+export function quoted({ shown }: Located): string {
+  return JSON.stringify(shown);
+}
+
 /** A path that does not exist, or cannot be used. */
 export class UnreachableError extends ToolError {}
 

@@ -1,12 +1,12 @@
 import { tool, type Tool, type ToolContext, type Verification } from '@treadle/core';
 import type { Ops, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
-import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { count, shownName } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
 import { encodeText, MAX_WHOLE_BYTES, PLAIN_FORM, readBytes, textFormOf } from './text-file.ts';
 import { demandStorable, isDamagedText } from './whole-text.ts';
-import { UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
+import { quoted, UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
 
 interface WriteInput {
   readonly path: string;
@@ -152,8 +152,4 @@ function refusal(file: Located, state: 'changed' | 'unread'): string {
 function report(what: string, shown: string, content: string, bytes: Uint8Array): string {
   const lines = content === '' ? 0 : content.split('\n').length - (content.endsWith('\n') ? 1 : 0);
   return `${what} ${shownName(shown)}: ${count(lines, 'line')}, ${count(bytes.length, 'byte')}.`;
-}
-
-function quoted({ shown }: Located): string {
-  return JSON.stringify(shown);
 }

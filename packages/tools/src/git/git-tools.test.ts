@@ -22,7 +22,8 @@ import { local } from '../local/local.ts';
 import type { Ops } from '../ops.ts';
 import { pathFacts } from '../paths/path-facts.ts';
 import { policyCheck } from '../paths/policy-check.ts';
-import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git-tools.ts';
+import { gitBranchTool, gitCommitTool } from './commit-branch.ts';
+import { gitDiffTool, gitLogTool, gitStatusTool } from './inspect.ts';
 
 let base: string;
 let folder: string;

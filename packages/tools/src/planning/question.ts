@@ -1,5 +1,5 @@
 import { tool, type Tool } from '@treadle/core';
-import { TIMEOUTS } from '../timeouts.ts';
+import { TIMEOUTS } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 
 export interface QuestionToolOptions {

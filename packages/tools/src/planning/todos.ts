@@ -1,6 +1,6 @@
 import { tool, type Tool, type ToolContext } from '@treadle/core';
 import { count, listing } from '../files/listing.ts';
-import { TIMEOUTS } from '../timeouts.ts';
+import { TIMEOUTS } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 
 /* The todos of a run are in its memory, so they survive a compaction and a restart. */

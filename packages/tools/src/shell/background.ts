@@ -10,7 +10,7 @@ import {
   type Tool,
   type ToolContext,
 } from '@treadle/core';
-import { TIMEOUTS } from '../timeouts.ts';
+import { TIMEOUTS } from '../call-limits.ts';
 
 /*
  * Calls that run in the background: the call returns a handle, and the tool goes on working. What it reports is its output.

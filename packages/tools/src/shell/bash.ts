@@ -1,9 +1,8 @@
 import { tool, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
-import { MAX_COMMAND_LENGTH } from '../commands/limits.ts';
 import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
 import type { Execution, Exit, Ops, OutputChunk } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
-import { TIMEOUTS, timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { MAX_COMMAND_LENGTH, TIMEOUTS, timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { jobOf } from './background.ts';
 import { outputCollector, outputText, type OutputCollector } from './output.ts';
 import { startForCall, withShell } from './programs.ts';
