@@ -473,6 +473,18 @@ describe('a hostile repository', () => {
     expect(existsSync(marker)).toBe(true);
   });
 
+  test('switches to no branch that changes a file that needs a filter', async () => {
+    git('switch', '-qc', 'other');
+    await put({ 'a.txt': 'of the other branch\n' });
+    git('commit', '-qam', 'Change a.txt');
+    git('switch', '-q', '-');
+    await put({ '.gitattributes': '*.txt filter=evil\n' });
+    expect(await call('git_branch', { operation: 'switch', name: 'other' })).toContain(
+      '"a.txt" is converted by the filter',
+    );
+    expect(git('branch', '--show-current').trim()).not.toBe('other');
+  });
+
   test('fetches nothing', async () => {
     git('config', 'core.repositoryFormatVersion', '1');
     git('config', 'extensions.partialClone', 'evil');
