@@ -33,6 +33,8 @@ export type ChatEvent =
   | ({ readonly type: 'usage' } & ChatUsage)
   | { readonly type: 'done'; readonly status: ChatStatus };
 
+export type NumberedEvent = ChatEvent & { readonly seq: number };
+
 /** A call that somebody has to approve. */
 export interface ApprovalRequest {
   /** Sent back with the answer, and the digest too. */

@@ -11,17 +11,11 @@ import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
 import { agUiEncoder } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
-import type {
-  ChatAnswer,
-  ChatMessage,
-  ChatRequest,
-  Conversations,
-  NumberedEvent,
-  StartedChat,
-} from './conversations.ts';
-import type { ChatEvent } from './events.ts';
+import type { ChatAnswer, ChatMessage, Conversations } from './conversations.ts';
+import type { ChatEvent, NumberedEvent } from './events.ts';
 import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
+import type { ChatRequest, StartedChat } from './start-chat.ts';
 import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
 
 export interface ConversationsRoutesOptions {

@@ -1,7 +1,7 @@
 import { memoryJournal, runLoop, type UserMessage } from '@treadle/core';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import { messageText } from './attachments.ts';
-import type { ConversationsOptions, Untitled } from './conversations.ts';
+import type { ChatDriver, Untitled } from './drive-chat.ts';
 
 const INSTRUCTIONS =
   'Write a title for a conversation that begins with this message. At most six words, in the language of the message. Reply with the title only.';
@@ -21,7 +21,7 @@ const MAX_CONCURRENT = 4;
 export function titleWriter(
   { models, store, log }: Pick<Engine, 'models' | 'store' | 'log'>,
   stopping: AbortSignal,
-): NonNullable<ConversationsOptions['onUntitled']> {
+): NonNullable<ChatDriver['onUntitled']> {
   let count = 0;
 
   async function askModel({ message, model }: Untitled): Promise<string> {

@@ -1,0 +1,147 @@
+import { messagesOf, type Message, type UserMessage } from '@treadle/core';
+import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import { ApiError } from '../api-error.ts';
+import { storedState } from '../engine/conversation.ts';
+import type { ServerStore } from '../engine/engine.ts';
+import type { RunCaller } from '../engine/tools.ts';
+import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
+import { messageText, type Attachment } from './attachments.ts';
+import type { AnswerPart, ChatUsage } from './events.ts';
+
+/*
+ * The chain of a conversation: one record for each message and its answer, which belong to one run. The conversation names the
+ * newest record, its head, and a message replaces the head by compare and set.
+ */
+
+/** The stored form of a request. The store's records contain it, so its fields must not change. */
+export interface StoredMessage {
+  readonly conversation: string;
+  readonly message: UserMessage;
+  readonly attachments?: readonly Attachment[];
+  readonly model?: string;
+  readonly tools?: readonly string[];
+  readonly onDisconnect: 'cancel' | 'continue';
+  /** The number of the last event before those of this message. */
+  readonly after: number;
+  readonly key: string;
+  readonly scopes: readonly string[];
+}
+
+/** The stored form of an answer. The store's records contain it, so its fields must not change. */
+export interface StoredAnswer {
+  readonly parts: readonly AnswerPart[];
+  readonly error: { readonly code: string; readonly message: string } | null;
+  readonly usage: ChatUsage;
+}
+
+/** The id of the record of a run. */
+export function recordIdOf(runId: string): string {
+  return MESSAGE_PREFIX + runId.slice(RESPONSE_PREFIX.length);
+}
+
+function runIdOf(recordId: string): string {
+  return RESPONSE_PREFIX + recordId.slice(MESSAGE_PREFIX.length);
+}
+
+/** The ids of a message and its answer. They belong to one run. */
+export function messageIds(runId: string): { readonly message: string; readonly answer: string } {
+  const hex = runId.slice(RESPONSE_PREFIX.length);
+  return { message: `msg_${hex}_user`, answer: `msg_${hex}_answer` };
+}
+
+/** Rejects with a 404 for a conversation of another tenant. */
+export async function findConversation(
+  { conversations: chains }: ServerStore,
+  id: string,
+  { tenant }: RunCaller,
+): Promise<ConversationRecord> {
+  const found = id.startsWith(CONVERSATION_PREFIX) ? await chains.get(tenant, id) : undefined;
+  if (found) return found;
+  const message = `There is no conversation ${JSON.stringify(id)}. It was deleted, or never existed.`;
+  throw new ApiError(404, 'not_found_error', message, { param: 'conversation_id', code: 'conversation_not_found' });
+}
+
+/** The records of a conversation, oldest first. */
+export async function recordsOf(
+  { conversations: chains, responses: records }: ServerStore,
+  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+): Promise<readonly ResponseRecord[]> {
+  const found: ResponseRecord[] = [];
+  for (const response of await chains.responses(id)) {
+    const record = await records.get(tenant, response);
+    if (record) found.push(record);
+  }
+  return found;
+}
+
+/** The newest record; undefined if there is none. Rejects with a 409 while it is being created. */
+export async function headOf(
+  store: ServerStore,
+  { id, tenant, head }: ConversationRecord,
+): Promise<ResponseRecord | undefined> {
+  if (head === undefined) return undefined;
+  const record = await store.responses.get(tenant, head);
+  if (record) return record;
+  // It is being created, or the process died before it was.
+  if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
+  return (await recordsOf(store, { id, tenant })).at(-1);
+}
+
+/** The messages that the model gets before a new one. */
+export async function historyOf(
+  store: ServerStore,
+  conversation: ConversationRecord,
+  head: ResponseRecord | undefined,
+): Promise<Message[]> {
+  if (!head) return [];
+  const last = await storedState(store, head.runId);
+  if (last) return [...messagesOf(last.history)];
+  // A run that never started has no history of its own.
+  const unstarted: Message[] = [];
+  for (const { runId, request } of (await recordsOf(store, conversation)).toReversed()) {
+    const state = await storedState(store, runId);
+    if (state) return [...messagesOf(state.history), ...unstarted];
+    unstarted.unshift((request as StoredMessage).message);
+  }
+  return unstarted;
+}
+
+/** The messages of a run that has not started. */
+export async function messagesOfUnstarted(
+  store: ServerStore,
+  { tenant, previous, request }: ResponseRecord,
+): Promise<readonly Message[]> {
+  const { conversation, message } = request as StoredMessage;
+  const chain = await store.conversations.get(tenant, conversation);
+  const head = previous === undefined ? undefined : await store.responses.get(tenant, previous);
+  return [...(chain && head ? await historyOf(store, chain, head) : []), message];
+}
+
+/**
+ * Stores a message of a new conversation, or of one that nobody has extended since it was read. Otherwise rejects with a 409.
+ */
+export async function createMessage(
+  { conversations: chains, responses: records }: ServerStore,
+  record: ResponseRecord,
+  before: ConversationRecord | undefined,
+): Promise<void> {
+  const { id: response, tenant, createdAt } = record;
+  const { conversation, message } = record.request as StoredMessage;
+  const text = messageText(message);
+  const head = before?.head !== undefined && { head: before.head };
+  // They are written in this order, and together.
+  const [, isExtended] = await Promise.all([
+    before ? undefined : chains.create({ id: conversation, tenant, title: '', createdAt }),
+    chains.extend(conversation, { response, ...head, text, at: createdAt }),
+    records.create(record),
+  ]);
+  if (isExtended) return;
+  // Another process must not resume it.
+  await records.finish(response, { status: 'failed', response: null, at: createdAt });
+  throw conversationBusy(conversation);
+}
+
+export function conversationBusy(id: string): ApiError {
+  const message = `The conversation ${JSON.stringify(id)} has an answer in progress. Wait for its end, cancel it, or add a message to it with POST /v1/chat/{id}/messages.`;
+  return new ApiError(409, 'invalid_request_error', message, { param: 'conversation_id', code: 'conversation_busy' });
+}

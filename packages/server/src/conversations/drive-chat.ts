@@ -1,0 +1,209 @@
+import { waiting, type Item, type Message, type UserMessage, type Waiting } from '@treadle/core';
+import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import { storedState } from '../engine/conversation.ts';
+import type { Engine, ServerStore } from '../engine/engine.ts';
+import { OWN_LABEL } from '../engine/executors.ts';
+import { driveRequest, planRun, type Ending, type ResumedRun, type RunPlan, type RunRequest } from '../engine/run.ts';
+import type { FinalEnd, StoredEnd, StoredRuns } from '../engine/stored-runs.ts';
+import { messageText } from './attachments.ts';
+import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
+import type { ChatSink, ChatStreams } from './chat-streams.ts';
+import { chatUsage, type AnswerPart, type ChatEvent } from './events.ts';
+import { chatOutput, endError, statusOf } from './output.ts';
+import { textInputFor, type TextInput } from './text-input.ts';
+
+/*
+ * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one
+ * (resume-chat.ts) are driven in the same way.
+ */
+
+/** What drives the runs of conversations. */
+export interface ChatDriver {
+  readonly engine: Engine;
+  readonly stored: StoredRuns;
+  readonly streams: ChatStreams;
+  /** Called when the first answer of a conversation without a title has ended. */
+  readonly onUntitled?: (untitled: Untitled) => void;
+}
+
+/** A conversation that needs a title. */
+export interface Untitled {
+  readonly conversation: ConversationRecord;
+  /** Its latest message. */
+  readonly message: UserMessage;
+  /** The name of the model that has answered. */
+  readonly model?: string;
+}
+
+type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {
+  readonly messages: readonly Message[];
+};
+
+/** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
+export async function planMessage(
+  engine: Engine,
+  { model, tools }: Pick<StoredMessage, 'model' | 'tools'>,
+  { messages, ...run }: PlannedMessage,
+): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
+  const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
+  const request: RunRequest = {
+    functions: [],
+    otherTools: tools && tools.length > 0 ? [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: tools }] : [],
+    toolChoice: 'auto',
+    parallel: true,
+    settings: {},
+    truncation: 'auto',
+    ...(model !== undefined && { model }),
+  };
+  const conversation = { messages, instructions: [] };
+  const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
+  const input = textInputFor(plan.model, model ?? engine.models.default);
+  return { plan: input ? { ...plan, model: input.model } : plan, input };
+}
+
+/** The first event of an answer. */
+export function metaOf({ models }: Engine, { runId, request }: ResponseRecord, title: string | null): ChatEvent {
+  const { conversation, model = models.default } = request as StoredMessage;
+  const { message: message_id, answer: answer_id } = messageIds(runId);
+  return {
+    type: 'conversation_meta',
+    conversation_id: conversation,
+    title,
+    message_id,
+    answer_id,
+    run_id: runId,
+    model,
+  };
+}
+
+interface DrivenChat {
+  readonly plan: RunPlan;
+  readonly record: ResponseRecord;
+  readonly sink: ChatSink;
+  readonly resume?: ResumedRun;
+  /** What the run waited for when it was resumed. */
+  readonly waited?: readonly Waiting[];
+  /** The events that were sent before the process died. Absent: all events so far were sent. */
+  readonly sent?: readonly ChatEvent[];
+}
+
+/** Starts or resumes a run. Releases the lease of the plan at the end. */
+export function driveChat(
+  { engine, stored, streams, onUntitled }: ChatDriver,
+  { plan, record, sink, resume, waited = [], sent }: DrivenChat,
+): { readonly finished: Promise<StoredEnd> } {
+  const { store, log } = engine;
+  const { id: runId, lease } = plan;
+  const { conversation: id, onDisconnect } = record.request as StoredMessage;
+  let isReplaying = resume !== undefined && !sent;
+  const out = chatOutput({
+    runId,
+    emit: (event) => (isReplaying ? undefined : sink.add(event)),
+    ...(sent && { sent }),
+  });
+  for (const item of resume?.items ?? []) void out.addItem(item);
+  if (resume) out.closeTexts();
+  out.announce(waited);
+  isReplaying = false;
+  let announcing = Promise.resolve();
+
+  function listen(item: Item): void | Promise<void> {
+    const room = out.addItem(item);
+    if (!asksSomething(item)) return room;
+    // What the run waits for follows from its state, not from the item alone.
+    announcing = announcing.then(announceWaiting);
+    return announcing;
+  }
+
+  async function announceWaiting(): Promise<void> {
+    try {
+      const state = await storedState(store, runId);
+      if (state) out.announce(waiting(state));
+    } catch (error) {
+      // Announced again when the run pauses.
+      log.warn({ err: error, run: runId }, 'what a chat waits for could not be read');
+    }
+  }
+
+  const run = driveRequest(plan, engine, listen, resume);
+  const ended = run.ended.then(async (end) => {
+    await announcing;
+    if (end.ending) return end;
+    if (end.waiting) out.announce(end.waiting);
+    await sink.flush();
+    return end;
+  });
+
+  async function finishChat({ ending }: FinalEnd, release: () => Promise<void>): Promise<StoredEnd> {
+    out.end(ending);
+    await endChat(store, { record, sink, parts: out.parts, ending, hasDone: sent?.at(-1)?.type === 'done' });
+    await release();
+    streams.wakeReaders(id);
+    sink.ended();
+    if (onUntitled) void titleChat(store, record, onUntitled);
+    return {};
+  }
+
+  const finished = stored.awaitEnd(ended, {
+    id: record.id,
+    lease,
+    finish: finishChat,
+    interrupt: (interruption) => ({ interruption }),
+  });
+  // Without its client, nobody would get the events that are not stored.
+  const detach = (): void => (onDisconnect === 'continue' ? void run.detach() : run.cancel());
+  engine.runs.add({ detach, finished });
+  return { finished };
+}
+
+interface EndedChat {
+  readonly record: ResponseRecord;
+  readonly sink: ChatSink;
+  readonly parts: readonly AnswerPart[];
+  readonly ending: Ending;
+  /** The stream already ends with `done`. */
+  readonly hasDone: boolean;
+}
+
+/** Stores the end of a run. Another process may have been first. */
+export async function endChat(
+  { responses: records, conversations: chains }: ServerStore,
+  { record, sink, parts, ending, hasDone }: EndedChat,
+): Promise<void> {
+  const status = statusOf(ending);
+  const { conversation, message } = record.request as StoredMessage;
+  if (!hasDone) await sink.flush({ type: 'done', status });
+  const response: StoredAnswer = { parts, error: endError(ending) ?? null, usage: chatUsage(ending.usage) };
+  const texts = parts.flatMap((part) => (part.type === 'text' || part.type === 'input' ? part.text : []));
+  await Promise.all([
+    records.finish(record.id, { status, response, at: ending.at }),
+    chains.setText(conversation, record.id, [messageText(message), ...texts].join('\n')),
+  ]);
+}
+
+async function titleChat(
+  { conversations: chains }: ServerStore,
+  { tenant, request }: ResponseRecord,
+  onUntitled: NonNullable<ChatDriver['onUntitled']>,
+): Promise<void> {
+  const { conversation, message, model } = request as StoredMessage;
+  const found = await chains.get(tenant, conversation).catch(() => undefined);
+  if (found?.title === '') onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
+}
+
+/** Whether the run may wait for something new after an item. */
+function asksSomething(item: Item): boolean {
+  if (item.type !== 'fact') return false;
+  const { event } = item;
+  switch (event.type) {
+    case 'calls-judged':
+      return event.verdicts.some(({ type }) => type === 'ask');
+    case 'policy-changed':
+      return Object.values(event.verdicts ?? {}).some(({ type }) => type === 'ask');
+    case 'questions-asked':
+    case 'tool-parked':
+      return true;
+    default:
+      return false;
+  }
+}

@@ -1,0 +1,88 @@
+import { isPaused, NEW, waiting, type State } from '@treadle/core';
+import type { Ending } from '../engine/run.ts';
+import {
+  cancelRun,
+  isStoreFailure,
+  replayItems,
+  unresumableReason,
+  type ResumeOptions,
+  type StoredEnd,
+  type TakenRecord,
+} from '../engine/stored-runs.ts';
+import { messagesOfUnstarted, type StoredMessage } from './chain.ts';
+import { driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
+import { chatOutput } from './output.ts';
+
+/** Resumes a run: after an answer, at a deadline, or because its process died. One that cannot be resumed fails. */
+export async function resumeChat(
+  driver: ChatDriver,
+  taken: TakenRecord,
+  { answers, signal }: ResumeOptions = {},
+): Promise<{ readonly finished: Promise<StoredEnd> }> {
+  const { engine, streams } = driver;
+  const { store, log } = engine;
+  const { record, lease } = taken;
+  const { tenant, runId } = record;
+  const message = record.request as StoredMessage;
+  const { conversation, key, scopes, onDisconnect, after } = message;
+  const caller = { tenant, key, scopes };
+  try {
+    const { items, state } = await replayItems(store, runId);
+    const continues = onDisconnect === 'continue';
+    const isNew = state === NEW;
+    const messages = isNew ? await messagesOfUnstarted(store, record) : [];
+    const run = { id: runId, caller, journal: store, lease, waits: true, messages };
+    const { plan, input } = await planMessage(engine, message, run);
+    const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
+    const sent = continues ? await streams.eventsAfter(conversation, after) : undefined;
+    if (sent?.length === 0) {
+      const warnings = (await input?.warnings(message.message)) ?? [];
+      for (const event of [metaOf(engine, record, null), ...warnings]) void sink.add(event);
+    }
+    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const { finished } = driveChat(driver, {
+      plan,
+      record,
+      sink,
+      ...(!isNew && { resume, waited: waiting(state) }),
+      ...(sent && { sent }),
+    });
+    // The client of a run that was not paused has disconnected: its process died.
+    const isAbandoned = !continues && !isPaused(state) && state.phase.type !== 'ended';
+    if (signal?.aborted || isAbandoned) engine.driven.get(runId)?.cancel();
+    return { finished };
+  } catch (error) {
+    if (isStoreFailure(error)) {
+      await lease.release();
+      throw error;
+    }
+    log.warn({ err: error, response: record.id }, 'a chat cannot be resumed');
+    return { finished: failUnresumable(driver, taken, error) };
+  }
+}
+
+async function failUnresumable(
+  { engine: { store }, streams }: ChatDriver,
+  taken: TakenRecord,
+  error: unknown,
+): Promise<StoredEnd> {
+  const { record, lease } = taken;
+  const { conversation } = record.request as StoredMessage;
+  try {
+    const { items, state } = await replayItems(store, record.runId).catch(() => ({ items: [], state: NEW as State }));
+    await cancelRun(store, taken).catch((failure: unknown) => {
+      if (isStoreFailure(failure)) throw failure;
+    });
+    const sink = streams.storedSink({ id: record.runId, lease }, conversation, await store.streams.last(conversation));
+    const out = chatOutput({ runId: record.runId });
+    for (const item of items) void out.addItem(item);
+    const failure = { code: 'server_error', message: unresumableReason(error) };
+    const ending: Ending = { type: 'failed', error: failure, at: Date.now(), usage: state.usage };
+    void sink.add({ type: 'error', ...failure });
+    await endChat(store, { record, sink, parts: out.parts, ending, hasDone: false });
+    return {};
+  } finally {
+    await lease.release();
+    streams.wakeReaders(conversation);
+  }
+}

@@ -1,0 +1,158 @@
+import { TreadleError, type UserMessage } from '@treadle/core';
+import type { ResponseRecord } from '@treadle/store';
+import type { RunPlan } from '../engine/run.ts';
+import type { Caller } from '../http/admission.ts';
+import { newConversationId, newResponseId } from '../ids.ts';
+import type { Runs } from '../runs/runs.ts';
+import type { Attachment } from './attachments.ts';
+import {
+  conversationBusy,
+  createMessage,
+  findConversation,
+  headOf,
+  historyOf,
+  recordIdOf,
+  type StoredMessage,
+} from './chain.ts';
+import type { Deliver } from './chat-streams.ts';
+import { driveChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
+import type { ChatEvent } from './events.ts';
+
+/** What starts the runs of conversations. */
+export interface ChatStarter extends ChatDriver {
+  readonly runs: Runs;
+}
+
+/** A validated request for an answer. */
+export interface ChatRequest {
+  /** Absent: a new conversation. */
+  readonly conversation?: string;
+  /** Instead of `conversation`: this one, which is created if it does not exist. */
+  readonly createAs?: string;
+  /** Its first block is the text, the others are the attachments. */
+  readonly message: UserMessage;
+  readonly attachments?: readonly Attachment[];
+  readonly model?: string;
+  /** Names of tools of the server. Absent: its default tools. */
+  readonly tools?: readonly string[];
+  readonly onDisconnect: 'cancel' | 'continue';
+}
+
+export interface StartedChat {
+  readonly conversation: string;
+  /** Sends the events until the run has ended or the client has disconnected (`signal`). */
+  run(deliver: Deliver, signal: AbortSignal): Promise<void>;
+}
+
+/** Validates everything and stores the message. Rejects with an `ApiError`. */
+export async function startChat(starter: ChatStarter, request: ChatRequest, caller: Caller): Promise<StartedChat> {
+  const { engine } = starter;
+  const { store } = engine;
+  const release = engine.runs.reserve(caller.tenant);
+  try {
+    const { conversation, createAs, message, attachments, model, tools, onDisconnect } = request;
+    const existing = createAs === undefined ? undefined : await store.conversations.get(caller.tenant, createAs);
+    const before = conversation === undefined ? existing : await findConversation(store, conversation, caller);
+    const head = before && (await headOf(store, before));
+    if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
+    const runId = newResponseId();
+    const id = before?.id ?? createAs ?? newConversationId();
+    const messages = before ? await historyOf(store, before, head) : [];
+    const planned = await planMessage(engine, request, { id: runId, caller, messages: [...messages, message] });
+    const warnings = (await planned.input?.warnings(message)) ?? [];
+    const after = before ? await store.streams.last(id) : 0;
+    const now = Date.now();
+    const record: ResponseRecord = {
+      id: recordIdOf(runId),
+      tenant: caller.tenant,
+      runId,
+      status: 'in_progress',
+      createdAt: now,
+      updatedAt: now,
+      ...(head && { previous: head.id }),
+      request: {
+        conversation: id,
+        message,
+        ...(attachments && attachments.length > 0 && { attachments }),
+        ...(model !== undefined && { model }),
+        ...(tools && { tools }),
+        onDisconnect,
+        after,
+        key: caller.key,
+        scopes: caller.scopes,
+      } satisfies StoredMessage,
+    };
+    const lease = await store.acquire(runId);
+    try {
+      await createMessage(store, record, before);
+    } catch (error) {
+      await lease.release();
+      await store.responses.delete(caller.tenant, record.id).catch(() => false);
+      throw isTaken(error) ? conversationBusy(id) : error;
+    }
+    const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
+    const run = { plan, record, title: before?.title || null, warnings, caller, release };
+    return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+/** Another process has created the conversation since. */
+function isTaken(error: unknown): boolean {
+  return error instanceof TreadleError && error.code === 'run-exists';
+}
+
+interface ChatRun {
+  readonly plan: RunPlan;
+  readonly record: ResponseRecord;
+  readonly title: string | null;
+  /** About the message. They follow the first event. */
+  readonly warnings: readonly ChatEvent[];
+  readonly caller: Caller;
+  /** Releases the capacity of the run. */
+  readonly release: () => void;
+}
+
+interface ChatClient {
+  readonly deliver: Deliver;
+  /** Aborts when the client disconnects. */
+  readonly signal: AbortSignal;
+}
+
+/** Drives a new run and sends its events to the client. */
+async function runChat(
+  starter: ChatStarter,
+  { plan, record, title, warnings, caller, release }: ChatRun,
+  { deliver, signal }: ChatClient,
+): Promise<void> {
+  const { engine, streams } = starter;
+  const { conversation: id, onDisconnect, after } = record.request as StoredMessage;
+  const continues = onDisconnect === 'continue';
+  const sink = continues ? streams.storedSink(plan, id, after) : streams.directSink(id, after, deliver);
+  for (const event of [metaOf(engine, record, title), ...warnings]) void sink.add(event);
+  const { finished } = driveChat(starter, { plan, record, sink });
+  finished.then(release, release);
+  if (continues) return streams.followChat(id, caller, { after, signal, deliver });
+  const cancel = (): void => void cancelAbandoned(starter, plan.id, caller);
+  signal.addEventListener('abort', cancel, { once: true });
+  if (signal.aborted) cancel();
+  try {
+    const { interruption } = await finished;
+    // It waits for an answer. Who resumes it stores its events.
+    if (interruption) await streams.followChat(id, caller, { after: sink.last, signal, deliver });
+  } finally {
+    signal.removeEventListener('abort', cancel);
+  }
+}
+
+async function cancelAbandoned({ engine, runs }: ChatStarter, runId: string, caller: Caller): Promise<void> {
+  const run = engine.driven.get(runId);
+  if (run) return run.cancel();
+  try {
+    await runs.cancel(runId, caller);
+  } catch (error) {
+    engine.log.warn({ err: error, run: runId }, 'a chat was not cancelled after its client disconnected');
+  }
+}
