@@ -109,6 +109,8 @@ export interface ToolFacts {
   readonly timeoutMs?: number;
   /** Of a tool that the client executes: how long a call waits for its result. */
   readonly ttlMs?: number;
+  /** Calls do not count for the limit of calls. */
+  readonly uncounted?: true;
   /** Calls are judged also without a policy, because people may have to approve them. */
   readonly needsApproval?: true;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */

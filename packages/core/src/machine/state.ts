@@ -219,6 +219,8 @@ export interface Call {
   readonly rule?: string;
   /** For a call that the client executes: how long it waits for its result. */
   readonly ttlMs?: number;
+  /** Does not count for the calls limit. */
+  readonly uncounted?: true;
 }
 
 /** An open approval. */

@@ -703,13 +703,14 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
     const judged: Call = facts?.needsApproval ? { ...planned, needsApproval: true } : planned;
     const timed: Call = facts?.ttlMs === undefined ? judged : { ...judged, ttlMs: facts.ttlMs };
     const { references } = part;
-    const call: Call = references && state.rules.references ? { ...timed, references } : timed;
+    const counted: Call = facts?.uncounted ? { ...timed, uncounted: true } : timed;
+    const call: Call = references && state.rules.references ? { ...counted, references } : counted;
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
     const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';
     if (claim) return claimCall(state, { ...call, claimed: true }, check, claim);
     if (refusal) return refusedSlot(call, ...refusal);
-    admitted++;
+    if (!call.uncounted) admitted++;
     if (facts?.share === undefined) return { type: 'queued', call };
     if (facts.drawsOnLedger && state.rules.budgeted) {
       return { type: 'queued', call: { ...call, limits: timeLeft(state) } };
@@ -767,7 +768,7 @@ function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
   if (call.index >= cap) return [words.tooManyCalls(cap), 'capped', 'denied'];
 
   if (state.closing !== undefined) return [words.choiceNone, 'capped', 'denied'];
-  if (state.spent > 0) return [words.callsSpent(callsLimit(state)!), 'spent', 'denied'];
+  if (state.spent > 0 && !call.uncounted) return [words.callsSpent(callsLimit(state)!), 'spent', 'denied'];
   if (choice === 'none') return [words.choiceNone, 'ran', 'denied'];
 
   if (!facts) return [words.unknownTool(name, allowedToolNames(state)), 'ran', 'not_found'];
@@ -778,7 +779,8 @@ function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
     return [words.badCall(name, check.problem), 'ran', check.errorType ?? 'invalid_params'];
 
   const limit = callsLimit(state);
-  if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent', 'denied'];
+  if (limit !== undefined && !call.uncounted && state.calls + admitted >= limit)
+    return [words.callsSpent(limit), 'spent', 'denied'];
   if (!repeating || facts.polling || !isRepeatedCall(state, call)) return undefined;
   return [words.repeated(name, state.streak!.count), 'repeated', 'denied'];
 }
@@ -811,7 +813,7 @@ function countQueued(slots: readonly Slot[]): number {
   let count = 0;
   for (let index = 0; index < slots.length; index++) {
     const { type, call } = slots[index]!;
-    if (type === 'queued' && !call.claimed) count++;
+    if (type === 'queued' && !call.claimed && !call.uncounted) count++;
   }
   return count;
 }
@@ -999,7 +1001,8 @@ function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot):
   const updated = slots.slice();
   updated[index] = next;
   if (slot.type !== 'asking' || next.type !== 'queued') return advanceCalls(state, updated);
-  const calls = slot.call.claimed ? state.calls : state.calls + 1;
+  const { claimed, uncounted } = slot.call;
+  const calls = claimed || uncounted ? state.calls : state.calls + 1;
   return advanceCalls({ ...state, calls, written: withWritten(state.written, slot.touches) }, updated);
 }
 

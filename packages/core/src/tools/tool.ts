@@ -41,6 +41,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly strict?: boolean;
   /** Only for tools that the client executes: the client gets the raw arguments and validates them itself. */
   readonly asWritten?: boolean;
+  /** Calls do not count for `limits.calls`. */
+  readonly uncounted?: boolean;
   /** What a call may use of the budgets of the run's ledger, besides the call itself. */
   readonly spends?: Amounts;
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
@@ -221,6 +223,7 @@ export interface Tool {
   readonly strict?: boolean;
   /** Executed by the client, which gets the raw arguments. */
   readonly asWritten?: boolean;
+  readonly uncounted?: boolean;
   /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
   /** If the calling run has a ledger, its run draws on it instead of a share of the limits. */
@@ -362,6 +365,7 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.strict !== undefined && { strict: made.strict }),
     ...(typeof made.timeoutMs === 'number' && { timeoutMs: made.timeoutMs }),
     ...(made.ttlMs !== undefined && { ttlMs: made.ttlMs }),
+    ...(made.uncounted && { uncounted: true as const }),
     ...(made.share !== undefined && { share: made.share }),
     ...(made.drawsOnLedger && { drawsOnLedger: true as const }),
     ...(made.needsApproval && { needsApproval: true as const }),

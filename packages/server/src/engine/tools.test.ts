@@ -162,7 +162,7 @@ describe('tool_choice', () => {
     expect(await kindOf({}, 'nope')).toBe('refused');
     expect(await kindOf({}, 'ask', 128)).toBe('refused');
     expect(await kindOf({ toolChoice: 'none' }, 'ask')).toBe('refused');
-    expect(await kindOf({ maxToolCalls: 1 }, 'ask')).toBe('client-later');
+    expect(await kindOf({ maxToolCalls: 1 }, 'ask')).toBe('client');
     expect(await kindOf({ toolChoice: { type: 'mcp', server_label: 'treadle', name: 'read' } }, 'ask')).toBe(
       'client-later',
     );

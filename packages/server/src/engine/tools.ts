@@ -64,6 +64,11 @@ export interface CallKinds {
   labelOf(name: string): string;
 }
 
+/** Clients parse the arguments of calls, so they must not be empty. */
+export function parsableArguments(text: string): string {
+  return text === '' ? '{}' : text;
+}
+
 /** The part of a caller that a run depends on. It is stored with a response. */
 export type RunCaller = Pick<Caller, 'tenant' | 'key' | 'scopes'>;
 
@@ -105,7 +110,7 @@ export async function toolsetOf(
   return {
     tools: [...clientTools, ...hosted],
     ...choice,
-    kinds: callKinds({ ...request, policy }, choice, clientNames, origins),
+    kinds: callKinds(policy, choice, clientNames, origins),
   };
 }
 
@@ -117,6 +122,7 @@ function clientTool({ name, description, parameters, strict }: FunctionTool): To
       description: description ?? '',
       parameters: { type: 'object', properties: {}, ...parameters },
       asWritten: true,
+      uncounted: true,
       ...(strict !== null && { strict }),
     });
   } catch (error) {
@@ -242,11 +248,10 @@ function mayRefuse(policy: Policy, name: string): boolean {
 }
 
 /**
- * The kind of a call follows from its name, unless a call limit, another forced tool or the policy may make the loop refuse
- * it.
+ * The kind of a call follows from its name, unless another forced tool or the policy may make the loop refuse it.
  */
 function callKinds(
-  { maxToolCalls, policy }: Pick<ToolsRequest, 'maxToolCalls'> & { readonly policy: Policy | undefined },
+  policy: Policy | undefined,
   { toolChoice, allowedTools }: Choice,
   clientNames: ReadonlySet<string>,
   origins: Origins,
@@ -262,7 +267,7 @@ function callKinds(
       if (toolChoice === 'none' || index >= MAX_CALLS_PER_REPLY || allowedTools?.includes(name) === false)
         return 'refused';
       if (policy && mayRefuse(policy, name)) return 'client-later';
-      return maxToolCalls !== undefined || (forced !== undefined && forced !== name) ? 'client-later' : 'client';
+      return forced !== undefined && forced !== name ? 'client-later' : 'client';
     },
   };
 }
