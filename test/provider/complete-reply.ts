@@ -13,6 +13,7 @@ export interface CompleteReply {
   /** The signature of the reasoning. */
   readonly signature: string;
   readonly text: string | undefined;
+  readonly refusal: string | undefined;
   readonly calls: readonly CompleteCall[];
   readonly finish: Finish;
   readonly usage: Required<ScriptedUsage>;
@@ -29,7 +30,7 @@ const CREATED_AT = 1_763_200_000;
 
 /** The same seed gives the same ids and signature. */
 export function completeReply(reply: ScriptedReply, seed: string, model: string): CompleteReply {
-  const { reasoning, text, calls = [], finish = calls.length > 0 ? 'tool-calls' : 'stop' } = reply;
+  const { reasoning, text, refusal, calls = [], finish = calls.length > 0 ? 'tool-calls' : 'stop' } = reply;
   return {
     id: hexOf(seed),
     model,
@@ -37,6 +38,7 @@ export function completeReply(reply: ScriptedReply, seed: string, model: string)
     reasoning,
     signature: hash(`${seed} ${reasoning}`).toString('base64'),
     text,
+    refusal,
     calls: calls.map((call, index) => ({ id: hexOf(`${seed} ${index}`), ...call })),
     finish,
     usage: { cached: 0, reasoning: 0, input: 20, output: 10, ...reply.usage },

@@ -12,6 +12,8 @@ export interface ScriptedReply {
   /** If empty, the reasoning is hidden (Anthropic's redacted thinking, Responses without a summary). */
   readonly reasoning?: string;
   readonly text?: string;
+  /** Only for `openai-chat`. */
+  readonly refusal?: string;
   /**
    * Sends the text this many times, no faster than the client reads, without holding all of it in memory. Only for forms
    * that do not repeat the text at the end of a stream: `openai-chat`, `anthropic`, `ollama`.

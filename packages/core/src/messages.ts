@@ -28,6 +28,8 @@ export interface TextBlock {
 /** A text of a model. Some providers mark commentary and final answer, and need the mark back in later requests. */
 export interface SaidText extends TextBlock {
   readonly phase?: 'commentary' | 'final_answer';
+  /** The provider marked the text as the model's refusal to answer. */
+  readonly refusal?: true;
 }
 
 /** The bytes of an image or a file. `data` is base64. */
@@ -60,6 +62,8 @@ export interface ErrorBlock {
 export interface ReasoningPart {
   readonly type: 'reasoning';
   readonly text: string;
+  /** The text is a summary that the provider made of the reasoning. */
+  readonly summary?: true;
   readonly signature?: string;
   readonly protocol?: string;
 }

@@ -106,8 +106,8 @@ export interface Settings {
 
 /** A piece of a reply. The whole reply contains all pieces again. */
 export type ModelDelta =
-  | { readonly type: 'text-delta'; readonly text: string }
-  | { readonly type: 'reasoning-delta'; readonly text: string }
+  | { readonly type: 'text-delta'; readonly text: string; readonly refusal?: true }
+  | { readonly type: 'reasoning-delta'; readonly text: string; readonly summary?: true }
   /** `call` is the position of the call in the reply, from 0; `arguments` is the next piece of the JSON text, or empty. */
   | { readonly type: 'call-delta'; readonly call: number; readonly name: string; readonly arguments: string };
 

@@ -37,7 +37,8 @@ export function inPieces(content: readonly AssistantPart[], pick: Pick): ModelDe
       continue;
     }
     for (const text of cut(part.text, pick)) {
-      deltas.push({ type: part.type === 'text' ? 'text-delta' : 'reasoning-delta', text });
+      if (part.type === 'text') deltas.push({ type: 'text-delta', text, ...(part.refusal && { refusal: true }) });
+      else deltas.push({ type: 'reasoning-delta', text, ...(part.summary && { summary: true }) });
       some();
     }
   }

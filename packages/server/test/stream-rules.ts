@@ -8,7 +8,7 @@
  * 3. Every item is opened once and closed once. Indices count up from 0; item ids and call ids are unique.
  * 4. Events of an item are sent while it is open, in the order that its type requires, and with its own id.
  * 5. A text grows only in an open part, and only until another item opens. The final text equals the concatenated
- *    deltas, in every event that contains it.
+ *    deltas, in every event that contains it. Texts are closed in the order of the output.
  * 6. Only a client's call is a `function_call`; a server's call ends completed with an output, failed with an
  *    error, or incomplete with neither.
  * 7. The response at the end has the items as they were closed. If it is completed, so are they, or failed.
@@ -63,8 +63,11 @@ export function checkStream(events: readonly WireEvent[]): Checked {
       const item = items[event['output_index'] as number];
       check(item !== undefined, 'there is no item at its index');
       check(!item!.done, 'its item is closed');
-      if (event.type === 'response.output_item.done') closed(event, item!, check);
-      else moved(event, item!, check);
+      if (event.type === 'response.output_item.done') {
+        const before = items.slice(0, items.indexOf(item!)).filter(isTextItem);
+        check(!isTextItem(item!) || before.every(({ done }) => done), 'a text before it is still open');
+        closed(event, item!, check);
+      } else moved(event, item!, check);
     }
   }
   if (!isOver) throw new Error(`the stream of ${events.length} events has no terminal event`);
@@ -107,6 +110,8 @@ interface Item {
   readonly callId: string | undefined;
   /** Its position in the sequence of events that its type requires. */
   stage: number;
+  /** The type of its part, once there is one. */
+  part: string | undefined;
   /** The concatenated deltas. */
   said: string;
   name: string;
@@ -130,6 +135,10 @@ const FIELDS: Readonly<Record<string, readonly string[]>> = {
   'response.content_part.done': [...ITEM, 'content_index', 'part'],
   'response.output_text.delta': [...ITEM, 'content_index', 'delta', 'logprobs'],
   'response.output_text.done': [...ITEM, 'content_index', 'text', 'logprobs'],
+  'response.refusal.delta': [...ITEM, 'content_index', 'delta'],
+  'response.refusal.done': [...ITEM, 'content_index', 'refusal'],
+  'response.reasoning_text.delta': [...ITEM, 'content_index', 'delta'],
+  'response.reasoning_text.done': [...ITEM, 'content_index', 'text'],
   'response.reasoning_summary_part.added': [...ITEM, 'summary_index', 'part'],
   'response.reasoning_summary_part.done': [...ITEM, 'summary_index', 'part'],
   'response.reasoning_summary_text.delta': [...ITEM, 'summary_index', 'delta'],
@@ -149,9 +158,14 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   function_call: ['arguments', 'call_id', 'id', 'name', 'status', 'type'],
   mcp_call: ['approval_request_id', 'arguments', 'error', 'id', 'name', 'output', 'server_label', 'status', 'type'],
   output_text: ['annotations', 'logprobs', 'text', 'type'],
+  refusal: ['refusal', 'type'],
+  reasoning_text: ['text', 'type'],
   summary_text: ['text', 'type'],
 };
-const OPTIONAL = ['phase', 'encrypted_content'];
+const OPTIONAL: Readonly<Record<string, readonly string[]>> = {
+  message: ['phase'],
+  reasoning: ['content', 'encrypted_content'],
+};
 
 function checkFields(event: WireEvent, check: Check): void {
   const fields = FIELDS[event.type];
@@ -165,10 +179,10 @@ function checkFields(event: WireEvent, check: Check): void {
 }
 
 function checkShape(value: WireItem, check: Check): void {
-  const keys = Object.keys(value).filter((key) => !OPTIONAL.includes(key));
+  const keys = Object.keys(value).filter((key) => !OPTIONAL[value.type]?.includes(key));
   check(NESTED[value.type] !== undefined, `unknown type ${value.type}`);
   check(same(keys.sort(), NESTED[value.type]), `a ${value.type} has ${NESTED[value.type]!.join(', ')}`);
-  for (const part of (value['content'] ?? value['summary'] ?? []) as WireItem[]) checkShape(part, check);
+  for (const part of partsOf(value)) checkShape(part as WireItem, check);
 }
 
 function opened({ item: sent, output_index: index }: WireEvent, count: number, check: Check): Item {
@@ -179,12 +193,13 @@ function opened({ item: sent, output_index: index }: WireEvent, count: number, c
     PREFIXES[item.type] !== undefined && item.id.startsWith(PREFIXES[item.type]!),
     'its id must have the prefix of its type',
   );
-  check(textOf(item) === '' && partsOf(item) === 0, 'an item opens empty');
+  check(textOf(item) === '' && partsOf(item).length === 0, 'an item opens empty');
   return {
     type: item.type,
     id: item.id,
     callId: item['call_id'] as string | undefined,
     stage: 0,
+    part: undefined,
     said: '',
     name: String(item['name']),
     isOvertaken: false,
@@ -205,9 +220,15 @@ const COURSES: Readonly<Record<string, Readonly<Record<string, readonly [number,
     'response.content_part.added': [0, 1],
     'response.output_text.delta': [1, 1],
     'response.output_text.done': [1, 2],
+    'response.refusal.delta': [1, 1],
+    'response.refusal.done': [1, 2],
     'response.content_part.done': [2, 3],
   },
   reasoning: {
+    'response.content_part.added': [0, 1],
+    'response.reasoning_text.delta': [1, 1],
+    'response.reasoning_text.done': [1, 2],
+    'response.content_part.done': [2, 3],
     'response.reasoning_summary_part.added': [0, 1],
     'response.reasoning_summary_text.delta': [1, 1],
     'response.reasoning_summary_text.done': [1, 2],
@@ -226,19 +247,37 @@ const COURSES: Readonly<Record<string, Readonly<Record<string, readonly [number,
   },
 };
 
+/** The part that an event adds to. */
+const PART_OF: Readonly<Record<string, string>> = {
+  'response.output_text.delta': 'output_text',
+  'response.output_text.done': 'output_text',
+  'response.refusal.delta': 'refusal',
+  'response.refusal.done': 'refusal',
+  'response.reasoning_text.delta': 'reasoning_text',
+  'response.reasoning_text.done': 'reasoning_text',
+  'response.reasoning_summary_text.delta': 'summary_text',
+  'response.reasoning_summary_text.done': 'summary_text',
+};
+
 function moved(event: WireEvent, item: Item, check: Check): void {
   check(event['item_id'] === item.id, `its item is ${item.id}`);
   check((event['content_index'] ?? event['summary_index'] ?? 0) === 0, 'there is one part');
   const [from, to] = COURSES[item.type]![event.type] ?? [];
   check(from === item.stage, `it does not fit a ${item.type} at stage ${item.stage}`);
   item.stage = to!;
+  const part = event['part'] as WirePart | undefined;
+  if (part) {
+    check(part.type === (item.part ?? part.type), `its part is a ${item.part}`);
+    item.part = part.type;
+  }
+  const partType = PART_OF[event.type];
+  check(partType === undefined || partType === item.part, `its part is a ${item.part}`);
   if (typeof event['delta'] === 'string') {
     check(event['delta'] !== '', 'a delta must not be empty');
-    const isText = item.type === 'message' || item.type === 'reasoning';
-    check(!isText || !item.isOvertaken, 'a text must not grow after another item opened');
+    check(!isTextItem(item) || !item.isOvertaken, 'a text must not grow after another item opened');
     item.said += event['delta'];
   }
-  const whole = event['text'] ?? event['arguments'] ?? (to === 3 && (event['part'] as WireItem | undefined)?.['text']);
+  const whole = event['text'] ?? event['refusal'] ?? event['arguments'] ?? (to === 3 && part && textOfPart(part));
   if (typeof whole === 'string') check(whole === item.said, `its deltas add up to ${JSON.stringify(item.said)}`);
   if ('name' in event) check(event['name'] === item.name, `its name is ${item.name}`);
 }
@@ -265,7 +304,7 @@ function closed(event: WireEvent, item: Item, check: Check): void {
       break;
     default:
       check(stage === 3 || (stage === 0 && item.type === 'reasoning'), 'its part was not closed');
-      check(partsOf(sent) === (stage === 3 ? 1 : 0), 'it must have the parts that were sent');
+      check(partsOf(sent).length === (stage === 3 ? 1 : 0), 'it must have the parts that were sent');
       check(sent.status === 'completed' || sent.status === 'incomplete', 'it is completed or incomplete');
   }
 }
@@ -310,18 +349,31 @@ function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], ch
   );
 }
 
+function isTextItem({ type }: Item): boolean {
+  return type === 'message' || type === 'reasoning';
+}
+
 function responseIn(event: WireEvent): WireResponse {
   return event['response'] as WireResponse;
 }
 
-function partsOf({ content, summary }: WireItem): number {
-  return ((content ?? summary ?? []) as unknown[]).length;
+interface WirePart {
+  readonly type: string;
+  readonly text?: string;
+  readonly refusal?: string;
+}
+
+function partsOf({ content, summary }: WireItem): readonly WirePart[] {
+  return [...((summary ?? []) as WirePart[]), ...((content ?? []) as WirePart[])];
 }
 
 function textOf(item: WireItem): string {
   if (typeof item['arguments'] === 'string') return item['arguments'];
-  const parts = (item['content'] ?? item['summary']) as readonly { readonly text: string }[];
-  return parts.map(({ text }) => text).join('');
+  return partsOf(item).map(textOfPart).join('');
+}
+
+function textOfPart({ text, refusal }: WirePart): string | undefined {
+  return refusal ?? text;
 }
 
 function same(a: unknown, b: unknown): boolean {

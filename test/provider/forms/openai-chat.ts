@@ -49,6 +49,7 @@ function frames(reply: CompleteReply, body: Body): string[] {
   const events = [chunk({ role: 'assistant', content: reply.calls.length > 0 ? null : '', refusal: null })];
   for (const piece of pieces(reply.reasoning ?? '')) events.push(chunk({ reasoning_content: piece }));
   for (const piece of pieces(reply.text ?? '')) events.push(chunk({ content: piece }));
+  for (const piece of pieces(reply.refusal ?? '')) events.push(chunk({ refusal: piece }));
   for (const [index, { id, name, arguments: json }] of reply.calls.entries()) {
     const call = { index, id: `call_${id}`, type: 'function', function: { name, arguments: '' } };
     events.push(chunk({ tool_calls: [call] }));
@@ -71,7 +72,7 @@ function whole(reply: CompleteReply): object {
     content: reply.text ?? null,
     ...(reply.reasoning && { reasoning_content: reply.reasoning }),
     ...(calls.length > 0 && { tool_calls: calls }),
-    refusal: null,
+    refusal: reply.refusal ?? null,
     annotations: [],
   };
   return {

@@ -29,6 +29,15 @@ function runner(api: (typeof APIS)[number] = 'responses'): Runner {
 
 const SERVER_TOOLS = hostedMcpTool({ serverLabel: 'treadle' });
 
+test.each(APIS)('a function without parameters is called when the model sends no arguments, %s', async (api) => {
+  const script = await fixture.script({ calls: [{ name: 'now', arguments: '' }] }, { text: 'Noon.' });
+  let called = 0;
+  const now = tool({ name: 'now', description: 'The time', parameters: z.object({}), execute: () => `${++called}` });
+  const agent = new Agent({ name: 'clock', model: script.model, tools: [now] });
+  expect((await runner(api).run(agent, 'Time?')).finalOutput).toBe('Noon.');
+  expect(called).toBe(1);
+});
+
 function weather(cities: string[] = []) {
   return tool({
     name: 'weather',

@@ -60,6 +60,16 @@ test('streams a text with its usage', async () => {
   expect(completion.usage).toMatchObject({ prompt_tokens: 20, completion_tokens: 10 });
 });
 
+test('has a refusal in its own field, streamed or not, also for structured output', async () => {
+  const script = await fixture.script({ refusal: 'I cannot.' }, { refusal: 'I cannot.' });
+  const completion = await client().chat.completions.create({ model: script.model, messages: hello });
+  expect(completion.choices[0]!.message).toMatchObject({ content: null, refusal: 'I cannot.' });
+  const format = zodResponseFormat(z.object({ n: z.number() }), 'answer');
+  const streamed = client().chat.completions.stream({ model: script.model, messages: hello, response_format: format });
+  const { choices } = await streamed.finalChatCompletion();
+  expect(choices[0]!.message).toMatchObject({ refusal: 'I cannot.', parsed: null });
+});
+
 describe('client functions', () => {
   test('are called in parallel and answered by tool messages', async () => {
     const script = await fixture.script(

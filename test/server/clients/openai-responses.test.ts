@@ -7,7 +7,7 @@ import OpenAI, {
   NotFoundError,
   RateLimitError,
 } from 'openai';
-import { zodTextFormat } from 'openai/helpers/zod';
+import { zodResponsesFunction, zodTextFormat } from 'openai/helpers/zod';
 import type { Response, ResponseInput, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
@@ -38,6 +38,30 @@ describe('a response', () => {
     expect(response._request_id).toEqual(expect.any(String));
     expect(await script.conversations()).toEqual([['system: Be brief.', 'user: Hi']]);
     expect((await script.bodies())[0]).toMatchObject({ temperature: 0.5 });
+  });
+
+  test('has a refusal and the reasoning itself as the provider sends them', async () => {
+    const script = await fixture.script({ reasoning: 'Not this.', refusal: 'I cannot help.' }, { text: 'Bye.' });
+    const stream = client().responses.stream({ model: script.model, input: 'Hi' });
+    const pieces = { refusal: '', reasoning: '' };
+    stream.on('response.refusal.delta', ({ delta }) => (pieces.refusal += delta));
+    stream.on('response.reasoning_text.delta', ({ delta }) => (pieces.reasoning += delta));
+    const { id, output, output_text } = await stream.finalResponse();
+    expect(pieces).toEqual({ refusal: 'I cannot help.', reasoning: 'Not this.' });
+    expect(output_text).toBe('');
+    expect(output).toMatchObject([
+      { type: 'reasoning', summary: [], content: [{ type: 'reasoning_text', text: 'Not this.' }] },
+      { type: 'message', content: [{ type: 'refusal', refusal: 'I cannot help.' }] },
+    ]);
+    await client().responses.create({ model: script.model, previous_response_id: id, input: 'Bye' });
+    expect((await script.conversations()).at(-1)).toEqual(['user: Hi', 'assistant: I cannot help.', 'user: Bye']);
+  });
+
+  test('with a call without arguments can be parsed', async () => {
+    const script = await fixture.script({ calls: [{ name: 'now', arguments: '' }] });
+    const now = zodResponsesFunction({ name: 'now', parameters: z.object({}) });
+    const response = await client().responses.parse({ model: script.model, input: 'Hi', tools: [now] });
+    expect(response.output).toMatchObject([{ type: 'function_call', arguments: '{}', parsed_arguments: {} }]);
   });
 
   test('is the same streamed, fetched and not streamed', async () => {

@@ -42,6 +42,7 @@ export interface StreamEvent {
   readonly item?: Item;
   readonly delta?: string;
   readonly text?: string;
+  readonly refusal?: string;
   readonly arguments?: string;
   readonly response?: WireResponse;
   readonly [field: string]: unknown;

@@ -81,7 +81,8 @@ async function disconnectFrom(fixture: ServerFixture, client: StreamClient, id: 
 /** The output of an interrupted run is a prefix of what the model would have said. */
 function checkPartialOutput({ output }: WireResponse, { steps }: RandomConversation): void {
   const scripted = steps.map((step) => ('fault' in step ? step.reply?.text : step.text) ?? '').join('');
-  const received = output.flatMap(({ content = [] }) => content.map(({ text }) => text)).join('');
+  const texts = output.flatMap(({ type, content = [] }) => (type === 'message' ? content : []));
+  const received = texts.map(({ text }) => text).join('');
   expect(scripted.startsWith(received)).toBe(true);
   for (const { status } of output) expect(status).not.toBe('in_progress');
 }

@@ -43,8 +43,8 @@ function* orderProblems(events: readonly StreamEvent[]): Generator<string> {
 
 /** The allowed event sequence of each item type, one letter per event: see `LETTERS`. */
 const SEQUENCES: Readonly<Record<string, RegExp>> = {
-  message: /^\+pd*DPx$/,
-  reasoning: /^\+(rs*SR)?x$/,
+  message: /^\+p(d*D|n*N)Px$/,
+  reasoning: /^\+(rs*SR|pt*TP)?x$/,
   function_call: /^\+a*Ax$/,
   mcp_call: /^\+m*M(i[cf]?)?x$/,
 };
@@ -55,6 +55,10 @@ const LETTERS: Readonly<Record<string, string>> = {
   'response.content_part.added': 'p',
   'response.output_text.delta': 'd',
   'response.output_text.done': 'D',
+  'response.refusal.delta': 'n',
+  'response.refusal.done': 'N',
+  'response.reasoning_text.delta': 't',
+  'response.reasoning_text.done': 'T',
   'response.content_part.done': 'P',
   'response.reasoning_summary_part.added': 'r',
   'response.reasoning_summary_text.delta': 's',
@@ -114,7 +118,7 @@ function* itemProblems(events: readonly StreamEvent[]): Generator<string> {
     if (letter === 'x') history.closed = item;
     else if (event.item_id !== history.opened.id) yield `${at}: ${event.item_id} is not the id of item ${index}.`;
     // A text must be complete before the next item is opened, so that a client never shows two growing texts.
-    const isText = letter === 'd' || letter === 's';
+    const isText = 'dnst'.includes(letter!);
     if (isText && items.length > index + 1) yield `${at}: the text grows after another item was opened.`;
     history.deltas += event.delta ?? '';
     const whole = wholeIn(event);
@@ -128,8 +132,8 @@ function* itemProblems(events: readonly StreamEvent[]): Generator<string> {
 }
 
 /** The complete text or arguments that an event contains. */
-function wholeIn({ type, text, arguments: json, part }: StreamEvent): string | undefined {
-  return type.endsWith('_part.done') ? (part as { readonly text: string }).text : (text ?? json);
+function wholeIn({ type, text, refusal, arguments: json, part }: StreamEvent): string | undefined {
+  return type.endsWith('_part.done') ? textOfPart(part as WirePart) : (text ?? refusal ?? json);
 }
 
 function* historyProblems({ opened, closed, sequence, deltas }: ItemHistory, at: string): Generator<string> {
@@ -151,7 +155,16 @@ function* historyProblems({ opened, closed, sequence, deltas }: ItemHistory, at:
 }
 
 function textOf({ arguments: json, content = [], summary = [] }: Item): string {
-  return json ?? [...content, ...summary].map(({ text }) => text).join('');
+  return json ?? [...content, ...summary].map(textOfPart).join('');
+}
+
+interface WirePart {
+  readonly text?: string;
+  readonly refusal?: string;
+}
+
+function textOfPart({ text, refusal }: WirePart): string | undefined {
+  return refusal ?? text;
 }
 
 /** Checks the final response against the type of the terminal event and the items. */

@@ -17,6 +17,7 @@ const fixture = fixtures('anthropic');
 const thought = (text: string, signature: string): unknown => ({
   type: 'reasoning',
   text,
+  ...(text !== '' && { summary: true }),
   signature,
   protocol: 'anthropic',
 });
@@ -179,9 +180,9 @@ test('fails if the stream is truncated anywhere before its stop reason, and succ
 
 test('emits the pieces of the reply as deltas', () => {
   expect(replay([fixture('thinking-call.sse')]).deltas).toEqual([
-    { type: 'reasoning-delta', text: "The user wants Oslo's" },
-    { type: 'reasoning-delta', text: '  weather.\n' },
-    { type: 'reasoning-delta', text: 'I have a tool for that.' },
+    { type: 'reasoning-delta', text: "The user wants Oslo's", summary: true },
+    { type: 'reasoning-delta', text: '  weather.\n', summary: true },
+    { type: 'reasoning-delta', text: 'I have a tool for that.', summary: true },
     { type: 'text-delta', text: 'Let me check.' },
     { type: 'call-delta', call: 0, name: 'get_weather', arguments: '' },
     { type: 'call-delta', call: 0, name: 'get_weather', arguments: '{"city":' },
@@ -243,7 +244,7 @@ test.each([
 
 test('a truncated thought has no signature and no protocol', () => {
   expect(answer([{ type: 'thinking', thinking: 'Hm', signature: '' }], 'max_tokens')).toMatchObject({
-    content: [{ type: 'reasoning', text: 'Hm' }],
+    content: [{ type: 'reasoning', text: 'Hm', summary: true }],
   });
   expect(answer([{ type: 'thinking', thinking: 'Hm', signature: '' }], 'max_tokens')).not.toMatchObject({
     content: [{ protocol: 'anthropic' }],

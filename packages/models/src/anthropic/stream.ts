@@ -248,7 +248,7 @@ function addDelta(block: OpenBlock, delta: WireDelta, emit: Emit): void {
     const text = textIn(delta.thinking);
     if (text === '') return;
     block.pieces.push(text);
-    emit({ type: 'reasoning-delta', text });
+    emit({ type: 'reasoning-delta', text, summary: true });
   } else if (delta.type === 'signature_delta' && block.type === 'thinking') {
     block.signature = textIn(delta.signature);
   } else if (delta.type === 'input_json_delta' && block.type === 'call') {

@@ -53,9 +53,13 @@ function budgetedThinking({ reasoning, forced, calledWithoutThought, maxTokens, 
 /** Real signatures are base64 and never start like this. */
 const REDACTED = 'redacted_thinking:';
 
-/** Without a signature, as when it was truncated, a thought cannot be sent back. */
+/**
+ * Without a signature, as when it was truncated, a thought cannot be sent back. Its text is a summary: since Claude 4 the
+ * API does not return the reasoning itself.
+ */
 export function thoughtPart(text: string, signature: string, signer: string): ReasoningPart {
-  return { type: 'reasoning', text, ...(signature !== '' && { signature, protocol: signer }) };
+  const shown = text === '' ? undefined : { summary: true as const };
+  return { type: 'reasoning', text, ...shown, ...(signature !== '' && { signature, protocol: signer }) };
 }
 
 /** A thought that the provider does not show but requires back. */

@@ -53,7 +53,7 @@ const EXPECTED: Record<string, unknown> = {
   },
   'openai-refusal.sse': {
     type: 'reply',
-    content: [text("I'm sorry, I cannot assist with that.")],
+    content: [{ type: 'text', text: "I'm sorry, I cannot assist with that.", refusal: true }],
     finish: 'stop',
     rawFinish: 'stop',
     usage: { inputTokens: 30, outputTokens: 9, cachedTokens: 0, reasoningTokens: 0 },

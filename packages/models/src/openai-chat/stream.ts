@@ -80,7 +80,7 @@ export interface ChatStream {
 }
 
 type OpenPart =
-  | { readonly type: 'text' | 'reasoning'; readonly pieces: string[] }
+  | { readonly type: 'text' | 'refusal' | 'reasoning'; readonly pieces: string[] }
   | { readonly type: 'call'; readonly call: OpenCall };
 
 export function startChat(signer: string): ChatStream {
@@ -155,7 +155,7 @@ function readChatMessage(stream: ChatStream, message: WireMessage, emit: Emit): 
   }
   if (typeof message.content === 'string') addChatPiece(stream, 'text', message.content, emit);
   else if (Array.isArray(message.content)) addChatContent(stream, message.content, emit);
-  if (typeof message.refusal === 'string') addChatPiece(stream, 'text', message.refusal, emit);
+  if (typeof message.refusal === 'string') addChatPiece(stream, 'refusal', message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
   if (Array.isArray(calls) && calls.length > 0) {
     readCallPieces(stream.calls, calls, (call, piece) => {
@@ -178,12 +178,13 @@ function addChatContent(stream: ChatStream, content: readonly (WireContent | nul
   }
 }
 
-function addChatPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+function addChatPiece({ parts }: ChatStream, type: 'text' | 'refusal' | 'reasoning', text: string, emit: Emit): void {
   if (text === '') return;
   const part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
   else parts.push({ type, pieces: [text] });
-  emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
+  if (type === 'refusal') emit({ type: 'text-delta', text, refusal: true });
+  else emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
 }
 
 /** The signature goes with the first part of the reasoning. If the reasoning has no text, it becomes a part of its own. */
@@ -201,7 +202,9 @@ function chatContent(stream: ChatStream): readonly AssistantPart[] {
 }
 
 function chatPart(part: OpenPart, signer: string): AssistantPart {
-  return part.type === 'call' ? toolCallOf(part.call, signer) : { type: part.type, text: part.pieces.join('') };
+  if (part.type === 'call') return toolCallOf(part.call, signer);
+  const text = part.pieces.join('');
+  return part.type === 'refusal' ? { type: 'text', text, refusal: true } : { type: part.type, text };
 }
 
 /** Finish reasons of OpenRouter and DeepSeek that mean a failure of the provider. */

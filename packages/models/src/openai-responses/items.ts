@@ -30,14 +30,12 @@ export function partsOf(items: readonly unknown[], signer: string): AssistantPar
   for (const value of items) {
     const item = fieldsOf<WireItem>(value);
     if (item.type === 'message') {
-      const text = messageText(item);
-      if (text !== '') parts.push({ type: 'text', text, ...phaseOf(item) });
+      for (const said of messageTexts(item)) parts.push({ type: 'text', ...said, ...phaseOf(item) });
     } else if (item.type === 'function_call') {
       const id = textIn(item.call_id) || textIn(item.id);
       parts.push({ type: 'tool-call', id, name: textIn(item.name), arguments: argumentsOf(item) });
     } else if (item.type === 'reasoning') {
-      const part = reasoningPart(item, signer);
-      if (part.text !== '' || part.signature !== undefined) parts.push(part);
+      parts.push(...reasoningParts(item, signer));
     }
   }
   return parts;
@@ -47,13 +45,19 @@ function phaseOf({ phase }: WireItem): Pick<SaidText, 'phase'> {
   return phase === 'commentary' || phase === 'final_answer' ? { phase } : {};
 }
 
-function messageText({ content }: WireItem): string {
-  let text = textIn(content);
-  for (const value of listOf(content)) {
+/** Texts that follow each other are one. */
+function messageTexts({ content }: WireItem): readonly Pick<SaidText, 'text' | 'refusal'>[] {
+  const texts: { text: string; refusal?: true }[] = [];
+  for (const value of typeof content === 'string' ? [{ text: content }] : listOf(content)) {
     const part = fieldsOf<WirePart>(value);
-    text += textIn(part.text) || textIn(part.refusal);
+    const isRefusal = textIn(part.text) === '';
+    const text = isRefusal ? textIn(part.refusal) : textIn(part.text);
+    if (text === '') continue;
+    const last = texts.at(-1);
+    if (last && (last.refusal ?? false) === isRefusal) last.text += text;
+    else texts.push(isRefusal ? { text, refusal: true } : { text });
   }
-  return text;
+  return texts;
 }
 
 /** JSON text, or on some hosts the object itself. */
@@ -62,14 +66,29 @@ function argumentsOf({ arguments: value }: WireItem): string {
   return value == null ? '' : JSON.stringify(value);
 }
 
-/** The signature is the whole item as JSON, so that it can be sent back unchanged. */
-function reasoningPart(item: WireItem, signer: string): ReasoningPart {
-  const text = [...listOf(item.summary), ...listOf(item.content)]
+/**
+ * The summary and the reasoning itself, of which most hosts send one. The last part has the signature: the whole item as
+ * JSON, so that it can be sent back unchanged.
+ */
+function reasoningParts(item: WireItem, signer: string): readonly ReasoningPart[] {
+  const summary = thoughtsOf(item.summary);
+  const text = thoughtsOf(item.content);
+  const canReturn = textIn(item.id) !== '' || textIn(item.encrypted_content) !== '';
+  const signed = canReturn && { signature: JSON.stringify(item), protocol: signer };
+  if (text === '') {
+    return summary === '' && !signed
+      ? []
+      : [{ type: 'reasoning', text: summary, ...(summary !== '' && { summary: true }), ...signed }];
+  }
+  const part: ReasoningPart = { type: 'reasoning', text, ...signed };
+  return summary === '' ? [part] : [{ type: 'reasoning', text: summary, summary: true }, part];
+}
+
+function thoughtsOf(parts: unknown): string {
+  return listOf(parts)
     .map((part) => textIn(fieldsOf<WirePart>(part).text))
     .filter((thought) => thought !== '')
     .join(THOUGHT_BREAK);
-  const canReturn = textIn(item.id) !== '' || textIn(item.encrypted_content) !== '';
-  return { type: 'reasoning', text, ...(canReturn && { signature: JSON.stringify(item), protocol: signer }) };
 }
 
 /** What decides which reasoning can be sent back. */

@@ -32,17 +32,19 @@ function inOurForm(response: SdkResponse): ModelReply {
   const content = response.output.flatMap((item): AssistantPart[] => {
     switch (item.type) {
       case 'message':
-        return item.content.map((part) => ({
-          type: 'text',
-          text: part.type === 'output_text' ? part.text : part.refusal,
-        }));
+        return item.content.map((part) =>
+          part.type === 'output_text'
+            ? { type: 'text', text: part.text }
+            : { type: 'text', text: part.refusal, refusal: true },
+        );
       case 'function_call':
         return [{ type: 'tool-call', id: item.call_id, name: item.name, arguments: item.arguments }];
       case 'reasoning':
         return [
           {
             type: 'reasoning',
-            text: [...item.summary, ...(item.content ?? [])].map(({ text }) => text).join('\n\n'),
+            text: (item.content ?? item.summary).map(({ text }) => text).join('\n\n'),
+            ...(!item.content && item.summary.length > 0 && { summary: true }),
             signature: JSON.stringify(item),
             protocol: 'openai-responses',
           },

@@ -23,6 +23,7 @@ const frames = (...events: object[]): Uint8Array[] =>
 const reasoning = (text: string, item: object): unknown => ({
   type: 'reasoning',
   text,
+  ...('summary' in item && Array.isArray(item.summary) && item.summary.length > 0 && { summary: true }),
   signature: JSON.stringify(item),
   protocol: 'openai-responses',
 });
@@ -89,7 +90,7 @@ const EXPECTED: Record<string, unknown> = {
   },
   'refusal.sse': {
     type: 'reply',
-    content: [text("I'm sorry, I cannot assist with that.")],
+    content: [{ type: 'text', text: "I'm sorry, I cannot assist with that.", refusal: true }],
     finish: 'stop',
     rawFinish: 'completed',
     usage: { inputTokens: 30, outputTokens: 9, cachedTokens: 0, cacheWriteTokens: 0, reasoningTokens: 0 },
@@ -274,7 +275,10 @@ test.each([
       ...GPT,
     },
   ],
-  ['whole-refusal.json', { content: [text("I'm sorry, I cannot assist with that.")], finish: 'stop' }],
+  [
+    'whole-refusal.json',
+    { content: [{ type: 'text', text: "I'm sorry, I cannot assist with that.", refusal: true }], finish: 'stop' },
+  ],
   ['whole-length.json', { content: [text('Once upon')], finish: 'length', rawFinish: 'max_output_tokens' }],
   ['whole-failed.json', { type: 'failure', error: { code: 'rate-limit', retryable: true } }],
 ])('decodes %s', (name, expected) => {
@@ -359,10 +363,10 @@ test('separates items by the type of their deltas if every item has index 0', ()
 
 test('emits the deltas of a refusal', () => {
   expect(replay([fixture('refusal.sse')]).deltas).toEqual([
-    { type: 'text-delta', text: "I'm sorry" },
-    { type: 'text-delta', text: ', I cannot' },
-    { type: 'text-delta', text: ' assist' },
-    { type: 'text-delta', text: ' with that.' },
+    { type: 'text-delta', text: "I'm sorry", refusal: true },
+    { type: 'text-delta', text: ', I cannot', refusal: true },
+    { type: 'text-delta', text: ' assist', refusal: true },
+    { type: 'text-delta', text: ' with that.', refusal: true },
   ]);
 });
 

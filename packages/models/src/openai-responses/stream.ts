@@ -1,4 +1,4 @@
-import type { Finish, ModelError, ModelReply, Usage } from '@treadle/core';
+import type { Finish, ModelDelta, ModelError, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
 import { cutOff, failureOfFrame, isErrorFrame, protocolFailure, notJson } from '../http/failures.ts';
 import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
@@ -55,13 +55,21 @@ interface OpenItem {
   readonly type: string;
   /** The position among the calls of the reply, from 0; -1 if the item is not a call. */
   readonly call: number;
-  readonly pieces: string[];
-  /** The thought that the newest piece belongs to. */
-  thought: string;
+  readonly parts: OpenPart[];
   /** The item as it was first sent, replaced by the complete item at its end. */
   wire: Partial<WireItem>;
   isComplete: boolean;
 }
+
+/** A part of an item while its pieces arrive. The arguments of a call are one part. */
+interface OpenPart {
+  readonly type: PartType;
+  readonly pieces: string[];
+  /** The thought that the newest piece belongs to. */
+  thought: unknown;
+}
+
+type PartType = 'output_text' | 'refusal' | 'summary_text' | 'reasoning_text' | 'arguments';
 
 export function startResponses(signer: string): ResponsesStream {
   return { signer, items: [], byKey: new Map(), calls: 0, response: undefined };
@@ -83,15 +91,19 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
       completeItem(stream, event, emit);
       return MORE;
     case 'response.output_text.delta':
+      addPiece(itemFor(stream, event, 'message', emit), 'output_text', textIn(event.delta), emit);
+      return MORE;
     case 'response.refusal.delta':
-      addItemPiece(itemFor(stream, event, 'message', emit), textIn(event.delta), emit);
+      addPiece(itemFor(stream, event, 'message', emit), 'refusal', textIn(event.delta), emit);
       return MORE;
     case 'response.reasoning_summary_text.delta':
+      addThought(stream, event, 'summary_text', emit);
+      return MORE;
     case 'response.reasoning_text.delta':
-      addThought(stream, event, type, emit);
+      addThought(stream, event, 'reasoning_text', emit);
       return MORE;
     case 'response.function_call_arguments.delta':
-      addItemPiece(itemFor(stream, event, 'function_call', emit), textIn(event.delta), emit);
+      addPiece(itemFor(stream, event, 'function_call', emit), 'arguments', textIn(event.delta), emit);
       return MORE;
     case 'response.completed':
     case 'response.incomplete':
@@ -131,7 +143,7 @@ function endResponse(stream: ResponsesStream, response: WireResponse, emit: Emit
 function startItem(stream: ResponsesStream, event: StreamEvent, wire: Partial<WireItem>, emit: Emit): OpenItem {
   const type = textIn(wire.type);
   const isCall = type === 'function_call';
-  const item: OpenItem = { type, call: isCall ? stream.calls++ : -1, pieces: [], thought: '', wire, isComplete: false };
+  const item: OpenItem = { type, call: isCall ? stream.calls++ : -1, parts: [], wire, isComplete: false };
   stream.items.push(item);
   if (typeof event.output_index === 'number') stream.byKey.set(event.output_index, item);
   stream.byKey.set(textIn(event.item_id) || textIn(wire.id), item);
@@ -154,46 +166,65 @@ function completeItem(stream: ResponsesStream, event: StreamEvent, emit: Emit): 
   const item = itemFor(stream, event, textIn(wire.type), emit);
   item.wire = wire;
   item.isComplete = true;
-  const part = partsOf([wire], stream.signer)[0];
-  if (item.pieces.length > 0 || part === undefined) return;
-  addItemPiece(item, part.type === 'tool-call' ? part.arguments : part.text, emit);
+  if (item.parts.length > 0) return;
+  for (const part of partsOf([wire], stream.signer)) {
+    if (part.type === 'tool-call') addPiece(item, 'arguments', part.arguments, emit);
+    else if (part.type === 'text') addPiece(item, part.refusal ? 'refusal' : 'output_text', part.text, emit);
+    else addPiece(item, part.summary ? 'summary_text' : 'reasoning_text', part.text, emit);
+  }
 }
 
-function addThought(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): void {
+function addThought(stream: ResponsesStream, event: StreamEvent, type: PartType, emit: Emit): void {
   const piece = textIn(event.delta);
   if (piece === '') return;
   const item = itemFor(stream, event, 'reasoning', emit);
-  const index = event.summary_index ?? event.content_index;
-  const thought = typeof index === 'number' ? `${type} ${index}` : type;
-  if (item.pieces.length > 0 && item.thought !== thought) addItemPiece(item, THOUGHT_BREAK, emit);
-  item.thought = thought;
-  addItemPiece(item, piece, emit);
+  const thought = event.summary_index ?? event.content_index;
+  const last = item.parts.at(-1);
+  if (last?.type === type && last.thought !== thought) addPiece(item, type, THOUGHT_BREAK, emit);
+  addPiece(item, type, piece, emit);
+  item.parts.at(-1)!.thought = thought;
 }
 
-function addItemPiece(item: OpenItem, piece: string, emit: Emit): void {
+function addPiece(item: OpenItem, type: PartType, piece: string, emit: Emit): void {
   if (piece === '') return;
-  item.pieces.push(piece);
-  switch (item.type) {
-    case 'message':
-      return void emit({ type: 'text-delta', text: piece });
-    case 'reasoning':
-      return void emit({ type: 'reasoning-delta', text: piece });
-    case 'function_call':
-      return void emit({ type: 'call-delta', call: item.call, name: textIn(item.wire.name), arguments: piece });
+  const last = item.parts.at(-1);
+  if (last?.type === type) last.pieces.push(piece);
+  else item.parts.push({ type, pieces: [piece], thought: undefined });
+  emit(deltaOf(item, type, piece));
+}
+
+function deltaOf({ call, wire }: OpenItem, type: PartType, text: string): ModelDelta {
+  switch (type) {
+    case 'output_text':
+      return { type: 'text-delta', text };
+    case 'refusal':
+      return { type: 'text-delta', text, refusal: true };
+    case 'summary_text':
+      return { type: 'reasoning-delta', text, summary: true };
+    case 'reasoning_text':
+      return { type: 'reasoning-delta', text };
+    case 'arguments':
+      return { type: 'call-delta', call, name: textIn(wire.name), arguments: text };
+    default:
+      return type satisfies never;
   }
 }
 
 /** The complete item, assembled from its pieces if the provider has not sent it. */
-function itemOf({ wire, isComplete, type, pieces }: OpenItem): Partial<WireItem> {
-  if (isComplete) return wire;
-  const text = pieces.join('');
+function itemOf({ wire, isComplete, type, parts }: OpenItem): Partial<WireItem> {
+  if (isComplete || parts.length === 0) return wire;
+  const whole = parts.map(({ type, pieces }) => ({ type, [type === 'refusal' ? type : 'text']: pieces.join('') }));
   switch (type) {
     case 'message':
-      return { ...wire, content: text };
+      return { ...wire, content: whole };
     case 'reasoning':
-      return { type, summary: [{ text }] };
+      return {
+        type,
+        summary: whole.filter((part) => part.type === 'summary_text'),
+        content: whole.filter((part) => part.type === 'reasoning_text'),
+      };
     case 'function_call':
-      return { ...wire, arguments: text };
+      return { ...wire, arguments: parts[0]!.pieces.join('') };
     default:
       return wire;
   }

@@ -2,7 +2,7 @@ import type { AssistantPart, Item, ModelError, Usage, Waiting } from '@treadle/c
 import { ApiError, errorBody } from '../api-error.ts';
 import { modelApiError } from '../engine/model-failure.ts';
 import type { Ending } from '../engine/run.ts';
-import type { CallKinds } from '../engine/tools.ts';
+import { parsableArguments, type CallKinds } from '../engine/tools.ts';
 import { completionCallId } from './restore-history.ts';
 import type { ChatChunk, ChatCompletion, ChatDelta, ChatHead, ChatUsage, FinishReason, Incomplete } from './wire.ts';
 
@@ -51,11 +51,31 @@ interface OpenCall {
   readonly position: number;
 }
 
+/** The texts of a message, by the field that they are sent in. */
+interface Texts {
+  content: string;
+  refusal: string;
+  reasoning_content: string;
+}
+
+interface OpenTurn extends Texts {
+  readonly number: number;
+  readonly calls: OpenCall[];
+}
+
+function newTurn(number: number): OpenTurn {
+  return { number, content: '', refusal: '', reasoning_content: '', calls: [] };
+}
+
+function textKind(isText: boolean, refusal?: boolean): keyof Texts {
+  if (!isText) return 'reasoning_content';
+  return refusal ? 'refusal' : 'content';
+}
+
 export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: ChatOutputOptions): ChatOutput {
   const sentCalls: SentCall[] = [];
-  let content = '';
-  let reasoning = '';
-  let turn = { number: 0, text: '', reasoning: '', calls: [] as OpenCall[] };
+  const whole: Texts = { content: '', refusal: '', reasoning_content: '' };
+  let turn = newTurn(0);
   let sendRest: (() => void) | undefined;
   let backpressure: void | Promise<void>;
 
@@ -65,21 +85,13 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
     backpressure = emit(ending?.type === 'incomplete' ? { ...chunk, ...incompleteDetails(ending) } : chunk);
   }
 
-  function addText(text: string): void {
+  function addText(kind: keyof Texts, text: string): void {
     if (text === '') return;
-    const delta = turn.text === '' && content !== '' ? TURN_SEPARATOR + text : text;
-    turn.text += text;
-    if (lastTextOnly) return;
-    content += delta;
-    sendDelta({ content: delta });
-  }
-
-  function addReasoning(text: string): void {
-    if (text === '') return;
-    const delta = turn.reasoning === '' && reasoning !== '' ? TURN_SEPARATOR + text : text;
-    turn.reasoning += text;
-    reasoning += delta;
-    sendDelta({ reasoning_content: delta });
+    const delta = turn[kind] === '' && whole[kind] !== '' ? TURN_SEPARATOR + text : text;
+    turn[kind] += text;
+    if (kind === 'content' && lastTextOnly) return;
+    whole[kind] += delta;
+    sendDelta({ [kind]: delta });
   }
 
   function addCallDelta(index: number, name: string, delta: string): void {
@@ -106,11 +118,13 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   /** Adds what the deltas did not contain; of a model that does not stream, everything. */
   function addReply(parts: readonly AssistantPart[]): void {
     let index = 0;
-    let [text, thoughts] = ['', ''];
+    const reply: Texts = { content: '', refusal: '', reasoning_content: '' };
     for (const part of parts) {
-      if (part.type === 'text') addText(restOf((text += part.text), turn.text));
-      else if (part.type === 'reasoning') addReasoning(restOf((thoughts += part.text), turn.reasoning));
-      else {
+      if (part.type !== 'tool-call') {
+        const kind = textKind(part.type === 'text', part.type === 'text' && part.refusal);
+        reply[kind] += part.text;
+        addText(kind, restOf(reply[kind], turn[kind]));
+      } else {
         const sent = turn.calls[index]?.sent?.arguments ?? '';
         addCallDelta(index++, part.name, restOf(parsableArguments(part.arguments), sent));
       }
@@ -132,10 +146,10 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
     );
     const message = {
       role: 'assistant',
-      content: content === '' ? null : content,
-      refusal: null,
+      content: whole.content || null,
+      refusal: whole.refusal || null,
       annotations: [],
-      ...(reasoning !== '' && { reasoning_content: reasoning }),
+      ...(whole.reasoning_content !== '' && { reasoning_content: whole.reasoning_content }),
       ...(toolCalls.length > 0 && { tool_calls: toolCalls }),
     } as const;
     return {
@@ -152,10 +166,10 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
 
     addItem(item) {
       backpressure = undefined;
-      if (item.type === 'text-delta') addText(item.text);
-      else if (item.type === 'reasoning-delta') addReasoning(item.text);
+      if (item.type === 'text-delta') addText(textKind(true, item.refusal), item.text);
+      else if (item.type === 'reasoning-delta') addText('reasoning_content', item.text);
       else if (item.type === 'call-delta') addCallDelta(item.call, item.name, item.arguments);
-      else if (item.type === 'turn-started') turn = { number: item.turn, text: '', reasoning: '', calls: [] };
+      else if (item.type === 'turn-started') turn = newTurn(item.turn);
       else if (item.type === 'fact' && item.event.type === 'model-replied') addReply(item.event.content);
       return backpressure;
     },
@@ -168,9 +182,9 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
       }
       const streamed = sentCalls.length;
       if (ending.type === 'pending') ending.waiting.forEach(addWaitingCall);
-      if (lastTextOnly) content = turn.text;
+      if (lastTextOnly) whole.content = turn.content;
       sendRest = () => {
-        if (lastTextOnly && content !== '') sendDelta({ content });
+        if (lastTextOnly && whole.content !== '') sendDelta({ content: whole.content });
         for (const [index, call] of sentCalls.entries()) if (index >= streamed) sendCall(call, index);
         sendDelta({}, ending);
         if (includeUsage)
@@ -205,11 +219,12 @@ export async function replayCompletion(
 ): Promise<void> {
   const { object: _, choices, usage, incomplete_details, ...head } = completion;
   const [{ message, finish_reason }] = choices;
-  const { content, reasoning_content, tool_calls = [] } = message;
+  const { content, refusal, reasoning_content, tool_calls = [] } = message;
   const deltas: ChatDelta[] = [
     ROLE,
     ...(reasoning_content === undefined ? [] : [{ reasoning_content }]),
     ...(content === null ? [] : [{ content }]),
+    ...(refusal === null ? [] : [{ refusal }]),
     ...tool_calls.map((call, index): ChatDelta => ({ tool_calls: [{ index, ...call }] })),
   ];
   for (const delta of deltas) await emit(chunkOf(head, delta, null, includeUsage));
@@ -225,11 +240,6 @@ const TURN_SEPARATOR = '\n\n';
 /** The part of a text that was not sent yet. What was sent cannot be corrected. */
 function restOf(whole: string, sent: string): string {
   return whole.startsWith(sent) ? whole.slice(sent.length) : '';
-}
-
-/** Clients parse the arguments, so they must not be empty. */
-function parsableArguments(text: string): string {
-  return text === '' ? '{}' : text;
 }
 
 /** The endings that produce a completion. */

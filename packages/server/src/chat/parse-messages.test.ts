@@ -60,8 +60,8 @@ test('accepts each role, with text and with parts', () => {
     { role: 'user', content: [text('hello')] },
     { role: 'assistant', content: [text('Hi.')] },
     { role: 'user', content: [text('a'), text('b')] },
-    { role: 'assistant', content: [text('x'), text('No.')] },
-    { role: 'assistant', content: [text('Never.')] },
+    { role: 'assistant', content: [text('x'), { ...text('No.'), refusal: true }] },
+    { role: 'assistant', content: [{ ...text('Never.'), refusal: true }] },
     { role: 'user', content: [text('hello')] },
   ]);
 });

@@ -1,4 +1,4 @@
-import type { AssistantPart, Message, TextBlock, ToolCall, ToolResult, UserBlock } from '@treadle/core';
+import type { AssistantPart, Message, TextBlock, SaidText, ToolCall, ToolResult, UserBlock } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
@@ -28,7 +28,7 @@ const textPart = z
 
 const refusalPart = z
   .object({ type: z.literal('refusal'), refusal: longText })
-  .transform(({ refusal }): TextBlock => ({ type: 'text', text: refusal }));
+  .transform(({ refusal }): SaidText => ({ type: 'text', text: refusal, refusal: true }));
 
 const imagePart = z
   .object({
@@ -189,7 +189,7 @@ function chatConversation(parsed: readonly ParsedMessage[]): ChatConversation {
 function assistantParts(message: Extract<ParsedMessage, { role: 'assistant' }>): readonly AssistantPart[] {
   const { content, refusal, tool_calls: calls, reasoning_content: reasoning } = message;
   const parts: AssistantPart[] = (content ?? []).filter(({ text }) => text !== '');
-  if (refusal) parts.push({ type: 'text', text: refusal });
+  if (refusal) parts.push({ type: 'text', text: refusal, refusal: true });
   if (calls) parts.push(...calls);
   if (parts.length === 0 || typeof reasoning !== 'string' || reasoning === '') return parts;
   return [{ type: 'reasoning', text: reasoning }, ...parts];

@@ -35,7 +35,7 @@ export interface ChatHead {
 export interface ChatMessage {
   readonly role: 'assistant';
   readonly content: string | null;
-  readonly refusal: null;
+  readonly refusal: string | null;
   readonly annotations: readonly never[];
   /** The reasoning, in the field that other servers of this API use. */
   readonly reasoning_content?: string;
@@ -63,7 +63,7 @@ export interface ChatCompletion extends ChatHead, Incomplete {
 export interface ChatDelta {
   readonly role?: 'assistant';
   readonly content?: string;
-  readonly refusal?: null;
+  readonly refusal?: string | null;
   readonly reasoning_content?: string;
   readonly tool_calls?: readonly [ChatCallDelta];
 }

@@ -1,4 +1,5 @@
 import type { ToolResult } from '@treadle/core';
+import { parsableArguments } from '../engine/tools.ts';
 import {
   mcpCallResult,
   type FunctionCallItem,
@@ -47,9 +48,15 @@ export function eventSender(emit: EmitEvent | undefined): EventSender {
   };
 }
 
+/**
+ * What the text of an item is. The first two are messages. `reasoning` is the reasoning itself, `summary` a summary of it
+ * that the provider made.
+ */
+export type TextKind = 'message' | 'refusal' | 'reasoning' | 'summary';
+
 /** A message or a reasoning item that is being streamed. It has one part, which contains all of its text. */
 export interface OpenText {
-  readonly type: 'message' | 'reasoning';
+  readonly kind: TextKind;
   readonly id: string;
   /** In the response's output. */
   readonly index: number;
@@ -79,27 +86,19 @@ export function openText(out: EventSender, item: OpenText): void {
 
 /** Opens the part of the item with the first delta: reasoning without readable text has no part. */
 export function addText(out: EventSender, item: OpenText, delta: string): void {
-  if (item.text === '') openTextPart(out, item);
+  const { kind, id, index } = item;
+  if (item.text === '') sendPart(out, item, 'added', '');
   item.text += delta;
-  if (item.type === 'message') {
-    out.send({
-      type: 'response.output_text.delta',
-      sequence_number: out.next(),
-      item_id: item.id,
-      output_index: item.index,
-      content_index: 0,
-      delta,
-      logprobs: EMPTY,
-    });
+  const sequence_number = out.next();
+  if (kind === 'summary') {
+    const type = 'response.reasoning_summary_text.delta';
+    out.send({ type, sequence_number, item_id: id, output_index: index, summary_index: 0, delta });
+  } else if (kind === 'message') {
+    const type = 'response.output_text.delta';
+    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta, logprobs: EMPTY });
   } else {
-    out.send({
-      type: 'response.reasoning_summary_text.delta',
-      sequence_number: out.next(),
-      item_id: item.id,
-      output_index: item.index,
-      summary_index: 0,
-      delta,
-    });
+    const type = kind === 'refusal' ? 'response.refusal.delta' : 'response.reasoning_text.delta';
+    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta });
   }
 }
 
@@ -110,22 +109,50 @@ export function endText(out: EventSender, item: OpenText, whole: string = item.t
   item.text = whole;
   item.isWhole = true;
   if (whole === '') return;
-  const { id, index } = item;
-  if (item.type === 'message') {
-    const common = { item_id: id, output_index: index, content_index: 0 };
-    out.send({
-      type: 'response.output_text.done',
-      sequence_number: out.next(),
-      ...common,
-      text: whole,
-      logprobs: EMPTY,
-    });
-    out.send({ type: 'response.content_part.done', sequence_number: out.next(), ...common, part: outputText(whole) });
-  } else {
-    const common = { item_id: id, output_index: index, summary_index: 0 };
-    out.send({ type: 'response.reasoning_summary_text.done', sequence_number: out.next(), ...common, text: whole });
-    const part = { type: 'summary_text', text: whole };
-    out.send({ type: 'response.reasoning_summary_part.done', sequence_number: out.next(), ...common, part });
+  out.send({
+    type: TEXT_DONE[item.kind],
+    sequence_number: out.next(),
+    ...placeOf(item),
+    ...wholeText(item.kind, whole),
+  });
+  sendPart(out, item, 'done', whole);
+}
+
+const TEXT_DONE: Readonly<Record<TextKind, string>> = {
+  message: 'response.output_text.done',
+  refusal: 'response.refusal.done',
+  reasoning: 'response.reasoning_text.done',
+  summary: 'response.reasoning_summary_text.done',
+};
+
+function wholeText(kind: TextKind, text: string): object {
+  if (kind === 'refusal') return { refusal: text };
+  return kind === 'message' ? { text, logprobs: EMPTY } : { text };
+}
+
+/** The place of the only part of an item. */
+function placeOf({ kind, id, index }: OpenText): object {
+  return { item_id: id, output_index: index, [kind === 'summary' ? 'summary_index' : 'content_index']: 0 };
+}
+
+function sendPart(out: EventSender, item: OpenText, what: 'added' | 'done', text: string): void {
+  const name = item.kind === 'summary' ? 'reasoning_summary_part' : 'content_part';
+  const part = partOf(item.kind, text);
+  out.send({ type: `response.${name}.${what}`, sequence_number: out.next(), ...placeOf(item), part });
+}
+
+function partOf(kind: TextKind, text: string): object {
+  switch (kind) {
+    case 'message':
+      return outputText(text);
+    case 'refusal':
+      return { type: 'refusal', refusal: text };
+    case 'reasoning':
+      return { type: 'reasoning_text', text };
+    case 'summary':
+      return { type: 'summary_text', text };
+    default:
+      return kind satisfies never;
   }
 }
 
@@ -141,40 +168,37 @@ function sendDone(out: EventSender, index: number, item: OutputItem): void {
 }
 
 function wireText(
-  { type, id, text }: OpenText,
+  { kind, id, text }: OpenText,
   status: ItemStatus,
   withParts: boolean,
   { phase, encrypted }: TextEnd = {},
 ): MessageItem | ReasoningItem {
-  const hasParts = withParts && text !== '';
-  if (type === 'message') {
-    const content = hasParts ? [outputText(text)] : [];
-    return { type, id, status, role: 'assistant', ...(phase && { phase }), content };
+  const parts = withParts && text !== '' ? [partOf(kind, text)] : [];
+  if (kind === 'message' || kind === 'refusal') {
+    const content = parts as MessageItem['content'];
+    return { type: 'message', id, status, role: 'assistant', ...(phase && { phase }), content };
   }
-  const summary = hasParts ? [{ type: 'summary_text' as const, text }] : [];
-  return { type, id, status, summary, ...(encrypted !== undefined && { encrypted_content: encrypted }) };
+  const content = parts as ReasoningItem['summary'] & ReasoningItem['content'];
+  return {
+    type: 'reasoning',
+    id,
+    status,
+    summary: kind === 'summary' ? content : [],
+    ...(kind === 'reasoning' && content.length > 0 && { content }),
+    ...(encrypted !== undefined && { encrypted_content: encrypted }),
+  };
 }
 
-function openTextPart(out: EventSender, { type, id, index }: OpenText): void {
-  if (type === 'message') {
-    out.send({
-      type: 'response.content_part.added',
-      sequence_number: out.next(),
-      item_id: id,
-      output_index: index,
-      content_index: 0,
-      part: outputText(''),
-    });
-  } else {
-    out.send({
-      type: 'response.reasoning_summary_part.added',
-      sequence_number: out.next(),
-      item_id: id,
-      output_index: index,
-      summary_index: 0,
-      part: { type: 'summary_text', text: '' },
-    });
+/** What the text of a closed item is, and the text. */
+function textOfItem(item: MessageItem | ReasoningItem): { readonly kind: TextKind; readonly text: string } {
+  if (item.type === 'reasoning') {
+    const part = item.content?.[0];
+    return part ? { kind: 'reasoning', text: part.text } : { kind: 'summary', text: item.summary[0]?.text ?? '' };
   }
+  const part = item.content[0];
+  return part?.type === 'refusal'
+    ? { kind: 'refusal', text: part.refusal }
+    : { kind: 'message', text: part?.text ?? '' };
 }
 
 function outputText(text: string): OutputText {
@@ -228,8 +252,9 @@ const FUNCTION_DELTA = 'response.function_call_arguments.delta';
 const MCP_DELTA = 'response.mcp_call_arguments.delta';
 
 /** Sends the whole arguments. What the deltas did not contain is sent as another delta first. */
-export function endArguments(out: EventSender, call: OpenCall, whole: string = call.arguments): void {
+export function endArguments(out: EventSender, call: OpenCall, text: string = call.arguments): void {
   if (call.isWhole) return;
+  const whole = parsableArguments(text);
   if (whole.startsWith(call.arguments)) addArguments(out, call, whole.slice(call.arguments.length));
   call.arguments = whole;
   call.isWhole = true;
@@ -300,8 +325,8 @@ export function closeInterrupted(out: EventSender, items: readonly (OpenText | O
 export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
   const { type, id } = item;
   if (type === 'message' || type === 'reasoning') {
-    const text = (type === 'message' ? item.content : item.summary)[0]?.text ?? '';
-    const open: OpenText = { type, id, index, text: '', isWhole: false, done: undefined };
+    const { kind, text } = textOfItem(item);
+    const open: OpenText = { kind, id, index, text: '', isWhole: false, done: undefined };
     openText(out, open);
     endText(out, open, text);
     sendDone(out, index, item);

@@ -50,7 +50,7 @@ function toolsFor(cancel: () => void): Tool[] {
   const made = (name: string, execute: ToolDefinition['execute']): Tool =>
     tool({ name, description: '', parameters, ...(execute && { execute }) });
   return [
-    ...CLIENT.map((name) => tool({ name, description: '', parameters, asWritten: true })),
+    ...CLIENT.map((name) => tool({ name, description: '', parameters, asWritten: true, uncounted: true })),
     made('read', () => 'all of it'),
     made('explode', () => {
       throw new Error('boom');
@@ -68,7 +68,7 @@ function toolsFor(cancel: () => void): Tool[] {
   ];
 }
 
-function kindsOf({ choice, allowed, limits }: World): CallKinds {
+function kindsOf({ choice, allowed }: World): CallKinds {
   return {
     labelOf: (name) => `label of ${name}`,
     kindOf(name, index) {
@@ -76,19 +76,26 @@ function kindsOf({ choice, allowed, limits }: World): CallKinds {
       if (!CLIENT.includes(name) || choice === 'none' || index >= 128) return 'refused';
       if (allowed && !allowed.includes(name)) return 'refused';
       const isForced = typeof choice === 'object' && choice.tool !== name;
-      return limits.calls !== undefined || isForced ? 'client-later' : 'client';
+      return isForced ? 'client-later' : 'client';
     },
   };
 }
 
 const part: fc.Arbitrary<AssistantPart> = fc.oneof(
-  { weight: 3, arbitrary: fc.record({ type: fc.constant('text' as const), text: fc.string({ maxLength: 12 }) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record(
+      { type: fc.constant('text' as const), text: fc.string({ maxLength: 12 }), refusal: fc.constant(true as const) },
+      { requiredKeys: ['type', 'text'] },
+    ),
+  },
   {
     weight: 2,
     arbitrary: fc.record(
       {
         type: fc.constant('reasoning' as const),
         text: fc.string({ maxLength: 12, unit: 'grapheme' }),
+        summary: fc.constant(true as const),
         signature: fc.string({ minLength: 1, maxLength: 4 }),
         protocol: fc.constant('p'),
       },
@@ -104,7 +111,7 @@ const part: fc.Arbitrary<AssistantPart> = fc.oneof(
         { weight: 6, arbitrary: fc.constantFrom(...CLIENT, 'read', 'look') },
         fc.constantFrom('explode', 'ghost', 'stop', 'no such tool', ''),
       ),
-      arguments: fc.constantFrom('{}', '{"a":1}', '{"path":"ä\\n/b"}'),
+      arguments: fc.constantFrom('{}', '', '{"a":1}', '{"path":"ä\\n/b"}'),
     }),
   },
 );
@@ -326,6 +333,8 @@ function checkCalls(sample: World, items: readonly Item[], response: ResponseRes
   const shown = response.output.flatMap(({ type }) => (type.endsWith('_call') ? type : []));
   expect(shown.sort()).toEqual(expected.sort());
   const texts = replies.flatMap(({ content }) => content.flatMap((one) => (one.type === 'text' ? one.text : [])));
-  const said = response.output.flatMap((item) => (item.type === 'message' ? item.content.map(({ text }) => text) : []));
+  const said = response.output.flatMap((item) =>
+    item.type === 'message' ? item.content.map((part) => (part.type === 'refusal' ? part.refusal : part.text)) : [],
+  );
   expect(said.join('')).toBe(texts.join(''));
 }

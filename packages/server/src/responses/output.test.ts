@@ -216,23 +216,50 @@ describe('a message', () => {
   });
 });
 
+test('a refusal is a refusal part with events of its own, streamed or not', () => {
+  const no = { type: 'text', text: 'I cannot.', refusal: true } as const;
+  const pieces: Item[] = ['I can', 'not.'].map((text) => ({ type: 'text-delta', text, refusal: true }));
+  for (const deltas of [pieces, []]) {
+    const out = listening();
+    out.sendCreated();
+    for (const item of [turn(1), ...deltas, replied([no])]) out.addItem(item);
+    expect(out.end()).toEqual([
+      'created',
+      'in_progress',
+      ...MESSAGE,
+      ...Array<string>(deltas.length || 1).fill('refusal.delta'),
+      'refusal.done',
+      'content_part.done',
+      'output_item.done',
+      'completed',
+    ]);
+    expect(out.current().output).toMatchObject([
+      { type: 'message', status: 'completed', content: [{ type: 'refusal', refusal: 'I cannot.' }] },
+    ]);
+  }
+});
+
 describe('reasoning', () => {
   const signed = { type: 'reasoning', text: 'well', signature: 's', protocol: 'p' } as const;
 
-  test('is a summary that is closed when the answer begins', () => {
+  test.each([
+    ['reasoning', {}, 'content_part', 'reasoning_text'],
+    ['a summary', { summary: true }, 'reasoning_summary_part', 'reasoning_summary_text'],
+  ] as const)('that is %s is closed when the answer begins', (_what, mark, part, delta) => {
     const out = listening();
     out.sendCreated();
-    for (const item of [turn(1), thought('we'), thought('ll'), text('ok'), replied([signed, said('ok')])])
+    const thoughts = ['we', 'll'].map((piece): Item => ({ ...thought(piece), ...mark }));
+    for (const item of [turn(1), ...thoughts, text('ok'), replied([{ ...signed, ...mark }, said('ok')])])
       out.addItem(item);
     expect(out.end()).toEqual([
       'created',
       'in_progress',
       'output_item.added',
-      'reasoning_summary_part.added',
-      'reasoning_summary_text.delta',
-      'reasoning_summary_text.delta',
-      'reasoning_summary_text.done',
-      'reasoning_summary_part.done',
+      `${part}.added`,
+      `${delta}.delta`,
+      `${delta}.delta`,
+      `${delta}.done`,
+      `${part}.done`,
       'output_item.done',
       ...MESSAGE,
       'output_text.delta',
@@ -243,8 +270,21 @@ describe('reasoning', () => {
       type: 'reasoning',
       id: `rs_${HEX}_1_0`,
       status: 'completed',
-      summary: [{ type: 'summary_text', text: 'well' }],
+      ...(delta === 'reasoning_text'
+        ? { summary: [], content: [{ type: delta, text: 'well' }] }
+        : { summary: [{ type: 'summary_text', text: 'well' }] }),
     });
+  });
+
+  test('with encrypted_content is closed before what follows it', () => {
+    const out = listening({ encrypted: true });
+    out.sendCreated();
+    const content = [signed, said('ok'), called('ask')];
+    for (const item of [turn(1), thought('well'), text('ok'), piece(0, 'ask', '{}'), replied(content)])
+      out.addItem(item);
+    out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] });
+    const done = out.events.filter(({ type }) => type === 'response.output_item.done');
+    expect(done.map((event) => event['output_index'])).toEqual([0, 1, 2]);
   });
 
   test('is closed only with the reply if the client wants encrypted_content', () => {
@@ -265,9 +305,9 @@ describe('reasoning', () => {
       item.type === 'reasoning' ? (decodedReasoning(item.encrypted_content!)?.part ?? []) : [],
     );
     expect(decoded).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
-    expect(items.flatMap((item) => (item.type === 'reasoning' ? [item.summary.map((part) => part.text)] : []))).toEqual(
-      [['wellso'], [], []],
-    );
+    expect(
+      items.flatMap((item) => (item.type === 'reasoning' ? [(item.content ?? []).map((part) => part.text)] : [])),
+    ).toEqual([['wellso'], [], []]);
   });
 
   test('without readable text is not sent to a client that does not want encrypted_content', () => {
@@ -310,6 +350,16 @@ describe('a call', () => {
       output: [{ phase: 'commentary' }, { ...call, status: 'completed' }],
     });
     expect(out.events.at(-1)).toMatchObject({ response: { status: 'completed', pending_call_ids: [call_id] } });
+  });
+
+  test('without arguments has an empty object, which clients can parse', () => {
+    for (const deltas of [[piece(0, 'ask', '')], []]) {
+      const out = listening();
+      out.sendCreated();
+      for (const item of [turn(1), ...deltas, replied([called('ask', '')])]) out.addItem(item);
+      out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] });
+      expect(out.current().output).toMatchObject([{ type: 'function_call', arguments: '{}' }]);
+    }
   });
 
   test('in a filtered reply is not to be executed', () => {

@@ -23,6 +23,7 @@ import {
   type OpenCall,
   type OpenText,
   type ResponseEvent,
+  type TextKind,
 } from './output-items.ts';
 import { encryptedContent, presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
@@ -83,10 +84,10 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   function applyItem(item: Item): void {
     switch (item.type) {
       case 'text-delta':
-        turn.textDelta('message', item.text);
+        turn.textDelta(item.refusal ? 'refusal' : 'message', item.text);
         break;
       case 'reasoning-delta':
-        turn.textDelta('reasoning', item.text);
+        turn.textDelta(item.summary ? 'summary' : 'reasoning', item.text);
         break;
       case 'call-delta':
         turn.callDelta(item.call, item.name, item.arguments);
@@ -236,13 +237,13 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
  *
  * 1. A reply makes the same items however it was split into deltas, and also without deltas: items are opened in the
  *    order of the reply, and what the deltas did not contain is added when the reply arrives.
- * 2. A text is complete when another part begins. Its item is closed then, unless a property is known only with the
- *    whole reply: the phase of a message before reasoning, and the `encrypted_content` of reasoning.
+ * 2. A text is complete when another part begins. Its item is closed then, unless a property of it, or of a text before it,
+ *    is known only with the whole reply: the phase of a message before reasoning, and the `encrypted_content` of reasoning.
  * 3. A call for the client is closed when the reply arrives, a call of the server when it has a result.
  */
 interface TurnItems {
   readonly number: number;
-  textDelta(type: 'message' | 'reasoning', delta: string): void;
+  textDelta(kind: TextKind, delta: string): void;
   callDelta(index: number, name: string, delta: string): void;
   modelReplied(content: readonly AssistantPart[], finish: Finish): void;
   /** The model is called again: its deltas so far do not belong to a reply. */
@@ -277,7 +278,7 @@ interface ReplyCall {
 function turnItems(number: number, { out, items, response, kinds, encrypted }: TurnOptions): TurnItems {
   let opened = 0;
   let growing: OpenText | undefined;
-  let texts: Record<'message' | 'reasoning', OpenText[]> = { message: [], reasoning: [] };
+  let texts = noTexts();
   let calls: ReplyCall[] = [];
   let openedCalls = 0;
   /** A delta arrived while a call before it had to wait. To keep the order, nothing is opened until the reply arrives. */
@@ -287,10 +288,11 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
     return itemId(kind, response, number, opened++);
   }
 
-  function beginText(type: 'message' | 'reasoning'): OpenText {
-    const item: OpenText = { type, id: newId(type), index: items.length, text: '', isWhole: false, done: undefined };
+  function beginText(kind: TextKind): OpenText {
+    const id = newId(isMessage(kind) ? 'message' : 'reasoning');
+    const item: OpenText = { kind, id, index: items.length, text: '', isWhole: false, done: undefined };
     items.push(item);
-    texts[type].push(item);
+    texts[kind].push(item);
     openText(out, item);
     return item;
   }
@@ -299,8 +301,10 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
   function endGrowing(next: 'text' | 'call'): void {
     if (!growing) return;
     endText(out, growing);
-    const canClose = growing.type === 'message' ? next === 'call' : !encrypted;
-    if (canClose) closeText(out, growing, 'completed', { phase: 'commentary' });
+    const isKnown = isMessage(growing.kind) ? next === 'call' : !encrypted;
+    // Texts are closed in the order of the output.
+    const isNext = items.every((item) => item === growing || item.done || !('text' in item));
+    if (isKnown && isNext) closeText(out, growing, 'completed', { phase: 'commentary' });
     growing = undefined;
   }
 
@@ -343,14 +347,14 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
       beginCall(call, openedCalls);
   }
 
-  function completeText(part: Exclude<ShownPart, { type: 'call' }>, nth: number, end: PartEnd): void {
+  function completeText(part: ShownText, nth: number, end: PartEnd): void {
     let item = texts[part.type][nth];
     if (!item) {
       endGrowing('text');
       item = beginText(part.type);
     }
     endText(out, item, part.text);
-    const seal = part.type === 'reasoning' && encrypted ? { encrypted: encryptedContent(part.first) } : {};
+    const seal = part.first && encrypted ? { encrypted: encryptedContent(part.first) } : {};
     closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...seal });
   }
 
@@ -372,13 +376,13 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
 
   return {
     number,
-    textDelta(type, delta) {
+    textDelta(kind, delta) {
       if (delta === '') return;
       isOutOfOrder ||= openedCalls < calls.length;
       if (isOutOfOrder) return;
-      if (growing?.type !== type) {
+      if (growing?.kind !== kind) {
         endGrowing('text');
-        growing = beginText(type);
+        growing = beginText(kind);
       }
       addText(out, growing, delta);
     },
@@ -394,7 +398,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
       const { parts, calls: whole, hidden } = shownReply(content);
       const phase = whole.length > 0 ? 'commentary' : 'final_answer';
       const wasCut = finish === 'length' || finish === 'content-filter';
-      const seen = { message: 0, reasoning: 0 };
+      const seen = { message: 0, refusal: 0, reasoning: 0, summary: 0 };
       for (const [position, part] of parts.entries()) {
         const isCut = wasCut && position === parts.length - 1;
         // No call of a reply that was cut off or filtered is executed.
@@ -407,7 +411,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
     modelFailed() {
       closeInterrupted(out, items);
       growing = undefined;
-      texts = { message: [], reasoning: [] };
+      texts = noTexts();
       calls = [];
       openedCalls = 0;
       isOutOfOrder = false;
@@ -429,6 +433,19 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
   };
 }
 
+function noTexts(): Record<TextKind, OpenText[]> {
+  return { message: [], refusal: [], reasoning: [], summary: [] };
+}
+
+function isMessage(kind: TextKind): boolean {
+  return kind === 'message' || kind === 'refusal';
+}
+
+function textKindOf(part: Exclude<AssistantPart, ToolCall>): TextKind {
+  if (part.type === 'text') return part.refusal ? 'refusal' : 'message';
+  return part.summary ? 'summary' : 'reasoning';
+}
+
 interface PartEnd {
   readonly phase: 'commentary' | 'final_answer';
   readonly isCut: boolean;
@@ -436,7 +453,7 @@ interface PartEnd {
 
 /** Deltas opened the item, and the whole reply does not contain it. */
 function isMissingInReply(item: OpenText | OpenCall): boolean {
-  return !item.done && !(item.type === 'mcp_call' && item.isWhole);
+  return !item.done && ('text' in item || item.type !== 'mcp_call' || !item.isWhole);
 }
 
 /** The name of a call as the loop stores it: one that every provider accepts. */
@@ -449,11 +466,14 @@ function storedCallName(name: string): string {
  * consecutive texts are one part, and so is consecutive reasoning. Parts without text are not shown and do not separate
  * others.
  */
-type ShownPart =
-  | { readonly type: 'message'; readonly text: string }
-  /** `first`: the first reasoning part that it consists of. */
-  | { readonly type: 'reasoning'; readonly text: string; readonly first: ReasoningPart }
-  | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
+type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
+
+interface ShownText {
+  readonly type: TextKind;
+  readonly text: string;
+  /** The first reasoning part that it consists of. Absent for messages. */
+  readonly first?: ReasoningPart;
+}
 
 interface ShownReply {
   readonly parts: readonly ShownPart[];
@@ -480,13 +500,13 @@ export function shownReply(content: readonly AssistantPart[]): ShownReply {
     }
     const last = parts.at(-1);
     const isReasoning = part.type === 'reasoning';
-    const extended = last?.type === (isReasoning ? 'reasoning' : 'message') ? last : undefined;
+    const type = textKindOf(part);
+    const extended = last?.type === type ? (last as ShownText) : undefined;
     if (isReasoning && (extended || part.text === '') && (part.text || part.signature))
       hidden.push({ part, after: parts.length });
     if (part.text === '') continue;
     if (extended) parts[parts.length - 1] = { ...extended, text: extended.text + part.text };
-    else if (isReasoning) parts.push({ type: 'reasoning', text: part.text, first: part });
-    else parts.push({ type: 'message', text: part.text });
+    else parts.push({ type, text: part.text, ...(isReasoning && { first: part }) });
   }
   return { parts, calls, hidden };
 }

@@ -111,14 +111,14 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     z.object({ ...common, role: z.literal('user'), content: textOr(asInputText, userParts) }),
     z.object({ ...common, role: z.enum(['system', 'developer']), content: textOr(asInputText, systemParts) }),
     z.object({ ...common, role: z.literal('assistant'), content: textOr(asOutputText, assistantParts) }),
-  ]).transform(({ phase, ...item }): wire.InstructionOrUserMessage | wire.AssistantMessageItem =>
+  ]).transform(({ phase, ...item }): wire.InstructionOrUserMessage | wire.MessageItem =>
     item.role === 'assistant' ? { type: 'message', ...item, ...(phase && { phase }) } : { type: 'message', ...item },
   );
 
   const texts = list(z.object({ text: longText }), { expected: 'a list of texts', max: Infinity }).nullish();
   const reasoning = z
     .object({ id: idOr('rs'), status, summary: texts, content: texts, encrypted_content: longText.nullish() })
-    .transform(({ id, status, summary, content, encrypted_content }): wire.ReasoningInput => {
+    .transform(({ id, status, summary, content, encrypted_content }): wire.ReasoningItem => {
       const shown = (summary ?? []).map(({ text }) => ({ type: 'summary_text' as const, text }));
       const full = (content ?? []).map(({ text }) => ({ type: 'reasoning_text' as const, text }));
       return {

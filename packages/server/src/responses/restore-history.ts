@@ -36,14 +36,14 @@ import { shownReply } from './output.ts';
 import {
   decodedReasoning,
   encryptedContent,
-  type AssistantMessageItem,
+  type MessageItem,
   type DecodedReasoning,
   type FunctionCallOutputItem,
   type InputItem,
   type InputPart,
   type McpCallItem,
   type OutputItem,
-  type ReasoningInput,
+  type ReasoningItem,
   type ResponseResource,
 } from './wire.ts';
 
@@ -259,11 +259,11 @@ export async function insertReasoning(
     const reply = (await lookUp(response))?.replies.get(number);
     if (!reply) continue;
     const { parts, hidden } = shownReply(reply);
-    const shown = parts.filter((part) => part.type === 'reasoning');
+    const shown = parts.flatMap((part) => ('first' in part ? part.first : []));
     if (shown.length !== reasoning.length) continue;
     for (const [nth, index] of reasoning.entries()) {
-      const { first } = shown[nth]!;
-      const item = items[index] as ReasoningInput;
+      const first = shown[nth]!;
+      const item = items[index] as ReasoningItem;
       if (first.signature !== undefined) signed.set(index, { ...item, encrypted_content: encryptedContent(first) });
     }
     hiddenAfter.set(
@@ -422,7 +422,7 @@ function outputWithoutCall({ call_id: id }: FunctionCallOutputItem, at: string, 
 }
 
 /** The items that a model's turn consists of. */
-type TurnItem = AssistantMessageItem | Extract<InputItem, { type: 'reasoning' | 'function_call' | 'mcp_call' }>;
+type TurnItem = MessageItem | Extract<InputItem, { type: 'reasoning' | 'function_call' | 'mcp_call' }>;
 
 /** A turn that is being rebuilt from its items. */
 interface RestoredTurn {
@@ -632,19 +632,20 @@ function inCallOrder(calls: readonly RestoredCall[]): readonly RestoredCall[] {
   });
 }
 
-function textsOf({ content, phase }: AssistantMessageItem): readonly SaidText[] {
+function textsOf({ content, phase }: MessageItem): readonly SaidText[] {
   return content.flatMap((part) => {
-    const text = part.type === 'refusal' ? part.refusal : part.text;
-    return text === '' ? [] : [{ type: 'text', text, ...(phase && { phase }) }];
+    const said = part.type === 'refusal' ? { text: part.refusal, refusal: true as const } : { text: part.text };
+    return said.text === '' ? [] : [{ type: 'text', ...said, ...(phase && { phase }) }];
   });
 }
 
-function reasoningOf(item: ReasoningInput): readonly DecodedReasoning[] {
+function reasoningOf(item: ReasoningItem): readonly DecodedReasoning[] {
   const { summary, content = [], encrypted_content: encrypted } = item;
   const decoded = encrypted === undefined ? undefined : decodedReasoning(encrypted);
   if (decoded) return [decoded];
-  const text = (content.length > 0 ? content : summary).map(({ text }) => text).join('\n\n');
-  return text === '' ? [] : [{ part: { type: 'reasoning', text } }];
+  const isSummary = content.length === 0;
+  const text = (isSummary ? summary : content).map(({ text }) => text).join('\n\n');
+  return text === '' ? [] : [{ part: { type: 'reasoning', text, ...(isSummary && { summary: true }) } }];
 }
 
 /** Hidden reasoning is sent as the last item of its turn. `after` is its original position. */

@@ -146,7 +146,7 @@ describe('a conversation that the client stores', () => {
       {
         role: 'assistant',
         content: [
-          { type: 'reasoning', text: 'Hm.' },
+          { type: 'reasoning', text: 'Hm.', summary: true },
           { type: 'text', text: 'Let me look.' },
           called('c1'),
           { type: 'text', text: 'And there.' },

@@ -18,7 +18,7 @@ export interface MessageItem {
   readonly role: 'assistant';
   /** `commentary` accompanies calls, `final_answer` ends the response. */
   readonly phase?: 'commentary' | 'final_answer';
-  readonly content: readonly OutputText[];
+  readonly content: readonly (OutputText | Refusal)[];
 }
 
 export interface ReasoningItem {
@@ -26,6 +26,8 @@ export interface ReasoningItem {
   readonly id: string;
   readonly status: ItemStatus;
   readonly summary: readonly { readonly type: 'summary_text'; readonly text: string }[];
+  /** The reasoning itself, where the provider returns it. */
+  readonly content?: readonly { readonly type: 'reasoning_text'; readonly text: string }[];
   /** What the model needs to get back. Only for clients that request it because they store the conversation. */
   readonly encrypted_content?: string;
 }
@@ -58,8 +60,8 @@ export type OutputItem = MessageItem | ReasoningItem | FunctionCallItem | McpCal
 /** An input item as it is stored and returned: it has an id, and its content is a list of parts. */
 export type InputItem =
   | InstructionOrUserMessage
-  | AssistantMessageItem
-  | ReasoningInput
+  | MessageItem
+  | ReasoningItem
   | FunctionCallItem
   | FunctionCallOutputItem
   | McpCallItem
@@ -100,20 +102,6 @@ export interface InstructionOrUserMessage {
   readonly status: ItemStatus;
   readonly role: 'user' | 'system' | 'developer';
   readonly content: readonly InputPart[];
-}
-
-export interface AssistantMessageItem {
-  readonly type: 'message';
-  readonly id: string;
-  readonly status: ItemStatus;
-  readonly role: 'assistant';
-  readonly phase?: 'commentary' | 'final_answer';
-  readonly content: readonly (OutputText | Refusal)[];
-}
-
-/** `content` is the reasoning itself, where another provider returned it. */
-export interface ReasoningInput extends ReasoningItem {
-  readonly content?: readonly { readonly type: 'reasoning_text'; readonly text: string }[];
 }
 
 /** The API has no error flag: `status: 'incomplete'` marks an error, and so does our own field `is_error`. */
@@ -269,8 +257,8 @@ function textOfBlock(block: ResultBlock): string {
  * themselves. It is opaque to clients but not secret: the signature is the provider's. `after` is set for reasoning
  * that has no text: it is sent as the last item of its turn, and `after` counts the shown parts before it.
  */
-export function encryptedContent({ text, signature, protocol }: ReasoningPart, after?: number): string {
-  return Buffer.from(JSON.stringify({ text, signature, protocol, after })).toString('base64');
+export function encryptedContent({ type: _, ...part }: ReasoningPart, after?: number): string {
+  return Buffer.from(JSON.stringify({ ...part, after })).toString('base64');
 }
 
 export interface DecodedReasoning {
@@ -281,12 +269,14 @@ export interface DecodedReasoning {
 /** Undefined if this server did not create the content. */
 export function decodedReasoning(content: string): DecodedReasoning | undefined {
   try {
-    const { text, signature, protocol, after } = JSON.parse(Buffer.from(content, 'base64').toString('utf8')) ?? {};
+    const { text, summary, signature, protocol, after } =
+      JSON.parse(Buffer.from(content, 'base64').toString('utf8')) ?? {};
     if (typeof text !== 'string') return undefined;
     return {
       part: {
         type: 'reasoning',
         text,
+        ...(summary === true && { summary }),
         ...(typeof signature === 'string' && { signature }),
         ...(typeof protocol === 'string' && { protocol }),
       },
