@@ -459,6 +459,41 @@ test('max_tool_calls counts the calls of the server, and items come in the order
   expect(second.output).toMatchObject([{ type: 'mcp_call', status: 'completed' }, { type: 'message' }]);
 });
 
+test('a user message before the outputs of the previous response is accepted', async () => {
+  const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Wet.' });
+  const first = await respond({ model: script.model, tools: [WEATHER], input: 'Go' });
+  const input = [{ role: 'user', content: 'Quick!' }, outputFor(callsIn(first)[0]!, 'wet')];
+  expect(textIn(await respond({ model: script.model, tools: [WEATHER], previous_response_id: first.id, input }))).toBe(
+    'Wet.',
+  );
+  expect((await script.conversations()).at(-1)!.slice(-2)).toEqual(['tool: [1] wet', 'user: Quick!']);
+});
+
+test('two empty replies are a failure of the provider', async () => {
+  const script = await fixture.script({ text: '' }, { text: '' });
+  const { status, body } = await expectError({ model: script.model, input: 'Hi' });
+  expect([status, body.error.code]).toEqual([502, 'model_protocol']);
+});
+
+test('unknown paths below a response are 404', async () => {
+  for (const path of ['responses/nothing', 'responses/resp_1/nothing', 'responses/nothing/cancel']) {
+    const answer = await fetch(`${fixture.baseURL}/${path}`, { method: 'POST', body: '{}', headers: JSON_BODY });
+    expect([path, answer.status]).toEqual([path, 404]);
+  }
+});
+
+const JSON_BODY = { 'content-type': 'application/json' };
+
+test('a call that the token limit cut off is sent back as valid JSON', async () => {
+  const cut = { calls: [{ name: 'weather', arguments: '{"city":"Os' }], finish: 'length' } as const;
+  const script = await fixture.script(cut, { text: 'Again?' });
+  const first = await respond({ model: script.model, tools: [WEATHER], input: 'Go' });
+  expect(first.status).toBe('incomplete');
+  await respond({ model: script.model, tools: [WEATHER], previous_response_id: first.id, input: 'Go on' });
+  const [call_] = (await script.bodies()).at(-1)!.messages.flatMap(({ tool_calls }) => tool_calls ?? []);
+  if (call_) expect(JSON.parse(call_.function.arguments)).toEqual({ invalid_json: '{"city":"Os' });
+});
+
 test('the turn limit is reported as max_turns, not as max_output_tokens', async () => {
   const turns = Array.from({ length: 12 }, (_, index) => ({ calls: [call('add', { a: index, b: 1 })] }));
   const script = await fixture.script(...turns);

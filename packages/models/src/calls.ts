@@ -22,8 +22,8 @@ export function callNameFor(name: string): string {
 }
 
 /**
- * Arguments as JSON for an API that accepts only an object: the model's own text if it is an object, else an object that
- * contains the text. The result of the call reports what was wrong with it.
+ * Arguments as a provider accepts them in a history: the model's own text if it is an object, else an object that contains
+ * the text, such as that of a call that was cut off. The result of the call reports what was wrong with it.
  */
 export function argumentsObject(json: string): string {
   if (json.trim() === '') return '{}';

@@ -94,7 +94,11 @@ test('writes an assistant message with tool calls', () => {
           type: 'function',
           function: { name: 'shell', arguments: '{"command": "ls -la /workspace"}' },
         },
-        { id: 'call_2', type: 'function', function: { name: 'shell', arguments: '{"command": broken' } },
+        {
+          id: 'call_2',
+          type: 'function',
+          function: { name: 'shell', arguments: String.raw`{"invalid_json":"{\"command\": broken"}` },
+        },
       ],
     },
   ]);

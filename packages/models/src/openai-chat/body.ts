@@ -10,7 +10,7 @@ import {
   type UserBlock,
 } from '@treadle/core';
 import { histories, instructionsWithForm, messagesBody, perKind, type Histories } from '../body.ts';
-import { allowedOf, callIdFor, callNameFor, type CallIds } from '../calls.ts';
+import { allowedOf, argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
 import { jsonOf } from '../json.ts';
 import { mediaURL, notShown } from '../media.ts';
 import type { Quirks } from './quirks.ts';
@@ -180,7 +180,7 @@ function chatAssistantMessage({ content }: AssistantMessage, form: MessageForm):
   for (const part of content) {
     if (part.type !== 'tool-call') continue;
     const id = jsonOf(chatCallId(part.id, form));
-    const json = jsonOf(part.arguments === '' ? '{}' : part.arguments);
+    const json = jsonOf(argumentsObject(part.arguments));
     const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
     const extra = part.provider?.protocol === form.signer ? `,"extra_content":${jsonOf(part.provider.data)}` : '';
     calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}${extra}}`;

@@ -186,7 +186,12 @@ test('writes a conversation as items in the order of its parts', () => {
     { type: 'message', role: 'assistant', content: 'I look.' },
     { type: 'function_call', call_id: 'call_A', name: 'get_weather', arguments: '{"city":"Oslo"}' },
     { ...item, id: 'rs_2', summary: [] },
-    { type: 'function_call', call_id: 'call_B', name: 'get_weather', arguments: '{"city":"Ro' },
+    {
+      type: 'function_call',
+      call_id: 'call_B',
+      name: 'get_weather',
+      arguments: String.raw`{"invalid_json":"{\"city\":\"Ro"}`,
+    },
     { type: 'function_call', call_id: 'call_C', name: 'now', arguments: '{}' },
     { type: 'function_call_output', call_id: 'call_A', output: 'snow, −4 °C' },
     { type: 'function_call_output', call_id: 'call_B', output: 'Error: not JSON' },
@@ -333,7 +338,7 @@ test('replaces a lone surrogate', () => {
   expect(
     inputOf([
       userText('a\uD800'),
-      said({ type: 'text', text: 'b\uDC00' }, { type: 'tool-call', id: 'c', name: 'f', arguments: '"\uD800"' }),
+      said({ type: 'text', text: 'b\uDC00' }, { type: 'tool-call', id: 'c', name: 'f', arguments: '{"a":"\uD800"}' }),
       {
         role: 'tool',
         content: [
@@ -341,7 +346,12 @@ test('replaces a lone surrogate', () => {
         ],
       },
     ]),
-  ).toMatchObject([{ content: 'a\uFFFD' }, { content: 'b\uFFFD' }, { arguments: '"\uFFFD"' }, { output: '\uFFFD' }]);
+  ).toMatchObject([
+    { content: 'a\uFFFD' },
+    { content: 'b\uFFFD' },
+    { arguments: String.raw`{"a":"\ufffd"}` },
+    { output: '\uFFFD' },
+  ]);
 });
 
 test('serialises each message of a growing history once', () => {

@@ -12,7 +12,7 @@ import {
   type UserBlock,
 } from '@treadle/core';
 import { bodyWriter, listOfMessages, memoized, perKind } from '../body.ts';
-import { allowedOf, callIdFor, callNameFor, type CallIds } from '../calls.ts';
+import { allowedOf, argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
 import { jsonOf } from '../json.ts';
 import { mediaURL } from '../media.ts';
 import { reasoningItem, type Sender } from './items.ts';
@@ -148,7 +148,7 @@ function functionCall({ id, name, arguments: json }: ToolCall): unknown {
     type: 'function_call',
     call_id: responsesCallId(id),
     name: callNameFor(name),
-    arguments: json === '' ? '{}' : json,
+    arguments: argumentsObject(json),
   };
 }
 

@@ -245,6 +245,7 @@ export function driveRequest(
     const { outcome, waiting, wakeAt } = result;
     if (plan.lease && !outcome && isAsleep(waiting, wakeAt, plan.waits)) return { isAsleep: true, waiting };
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
+    failure ??= failureOfReplies(outcome);
     const ending = endingOf(result, { isSpent, failure, at: Date.now() });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
@@ -359,6 +360,14 @@ export function endingOf({ outcome, waiting, usage }: LoopResult, { isSpent, fai
   const names = others.map(({ call }) => call.name).join(', ');
   const message = `The tool ${names} waits for an approval or an answer, which this API cannot provide.`;
   return { at, usage, type: 'failed', error: { code: 'server_error', message } };
+}
+
+/** The failure of a model that replied, but not with what it was asked for. */
+function failureOfReplies(outcome: Outcome | undefined): ModelError | undefined {
+  if (outcome?.type !== 'failed') return undefined;
+  const { code, message } = outcome.error;
+  if (code !== 'empty-reply' && code !== 'tool-choice-unmet') return undefined;
+  return { code: 'protocol', message: `${message} Retry, or use another model.`, retryable: true };
 }
 
 type EndingOfOutcome<E extends Ending = Ending> = E extends Ending ? Omit<E, 'at' | 'usage'> : never;

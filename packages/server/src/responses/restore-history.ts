@@ -341,7 +341,8 @@ export function conversationFrom(
     turn = undefined;
   };
 
-  for (const [index, item] of items.entries()) {
+  for (const index of withOutputsFirst(items, before)) {
+    const item = items[index]!;
     const at = `input[${index}]`;
     switch (item.type) {
       case 'message': {
@@ -375,6 +376,29 @@ export function conversationFrom(
   }
   closeTurn();
   return { messages: messages.length > 0 ? messages : [lastInstruction(system)], system };
+}
+
+/**
+ * The indices of the items in the order in which they are read. Some clients send a user message between a call and its
+ * output. The output is read first then, because providers require the results right after the calls.
+ */
+function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBefore): Iterable<number> {
+  const waiting = new Set(open?.calls.map(({ wireId }) => wireId));
+  const read = new Set<number>();
+  for (const [index, item] of items.entries()) {
+    if (read.has(index)) continue;
+    if (item.type === 'function_call') waiting.add(item.call_id);
+    if (item.type === 'function_call_output') waiting.delete(item.call_id);
+    if (item.type === 'message' && item.role === 'user' && waiting.size > 0) {
+      for (let later = index + 1; later < items.length && waiting.size > 0; later++) {
+        const output = items[later]!;
+        if (output.type !== 'function_call_output' || !waiting.delete(output.call_id)) continue;
+        read.add(later);
+        yield later;
+      }
+    }
+    yield index;
+  }
 }
 
 /** Models need a user message. Without one, the last instruction is removed from `system` and used as the message. */
