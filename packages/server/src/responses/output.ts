@@ -24,7 +24,8 @@ import {
   type OpenText,
   type ResponseEvent,
 } from './output-items.ts';
-import { encryptedContent, presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
+import type { ReasoningSeal } from './reasoning-seal.ts';
+import { presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
 export interface ResponseOutputOptions {
   /** The response as it was created: in progress, without output. */
@@ -32,8 +33,8 @@ export interface ResponseOutputOptions {
   readonly calls: CallKinds;
   /** The client wants to see the status `requires_action`. */
   readonly requiresAction: boolean;
-  /** The client wants `encrypted_content` of reasoning. */
-  readonly encrypted: boolean;
+  /** Set if the client wants `encrypted_content` of reasoning. */
+  readonly seal?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
 }
@@ -69,7 +70,7 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, requiresAction, encrypted, emit } = options;
+  const { response, calls: kinds, requiresAction, seal, emit } = options;
   const out = eventSender(emit);
   const events = responseEvents(out, requiresAction);
   const items: (OpenText | OpenCall)[] = [];
@@ -77,7 +78,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   let turn: TurnItems = newTurnItems(0);
 
   function newTurnItems(number: number): TurnItems {
-    return turnItems(number, { out, items, response: response.id, kinds, encrypted });
+    return turnItems(number, { out, items, response: response.id, kinds, seal });
   }
 
   function applyItem(item: Item): void {
@@ -260,7 +261,7 @@ interface TurnOptions {
   /** The response's id. */
   readonly response: string;
   readonly kinds: CallKinds;
-  readonly encrypted: boolean;
+  readonly seal: ReasoningSeal | undefined;
 }
 
 interface ReplyCall {
@@ -274,7 +275,7 @@ interface ReplyCall {
   whole: ToolCall | undefined;
 }
 
-function turnItems(number: number, { out, items, response, kinds, encrypted }: TurnOptions): TurnItems {
+function turnItems(number: number, { out, items, response, kinds, seal }: TurnOptions): TurnItems {
   let opened = 0;
   let growing: OpenText | undefined;
   let texts: Record<'message' | 'reasoning', OpenText[]> = { message: [], reasoning: [] };
@@ -299,7 +300,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
   function endGrowing(next: 'text' | 'call'): void {
     if (!growing) return;
     endText(out, growing);
-    const canClose = growing.type === 'message' ? next === 'call' : !encrypted;
+    const canClose = growing.type === 'message' ? next === 'call' : !seal;
     if (canClose) closeText(out, growing, 'completed', { phase: 'commentary' });
     growing = undefined;
   }
@@ -350,8 +351,8 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
       item = beginText(part.type);
     }
     endText(out, item, part.text);
-    const seal = part.type === 'reasoning' && encrypted ? { encrypted: encryptedContent(part.first) } : {};
-    closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...seal });
+    const sealed = part.type === 'reasoning' && seal ? { encrypted: seal.seal(part.first) } : {};
+    closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...sealed });
   }
 
   function completeCall(whole: ToolCall, index: number, isCut: boolean): void {
@@ -367,7 +368,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
   function addHiddenReasoning({ part, after }: HiddenReasoning): void {
-    closeText(out, beginText('reasoning'), 'completed', { encrypted: encryptedContent(part, after) });
+    closeText(out, beginText('reasoning'), 'completed', { encrypted: seal!.seal(part, after) });
   }
 
   return {
@@ -402,7 +403,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
         else completeText(part, seen[part.type]++, { phase, isCut });
       }
       closeInterrupted(out, items.slice(items.length - opened).filter(isMissingInReply));
-      if (encrypted) hidden.forEach(addHiddenReasoning);
+      if (seal) hidden.forEach(addHiddenReasoning);
     },
     modelFailed() {
       closeInterrupted(out, items);
