@@ -206,6 +206,19 @@ test('counts the encrypted reasoning of referenced items in the size of the inpu
   expect(status).toBe(413);
 });
 
+test('a pattern of exponential time in the schema of a tool does not block the server', async () => {
+  const search = tool({
+    name: 'search',
+    description: '',
+    input: { type: 'object', properties: { text: { type: 'string', pattern: '^(a+)+$' } } },
+    execute: () => 'found',
+  });
+  const model = scriptedModel([{ calls: [{ name: 'search', arguments: { text: `${'a'.repeat(60)}!` } }] }, 'Done.']);
+  await using server = await startInProcess(model, { tools: [search], defaultTools: ['search'] });
+  const { text } = await server.post({ input: 'x' });
+  expect(text).toContain('text: String does not match pattern');
+});
+
 test('encrypted reasoning is valid for all servers with the same store, for its tenant only, and cannot be forged', async () => {
   const seen: unknown[] = [];
   const model: Model = {
