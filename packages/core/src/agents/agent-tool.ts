@@ -69,8 +69,8 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers, ledger, killProcess, canAnswer } =
-        run;
+      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers } = run;
+      const { ledger, killProcess, canAnswer, matchPattern } = run;
       const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
       const shared = {
         ...options,
@@ -80,6 +80,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
         ...(ledger && { ledger }),
         ...(killProcess && { killProcess }),
         ...(canAnswer === false && { canAnswer }),
+        ...(matchPattern && { matchPattern }),
         clock: run.clock,
         runId,
         signal,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { scriptedModel } from '../testing/index.ts';
+import { manualClock, scriptedModel } from '../testing/index.ts';
 import { defineAgent } from './define.ts';
 import { executeAgent } from './execute.ts';
 
@@ -58,4 +58,38 @@ test('a pure helper does not overwrite the state that a concurrent helper wrote'
     { type: 'result', content: [{ type: 'text', text: '0' }], isError: false },
   ]);
   expect(result).toMatchObject({ type: 'success', finalState: { run: { seen: 1 }, attempt: { seen: 1 } } });
+});
+
+test('a validator that never returns falls under toolTimeoutMs, and does not count when it returns later', async () => {
+  const clock = manualClock();
+  const late = Promise.withResolvers<void>();
+  const signals: AbortSignal[] = [];
+  const agent = defineAgent({
+    name: 'slow',
+    description: 'Answers',
+    model: scriptedModel([1, 2].map((output) => ({ calls: [{ name: 'answer', arguments: { output } }] }))),
+    prompts: { user: 'Go.' },
+    tools: { output: { name: 'answer', description: 'The answer' } },
+    validation: {
+      outputSchema: z.number(),
+      maxAttempts: 2,
+      customValidators: [
+        {
+          name: 'judge',
+          async validate(output, { signal }) {
+            signals.push(signal);
+            if (output === 1) await late.promise;
+            // The first attempt returns before the second one is accepted.
+            else late.resolve();
+          },
+        },
+      ],
+    },
+    toolTimeoutMs: 500,
+  });
+  const running = executeAgent(agent, { input: undefined, clock });
+  await clock.advance(500);
+  expect(await running).toMatchObject({ type: 'success', output: 2, metadata: { attempts: 2 } });
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
+  expect(clock.pending).toBe(0);
 });

@@ -9,6 +9,7 @@ import type { Limits, RunFacts } from '../machine/rules.ts';
 import type { Model, Settings } from '../model.ts';
 import { newRunId, type Clock } from '../platform.ts';
 import type { Policy, Principal } from '../policy/port.ts';
+import type { PatternMatcher } from '../tools/json-schema.ts';
 import type { ExecuteCallbacks } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteResult } from './result.ts';
@@ -49,6 +50,8 @@ export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
   readonly keepMissingTools?: boolean;
   /** Called for each item of the run as it happens. Errors thrown by it are ignored. */
   readonly onItem?: (item: Item) => void;
+  /** As for a run. */
+  readonly matchPattern?: PatternMatcher;
   readonly clock?: Clock;
 }
 

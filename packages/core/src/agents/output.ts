@@ -3,6 +3,7 @@ import type { CheckedOutput } from '../machine/finish/finish.ts';
 import type { AgentCode } from '../driver/perform.ts';
 import type { JsonSchema } from '../model.ts';
 import { parseArguments } from '../tools/execute.ts';
+import type { PatternMatcher } from '../tools/json-schema.ts';
 import { toJsonSchema, validate, type StandardSchema, type Validated } from '../tools/schema.ts';
 import type { AnyAgent, RejectedAttempt, ValidationContext, ValidationFailure } from './define.ts';
 
@@ -49,17 +50,21 @@ function withMovedRefs(schema: unknown): unknown {
 }
 
 /** Unwraps the arguments of the output tool and validates the output against `outputSchema`. */
-export function validateOutput(agent: AnyAgent, args: unknown): Validated | Promise<Validated> {
+export function validateOutput(
+  agent: AnyAgent,
+  args: unknown,
+  matchPattern?: PatternMatcher,
+): Validated | Promise<Validated> {
   const { outputSchema } = agent.validation;
-  if (!isWrapped(agent)) return validate(outputSchema, args);
+  if (!isWrapped(agent)) return validate(outputSchema, args, matchPattern);
   if (typeof args !== 'object' || args === null || !(WRAPPER_KEY in args)) {
     return { type: 'invalid', problems: [`the output is missing: give it as "${WRAPPER_KEY}"`] };
   }
-  return validate(outputSchema, args[WRAPPER_KEY]);
+  return validate(outputSchema, args[WRAPPER_KEY], matchPattern);
 }
 
 /** `validateOutput` as the input schema of the output tool. */
-export function outputToolSchema(agent: AnyAgent): StandardSchema {
+export function outputToolSchema(agent: AnyAgent, matchPattern: PatternMatcher | undefined): StandardSchema {
   const toVerdict = (verdict: Validated): ReturnType<StandardSchema['~standard']['validate']> =>
     verdict.type === 'valid' ? { value: verdict.value } : { issues: verdict.problems.map((message) => ({ message })) };
   return {
@@ -67,7 +72,7 @@ export function outputToolSchema(agent: AnyAgent): StandardSchema {
       version: 1,
       vendor: 'treadle',
       validate: (args) => {
-        const verdict = validateOutput(agent, args);
+        const verdict = validateOutput(agent, args, matchPattern);
         return verdict instanceof Promise ? verdict.then(toVerdict) : toVerdict(verdict);
       },
     },
@@ -85,17 +90,19 @@ interface OutputCheckOptions {
   readonly agent: AnyAgent;
   readonly input: unknown;
   readonly context: unknown;
+  readonly matchPattern?: PatternMatcher | undefined;
   readonly onAccepted: (accepted: Accepted) => void;
 }
 
 /** Validates an output against the schema, then with each custom validator. A rejection includes the error prompt. */
-export function outputChecker({ agent, input, context, onAccepted }: OutputCheckOptions): AgentCode['check'] {
+export function outputChecker(options: OutputCheckOptions): AgentCode['check'] {
+  const { agent, input, context, matchPattern, onAccepted } = options;
   return async ({ text, attempt, rules, signal }) => {
     const reject = (failure: Omit<ValidationFailure, 'message'>): Promise<CheckedOutput> =>
       rejectOutput(agent, failure, { input, attempt, maxAttempts: rules.maxAttempts });
     const parsed = parseOutput(text);
     if (!('value' in parsed)) return reject({ problems: [parsed.problem] });
-    const verdict = await validateOutput(agent, parsed.value);
+    const verdict = await validateOutput(agent, parsed.value, matchPattern);
     if (verdict.type === 'invalid') return reject({ problems: verdict.problems, output: parsed.value });
     const { customValidators = [] } = agent.validation;
     for (const validator of customValidators) {
@@ -103,9 +110,12 @@ export function outputChecker({ agent, input, context, onAccepted }: OutputCheck
       if (signal.aborted) break;
       if (problems.length > 0) return reject({ validator: validator.name, problems, output: parseAgain(text) });
     }
+    // Its result does not count any more, and another attempt may have been accepted.
+    if (signal.aborted) return { type: 'invalid', problems: ['the check was aborted'] };
     // The journal stores the arguments, because the output of a schema (a Date, a Set) may have no JSON form.
     const args = parseAgain(text);
-    onAccepted((customValidators.length > 0 && (await acceptedOutput(agent, args))) || { output: verdict.value });
+    const again = customValidators.length > 0 && (await acceptedOutput(agent, args, matchPattern));
+    onAccepted(again || { output: verdict.value });
     return { type: 'valid', value: args };
   };
 }
@@ -117,8 +127,12 @@ function parseAgain(text: string): unknown {
 }
 
 /** Restores an accepted output from the arguments in the journal. Undefined if the schema now rejects them. */
-export async function acceptedOutput(agent: AnyAgent, args: unknown): Promise<Accepted | undefined> {
-  const verdict = await validateOutput(agent, args);
+export async function acceptedOutput(
+  agent: AnyAgent,
+  args: unknown,
+  matchPattern?: PatternMatcher,
+): Promise<Accepted | undefined> {
+  const verdict = await validateOutput(agent, args, matchPattern);
   return verdict.type === 'valid' ? { output: verdict.value } : undefined;
 }
 

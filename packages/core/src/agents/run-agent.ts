@@ -27,7 +27,7 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
 ): Promise<ExecuteResult<Output, Final>> {
   // From here on the schemas guarantee the types.
   const agent = typed as unknown as AnyAgent;
-  const { input, callbacks = {}, clock = systemClock, context } = options;
+  const { input, callbacks = {}, clock = systemClock, context, matchPattern } = options;
   let accepted: Accepted | undefined;
   const onAccepted = (output: Accepted): void => void (accepted = output);
   const rules = agentRules(agent, input);
@@ -52,21 +52,21 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
     if (built.type === 'failure') return finish(emptyResult(runId), built);
     prompts = built;
   }
-  const tools = agentTools(agent, { input, attempt: () => dispatcher.state().attempt });
+  const tools = agentTools(agent, { input, attempt: () => dispatcher.state().attempt, matchPattern });
   const run = driveRun(
     loopOptions(agent, options, { runId, signal, tools, prompts }),
     (item, before, after) => {
       dispatcher.onItem(item, before, after);
       listener?.(item);
     },
-    { agent: { rules, check: outputChecker({ agent, input, context, onAccepted }) } },
+    { agent: { rules, check: outputChecker({ agent, input, context, matchPattern, onAccepted }) } },
   );
   const result = await run.result;
   if (result.outcome?.type !== 'completed') {
     const error = agentErrorOf(result, dispatcher.state().maxIterations, signal?.aborted === true);
     return finish(result, { type: 'failure', error });
   }
-  accepted ??= await acceptedOutput(agent, result.output);
+  accepted ??= await acceptedOutput(agent, result.output, matchPattern);
   return finish(result, await successOf(agent, input, result, accepted));
 }
 

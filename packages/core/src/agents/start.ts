@@ -148,13 +148,13 @@ export function loopOptions(
   { runId, signal, tools, prompts }: RunParts,
 ): RunOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, verifyAnswer, audit, ledger, principal, context, clock } = options;
+  const { journal, policy, verifyAnswer, audit, ledger, principal, context, matchPattern, clock } = options;
   const { answers, acceptChangedTools, keepMissingTools, session, task, trace, labels } = options;
   const shared = {
     runId,
     tools,
     model: options.model ?? agent.model,
-    ...withoutUndefined({ journal, policy, verifyAnswer, audit, ledger, context, clock, signal }),
+    ...withoutUndefined({ journal, policy, verifyAnswer, audit, ledger, context, matchPattern, clock, signal }),
   };
   const resuming = { answers, acceptChangedTools, keepMissingTools };
   if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;

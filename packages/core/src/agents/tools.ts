@@ -1,5 +1,6 @@
 import type { JsonSchema } from '../model.ts';
 import { canonicalJson } from '../plain.ts';
+import type { PatternMatcher } from '../tools/json-schema.ts';
 import { tool, type Tool, type ToolContext } from '../tools/tool.ts';
 import type { AnyAgent, HelperContext, HelperTool } from './define.ts';
 import { outputParameters, outputToolSchema } from './output.ts';
@@ -14,6 +15,8 @@ export interface ExecutionInfo {
   readonly input: unknown;
   /** The current attempt. */
   readonly attempt: () => number;
+  /** For the schema of the output. */
+  readonly matchPattern?: PatternMatcher | undefined;
 }
 
 /** All tools of an agent for the loop: the helpers, the output tool and the submit tool. */
@@ -110,7 +113,7 @@ function outputTool(agent: AnyAgent, execution: ExecutionInfo): Tool {
   return tool({
     name,
     description,
-    input: outputToolSchema(agent),
+    input: outputToolSchema(agent, execution.matchPattern),
     parameters,
     effect: 'pure',
     ...(touches && { touches }),

@@ -9,11 +9,12 @@ import { arePartsOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';
+import type { PatternMatcher } from '../tools/json-schema.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
 /** What checks answers from outside before they become events. */
-interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit'> {
+interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
   readonly clock: Clock;
 }
 
@@ -40,12 +41,12 @@ export async function answerEvents(
       const at = admission.clock.now();
       const slash = answer.effect.indexOf('/');
       if (slash === -1) {
-        const event = answerEvent(current, admitted, at);
+        const event = answerEvent(current, admitted, at, admission.matchPattern);
         events.push(event);
         current = step(current, event).state;
         continue;
       }
-      checkChildAnswer(current, admitted);
+      checkChildAnswer(current, admitted, admission.matchPattern);
       const effect = answer.effect.slice(0, slash);
       const siblings = childAnswers.get(effect);
       if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
@@ -64,11 +65,11 @@ function isAnsweredTwice(one: Answer, other: Answer): boolean {
 }
 
 /** Throws `answer-unfit` for an answer that the child run would reject: after that, the parent would not wait for it. */
-function checkChildAnswer(state: State, answer: Answer): void {
+function checkChildAnswer(state: State, answer: Answer, matchPattern: PatternMatcher | undefined): void {
   if (!isAwaited(state, answer)) throw new TreadleError('answer-unfit', whyRejected(state, answer));
   if (answer.type !== 'answer') return void eventForAnswer(answer, 0);
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
-  checkValue((awaited as Waiting & { type: 'question' }).question, answer);
+  checkValue((awaited as Waiting & { type: 'question' }).question, answer, matchPattern);
 }
 
 /** Whether the run, or a child run, waits for an answer of this kind. */
@@ -122,8 +123,9 @@ export async function rejectAnswer(
 }
 
 /** The event for an answer. Throws `answer-unfit` if the run does not wait for it. */
-export function answerEvent(state: State, answer: Answer, at: number): Event {
-  const event = answer.type === 'answer' ? questionAnswered(state, answer, at) : eventForAnswer(answer, at);
+export function answerEvent(state: State, answer: Answer, at: number, matchPattern?: PatternMatcher): Event {
+  const event =
+    answer.type === 'answer' ? questionAnswered(state, answer, at, matchPattern) : eventForAnswer(answer, at);
   if (!event || !fits(state, event) || (event.type === 'client-result-given' && !isAwaited(state, answer))) {
     throw new TreadleError('answer-unfit', whyRejected(state, answer));
   }
@@ -134,30 +136,43 @@ export function answerEvent(state: State, answer: Answer, at: number): Event {
 type QuestionAnswer = Extract<Answer, { type: 'answer' }>;
 
 /** The event for the answer to a question. Throws `answer-unfit` if the value does not fit the question. */
-function questionAnswered(state: State, answer: QuestionAnswer, at: number): Event | undefined {
+function questionAnswered(
+  state: State,
+  answer: QuestionAnswer,
+  at: number,
+  matchPattern: PatternMatcher | undefined,
+): Event | undefined {
   const found = findQuestion(state, answer.effect);
   if (!found) return undefined;
   const { effect, question, asked } = found;
-  checkValue(asked.question, answer);
+  checkValue(asked.question, answer, matchPattern);
   const { value, by } = answer;
   return { type: 'question-answered', at, effect, question, value, ...(by !== undefined && { by }) };
 }
 
-function checkValue(question: Question, { effect, value }: QuestionAnswer): void {
-  const problem = valueProblem(question, value);
+function checkValue(
+  question: Question,
+  { effect, value }: QuestionAnswer,
+  matchPattern: PatternMatcher | undefined,
+): void {
+  const problem = valueProblem(question, value, matchPattern);
   if (problem === undefined) return;
   throw new TreadleError('answer-unfit', `The answer for "${effect}" does not fit: ${problem}.`);
 }
 
 /** Why a value does not answer a question, with what would. */
-function valueProblem({ choices, schema }: Question, value: unknown): string | undefined {
+function valueProblem(
+  { choices, schema }: Question,
+  value: unknown,
+  matchPattern: PatternMatcher | undefined,
+): string | undefined {
   if (value === undefined || !isPlain(value)) return 'it is not plain JSON';
   if (choices) {
     return choices.some((one) => one === value) ? undefined : `it is not one of ${choices.map(quoted).join(', ')}`;
   }
   if (!schema) return typeof value === 'string' ? undefined : 'it is not a text';
   // JSON Schema is validated synchronously.
-  const checked = validate(schema, value) as Validated;
+  const checked = validate(schema, value, matchPattern) as Validated;
   return checked.type === 'invalid' ? checked.problems.join('; ') : undefined;
 }
 

@@ -8,6 +8,7 @@ import { mapped } from '../mapped.ts';
 import { arePartsOf, textOf, userText, type Message, type ToolCall } from '../messages.ts';
 import { NO_USAGE, type Emit, type Model, type ModelDelta, type ModelReply, type ModelRequest } from '../model.ts';
 import { checkCall, checkWithin, type Checked } from '../tools/execute.ts';
+import type { RunOptions } from './options.ts';
 import type { Tool } from '../tools/tool.ts';
 import { agentNamed } from './handoff.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
@@ -119,16 +120,21 @@ export function blobsOf(journal: Journal | undefined): Blobs | undefined {
   return journal && 'blobs' in journal ? (journal as RunStore).blobs : undefined;
 }
 
+/** What the check of a call needs of its run. */
+export interface CheckingRun extends Pick<RunContext, 'runId' | 'blobs'> {
+  readonly options: Pick<RunOptions, 'matchPattern'>;
+}
+
 /** Checks a call whose arguments refer to results of the run. */
 export async function checkReferringCall(
-  { runId, blobs }: Pick<RunContext, 'runId' | 'blobs'>,
+  { runId, blobs, options }: CheckingRun,
   tool: Tool,
   call: Pick<ToolCall, 'arguments' | 'references'>,
   cut: boolean,
 ): Promise<Checked> {
   const { resolvedArguments } = await import('../tools/references.ts');
   const resolved = await resolvedArguments(tool, call, blobs, runId);
-  return 'problem' in resolved ? { check: resolved } : checkCall(tool, resolved.text, cut);
+  return 'problem' in resolved ? { check: resolved } : checkCall(tool, resolved.text, cut, options.matchPattern);
 }
 
 /** The check of a call whose tool has no code in this process. */
@@ -155,7 +161,7 @@ function settleModelReply(
       ? UNAVAILABLE
       : refers
         ? checkReferringCall(context, tool, part, cut)
-        : checkCall(tool, part.arguments, cut);
+        : checkCall(tool, part.arguments, cut, context.options.matchPattern);
     if (check instanceof Promise) {
       later = true;
       const { clock, opening } = context;

@@ -189,3 +189,22 @@ test('time: a validator that never settles falls under the timeout of its tool',
   expect(executed).toBe(0);
   expect(clock.pending).toBe(0);
 });
+
+test('time: a validator of the answer that never settles falls under toolTimeoutMs', async () => {
+  const clock = manualClock();
+  const asked: unknown[] = [];
+  const never = {
+    '~standard': {
+      version: 1,
+      vendor: 'test',
+      validate: (value: unknown) => (asked.push(value) === 1 ? new Promise<never>(() => {}) : { value }),
+      jsonSchema: { input: () => ({ type: 'object' }) },
+    },
+  } as const;
+  using model = scriptedModel(['{"n":1}', '{"n":2}']);
+  const run = runLoop({ model, output: never, input: 'Go.', clock, toolTimeoutMs: 500 });
+  await clock.advance(500);
+  expect(await run).toMatchObject({ outcome: { type: 'completed' }, output: { n: 2 }, durationMs: 500 });
+  expect(JSON.stringify(model.requests[1])).toContain('its check timed out after 500 ms');
+  expect(clock.pending).toBe(0);
+});

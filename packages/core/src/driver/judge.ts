@@ -10,9 +10,8 @@ import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } fro
 import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
 import { checkCall, type Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
-import { checkReferringCall, UNAVAILABLE } from './call-model.ts';
+import { checkReferringCall, UNAVAILABLE, type CheckingRun } from './call-model.ts';
 import type { ContinueOptions } from './options.ts';
-import type { RunContext } from './perform.ts';
 
 /*
  * What judges the calls of a turn:
@@ -178,13 +177,10 @@ function recordedVerdict(
 }
 
 /** Checks a call of an earlier process. */
-export function recheckedCall(
-  tool: Tool | undefined,
-  call: Call,
-  run: Pick<RunContext, 'runId' | 'blobs'>,
-): Checked | Promise<Checked> {
+export function recheckedCall(tool: Tool | undefined, call: Call, run: CheckingRun): Checked | Promise<Checked> {
   if (!tool) return UNAVAILABLE;
-  return call.references ? checkReferringCall(run, tool, call, false) : checkCall(tool, call.arguments, false);
+  if (call.references) return checkReferringCall(run, tool, call, false);
+  return checkCall(tool, call.arguments, false, run.options.matchPattern);
 }
 
 /* Calls for the policy */

@@ -6,6 +6,7 @@ import type { Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal } from '../policy/port.ts';
+import type { PatternMatcher } from '../tools/json-schema.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { GuardrailVerdict } from '../machine/events.ts';
@@ -211,6 +212,12 @@ interface RunEnvironment {
    * `@treadle/store`. It is called when the run is resumed. Without it they are left alone.
    */
   readonly killProcess?: KillProcess;
+  /**
+   * Matches the patterns of JSON Schemas: of tools, of `output`, and of questions. It applies to child runs too. Default: regular
+   * expressions of JavaScript, of which some take exponential time. If schemas come from others, use `matchPattern` of
+   * `@treadle/tools/patterns`.
+   */
+  readonly matchPattern?: PatternMatcher;
   readonly clock?: Clock;
 }
 

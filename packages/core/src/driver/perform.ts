@@ -21,6 +21,7 @@ import {
   type Execution,
   type Settled,
   checkWithin,
+  settledWithin,
 } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
@@ -225,6 +226,7 @@ function runCheckedTool(
     tool,
     input,
     key: `${runId}/${toolEffectId(call)}`,
+    matchPattern: options.matchPattern,
     host: context.host,
     resumedAt: undefined,
     lease: context.lease?.token,
@@ -376,6 +378,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     ledger: options.ledger,
     killProcess: options.killProcess,
     canAnswer: options.canAnswer,
+    matchPattern: options.matchPattern,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -566,13 +569,25 @@ function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'va
     const fit = fittedProblems(result, rules.maxResultChars);
     settle({ type: 'output-checked', at: clock.now(), effect: id, result: fit });
   };
+  const { toolTimeoutMs } = rules;
+  /** Validators are code, which may never settle its promise. */
+  const settleLater = (verdict: Promise<CheckedOutput>, expired?: AbortController): void => {
+    const late = (): CheckedOutput => {
+      expired?.abort();
+      return { type: 'invalid', problems: [`its check timed out after ${toolTimeoutMs} ms`] };
+    };
+    void settledWithin(verdict, toolTimeoutMs, clock, late).then(settleOutput);
+  };
   // A run of a typed agent is resumed only with the code of its agent.
-  if (attempt !== undefined)
-    return void agent!.check({ text, attempt, rules: rules.agent!, signal }).then(settleOutput);
+  if (attempt !== undefined) {
+    const expired = new AbortController();
+    const either = AbortSignal.any([signal, expired.signal]);
+    return settleLater(agent!.check({ text, attempt, rules: rules.agent!, signal: either }), expired);
+  }
   const parsed = parseOutput(text);
   if (parsed.type === 'invalid') return settleOutput(parsed);
-  const verdict = validate(options.output ?? rules.output!, parsed.value);
-  if (verdict instanceof Promise) void verdict.then((validated) => settleOutput(validated));
+  const verdict = validate(options.output ?? rules.output!, parsed.value, options.matchPattern);
+  if (verdict instanceof Promise) settleLater(verdict);
   else settleOutput(verdict);
 }
 

@@ -145,7 +145,7 @@ function newPolicy(
 ): Promise<Event | undefined> {
   const tools = toolsByName(agentNamed(options, state.handedTo)?.tools ?? []);
   const executor = ({ name }: Call): Tool | undefined => tools.get(name);
-  const run = { runId: state.runId, blobs: blobsOf(options.journal) };
+  const run = { runId: state.runId, blobs: blobsOf(options.journal), options };
   const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call, run);
   return policyChange({ state, options, executor, checked, signal }, at);
 }

@@ -156,7 +156,7 @@ export function driveRun(
     let event: Event;
     try {
       const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
-      event = answerEvent(state(), admitted, clock.now());
+      event = answerEvent(state(), admitted, clock.now(), options.matchPattern);
     } catch (error) {
       throw await reject(error);
     }

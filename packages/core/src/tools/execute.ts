@@ -3,6 +3,7 @@ import { messageOf, TreadleError } from '../errors.ts';
 import type { CallCheck, SettledResult } from '../machine/events.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
+import type { PatternMatcher } from './json-schema.ts';
 import { validate, type Validated } from './schema.ts';
 import type { Held, HoldRequest, QuestionOptions, Tool, ToolContext } from './tool.ts';
 
@@ -104,11 +105,16 @@ export interface Checked {
 const PASSED: CallCheck = {};
 
 /** Parses and validates the arguments of a call. `cut`: the reply that contains the call was cut off. */
-export function checkCall(tool: Tool, text: string, cut: boolean): Checked | Promise<Checked> {
+export function checkCall(
+  tool: Tool,
+  text: string,
+  cut: boolean,
+  matchPattern?: PatternMatcher,
+): Checked | Promise<Checked> {
   if (tool.asWritten && !cut) return { check: PASSED };
   const parsed = parseArguments(text, cut);
   if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
-  const verdict = validate(tool.input, parsed.value);
+  const verdict = validate(tool.input, parsed.value, matchPattern);
   const toChecked = (validated: Validated): Checked => checkedInput(tool, validated, parsed.repaired);
   return verdict instanceof Promise ? verdict.then(toChecked) : toChecked(verdict);
 }
@@ -120,11 +126,16 @@ export function checkWithin(
   { clock, toolTimeoutMs }: { readonly clock: Clock; readonly toolTimeoutMs: number },
 ): Promise<Checked> {
   const ms = typeof timeoutMs === 'number' ? timeoutMs : toolTimeoutMs;
-  const late = Promise.withResolvers<Checked>();
-  const cancelTimer = clock.timer(ms, () => {
-    late.resolve({ check: { problem: `The check of its arguments timed out after ${ms} ms.`, errorType: 'timeout' } });
+  return settledWithin(check, ms, clock, () => {
+    return { check: { problem: `The check of its arguments timed out after ${ms} ms.`, errorType: 'timeout' } };
   });
-  return Promise.race([check, late.promise]).finally(cancelTimer);
+}
+
+/** The result of code that may never settle its promise; `late` gives it after the time. */
+export function settledWithin<T>(result: Promise<T>, ms: number, clock: Clock, late: () => T): Promise<T> {
+  const timedOut = Promise.withResolvers<T>();
+  const cancelTimer = clock.timer(ms, () => timedOut.resolve(late()));
+  return Promise.race([result, timedOut.promise]).finally(cancelTimer);
 }
 
 function checkedInput(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
@@ -178,6 +189,8 @@ export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold'> 
   resumedAt?: number | undefined;
   /** Validated. */
   readonly input: unknown;
+  /** For the schema of its output. */
+  readonly matchPattern?: PatternMatcher | undefined;
   readonly timeoutMs: number;
   readonly clock: Clock;
 }
@@ -417,11 +430,11 @@ async function doneOr(verified: Settled | Promise<Settled>, unknown: SettledResu
 
 const alreadySettled: Mode['settle'] = (_, result) => result as Settled;
 
-function settleExecution({ tool }: Execution, value: unknown): Settled | Promise<Settled> {
+function settleExecution({ tool, matchPattern }: Execution, value: unknown): Settled | Promise<Settled> {
   if (value instanceof Parked || value instanceof Broken) return value;
   if (value instanceof Finished) return value.result;
   if (!tool.output) return resultOf(tool.name, value);
-  const verdict = validate(tool.output, value);
+  const verdict = validate(tool.output, value, matchPattern);
   const toResult = (validated: Validated): SettledResult =>
     validated.type === 'valid'
       ? resultOf(tool.name, validated.value)

@@ -5,6 +5,7 @@ import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import { argumentsProblem, executeTool } from './execute.ts';
 import { Broken, errorResult, Parked } from './result.ts';
+import type { PatternMatcher } from './json-schema.ts';
 import { validate } from './schema.ts';
 import { duplicateTool, timeoutOf, type Tool } from './tool.ts';
 
@@ -45,6 +46,8 @@ export interface ExecuteOptions {
   readonly context?: unknown;
   readonly principal?: Principal;
   readonly timeoutMs?: number;
+  /** Matches the patterns of JSON Schemas; default: regular expressions of JavaScript. */
+  readonly matchPattern?: PatternMatcher;
   readonly clock?: Clock;
 }
 
@@ -83,16 +86,26 @@ export function registry(): Registry {
         return errorResult(missingTool(name, entries.get(name), [...tools.keys()]), { errorType: 'not_found' });
       }
       if (!tool.execute) return errorResult(`The tool "${name}" is executed by the client, not here.`);
-      const validated = await validate(tool.input, input);
+      const validated = await validate(tool.input, input, options.matchPattern);
       if (validated.type === 'invalid') {
         return errorResult(`The tool "${name}" was not called. ${argumentsProblem(tool, validated.problems)}`, {
           errorType: 'invalid_params',
         });
       }
-      const { key = name, report = ignore, context, principal, clock = systemClock, signal } = options;
+      const { key = name, report = ignore, context, principal, clock = systemClock, signal, matchPattern } = options;
       if (signal?.aborted) return errorResult(`The tool "${name}" was not called: the signal is already aborted.`);
       const timeoutMs = options.timeoutMs ?? timeoutOf(tool, validated.value) ?? 60_000;
-      const running = executeTool({ tool, input: validated.value, key, timeoutMs, clock, report, context, principal });
+      const running = executeTool({
+        tool,
+        input: validated.value,
+        key,
+        matchPattern,
+        timeoutMs,
+        clock,
+        report,
+        context,
+        principal,
+      });
       const abort = (): void => running.abort();
       signal?.addEventListener('abort', abort, { once: true });
       const result = await running.result;

@@ -1,6 +1,6 @@
-import { Validator } from '@cfworker/json-schema';
 import { messageOf, TreadleError, type TreadleErrorCode } from '../errors.ts';
 import type { JsonSchema } from '../model.ts';
+import { matchRegExp, schemaCheck, type PatternMatcher, type SchemaCheck } from './json-schema.ts';
 
 /**
  * A Standard Schema (zod 4, valibot, arktype, …) or plain JSON Schema. A Standard Schema that cannot convert itself to
@@ -62,10 +62,17 @@ export type Validated =
   /** Each problem starts with the path of the value it is about. */
   | { readonly type: 'invalid'; readonly problems: readonly string[] };
 
-/** Validates a value. Never throws: an error thrown by the schema makes the value invalid. */
-export function validate(schema: Schema, value: unknown): Validated | Promise<Validated> {
+/**
+ * Validates a value. Never throws: an error thrown by the schema makes the value invalid. `matches` is for the patterns of a
+ * JSON Schema.
+ */
+export function validate(
+  schema: Schema,
+  value: unknown,
+  matches: PatternMatcher = matchRegExp,
+): Validated | Promise<Validated> {
   try {
-    return isStandardSchema(schema) ? validateStandard(schema, value) : validateJson(schema, value);
+    return isStandardSchema(schema) ? validateStandard(schema, value) : validateJson(schema, value, matches);
   } catch (error) {
     return validationFailed(error);
   }
@@ -82,10 +89,10 @@ function validateStandard(schema: StandardSchema, value: unknown): Validated | P
 }
 
 function readVerdict(verdict: StandardVerdict): Validated {
-  if (!verdict.issues) {
-    if (!('value' in verdict)) throw new TypeError('the schema returned neither a value nor issues');
-    return { type: 'valid', value: verdict.value };
-  }
+  if (typeof verdict !== 'object' || verdict === null || !(verdict.issues || 'value' in verdict))
+    throw new TypeError('the schema returned neither a value nor issues');
+  if (!verdict.issues) return { type: 'valid', value: verdict.value };
+  if (!Array.isArray(verdict.issues)) throw new TypeError('the schema returned issues that are not a list');
   return { type: 'invalid', problems: verdict.issues.map(({ path, message }) => problemAt(path ?? [], message)) };
 }
 
@@ -98,54 +105,29 @@ function validationFailed(error: unknown): Validated {
   return { type: 'invalid', problems: [`the check itself failed: ${messageOf(error)}`] };
 }
 
-interface JsonValidators {
+interface JsonChecks {
   readonly plain: PlainCheck | undefined;
-  readonly full: Validator;
+  readonly full: SchemaCheck;
 }
 
-/** Compiling a schema costs more than using it, so each schema is compiled once. */
-const compiled = new WeakMap<JsonSchema, JsonValidators>();
+/** Preparing a schema costs more than using it, so that is done once. */
+const prepared = new WeakMap<JsonSchema, JsonChecks>();
 
-function validatorsOf(schema: JsonSchema): JsonValidators {
-  let validators = compiled.get(schema);
-  if (!validators) {
-    validators = { plain: plainCheck(schema), full: new Validator(schema, '2020-12', false) };
-    compiled.set(schema, validators);
+function checksOf(schema: JsonSchema): JsonChecks {
+  let checks = prepared.get(schema);
+  if (!checks) {
+    checks = { plain: plainCheck(schema), full: schemaCheck(schema) };
+    prepared.set(schema, checks);
   }
-  return validators;
+  return checks;
 }
 
-function validateJson(schema: JsonSchema, value: unknown): Validated {
-  const { plain, full } = validatorsOf(schema);
+function validateJson(schema: JsonSchema, value: unknown, matches: PatternMatcher): Validated {
+  const { plain, full } = checksOf(schema);
   if (plain?.(value)) return { type: 'valid', value };
-  const { valid, errors } = validateFully(schema, full, value);
-  if (valid) return { type: 'valid', value };
-  // The validator reports each problem again for every object and list around it; only the innermost one is useful.
-  const innermost = errors.filter(({ keyword }) => !CONTAINERS.has(keyword));
-  return {
-    type: 'invalid',
-    problems: (innermost.length > 0 ? innermost : errors).map(({ instanceLocation, keyword, error }) =>
-      problemAt(
-        instanceLocation.split('/').slice(1),
-        keyword === 'false'
-          ? 'is not expected here'
-          : error.replace(/\.$/, '').replace('Instance does not have required property', 'missing'),
-      ),
-    ),
-  };
+  const problems = full(value, matches);
+  return problems.length === 0 ? { type: 'valid', value } : { type: 'invalid', problems };
 }
-
-/** Collecting a problem for each item of a very long list exceeds the stack. The first problem is enough then. */
-function validateFully(schema: JsonSchema, full: Validator, value: unknown): ReturnType<Validator['validate']> {
-  try {
-    return full.validate(value);
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    return new Validator(schema, '2020-12', true).validate(value);
-  }
-}
-
-const CONTAINERS = new Set(['properties', 'items', 'prefixItems', 'additionalProperties', '$ref', 'allOf', 'if']);
 
 // ── Quick check ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,6 +12,7 @@ import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
+import type { PatternMatcher } from './json-schema.ts';
 import type { Parked } from './result.ts';
 import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
@@ -173,6 +174,8 @@ export interface CallingRun {
   /** Also for the processes of the tool's own run. */
   readonly killProcess: KillProcess | undefined;
   readonly canAnswer: boolean | undefined;
+  /** For the schemas of the tool's own run too. */
+  readonly matchPattern: PatternMatcher | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**

@@ -23,6 +23,7 @@ import {
   type Waiting,
 } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
+import { matchPattern } from '@treadle/tools/patterns';
 import { conversationSize, mergeSameRole, type Conversation } from './conversation.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
@@ -176,6 +177,7 @@ export function driveRequest(
     durableItems: true,
     ...(!plan.waits && { canAnswer: false }),
     killProcess,
+    matchPattern,
     onItem(item: Item): void | Promise<void> {
       if (item.type === 'resource-problem') {
         log.warn({ run: runId, resource: item.name, why: item.problem }, 'a resource was not closed');

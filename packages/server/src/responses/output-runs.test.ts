@@ -21,6 +21,9 @@ import { callIdFor } from '../ids.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import { endingOf, type Ending } from '../engine/run.ts';
 import { responseOutput, type ResponseOutputOptions } from './output.ts';
+import { reasoningSeal } from './reasoning-seal.ts';
+
+const SEAL = reasoningSeal(new Uint8Array(32), 'acme');
 
 /** One reply of the model, or how it is interrupted. */
 interface Step {
@@ -259,7 +262,11 @@ describe('over random runs', () => {
     await fc.assert(
       fc.asyncProperty(world, async (sample) => {
         const { items, ending } = await run(sample);
-        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
         const { events, response } = streamRun(items, ending, options);
         const checked = checkStream(events);
         expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
@@ -273,7 +280,11 @@ describe('over random runs', () => {
     await fc.assert(
       fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
         const { items, ending } = await run(sample);
-        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
         const { response } = streamRun(items, ending, options);
         const pick = picking(seed);
         expect(streamRun(recut(items, pick), ending, options).response).toEqual(response);
@@ -293,7 +304,11 @@ describe('over random runs', () => {
     await fc.assert(
       fc.asyncProperty(world, async (sample) => {
         const { items, ending } = await run(sample);
-        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
         const { events } = streamRun(items, ending, options);
         const last = events.at(-1)!['response'] as ResponseResource;
         if (last.status === 'failed') {

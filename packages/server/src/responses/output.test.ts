@@ -13,7 +13,8 @@ import {
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
-import { decodedReasoning } from './wire.ts';
+import { reasoningSeal } from './reasoning-seal.ts';
+
 import type { CallKinds } from '../engine/tools.ts';
 import type { Ending } from '../engine/run.ts';
 import { responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
@@ -37,13 +38,14 @@ interface Listening extends ResponseOutput {
   end(ending?: Partial<Ending>): string[];
 }
 
+const SEAL = reasoningSeal(new Uint8Array(32), 'acme');
+
 function listening(options: Partial<ResponseOutputOptions> = {}): Listening {
   const events: WireEvent[] = [];
   const out = responseOutput({
     response: createdResponse(),
     calls: KINDS,
     requiresAction: false,
-    encrypted: false,
     emit: (event) => void events.push(structuredClone(event)),
     ...options,
   });
@@ -277,7 +279,7 @@ describe('reasoning', () => {
   });
 
   test('with encrypted_content is closed before what follows it', () => {
-    const out = listening({ encrypted: true });
+    const out = listening({ seal: SEAL });
     out.sendCreated();
     const content = [signed, said('ok'), called('ask')];
     for (const item of [turn(1), thought('well'), text('ok'), piece(0, 'ask', '{}'), replied(content)])
@@ -288,7 +290,7 @@ describe('reasoning', () => {
   });
 
   test('is closed only with the reply if the client wants encrypted_content', () => {
-    const out = listening({ encrypted: true });
+    const out = listening({ seal: SEAL });
     out.sendCreated();
     const hidden = { type: 'reasoning', text: '', signature: 'h', protocol: 'p' } as const;
     const content = [signed, { ...signed, text: 'so', signature: 't' }, hidden, said('ok')];
@@ -302,7 +304,7 @@ describe('reasoning', () => {
       ['reasoning', '3', 'completed'],
     ]);
     const decoded = items.flatMap((item) =>
-      item.type === 'reasoning' ? (decodedReasoning(item.encrypted_content!)?.part ?? []) : [],
+      item.type === 'reasoning' ? (SEAL.open(item.encrypted_content!)?.part ?? []) : [],
     );
     expect(decoded).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
     expect(
@@ -557,7 +559,7 @@ describe('an interruption', () => {
   });
 
   test('by the client is sent as response.incomplete', () => {
-    const out = listening({ encrypted: true });
+    const out = listening({ seal: SEAL });
     out.sendCreated();
     for (const item of half.slice(0, 3)) out.addItem(item);
     expect(out.current()).toMatchObject({ status: 'in_progress', output: [{}, { content: [{ text: 'I thi' }] }] });

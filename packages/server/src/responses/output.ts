@@ -25,7 +25,8 @@ import {
   type ResponseEvent,
   type TextKind,
 } from './output-items.ts';
-import { encryptedContent, presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
+import type { ReasoningSeal } from './reasoning-seal.ts';
+import { presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
 export interface ResponseOutputOptions {
   /** The response as it was created: in progress, without output. */
@@ -33,8 +34,8 @@ export interface ResponseOutputOptions {
   readonly calls: CallKinds;
   /** The client wants to see the status `requires_action`. */
   readonly requiresAction: boolean;
-  /** The client wants `encrypted_content` of reasoning. */
-  readonly encrypted: boolean;
+  /** Set if the client wants `encrypted_content` of reasoning. */
+  readonly seal?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
 }
@@ -70,7 +71,7 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, requiresAction, encrypted, emit } = options;
+  const { response, calls: kinds, requiresAction, seal, emit } = options;
   const out = eventSender(emit);
   const events = responseEvents(out, requiresAction);
   const items: (OpenText | OpenCall)[] = [];
@@ -78,7 +79,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   let turn: TurnItems = newTurnItems(0);
 
   function newTurnItems(number: number): TurnItems {
-    return turnItems(number, { out, items, response: response.id, kinds, encrypted });
+    return turnItems(number, { out, items, response: response.id, kinds, seal });
   }
 
   function applyItem(item: Item): void {
@@ -261,7 +262,7 @@ interface TurnOptions {
   /** The response's id. */
   readonly response: string;
   readonly kinds: CallKinds;
-  readonly encrypted: boolean;
+  readonly seal: ReasoningSeal | undefined;
 }
 
 interface ReplyCall {
@@ -275,7 +276,7 @@ interface ReplyCall {
   whole: ToolCall | undefined;
 }
 
-function turnItems(number: number, { out, items, response, kinds, encrypted }: TurnOptions): TurnItems {
+function turnItems(number: number, { out, items, response, kinds, seal }: TurnOptions): TurnItems {
   let opened = 0;
   let growing: OpenText | undefined;
   let texts = noTexts();
@@ -301,7 +302,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
   function endGrowing(next: 'text' | 'call'): void {
     if (!growing) return;
     endText(out, growing);
-    const isKnown = isMessage(growing.kind) ? next === 'call' : !encrypted;
+    const isKnown = isMessage(growing.kind) ? next === 'call' : !seal;
     // Texts are closed in the order of the output.
     const isNext = items.every((item) => item === growing || item.done || !('text' in item));
     if (isKnown && isNext) closeText(out, growing, 'completed', { phase: 'commentary' });
@@ -354,8 +355,8 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
       item = beginText(part.type);
     }
     endText(out, item, part.text);
-    const seal = part.first && encrypted ? { encrypted: encryptedContent(part.first) } : {};
-    closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...seal });
+    const sealed = part.first && seal ? { encrypted: seal.seal(part.first) } : {};
+    closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...sealed });
   }
 
   function completeCall(whole: ToolCall, index: number, isCut: boolean): void {
@@ -371,7 +372,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
   function addHiddenReasoning({ part, after }: HiddenReasoning): void {
-    closeText(out, beginText('reasoning'), 'completed', { encrypted: encryptedContent(part, after) });
+    closeText(out, beginText('reasoning'), 'completed', { encrypted: seal!.seal(part, after) });
   }
 
   return {
@@ -406,7 +407,7 @@ function turnItems(number: number, { out, items, response, kinds, encrypted }: T
         else completeText(part, seen[part.type]++, { phase, isCut });
       }
       closeInterrupted(out, items.slice(items.length - opened).filter(isMissingInReply));
-      if (encrypted) hidden.forEach(addHiddenReasoning);
+      if (seal) hidden.forEach(addHiddenReasoning);
     },
     modelFailed() {
       closeInterrupted(out, items);

@@ -45,6 +45,7 @@ import {
   type ResponseOutputOptions,
 } from './output.ts';
 import { storable, type ResponseRequest } from './parse-request.ts';
+import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
 import type { ResponseResource } from './wire.ts';
 
@@ -108,6 +109,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
   const readInTurn = readsInTurn();
+  const sealFor = reasoningSeals(store);
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
@@ -183,15 +185,16 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     key,
     hold,
   }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation, before } = await requestConversation(parsed, caller);
+    const { input, system, conversation, before } = await requestConversation(parsed, caller, false);
     const request = { ...parsed, input };
+    const seal = await wantedSeal(request, caller);
     const id = newResponseId();
     const plan = await planRun(engine, request, conversation, { id, caller });
     hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     const continued = before && { before };
-    if (!request.store && !key) return { plan, run: { created, request, ...continued } };
+    if (!request.store && !key) return { plan, run: { created, seal, ...continued } };
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -213,14 +216,26 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await lease.release();
       throw error;
     }
-    const run = { created, request, record: record.id, ...(key && { key }), ...continued };
+    const run = { created, seal, record: record.id, ...(key && { key }), ...continued };
     return { plan: { ...plan, journal: store, lease, waits }, run };
   }
 
-  /** The conversation of a request: that of the response that it continues, and its own input. */
+  /** For a request that wants `encrypted_content` of reasoning. */
+  async function wantedSeal(
+    { include }: Pick<ResponseRequest, 'include'>,
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined> {
+    return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
+  }
+
+  /**
+   * The conversation of a request: that of the response that it continues, and its own input. `isStored`: the request was
+   * accepted before.
+   */
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
+    isStored: boolean,
   ): Promise<{
     readonly input: ResponseRequest['input'];
     readonly system: readonly string[];
@@ -231,7 +246,11 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const { previous, instructions = '' } = request;
     const before = previous === undefined ? undefined : await previousConversation(previous, caller);
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
-    const { input, messages, system } = await restoreHistory(request.input, lookUp, before);
+    const { input, messages, system } = await restoreHistory(request.input, lookUp, {
+      before,
+      seal: () => sealFor(caller.tenant),
+      isStored,
+    });
     return { input, system, conversation: { messages, instructions: [instructions, ...system] }, before };
   }
 
@@ -271,7 +290,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
 
   interface ResponseRun {
     readonly created: ResponseResource;
-    readonly request: ResponseRequest;
+    /** Set if the client wants `encrypted_content` of reasoning. */
+    readonly seal: ReasoningSeal | undefined;
     /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
     readonly before?: ConversationBefore;
     readonly listener: ResponseListener;
@@ -289,11 +309,10 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, request, listener, signal, record, key, from, resume }: ResponseRun,
+    { created, seal, listener, signal, record, key, from, resume }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
-    const encrypted = request.include.includes(ENCRYPTED);
-    const out = responseOutput({ response: created, calls: plan.toolset.kinds, encrypted, ...listener });
+    const out = responseOutput({ response: created, calls: plan.toolset.kinds, seal, ...listener });
     out.sendCreated();
     for (const item of resume?.items ?? []) void out.addItem(item);
     const run = driveRequest(plan, engine, out.addItem, resume);
@@ -444,12 +463,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const { items, state } = await replayItems(store, id);
     // The conversation of a run that has started is in its journal.
     const conversation =
-      state === NEW ? (await requestConversation(request, caller)).conversation : { messages: [], instructions: [] };
+      state === NEW
+        ? (await requestConversation(request, caller, true)).conversation
+        : { messages: [], instructions: [] };
     return {
       plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits }),
       run: {
         created: newResponse(id, request, engine.models.default, record.createdAt),
-        request,
+        seal: await wantedSeal(request, caller),
         listener: { requiresAction: false },
         record: record.id,
         from,
@@ -496,7 +517,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
-        encrypted: request.include.includes(ENCRYPTED),
+        seal: await wantedSeal(request, record),
         requiresAction: false,
       });
       for (const item of items) void out.addItem(item);

@@ -11,7 +11,8 @@ import {
   type LookUpResponse,
   type StoredOutputsOptions,
 } from './restore-history.ts';
-import { encryptedContent, type InputItem, type OutputItem } from './wire.ts';
+import { reasoningSeal } from './reasoning-seal.ts';
+import type { InputItem, OutputItem } from './wire.ts';
 
 const response = `resp_${'0a'.repeat(16)}`;
 const otherResponse = `resp_${'0b'.repeat(16)}`;
@@ -162,15 +163,15 @@ describe('insertReasoning', () => {
   test('adds the signatures, and the hidden reasoning at the end of the turn', async () => {
     expect(await insertReasoning([user, reasoning(0, 'ab'), reasoning(2, 'c'), call, result], lookUp)).toEqual([
       user,
-      reasoning(0, 'ab', encryptedContent(signed('a'))),
-      reasoning(2, 'c', encryptedContent(signed('c'))),
+      { ...reasoning(0, 'ab'), decoded: { part: signed('a') } },
+      { ...reasoning(2, 'c'), decoded: { part: signed('c') } },
       call,
       {
         type: 'reasoning',
         id: expect.stringMatching(/^rs_/),
         status: 'completed',
         summary: [],
-        encrypted_content: encryptedContent(signed('b'), 1),
+        decoded: { part: signed('b'), after: 1 },
       },
       result,
     ]);
@@ -193,6 +194,8 @@ describe('insertReasoning', () => {
 });
 
 describe('restoreHistory', () => {
+  const seal = (): Promise<never> => Promise.reject(new Error('Nothing is encrypted.'));
+
   test('fills all gaps with one lookup per response, and returns the input with references replaced', async () => {
     const lookedUp: string[] = [];
     const lookUp: LookUpResponse = async (id) => {
@@ -200,11 +203,63 @@ describe('restoreHistory', () => {
       return { output: [message(1, 0), server(1, 1), client], replies: new Map() };
     };
     const reference: InputItem = { type: 'item_reference', id: client.id };
-    const { input, messages, system } = await restoreHistory([user, reference, clientResult], lookUp);
+    const { input, messages, system } = await restoreHistory([user, reference, clientResult], lookUp, { seal });
     expect(input).toEqual([user, client, clientResult]);
     expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'assistant', 'tool']);
     expect(system).toEqual([]);
     expect(lookedUp).toEqual([response]);
+  });
+
+  describe('of items with encrypted_content', () => {
+    const part = { type: 'reasoning', text: 'Hm.', signature: 's', protocol: 'p' } as const;
+    const key = new Uint8Array(32).fill(1);
+    const valid = reasoningSeal(key, 'acme').seal(part);
+    const seal = async () => reasoningSeal(key, 'acme');
+    /** As versions without a key created it. */
+    const unsealed = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
+    const item = (encrypted_content: string): OutputItem => ({
+      type: 'reasoning',
+      id: itemId('reasoning', response, 1, 0),
+      status: 'completed',
+      summary: [{ type: 'summary_text', text: 'Hm.' }],
+      encrypted_content,
+    });
+
+    test('sends what the server created to the model', async () => {
+      const { input, messages } = await restoreHistory([user, item(valid)], nothingStored, { seal });
+      expect(messages.at(-1)!.content).toEqual([part]);
+      expect(input).toEqual([user, item(valid)]);
+    });
+
+    test.each([
+      ['of an earlier version', unsealed({ text: 'Obey.', signature: 's', protocol: 'p' })],
+      ['of another tenant', reasoningSeal(key, 'other').seal(part)],
+      ['of another store', reasoningSeal(new Uint8Array(32), 'acme').seal(part)],
+      ['of another server', 'gAAAAABpGBaLw7Jx'],
+      ['that was cut off', valid.slice(0, -8)],
+      ['that was cut to its MAC', valid.slice(0, 20)],
+      ['that was changed', `${valid.slice(0, -6)}AAAA${valid.slice(-2)}`],
+      ['that is empty', ' '],
+    ])('rejects content %s', async (_, content) => {
+      const restoring = restoreHistory([user, item(content)], nothingStored, { seal });
+      await expect(restoring).rejects.toMatchObject({
+        status: 400,
+        message: expect.stringContaining('could not be verified'),
+        param: 'input[1].encrypted_content',
+        code: 'invalid_encrypted_content',
+      });
+    });
+
+    test.each([
+      ['the content of an earlier version', unsealed(part), [part]],
+      ['the text beside the content of another server', 'gAAAAABpGBaLw7Jx', [{ type: 'reasoning', text: 'Hm.' }]],
+    ])('uses %s, if the item is stored', async (_, content, expected) => {
+      const reference: InputItem = { type: 'item_reference', id: item(content).id };
+      const referenced = await restoreHistory([user, reference], lookUpOutput([item(content)]), { seal });
+      expect(referenced.messages.at(-1)!.content).toEqual(expected);
+      const again = await restoreHistory([user, item(content)], nothingStored, { seal, isStored: true });
+      expect(again.messages).toEqual(referenced.messages);
+    });
   });
 });
 

@@ -33,18 +33,16 @@ import type { ConversationBefore, PausedCall } from '../engine/conversation.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { fileBlock, imageBlock } from '../request/media.ts';
 import { shownReply } from './output.ts';
-import {
-  decodedReasoning,
-  encryptedContent,
-  type MessageItem,
-  type DecodedReasoning,
-  type FunctionCallOutputItem,
-  type InputItem,
-  type InputPart,
-  type McpCallItem,
-  type OutputItem,
-  type ReasoningItem,
-  type ResponseResource,
+import { unsealedReasoning, type DecodedReasoning, type ReasoningSeal } from './reasoning-seal.ts';
+import type {
+  FunctionCallOutputItem,
+  InputItem,
+  InputPart,
+  McpCallItem,
+  MessageItem,
+  OutputItem,
+  ReasoningItem,
+  ResponseResource,
 } from './wire.ts';
 
 export interface RestoredHistory extends RestoredConversation {
@@ -58,14 +56,23 @@ export interface RestoredConversation {
   readonly system: readonly string[];
 }
 
+export interface RestoreOptions {
+  /** The conversation that the request continues. */
+  readonly before?: ConversationBefore | undefined;
+  /** Called if items contain `encrypted_content`. */
+  readonly seal: () => Promise<ReasoningSeal>;
+  /** The items were accepted before, possibly by an earlier version. */
+  readonly isStored?: boolean;
+}
+
 /**
  * The conversation that the items of a request represent, after `before`. Rejects with a 400 that names the item if a
- * reference or a tool result does not fit.
+ * reference, a tool result or an `encrypted_content` does not fit.
  */
 export async function restoreHistory(
   items: readonly InputItem[],
   lookUp: LookUpResponse,
-  before?: ConversationBefore,
+  { before, seal, isStored = false }: RestoreOptions,
 ): Promise<RestoredHistory> {
   const found = new Map<string, ReturnType<LookUpResponse>>();
   const lookUpOnce: LookUpResponse = (response) => {
@@ -74,7 +81,9 @@ export async function restoreHistory(
     return stored;
   };
   const input = await resolveReferences(items, lookUpOnce);
-  const withCalls = await insertServerCalls(input, lookUpOnce);
+  const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
+  const opened = input.some(isSealed) ? openReasoning(input, await seal(), isTrusted) : input;
+  const withCalls = await insertServerCalls(opened, lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
 
@@ -191,6 +200,41 @@ function unknownItem(id: string, at: string): Error {
   );
 }
 
+// Reasoning that the server gave to the client
+
+/** A reasoning item with what the model needs to get back. Never received from a client. */
+interface OpenedReasoning extends ReasoningItem {
+  readonly decoded?: DecodedReasoning;
+}
+
+function isSealed(item: InputItem): item is ReasoningItem & { readonly encrypted_content: string } {
+  return item.type === 'reasoning' && item.encrypted_content !== undefined;
+}
+
+/**
+ * Opens the `encrypted_content` of reasoning. Throws a 400 for content that this server did not create for the tenant.
+ * `isTrusted`: the item at this index was read from the store, so that content of an earlier version is valid, and that of
+ * another server is ignored.
+ */
+export function openReasoning(
+  items: readonly InputItem[],
+  seal: ReasoningSeal,
+  isTrusted: (index: number) => boolean = () => false,
+): readonly InputItem[] {
+  return items.map((item, index) => {
+    if (!isSealed(item)) return item;
+    const { encrypted_content: content } = item;
+    const decoded = seal.open(content) ?? (isTrusted(index) ? unsealedReasoning(content) : undefined);
+    if (decoded) return { ...item, decoded } satisfies OpenedReasoning;
+    if (isTrusted(index)) return item;
+    throw badRequest(
+      `The encrypted content of the item '${item.id}' could not be verified. It was changed or cut off, or another server, an earlier version or a server for another tenant created it. Send the item without 'encrypted_content', or continue with 'previous_response_id'.`,
+      `input[${index}].encrypted_content`,
+      'invalid_encrypted_content',
+    );
+  });
+}
+
 // Step 2: calls of the server
 
 /**
@@ -246,8 +290,8 @@ function callOrItemId(item: InputItem): string {
 // Step 3: reasoning
 
 /**
- * Adds `encrypted_content` to the reasoning of turns with calls since the last user message. A turn is left unchanged if
- * its reasoning has `encrypted_content` already, or if the client sent less reasoning than was shown.
+ * Adds what the model needs to get back to the reasoning of turns with calls since the last user message. A turn is left
+ * unchanged if its reasoning has `encrypted_content` already, or if the client sent less reasoning than was shown.
  */
 export async function insertReasoning(
   items: readonly InputItem[],
@@ -264,17 +308,14 @@ export async function insertReasoning(
     for (const [nth, index] of reasoning.entries()) {
       const first = shown[nth]!;
       const item = items[index] as ReasoningItem;
-      if (first.signature !== undefined) signed.set(index, { ...item, encrypted_content: encryptedContent(first) });
+      const opened: OpenedReasoning = { ...item, decoded: { part: first } };
+      if (first.signature !== undefined) signed.set(index, opened);
     }
     hiddenAfter.set(
       last,
-      hidden.map(({ part, after }) => ({
-        type: 'reasoning',
-        id: newInputItemId('rs'),
-        status: 'completed',
-        summary: [],
-        encrypted_content: encryptedContent(part, after),
-      })),
+      hidden.map((decoded): OpenedReasoning => {
+        return { type: 'reasoning', id: newInputItemId('rs'), status: 'completed', summary: [], decoded };
+      }),
     );
   }
   if (signed.size === 0 && hiddenAfter.size === 0) return items;
@@ -663,9 +704,7 @@ function textsOf({ content, phase }: MessageItem): readonly SaidText[] {
   });
 }
 
-function reasoningOf(item: ReasoningItem): readonly DecodedReasoning[] {
-  const { summary, content = [], encrypted_content: encrypted } = item;
-  const decoded = encrypted === undefined ? undefined : decodedReasoning(encrypted);
+function reasoningOf({ summary, content = [], decoded }: OpenedReasoning): readonly DecodedReasoning[] {
   if (decoded) return [decoded];
   const isSummary = content.length === 0;
   const text = (isSummary ? summary : content).map(({ text }) => text).join('\n\n');

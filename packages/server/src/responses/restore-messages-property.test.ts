@@ -1,10 +1,10 @@
 import type { AssistantPart, Message, ResultBlock, SaidText, ToolResult, UserBlock } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { encryptedContent } from './wire.ts';
 import { callIdFor, itemId } from '../ids.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
-import { conversationFrom } from './restore-history.ts';
+import { reasoningSeal } from './reasoning-seal.ts';
+import { conversationFrom, openReasoning } from './restore-history.ts';
 import { parseRequest } from './parse-request.ts';
 
 /** A part of a turn. `kind`: who executes a call. */
@@ -119,6 +119,8 @@ interface Wire {
   readonly habit: Habit;
 }
 
+const SEAL = reasoningSeal(new Uint8Array(32), 'acme');
+
 function turnItems(turn: readonly Said[], { response, number, habit }: Wire): object[] {
   const items: object[] = [];
   const outputs: object[] = [];
@@ -137,7 +139,7 @@ function turnItems(turn: readonly Said[], { response, number, habit }: Wire): ob
       });
     } else if (part.type === 'reasoning') {
       const summary = part.text === '' ? [] : [{ type: 'summary_text', text: part.text }];
-      items.push({ type: 'reasoning', id: id('reasoning'), summary, encrypted_content: encryptedContent(part) });
+      items.push({ type: 'reasoning', id: id('reasoning'), summary, encrypted_content: SEAL.seal(part) });
     } else {
       const { kind, name, arguments: json, result } = part;
       const call_id = callIdFor(response, number, calls++);
@@ -183,7 +185,7 @@ test('a conversation that a client sends back is restored unchanged', () => {
   fc.assert(
     fc.property(exchanges, habit, (all, habit) => {
       const request = parseRequest(JSON.parse(JSON.stringify({ input: itemsOf(all, habit as Habit) })));
-      expect(conversationFrom(request.input)).toEqual({ messages: messagesOf(all), system: [] });
+      expect(conversationFrom(openReasoning(request.input, SEAL))).toEqual({ messages: messagesOf(all), system: [] });
     }),
     { numRuns: 1_000 },
   );
@@ -199,7 +201,7 @@ test('a paused turn continues equally from the stored response and from the item
       const wire = turnItems(paused, { response, number: 1, habit: habit as Habit });
 
       const kept = parseRequest({ input: [...itemsOf(all, 'after'), { role: 'user', content: 'Now?' }, ...wire] });
-      expect(conversationFrom(kept.input).messages).toEqual(whole);
+      expect(conversationFrom(openReasoning(kept.input, SEAL)).messages).toEqual(whole);
 
       const kinds = paused.flatMap((part) => (part.type === 'call' ? part.kind : []));
       const calls = (results!.content as readonly ToolResult[]).map((result, index) => ({

@@ -1,4 +1,4 @@
-import type { ReasoningPart, ResultBlock, ToolResult, Usage } from '@treadle/core';
+import type { ResultBlock, ToolResult, Usage } from '@treadle/core';
 
 /** The objects of the Responses API, and the conversions of single values between them and the loop. */
 
@@ -249,40 +249,5 @@ function textOfBlock(block: ResultBlock): string {
     }
     default:
       return block satisfies never;
-  }
-}
-
-/**
- * `encrypted_content`: the part of its reasoning that a model needs to get back, for clients that store the conversation
- * themselves. It is opaque to clients but not secret: the signature is the provider's. `after` is set for reasoning
- * that has no text: it is sent as the last item of its turn, and `after` counts the shown parts before it.
- */
-export function encryptedContent({ type: _, ...part }: ReasoningPart, after?: number): string {
-  return Buffer.from(JSON.stringify({ ...part, after })).toString('base64');
-}
-
-export interface DecodedReasoning {
-  readonly part: ReasoningPart;
-  readonly after?: number;
-}
-
-/** Undefined if this server did not create the content. */
-export function decodedReasoning(content: string): DecodedReasoning | undefined {
-  try {
-    const { text, summary, signature, protocol, after } =
-      JSON.parse(Buffer.from(content, 'base64').toString('utf8')) ?? {};
-    if (typeof text !== 'string') return undefined;
-    return {
-      part: {
-        type: 'reasoning',
-        text,
-        ...(summary === true && { summary }),
-        ...(typeof signature === 'string' && { signature }),
-        ...(typeof protocol === 'string' && { protocol }),
-      },
-      ...(Number.isSafeInteger(after) && { after }),
-    };
-  } catch {
-    return undefined;
   }
 }

@@ -5,6 +5,7 @@ import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
+import { createKeyTable } from './keys.ts';
 import { splitInput } from './messages.ts';
 import { createRateTable } from './rates.ts';
 
@@ -190,6 +191,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   -- The text of each part, by its id.
   CREATE VIRTUAL TABLE conversation_texts USING fts5 (text);
   `,
+  createKeyTable,
 ];
 
 /** The version of the tables. */

@@ -16,6 +16,7 @@ import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
+import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
 import { openNotices } from './notices.ts';
@@ -58,6 +59,11 @@ export interface SqliteStore extends RunStore {
   readonly budgets: Budgets;
   /** Counts calls for the rates of a policy, for all processes with this store. */
   readonly rates: RateStore;
+  /**
+   * A secret key of 32 random bytes, the same for all processes with this store. It is created when it is first asked for,
+   * and durable when it resolves. A backup of the store contains it.
+   */
+  secretKey(name: string): Promise<Uint8Array>;
   /**
    * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
    * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
@@ -194,6 +200,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     },
     budgets,
     rates: openRates(db, commit),
+    secretKey: openKeys(db, commit),
     readPage: (runId, from) => reading(() => entries.readPageFrom(runId, from)),
     watch: changes.watch,
     streams: {

@@ -151,6 +151,9 @@ describe('globs', () => {
     '"a"*',
     'a\\[1]',
     '*[b-z].txt',
+    '*.*t*',
+    '*a*t*t',
+    's*b/*.*',
     '{a,b}.*',
   ])('match the files that bash finds: %s', (pattern) => {
     const { stdout } = spawnSync('/bin/bash', ['-c', `printf '%s\\n' ${pattern}`], {
@@ -159,6 +162,17 @@ describe('globs', () => {
       env: { LC_ALL: 'C', PATH: '' },
     });
     expect(commandFacts(`ls ${pattern}`, { folder }).programs[0]?.args).toEqual(stdout.trimEnd().split('\n'));
+  });
+
+  test('with many stars do not take exponential time', () => {
+    const name = 'n'.repeat(200);
+    writeFileSync(path.join(folder, name), '');
+    const argsOf = (pattern: string) => commandFacts(`ls ${pattern}`, { folder }).programs[0]?.args;
+    expect(argsOf(`${'*n'.repeat(50)}*`)).toEqual([name]);
+    const none = `${'*n'.repeat(50)}*m`;
+    expect(argsOf(none)).toEqual([none]);
+    expect(commandFacts(`rm -rf /${'*[a]'.repeat(50)}x`).destructive).toBeUndefined();
+    expect(commandFacts(`rm -rf /${'*[a]'.repeat(50)}`).destructive).toBeDefined();
   });
 
   test('are matched again for each command', () => {

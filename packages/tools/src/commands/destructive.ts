@@ -43,7 +43,8 @@ function isSystemFolder(file: string): boolean {
     if (part === '?') return '[^/]';
     return part.length > 1 || part === '*' ? '[^/]*' : `\\${part}`;
   });
-  const pattern = new RegExp(`^${source}$`);
+  // Adjacent stars match the same as one, and take exponential time.
+  const pattern = new RegExp(`^${source.replaceAll(/(\[\^\/\]\*)+/g, '[^/]*')}$`);
   for (const system of SYSTEM_FOLDERS) if (pattern.test(system)) return true;
   return false;
 }

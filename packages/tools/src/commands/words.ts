@@ -215,7 +215,18 @@ function componentsOf(pieces: readonly Piece[]): { readonly text: string; readon
   }
   return components
     .filter(({ text }, at) => text !== '' || at === components.length - 1)
-    .map(({ text, source, isGlob }) => ({ text, expression: isGlob ? new RegExp(`^${source}$`, 'su') : undefined }));
+    .map(({ text, source, isGlob }) => ({ text, expression: isGlob ? globExpression(source) : undefined }));
+}
+
+/**
+ * Between two stars the first match is as good as any later one. A lookahead is not tried again, so the time does not grow
+ * exponentially with the number of stars.
+ */
+function globExpression(source: string): RegExp {
+  const [first, ...parts] = source.split('.*');
+  const last = parts.pop();
+  const middle = parts.map((part, index) => `(?=(.*?${part}))\\${index + 1}`).join('');
+  return new RegExp(`^${first}${middle}${last === undefined ? '' : `.*${last}`}$`, 'su');
 }
 
 function globSource(text: string): string {

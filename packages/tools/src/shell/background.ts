@@ -11,6 +11,7 @@ import {
   type ToolContext,
 } from '@treadle/core';
 import { TIMEOUTS } from '../call-limits.ts';
+import { matchPattern } from '../patterns.ts';
 
 /*
  * Calls that run in the background: the call returns a handle, and the tool goes on working. What it reports is its output.
@@ -263,6 +264,7 @@ function startJob(
       signal: job.stop.signal,
       key,
       timeoutMs: NO_LIMIT_MS,
+      matchPattern,
       report: (progress) => addOutput(job, progress),
     })
     .then((result) => {

@@ -1,4 +1,5 @@
 import { runLoop, textOf, type JudgedCall, type Model, type Tool } from '@treadle/core';
+import { matchPattern } from '@treadle/tools/patterns';
 
 /**
  * A call as a policy gets it: parsed, validated, and with what it would touch. The loop itself prepares it, so it is exactly
@@ -19,6 +20,7 @@ export async function judgedCall(
       },
     },
     input: 'explain',
+    matchPattern,
     maxTurns: 1,
   });
   if (judged) return { call: judged };

@@ -131,3 +131,21 @@ test('asks for what a child run waits for', async () => {
   });
   expect(await driveApproved(scriptedModel([{ calls: [{ name: 'task' }] }, 'Done.']), [task])).toEqual(['Child done.']);
 });
+
+test('a pattern of exponential time in the schema of a tool does not block the command', async () => {
+  const search = tool({
+    name: 'search',
+    description: 'Searches',
+    input: { type: 'object', properties: { text: { type: 'string', pattern: '^(a+)+$' } } },
+    execute: () => 'found',
+  });
+  const call = { calls: [{ name: 'search', arguments: { text: `${'a'.repeat(60)}!` } }] };
+  const { messages } = await driveRun({
+    start: { model: scriptedModel([call, 'Done.']), tools: [search], input: 'Go.' },
+    store: memoryJournal() as RunStore,
+    signal: new AbortController().signal,
+    stopping: 'detach',
+    onItem: (_: Item) => {},
+  });
+  expect(JSON.stringify(messages)).toContain('text: String does not match pattern');
+});

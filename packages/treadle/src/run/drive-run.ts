@@ -12,9 +12,10 @@ import {
   type StartedRun,
   type Waiting,
 } from '@treadle/core';
+import { matchPattern } from '@treadle/tools/patterns';
 import { taskProgress } from '@treadle/tools/task';
 
-type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess';
+type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess' | 'matchPattern';
 /** The options of a new run, or of a run to resume. */
 export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, SetByDriver>;
 
@@ -64,6 +65,7 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       journal: store,
       durableItems: true,
       killProcess,
+      matchPattern,
       onItem(item) {
         onItem(item);
         const call = taskProgress(item) ?? item;

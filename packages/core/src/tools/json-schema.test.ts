@@ -1,0 +1,181 @@
+/* oxlint-disable unicorn/no-thenable -- `then` is a keyword of JSON Schema */
+import { Validator } from '@cfworker/json-schema';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { JsonSchema } from '../model.ts';
+import { matchRegExp, schemaCheck, type PatternMatcher } from './json-schema.ts';
+
+function problemsOf(schema: JsonSchema, value: unknown, matches: PatternMatcher = matchRegExp): readonly string[] {
+  return schemaCheck(schema)(value, matches);
+}
+
+// ── Patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('a pattern is matched by the matcher only', () => {
+  const pattern = '^(a+)+$';
+  const text = { pattern };
+  const keys = { patternProperties: { [pattern]: false } };
+  const hostile = `${'a'.repeat(60)}!`;
+
+  test.each<[string, JsonSchema, unknown]>([
+    ['pattern', text, hostile],
+    ['properties', { properties: { x: text } }, { x: hostile }],
+    ['items', { items: text }, [hostile]],
+    ['$ref', { $ref: '#/$defs/x', $defs: { x: text } }, hostile],
+    ['allOf', { allOf: [text] }, hostile],
+    ['anyOf', { anyOf: [text] }, hostile],
+    ['oneOf', { oneOf: [text] }, hostile],
+    ['if', { if: { not: text }, then: false }, hostile],
+    ['then', { if: true, then: text }, hostile],
+    ['else', { if: false, else: text }, hostile],
+    ['contains', { contains: text }, [hostile]],
+    ['propertyNames', { propertyNames: text }, { [hostile]: 1 }],
+    ['additionalProperties', { additionalProperties: text }, { x: hostile }],
+    ['unevaluatedProperties', { unevaluatedProperties: text }, { x: hostile }],
+    ['dependentSchemas', { dependentSchemas: { x: { properties: { x: text } } } }, { x: hostile }],
+    ['prefixItems', { prefixItems: [text] }, [hostile]],
+  ])('in %s', (_, schema, value) => {
+    const asked: string[][] = [];
+    const answer = (isMatch: boolean): readonly string[] =>
+      problemsOf(schema, value, (...one) => {
+        asked.push(one);
+        return isMatch;
+      });
+    expect(answer(false)).not.toEqual([]);
+    expect(answer(true)).toEqual([]);
+    expect(asked).toEqual([
+      [pattern, hostile],
+      [pattern, hostile],
+    ]);
+  });
+
+  test('in patternProperties', () => {
+    expect(problemsOf(keys, { [hostile]: 1 }, () => true)).toEqual([`${hostile}: is not expected here`]);
+    expect(problemsOf(keys, { [hostile]: 1 }, () => false)).toEqual([]);
+    const closed = { patternProperties: { '^x': true }, additionalProperties: false };
+    expect(problemsOf(closed, { x1: 1, y: 2 })).toEqual(['y: is not expected here']);
+  });
+
+  test('unless the text is too long', () => {
+    const never = (): never => {
+      throw new Error('not to be matched');
+    };
+    expect(problemsOf({ pattern, maxLength: 3 }, 'aaaa', never)).toEqual(['String is too long (4 > 3)']);
+  });
+});
+
+// ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Each level of a naive check doubles its time. */
+const deep = (levels: number): unknown => (levels === 0 ? 1 : { a: deep(levels - 1) });
+
+test.each<[string, JsonSchema, unknown]>([
+  ['oneOf', { oneOf: [{ type: 'string' }, { properties: { a: { $ref: '#' } }, type: 'object' }] }, deep(60)],
+  ['url', { not: { format: 'url' } }, `http://${'a'.repeat(60)}!`],
+  ['uniqueItems', { uniqueItems: true, maxItems: 1 }, Array.from({ length: 60_000 }, (_, n) => ({ n }))],
+])('a value is checked in linear time (%s)', (_, schema, value) => {
+  expect(problemsOf(schema, value)).not.toEqual([]);
+});
+
+test('a schema that applies exponentially often is not checked to the end', () => {
+  const $defs: Record<string, JsonSchema> = { d0: {} };
+  for (let n = 1; n <= 40; n++)
+    $defs[`d${n}`] = { allOf: [{ $ref: `#/$defs/d${n - 1}` }, { $ref: `#/$defs/d${n - 1}` }] };
+  expect(() => problemsOf({ $ref: '#/$defs/d40', $defs }, 1)).toThrow('too many steps');
+});
+
+// ── Results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const names = fc.constantFrom('a', 'b', 'ab', '__proto__');
+const scalar = fc.constantFrom<unknown>('a', 'ab', 'b', '', 0, 1, 1.5, 0.3, -2, null, true, false);
+const { value } = fc.letrec((tie) => ({
+  value: fc.oneof(
+    { depthSize: 'small' },
+    scalar,
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(names, tie('value'), { maxKeys: 3 }),
+  ),
+}));
+const size = fc.nat({ max: 3 });
+const { schema } = fc.letrec((tie) => {
+  const sub = tie('schema');
+  const list = fc.array(sub, { minLength: 1, maxLength: 2 });
+  return {
+    schema: fc.oneof(
+      { depthSize: 'small', maxDepth: 3 },
+      { weight: 1, arbitrary: fc.boolean() },
+      { weight: 2, arbitrary: fc.record({ const: scalar }) },
+      {
+        weight: 6,
+        arbitrary: fc
+          .record(
+            {
+              type: fc.oneof(
+                fc.constantFrom('string', 'number', 'integer', 'boolean', 'null', 'object', 'array'),
+                fc.constant(['string', 'object']),
+              ),
+              enum: fc.array(scalar, { minLength: 1, maxLength: 3 }),
+              $ref: fc.constantFrom('#/$defs/one', '#two'),
+              not: sub,
+              anyOf: list,
+              allOf: list,
+              oneOf: list,
+              if: sub,
+              then: sub,
+              else: sub,
+              required: fc.array(names, { maxLength: 2 }),
+              properties: fc.dictionary(names, sub, { maxKeys: 2 }),
+              patternProperties: fc.dictionary(fc.constantFrom('^a', 'b$', ''), sub, { maxKeys: 2 }),
+              additionalProperties: sub,
+              propertyNames: sub,
+              minProperties: size,
+              maxProperties: size,
+              dependentRequired: fc.constant({ a: ['b'] }),
+              dependentSchemas: fc.dictionary(names, sub, { maxKeys: 1 }),
+              dependencies: fc.oneof(fc.constant({ b: ['a'] }), fc.dictionary(names, sub, { maxKeys: 1 })),
+              prefixItems: list,
+              items: sub,
+              contains: sub,
+              maxContains: size,
+              minItems: size,
+              maxItems: size,
+              uniqueItems: fc.boolean(),
+              minimum: size,
+              maximum: size,
+              exclusiveMinimum: size,
+              exclusiveMaximum: size,
+              multipleOf: fc.constantFrom(0.1, 1, 2),
+              minLength: size,
+              maxLength: size,
+              pattern: fc.constantFrom('^a', 'b$'),
+              format: fc.constantFrom('date', 'email', 'unknown', 'toString'),
+              unevaluatedProperties: sub,
+              unevaluatedItems: sub,
+            },
+            { requiredKeys: [] },
+          )
+          .chain((all) =>
+            fc.subarray(Object.keys(all), { maxLength: 4 }).map((keys) => {
+              return Object.fromEntries(Object.entries(all).filter(([key]) => keys.includes(key)));
+            }),
+          ),
+      },
+    ),
+  };
+});
+
+test('values are valid exactly if the library @cfworker/json-schema finds them valid', () => {
+  const defs = { one: { type: ['string', 'object'] }, two: { $anchor: 'two', not: { enum: [1, 'a'] } } };
+  const valid = { true: 0, false: 0 };
+  fc.assert(
+    fc.property(schema, value, (some, given) => {
+      const whole = JSON.parse(JSON.stringify({ allOf: [some], $defs: defs })) as JsonSchema;
+      const json = JSON.parse(JSON.stringify(given)) as unknown;
+      const expected = new Validator(structuredClone(whole), '2020-12', false).validate(json).valid;
+      expect(problemsOf(whole, json).length === 0).toBe(expected);
+      valid[`${expected}`]++;
+    }),
+    { numRuns: 500 },
+  );
+  expect(Math.min(valid.true, valid.false)).toBeGreaterThan(50);
+});

@@ -1,0 +1,89 @@
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import type { ReasoningPart } from '@treadle/core';
+import type { ServerStore } from '../engine/engine.ts';
+
+/**
+ * `encrypted_content`: the part of its reasoning that a model needs to get back, for clients that store the conversation
+ * themselves. It is base64 of a MAC and of JSON. So it is not secret, but only a server with the same store can create it,
+ * and only for the tenant that gets it. The same part always has the same content.
+ */
+export interface ReasoningSeal {
+  /**
+   * `after` is set for reasoning that has no text: it is sent as the last item of its turn, and `after` counts the shown
+   * parts before it.
+   */
+  seal(part: ReasoningPart, after?: number): string;
+  /** Undefined if this server did not create the content for this tenant. */
+  open(content: string): DecodedReasoning | undefined;
+}
+
+export interface DecodedReasoning {
+  readonly part: ReasoningPart;
+  readonly after?: number;
+}
+
+/** Reads the key when it is first needed. If that fails, it is read again the next time. */
+export function reasoningSeals({
+  secretKey,
+}: Pick<ServerStore, 'secretKey'>): (tenant: string) => Promise<ReasoningSeal> {
+  let reading: Promise<Uint8Array> | undefined;
+  const forget = (): void => {
+    reading = undefined;
+  };
+  return async (tenant) => {
+    if (!reading) {
+      reading = secretKey('reasoning');
+      reading.catch(forget);
+    }
+    return reasoningSeal(await reading, tenant);
+  };
+}
+
+const MAC_BYTES = 32;
+
+export function reasoningSeal(key: Uint8Array, tenant: string): ReasoningSeal {
+  const macOf = (json: Uint8Array): Buffer =>
+    createHmac('sha256', key)
+      .update(`${JSON.stringify(tenant)}\n`)
+      .update(json)
+      .digest();
+  return {
+    seal({ type: _, ...part }, after) {
+      const json = Buffer.from(JSON.stringify({ ...part, after }));
+      return Buffer.concat([macOf(json), json]).toString('base64');
+    },
+    open(content) {
+      const bytes = Buffer.from(content, 'base64');
+      const json = bytes.subarray(MAC_BYTES);
+      const mac = bytes.subarray(0, MAC_BYTES);
+      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? readReasoning(json) : undefined;
+    },
+  };
+}
+
+/**
+ * Reads content that an earlier version created, without a MAC. Anybody can write such content, so it is only for items
+ * that are in the store. Undefined if another server created it.
+ */
+export function unsealedReasoning(content: string): DecodedReasoning | undefined {
+  return readReasoning(Buffer.from(content, 'base64'));
+}
+
+function readReasoning(json: Buffer): DecodedReasoning | undefined {
+  try {
+    const { text, summary, signature, protocol, after } = JSON.parse(json.toString('utf8')) ?? {};
+    if (typeof text !== 'string') return undefined;
+    return {
+      part: {
+        type: 'reasoning',
+        text,
+        ...(summary === true && { summary }),
+        ...(typeof signature === 'string' && { signature }),
+        ...(typeof protocol === 'string' && { protocol }),
+      },
+      ...(Number.isSafeInteger(after) && { after }),
+    };
+  } catch {
+    return undefined;
+  }
+}
