@@ -252,7 +252,11 @@ describe('restoreHistory', () => {
 
     test.each([
       ['the content of an earlier version', unsealed(part), [part]],
-      ['the text beside the content of another server', 'gAAAAABpGBaLw7Jx', [{ type: 'reasoning', text: 'Hm.' }]],
+      [
+        'the text beside the content of another server',
+        'gAAAAABpGBaLw7Jx',
+        [{ type: 'reasoning', text: 'Hm.', summary: true }],
+      ],
     ])('uses %s, if the item is stored', async (_, content, expected) => {
       const reference: InputItem = { type: 'item_reference', id: item(content).id };
       const referenced = await restoreHistory([user, reference], lookUpOutput([item(content)]), { seal });
