@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
@@ -337,6 +338,27 @@ describe('attachments', () => {
     expect(bodies).toEqual(['\u0089PNG', '%PDF-1.7', NOTES, 'plain']);
     const missing = await server.send('GET', `/v1/chat/${id}/attachments/${messages[0].attachments[0].id}9`);
     expect([missing.status, missing.body.error.code]).toEqual([404, 'attachment_not_found']);
+  });
+
+  test('are stored once for all messages and conversations, and deleted with the last of them', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'treadle-chat-'));
+    await using cleanUp = new AsyncDisposableStack();
+    cleanUp.defer(() => rm(folder, { recursive: true }));
+    const file = path.join(folder, 'runs.db');
+    const own = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+    const raw = cleanUp.adopt(new DatabaseSync(file, { readOnly: true }), (one) => one.close());
+    const charsStored = (): unknown => raw.prepare('SELECT sum(length(text)) AS chars FROM texts').get()!['chars'];
+    using model = scriptedModel(['One.', 'Two.', 'Three.']);
+    await using server = await startInProcess(model, { store: own });
+    const attachments = [{ name: 'cat.png', data: Buffer.alloc(30_000, 7).toString('base64') }];
+    const [{ conversation_id: first }] = (await chat(server, { message: 'Look', attachments })) as [ChatEvent];
+    await chat(server, { conversation_id: first, message: 'Again' });
+    const [{ conversation_id: second }] = (await chat(server, { message: 'You too', attachments })) as [ChatEvent];
+    expect(charsStored()).toBe(40_000);
+    await server.send('DELETE', `/v1/chat/${first}`);
+    expect(charsStored()).toBe(40_000);
+    await server.send('DELETE', `/v1/chat/${second}`);
+    expect(charsStored()).toBe(null);
   });
 
   test('that the model does not take are replaced by their text or a note, with a warning', async () => {
