@@ -618,6 +618,43 @@ describe('while an answer is in progress', () => {
     expect((await server.send('POST', `/v1/chat/${id}/cancel`, {})).status).toBe(409);
   });
 
+  test('it is steered, answered and cancelled at any process of the store', async () => {
+    await using stores = await openStores();
+    const [first, last] = [heldStep(TIME), heldStep('never')];
+    // One call runs while the other one waits for its approval, so the run does not pause.
+    const both = { calls: [{ name: 'hold' }, { name: 'pay' }] };
+    using model = scriptedModel([first.step, both, last.step]);
+    const holding = Promise.withResolvers<string>();
+    const hold = tool({ name: 'hold', description: '', effect: 'pure', execute: () => holding.promise });
+    const options = withTools(hold, pay, time);
+    await using driver = await startInProcess(model, { store: stores[0], ...options });
+    await using other = await startInProcess(scriptedModel([]), { store: stores[1], ...options });
+    const client = await postChat(driver.url, { message: 'Pay', on_disconnect: 'continue' });
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const act = (path: string, body = {}) => other.send('POST', `/v1/chat/${id}/${path}`, body);
+
+    await first.started;
+    expect((await act('messages', { message: 'Only a little' })).status).toBe(200);
+    first.release();
+    const ask = await client.event('approval_request');
+    expect(model.requests[1]!.messages.at(-1)!.content).toEqual([{ type: 'text', text: 'Only a little' }]);
+
+    const unfit = await act('answers', { id: ask['id'], approved: true, digest: 'x' });
+    expect([unfit.status, unfit.body.error.code]).toEqual([409, 'answer_unfit']);
+    const answer = { id: ask['id'], approved: true, digest: ask['digest'] };
+    const answers = await Promise.all([act('answers', answer), act('answers', answer)]);
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409]);
+    expect(await client.event(({ type, content }) => type === 'tool_call_result' && content === 'paid')).toBeDefined();
+
+    holding.resolve('held');
+    await last.started;
+    const cancelled = await act('cancel');
+    expect([cancelled.status, cancelled.body.messages[1].status]).toEqual([200, 'cancelled']);
+    expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'cancelled' });
+    expect((await act('cancel')).body.error.code).toBe('conversation_idle');
+    expect(await stores[0].inbox.open()).toEqual([]);
+  });
+
   test('a client that disconnects cancels it', async () => {
     const held = heldStep('never');
     using model = scriptedModel([held.step]);

@@ -498,9 +498,7 @@ describe('the events of a run', () => {
     const before = (await store.read(id)).length;
     const readers = await Promise.all([server, other].map(({ url }) => readRunEvents(url, id)));
     for (const reader of readers) await reader.received(before);
-    const { status, body } = await other.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' });
-    expect([status, body.error.code]).toEqual([409, 'run_driven_elsewhere']);
-    expect((await other.send('POST', `/v1/runs/${id}/cancel`)).body.error.code).toBe('run_driven_elsewhere');
+    expect((await other.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' })).status).toBe(200);
     release();
     for (const reader of readers) {
       expect(await reader.ended).toBe('[DONE]');

@@ -18,6 +18,7 @@ import { newLog } from './http/log.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
+import { serveInbox } from './runs/inbox.ts';
 import { runsRoutes } from './runs/routes.ts';
 import { runs } from './runs/runs.ts';
 
@@ -182,16 +183,19 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   let isClosed = false;
   let stopBackgroundTasks = (): void => {};
   let stopWebhooks = async (): Promise<void> => {};
+  let stopInbox = (): void => {};
 
   async function startListening(): ReturnType<TreadleServer['listen']> {
     const address = await server.listen();
     // Before any run is resumed, so that all of them are reported.
     if (options.webhooks && !isClosed) stopWebhooks = sendWebhooks(options.webhooks, { store, log });
+    if (!isClosed) stopInbox = serveInbox(engine, allRuns.performHere);
     try {
       const recovered = await stored.recover();
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
       return { ...address, recovered };
     } catch (error) {
+      stopInbox();
       await stopWebhooks();
       await server.close(0);
       throw error;
@@ -205,7 +209,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       isClosed = true;
       stopBackgroundTasks();
       stopping.abort();
-      return server.close(graceMs).finally(() => stopWebhooks());
+      return server.close(graceMs).finally(() => {
+        stopInbox();
+        return stopWebhooks();
+      });
     },
   };
 }

@@ -8,7 +8,7 @@ import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
 export type ServerStore = RunStore &
-  Pick<SqliteStore, 'responses' | 'conversations' | 'streams' | 'notices' | 'readPage' | 'watch'>;
+  Pick<SqliteStore, 'responses' | 'conversations' | 'streams' | 'notices' | 'inbox' | 'readPage' | 'watch'>;
 
 /** The models that clients can name. */
 export interface ServedModels {
