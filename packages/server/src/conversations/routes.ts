@@ -42,7 +42,7 @@ export function conversationsRoutes({
     return sendJson(c, { ...wireConversation(found), messages: await conversations.messages(id, caller) });
   }
 
-  /** Sends events until `send` resolves. `signal` aborts when the client disconnects. */
+  /** Sends events until `send` resolves. `signal` aborts when the client disconnects. The stream has to be counted before. */
   async function streamEvents(
     c: Context<Env>,
     send: (stream: EventStream, signal: AbortSignal) => Promise<void>,
@@ -67,6 +67,7 @@ export function conversationsRoutes({
   /** Answers a request of a front end: with a new message, or with answers for the calls that wait. */
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
+    c.env.exchange.openStream();
     const { id, message, attachments, model, tools } = request;
     const { events = [], after = 0 } =
       (request.answersTo && (await conversations.progress(id, caller, { includeEnded: true }))) ?? {};
@@ -145,6 +146,7 @@ export function conversationsRoutes({
     const id = conversationIdFor(caller.tenant, chat);
     const progress = await conversations.progress(id, caller);
     if (!progress) return c.body(null, 204);
+    c.env.exchange.openStream();
     const run = followFrom(id, caller, progress.after);
     return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...UI, follow: run });
   }
@@ -167,6 +169,7 @@ export function conversationsRoutes({
       if (protocol !== undefined) return protocol === 'ag-ui' ? answerAgUi(c) : answerUi(c);
       const caller = writer(c);
       const request = parseChat(await readJson(c, maxBodyBytes));
+      c.env.exchange.openStream();
       const { run } = await conversations.start(request, caller);
       return streamEvents(c, (stream, signal) => run((event) => stream.send(undefined, event), signal));
     })
@@ -204,6 +207,7 @@ export function conversationsRoutes({
       const query = checkedQuery(c.req.query(), ['after']);
       const after = wholeNumber(query, 'after', { least: 0, most: Number.MAX_SAFE_INTEGER, standard: 0 });
       await conversations.find(id, caller);
+      c.env.exchange.openStream();
       return streamEvents(c, (stream, disconnected) => {
         const signal = AbortSignal.any([disconnected, stopping]);
         return follow(conversations.events(id, caller), { after, signal }, (event) => stream.send(undefined, event));
