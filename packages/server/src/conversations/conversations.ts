@@ -78,6 +78,7 @@ export interface ProgressOptions {
 }
 
 export interface ChatProgress {
+  readonly runId: string;
   readonly events: readonly NumberedEvent[];
   /** The number of the last event before them. */
   readonly after: number;
@@ -164,7 +165,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const head = found && (await headOf(store, found));
     if (!head || (head.status !== 'in_progress' && !includeEnded)) return undefined;
     const { after } = head.request as StoredMessage;
-    return { events: await streams.eventsAfter(id, after), after };
+    return { runId: head.runId, events: await streams.eventsAfter(id, after), after };
   }
 
   async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
