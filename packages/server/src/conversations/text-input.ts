@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type {
   FileBlock,
   ImageBlock,
@@ -142,9 +143,47 @@ interface FileText {
 
 async function textOfFile({ mediaType, source }: FileBlock, signal?: AbortSignal): Promise<FileText> {
   if (source.type !== 'data') return {};
-  const bytes = new Uint8Array(Buffer.from(source.data, 'base64'));
-  if (mediaType.startsWith('text/')) return { text: new TextDecoder().decode(bytes).slice(0, MAX_CHARS) };
+  if (mediaType.startsWith('text/')) {
+    return { text: new TextDecoder().decode(Buffer.from(source.data, 'base64')).slice(0, MAX_CHARS) };
+  }
   if (mediaType !== 'application/pdf') return {};
+  const digest = hash('sha256', source.data);
+  const known = pdfTexts.get(digest);
+  if (known) {
+    pdfTexts.delete(digest);
+    pdfTexts.set(digest, known);
+    return known;
+  }
+  const read = await textOfPdf(source.data, signal);
+  if (!signal?.aborted) keepPdfText(digest, read);
+  return read;
+}
+
+/**
+ * What was read from PDFs, by the digest of their data: a conversation has the same ones with every message. Those that were
+ * used last are at the end.
+ */
+const pdfTexts = new Map<string, FileText>();
+const MAX_KEPT_CHARS = 8_000_000;
+let keptChars = 0;
+
+function keepPdfText(digest: string, read: FileText): void {
+  keptChars += keptSize(read) - keptSize(pdfTexts.get(digest));
+  pdfTexts.set(digest, read);
+  for (const [oldest, one] of pdfTexts) {
+    if (keptChars <= MAX_KEPT_CHARS) break;
+    pdfTexts.delete(oldest);
+    keptChars -= keptSize(one);
+  }
+}
+
+/** With what an entry needs in any case. */
+function keptSize(read: FileText | undefined): number {
+  return read ? 200 + (read.text?.length ?? 0) : 0;
+}
+
+async function textOfPdf(data: string, signal?: AbortSignal): Promise<FileText> {
+  const bytes = new Uint8Array(Buffer.from(data, 'base64'));
   try {
     // Loaded for the first PDF.
     const { pdfPages } = await import('@treadle/tools');
