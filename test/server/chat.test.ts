@@ -362,7 +362,7 @@ describe('attachments', () => {
   });
 
   test('that the model does not take are replaced by their text or a note, with a warning', async () => {
-    using blind = scriptedModel(['I read.', 'Still.']);
+    using blind = scriptedModel(['I read.', 'Still.', 'Still.']);
     using seeing = scriptedModel(['I see.']);
     const models = new Map<string, Model>([
       ['blind', { ...blind, accepts: { images: false, files: false } }],
@@ -414,9 +414,15 @@ describe('attachments', () => {
       request.messages[0]!.content.map(({ type }) => type);
     expect(types(seeing.requests[0]!)).toEqual(['text', 'image', 'file', 'file', 'text']);
 
-    // Of several models, all have to take them.
-    await chat(server, { conversation_id: id, model: 'router', message: 'And you?' });
+    // Of several models, all have to take them. Another model has answered before, so the client is told about all of them.
+    const routed = await chat(server, { conversation_id: id, model: 'router', message: 'And you?' });
     expect(types(blind.requests[1]!)).toEqual(['text', 'text', 'file', 'file', 'text']);
+    expect(routed.filter(({ type }) => type === 'warning')).toMatchObject([
+      { message: 'The model "router" does not take images. It gets a note instead of an image "cat.png".' },
+    ]);
+    expect(typesOf(await chat(server, { conversation_id: id, model: 'router', message: 'More' }))).not.toContain(
+      'warning',
+    );
   });
 
   test('of another type, too large or not valid are rejected, and nothing is stored', async () => {

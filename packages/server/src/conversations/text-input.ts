@@ -27,8 +27,8 @@ interface Replacement {
 export interface TextInput {
   /** The model, with requests that contain only what it takes. */
   readonly model: Model;
-  /** What is replaced in a message. */
-  warnings(message: UserMessage): Promise<readonly ChatEvent[]>;
+  /** What is replaced in messages of the user. */
+  warnings(messages: readonly Message[]): Promise<readonly ChatEvent[]>;
 }
 
 /** As much as a text that is attached. */
@@ -87,8 +87,9 @@ export function textInputFor(model: Model, name: string): TextInput | undefined 
         return model.reply({ ...request, messages }, emit, signal);
       },
     },
-    async warnings({ content }) {
-      const made = await Promise.all(content.filter(isReplaced).map((block) => replacementOf(block)));
+    async warnings(messages) {
+      const blocks = messages.flatMap((message) => (message.role === 'user' ? message.content.filter(isReplaced) : []));
+      const made = await Promise.all(blocks.map((block) => replacementOf(block)));
       return made.map(({ warning }) => warning);
     },
   };
