@@ -2,7 +2,7 @@ import type { FileBlock, Model, ModelRequest, UserMessage } from '@treadle/core'
 import { beforeEach, expect, test, vi } from 'vitest';
 import { textInputFor } from './text-input.ts';
 
-const pdfPages = vi.hoisted(() => vi.fn());
+const pdfPages = vi.hoisted(() => vi.fn<(request: { readonly bytes: Uint8Array }) => Promise<object>>());
 vi.mock('@treadle/tools', () => ({ pdfPages }));
 
 beforeEach(() => {
