@@ -269,6 +269,8 @@ describe('a message', () => {
       [{ message: 'x', tools: 'time' }, 'tools'],
       [{ message: 'x', on_disconnect: 'wait' }, 'on_disconnect'],
       [{ message: 'x', conversation_id: 5 }, 'conversation_id'],
+      [{ message: 'x', title: 'y' }, 'title'],
+      [{ message: 'x', attachments: [{ data: 'eA==', url: 'y' }] }, 'attachments[0].url'],
     ] as const) {
       const { status, body: answer } = await server.send('POST', '/v1/chat', body);
       expect([status, answer.error.param]).toEqual([400, param]);
