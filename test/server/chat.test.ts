@@ -286,7 +286,8 @@ describe('a message', () => {
 describe('attachments', () => {
   const base64 = (text: string): string => Buffer.from(text).toString('base64');
   const PNG = base64('\x89PNG');
-  const NOTES = 'Zeile 1\nÄpfel';
+  // It begins with a byte order mark, as some editors write it.
+  const NOTES = '\uFEFFZeile 1\r\nÄpfel\0';
   const PDF = `%PDF-1.4
     1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
     2 0 obj << /Type /Pages /Kids [3 0 R] /Count 1 >> endobj
@@ -326,7 +327,7 @@ describe('attachments', () => {
       attachments: [
         { id: expect.any(String), name: 'cat.png', media_type: 'image/png', size: 5 },
         { name: 'a.pdf', media_type: 'application/pdf', size: 8 },
-        { name: 'notes.md', media_type: 'text/markdown', size: 14 },
+        { name: 'notes.md', media_type: 'text/markdown', size: 19 },
         { name: null, media_type: 'text/plain', size: 5 },
       ],
     });
@@ -335,7 +336,7 @@ describe('attachments', () => {
       const answer = await fetch(`${server.url}/v1/chat/${id}/attachments/${attachment}`);
       expect(answer.headers.get('content-type')).toContain(media_type);
       expect(answer.headers.get('content-disposition')).toBe('attachment');
-      bodies.push(await answer.text());
+      bodies.push(Buffer.from(await answer.arrayBuffer()).toString());
     }
     expect(bodies).toEqual(['\u0089PNG', '%PDF-1.7', NOTES, 'plain']);
     const missing = await server.send('GET', `/v1/chat/${id}/attachments/${messages[0].attachments[0].id}9`);

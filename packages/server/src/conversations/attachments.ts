@@ -93,7 +93,7 @@ function heading(name: string | null): string {
 
 function decodedText(encoded: string, param: string): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.from(encoded, 'base64'));
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.from(encoded, 'base64'));
   } catch {
     throw badRequest(`${param} is not text in UTF-8.`, param, 'invalid_text');
   }
