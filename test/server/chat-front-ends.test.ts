@@ -431,6 +431,12 @@ describe('an agent of AG-UI', () => {
     }
     const noRun = { threadId: 't', messages: [{ id: 'u', role: 'user', content: 'Go' }] };
     expect((await server.send('POST', '/v1/chat/ag-ui', noRun)).status).toBe(400);
+    const noText = { id: 'u', role: 'user', parts: [{ type: 'text' }], content: [{ type: 'text' }] };
+    for (const path of ['ui', 'ag-ui']) {
+      const body = { id: 'c', threadId: 't', runId: 'r', messages: [noText] };
+      const answer = await server.send('POST', `/v1/chat/${path}`, body);
+      expect([answer.status, answer.body.error.param]).toEqual([400, 'messages']);
+    }
   });
 });
 

@@ -440,7 +440,7 @@ describe('attachments', () => {
     ] as const) {
       const answer = await server.send('POST', '/v1/chat', { message: 'x', attachments: [attachment] });
       expect([answer.status, answer.body.error.code]).toEqual([status, code]);
-      expect(answer.body.error.param).toMatch(/^attachments\[0\]/);
+      expect(answer.body.error.param).toMatch(/^attachments\[0\](\.data)?$/);
     }
     expect((await server.send('GET', '/v1/chat')).body.data).toEqual([]);
   });
@@ -572,6 +572,8 @@ describe('approvals', () => {
     expect(await answer(id, { id: ask, answer: 'yes' })).toMatchObject({ status: 409 });
     expect((await answer(id, { id: ask, approved: true })).body.error.param).toBe('digest');
     expect((await answer(id, { id: ask })).body.error.param).toBe('approved');
+    expect((await answer(id, { id: ask, approved: true, digest, answer: 'no' })).body.error.param).toBe('approved');
+    expect((await answer(id, { answers: [] })).body.error.param).toBe('answers');
     expect((await answer(id, { id: ask, approved: true, digest })).status).toBe(200);
     expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
   });

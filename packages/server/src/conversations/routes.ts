@@ -415,9 +415,12 @@ const answersBody = z.strictObject({ answers: list(answer, { expected: 'a list o
 function parseAnswers(body: unknown): readonly ChatAnswer[] {
   const isList = typeof body === 'object' && body !== null && 'answers' in body;
   const answers = isList ? validateBody(answersBody, body).answers : [validateBody(answer, body)];
+  if (answers.length === 0) throw badRequest('The list has no answers.', 'answers');
   return answers.map(({ id, approved, digest, reason, answer: value }) => {
-    if (approved === undefined && value !== undefined) return { id, answer: value };
-    if (approved === undefined) throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
+    if ((approved === undefined) === (value === undefined)) {
+      throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
+    }
+    if (approved === undefined) return { id, answer: value };
     if (digest === undefined) throw badRequest('An approval needs the digest of its request.', 'digest');
     return { id, approved, digest, ...(reason !== undefined && { reason }) };
   });
