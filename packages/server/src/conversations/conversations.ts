@@ -69,7 +69,10 @@ export interface Conversations {
    * ended.
    */
   progress(id: string, caller: Caller, options?: ProgressOptions): Promise<ChatProgress | undefined>;
-  /** The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. */
+  /**
+   * The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. A run whose process
+   * has died is resumed.
+   */
   events(id: string, caller: Caller): EventSource<NumberedEvent>;
 }
 
@@ -168,6 +171,13 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     return { runId: head.runId, events: await streams.eventsAfter(id, after), after };
   }
 
+  /** Its client should not have to wait until this server looks for such runs. */
+  async function resumeLost(id: string, { tenant }: Caller): Promise<void> {
+    const found = await chains.get(tenant, id);
+    const head = found && (await headOf(store, found));
+    if (head?.status === 'in_progress') await stored.recoverRecord(head);
+  }
+
   async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
     const { id: found } = await findConversation(store, id, caller);
     const known = new Set(await chains.responses(found));
@@ -237,7 +247,11 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     steer: async (id, text, caller) => runs.send(await currentRun(id, caller), text, caller),
     progress: progressOf,
     cancel: async (id, caller) => runs.cancel(await currentRun(id, caller), caller),
-    events: streams.events,
+    events(id, caller) {
+      // If it cannot be resumed now, it is later.
+      resumeLost(id, caller).catch((error: unknown) => caller.log.debug({ err: error }, 'an answer was not resumed'));
+      return streams.events(id, caller);
+    },
   };
 }
 
