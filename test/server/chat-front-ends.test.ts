@@ -1,9 +1,12 @@
 import {
   buildResumeArray,
   HttpAgent,
+  runHttpRequest,
+  transformHttpEventStream,
   type BaseEvent,
   type ContentPart,
   type Message,
+  type RunAgentInput,
   type RunAgentParameters,
 } from '@ag-ui/client';
 import { streamLoop, tool, type Tool } from '@treadle/core';
@@ -42,15 +45,22 @@ const withTools = (...tools: Tool[]): { tools: Tool[]; defaultTools: string[] } 
   defaultTools: tools.map(({ name }) => name),
 });
 
-/** A reply that does not come until the run is cancelled. */
-function heldStep(): { readonly started: Promise<void>; readonly step: ScriptStep } {
+/** A reply that does not come until it is released or the run is cancelled. */
+function heldStep(reply = 'never'): {
+  readonly started: Promise<void>;
+  readonly step: ScriptStep;
+  readonly release: () => void;
+} {
   const { promise: started, resolve } = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
   const step: ScriptStep = async (_, signal) => {
     resolve();
-    await new Promise((aborted) => signal.addEventListener('abort', aborted));
-    return 'never';
+    signal.addEventListener('abort', () => released.resolve());
+    await released.promise;
+    if (!signal.aborted) return reply;
+    return { type: 'failure', error: { code: 'cancelled', message: 'Cancelled.', retryable: false } };
   };
-  return { started, step };
+  return { started, step, release: released.resolve };
 }
 
 /** The status of the answer of the only conversation, once it has ended. */
@@ -421,6 +431,12 @@ describe('an agent of AG-UI', () => {
     }
     const noRun = { threadId: 't', messages: [{ id: 'u', role: 'user', content: 'Go' }] };
     expect((await server.send('POST', '/v1/chat/ag-ui', noRun)).status).toBe(400);
+    const noText = { id: 'u', role: 'user', parts: [{ type: 'text' }], content: [{ type: 'text' }] };
+    for (const path of ['ui', 'ag-ui']) {
+      const body = { id: 'c', threadId: 't', runId: 'r', messages: [noText] };
+      const answer = await server.send('POST', `/v1/chat/${path}`, body);
+      expect([answer.status, answer.body.error.param]).toEqual([400, 'messages']);
+    }
   });
 });
 
@@ -452,6 +468,58 @@ test('a stream that the server cannot continue ends with an error in the protoco
     expect.objectContaining({ type: 'RUN_STARTED' }),
     { type: 'RUN_ERROR', message: expect.stringMatching(/^The server failed/), code: 'internal_error' },
   ]);
+});
+
+/** An agent that can continue to read a run, as a program would write it. */
+class ConnectingAgent extends HttpAgent {
+  protected override connect({ threadId }: RunAgentInput): ReturnType<HttpAgent['run']> {
+    const stream = `${this.url}/${encodeURIComponent(threadId)}/stream`;
+    return transformHttpEventStream(runHttpRequest(() => fetch(stream)));
+  }
+}
+
+test('a stream that ends because the server shuts down says so, and is resumed after the restart', async () => {
+  const store = sqliteStore(':memory:');
+  onTestFinished(() => store.close());
+  const [one, two] = [heldStep(), heldStep()];
+  const steps: ScriptStep[] = [{ text: 'Let me look. ', calls: [{ name: 'time' }] }];
+  const model = scriptedModel([...steps, one.step, ...steps, two.step]);
+  const first = await startInProcess(model, { ...withTools(time), store });
+  const agent = agentWith(first, 'Time?');
+  const agentRun = runAgent(agent);
+  await one.started;
+  const chat = new TestChat(first, 'c');
+  const sent = chat.sendMessage({ text: 'Time?' });
+  await two.started;
+  await first[Symbol.asyncDispose]();
+  const { frames } = await agentRun;
+  expect(frames.at(-1)).toMatchObject({ type: 'RUN_ERROR', code: 'server_stopping' });
+  await sent;
+  expect([chat.status, chat.error!.message]).toEqual(['error', expect.stringMatching(/^The server is shutting down/)]);
+
+  const last = heldStep('It is noon.');
+  await using second = await startInProcess(scriptedModel([last.step, last.step]), { ...withTools(time), store });
+  expect(second.recovered).toBe(2);
+  const other = new ConnectingAgent({ url: `${second.url}/v1/chat/ag-ui`, threadId: 'my-thread' });
+  other.setMessages(agent.messages.filter(({ role }) => role === 'user'));
+  const seen: BaseEvent[] = [];
+  const connected = other.connectAgent({}, { onEvent: ({ event }) => void seen.push(event) });
+  while (!seen.some(({ type }) => type === 'TOOL_CALL_RESULT')) await new Promise(setImmediate);
+  last.release();
+  const { newMessages } = await connected;
+  expect(newMessages.map(({ role, content }) => [role, content])).toEqual([
+    ['assistant', 'Let me look. '],
+    // The call.
+    ['assistant', undefined],
+    ['tool', '12:00'],
+    ['assistant', 'It is noon.'],
+  ]);
+  expect(seen.at(-1)).toMatchObject({ type: 'RUN_FINISHED', outcome: { type: 'success' } });
+  // Nothing is in progress.
+  for (const accept of ['text/event-stream', 'text/event-stream; protocol=ag-ui']) {
+    const path = accept.includes('ag-ui') ? '/v1/chat/my-thread/stream' : '/v1/chat/ag-ui/my-thread/stream';
+    expect((await fetch(second.url + path, { headers: { accept } })).status).toBe(204);
+  }
 });
 
 describe('a run of a program', () => {

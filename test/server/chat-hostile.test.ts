@@ -5,7 +5,7 @@ import { tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type ApiKey } from '@treadle/server';
 import { expect, test } from 'vitest';
-import { partsSeen, postChat } from './support/chat-events.ts';
+import { followChat, partsSeen, postChat } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 
 interface RawAnswer {
@@ -117,6 +117,38 @@ test('a call is executed once, if its approval is sent many times at once and ag
   const events = await client.ended;
   expect(events.filter(({ type }) => type === 'tool_call_result')).toHaveLength(2);
   expect(paid).toBe(2);
+});
+
+test('open streams are limited for the server and for each tenant, and a message beyond the limit starts nothing', async () => {
+  const scopes = ['chat:read', 'chat:write', 'runs:read', 'tools:execute'] as const;
+  const keys = ['a', 'b'].map((name) => ({ name, tenant: name, hash: hashKey(`key-${name}`), scopes }));
+  using model = scriptedModel([{ calls: [{ name: 'pay' }] }, 'Done.']);
+  const options = { tools: [pay], defaultTools: ['pay'], keys, maxOpenStreams: 3 };
+  await using server = await startInProcess(model, options);
+  const headers = { authorization: 'Bearer key-a' };
+  // The run waits, so it takes no capacity for runs.
+  const client = await postChat(server.url, { message: 'Pay', on_disconnect: 'continue' }, { headers });
+  const { id: ask, digest } = await client.event('approval_request');
+  const { conversation_id: id, run_id: run } = client.events[0]!;
+  const reader = await followChat(server.url, id, { headers });
+  const refused = [
+    ['GET', `/v1/chat/${id}/stream`],
+    ['GET', `/v1/runs/${run}/events`],
+    ['POST', '/v1/chat', { message: 'More' }],
+    ['POST', '/v1/chat/ui', { id: 'x', messages: [{ role: 'user', parts: [{ type: 'text', text: 'More' }] }] }],
+  ] as const;
+  for (const [method, path, body] of refused) {
+    const accept = path.includes('/events') ? { accept: 'text/event-stream' } : {};
+    const answer = await server.send(method, path, body, { ...headers, ...accept });
+    expect([path, answer.status, answer.body.error.code]).toEqual([path, 429, 'too_many_streams']);
+  }
+  expect((await server.send('GET', '/v1/chat', undefined, headers)).body.data).toHaveLength(1);
+  reader.disconnect();
+  await reader.ended;
+  const answer = await server.send('POST', `/v1/chat/${id}/answers`, { id: ask, digest, approved: true }, headers);
+  expect(answer.status).toBe(200);
+  expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+  expect((await (await followChat(server.url, id, { headers })).ended).length).toBe(client.events.length);
 });
 
 test('an approval by a key of another tenant is a 404, and the call waits on', async () => {

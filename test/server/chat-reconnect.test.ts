@@ -98,3 +98,31 @@ test.for(POINTS)('a client gets every event once, if the process is lost: $lost'
     expect(await (await followChat(other.url, id, { after })).ended).toEqual(whole.slice(after));
   }
 });
+
+test('a client that reconnects to another server does not wait until that one looks for lost answers', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'treadle-reconnect-'));
+  await using cleanUp = new AsyncDisposableStack();
+  cleanUp.defer(() => rm(folder, { recursive: true }));
+  const openStore = () => cleanUp.adopt(sqliteStore(path.join(folder, 'runs.db')), (store) => store.close());
+  const [first, second] = [openStore(), openStore()];
+  const started = Promise.withResolvers<void>();
+  const lost: Reach = async () => {
+    started.resolve();
+    await new Promise(() => {});
+  };
+  const withTime = (reach: Reach) => ({ tools: [timeTool(reach)], defaultTools: ['time'] });
+  const server = cleanUp.use(await startInProcess(stepwiseModel(lost), { store: first, ...withTime(lost) }));
+  const nowhere: Reach = async () => {};
+  // It has looked for lost answers when it started, and does so again after 30 seconds.
+  const options = { store: second, ...withTime(nowhere) };
+  const other = cleanUp.use(await startInProcess(stepwiseModel(nowhere), options));
+  const client = await postChat(server.url, { message: 'Time?', on_disconnect: 'continue' });
+  await started.promise;
+  const { conversation_id: id, run_id: runId } = await client.event('conversation_meta');
+  client.disconnect();
+  const seen = await client.ended;
+  await second.releaseRun(runId, { force: true });
+  const rest = await (await followChat(other.url, id, { after: seen.at(-1)!.seq })).ended;
+  expect([...seen, ...rest].map(({ seq }) => seq)).toEqual([...seen, ...rest].map((_, index) => index + 1));
+  expect(rest.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+});

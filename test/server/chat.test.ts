@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
@@ -268,6 +269,8 @@ describe('a message', () => {
       [{ message: 'x', tools: 'time' }, 'tools'],
       [{ message: 'x', on_disconnect: 'wait' }, 'on_disconnect'],
       [{ message: 'x', conversation_id: 5 }, 'conversation_id'],
+      [{ message: 'x', title: 'y' }, 'title'],
+      [{ message: 'x', attachments: [{ data: 'eA==', url: 'y' }] }, 'attachments[0].url'],
     ] as const) {
       const { status, body: answer } = await server.send('POST', '/v1/chat', body);
       expect([status, answer.error.param]).toEqual([400, param]);
@@ -283,7 +286,8 @@ describe('a message', () => {
 describe('attachments', () => {
   const base64 = (text: string): string => Buffer.from(text).toString('base64');
   const PNG = base64('\x89PNG');
-  const NOTES = 'Zeile 1\nÄpfel';
+  // It begins with a byte order mark, as some editors write it.
+  const NOTES = '\uFEFFZeile 1\r\nÄpfel\0';
   const PDF = `%PDF-1.4
     1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
     2 0 obj << /Type /Pages /Kids [3 0 R] /Count 1 >> endobj
@@ -323,7 +327,7 @@ describe('attachments', () => {
       attachments: [
         { id: expect.any(String), name: 'cat.png', media_type: 'image/png', size: 5 },
         { name: 'a.pdf', media_type: 'application/pdf', size: 8 },
-        { name: 'notes.md', media_type: 'text/markdown', size: 14 },
+        { name: 'notes.md', media_type: 'text/markdown', size: 19 },
         { name: null, media_type: 'text/plain', size: 5 },
       ],
     });
@@ -332,15 +336,36 @@ describe('attachments', () => {
       const answer = await fetch(`${server.url}/v1/chat/${id}/attachments/${attachment}`);
       expect(answer.headers.get('content-type')).toContain(media_type);
       expect(answer.headers.get('content-disposition')).toBe('attachment');
-      bodies.push(await answer.text());
+      bodies.push(Buffer.from(await answer.arrayBuffer()).toString());
     }
     expect(bodies).toEqual(['\u0089PNG', '%PDF-1.7', NOTES, 'plain']);
     const missing = await server.send('GET', `/v1/chat/${id}/attachments/${messages[0].attachments[0].id}9`);
     expect([missing.status, missing.body.error.code]).toEqual([404, 'attachment_not_found']);
   });
 
+  test('are stored once for all messages and conversations, and deleted with the last of them', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'treadle-chat-'));
+    await using cleanUp = new AsyncDisposableStack();
+    cleanUp.defer(() => rm(folder, { recursive: true }));
+    const file = path.join(folder, 'runs.db');
+    const own = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+    const raw = cleanUp.adopt(new DatabaseSync(file, { readOnly: true }), (one) => one.close());
+    const charsStored = (): unknown => raw.prepare('SELECT sum(length(text)) AS chars FROM texts').get()!['chars'];
+    using model = scriptedModel(['One.', 'Two.', 'Three.']);
+    await using server = await startInProcess(model, { store: own });
+    const attachments = [{ name: 'cat.png', data: Buffer.alloc(30_000, 7).toString('base64') }];
+    const [{ conversation_id: first }] = (await chat(server, { message: 'Look', attachments })) as [ChatEvent];
+    await chat(server, { conversation_id: first, message: 'Again' });
+    const [{ conversation_id: second }] = (await chat(server, { message: 'You too', attachments })) as [ChatEvent];
+    expect(charsStored()).toBe(40_000);
+    await server.send('DELETE', `/v1/chat/${first}`);
+    expect(charsStored()).toBe(40_000);
+    await server.send('DELETE', `/v1/chat/${second}`);
+    expect(charsStored()).toBe(null);
+  });
+
   test('that the model does not take are replaced by their text or a note, with a warning', async () => {
-    using blind = scriptedModel(['I read.', 'Still.']);
+    using blind = scriptedModel(['I read.', 'Still.', 'Still.']);
     using seeing = scriptedModel(['I see.']);
     const models = new Map<string, Model>([
       ['blind', { ...blind, accepts: { images: false, files: false } }],
@@ -392,9 +417,15 @@ describe('attachments', () => {
       request.messages[0]!.content.map(({ type }) => type);
     expect(types(seeing.requests[0]!)).toEqual(['text', 'image', 'file', 'file', 'text']);
 
-    // Of several models, all have to take them.
-    await chat(server, { conversation_id: id, model: 'router', message: 'And you?' });
+    // Of several models, all have to take them. Another model has answered before, so the client is told about all of them.
+    const routed = await chat(server, { conversation_id: id, model: 'router', message: 'And you?' });
     expect(types(blind.requests[1]!)).toEqual(['text', 'text', 'file', 'file', 'text']);
+    expect(routed.filter(({ type }) => type === 'warning')).toMatchObject([
+      { message: 'The model "router" does not take images. It gets a note instead of an image "cat.png".' },
+    ]);
+    expect(typesOf(await chat(server, { conversation_id: id, model: 'router', message: 'More' }))).not.toContain(
+      'warning',
+    );
   });
 
   test('of another type, too large or not valid are rejected, and nothing is stored', async () => {
@@ -409,7 +440,7 @@ describe('attachments', () => {
     ] as const) {
       const answer = await server.send('POST', '/v1/chat', { message: 'x', attachments: [attachment] });
       expect([answer.status, answer.body.error.code]).toEqual([status, code]);
-      expect(answer.body.error.param).toMatch(/^attachments\[0\]/);
+      expect(answer.body.error.param).toMatch(/^attachments\[0\](\.data)?$/);
     }
     expect((await server.send('GET', '/v1/chat')).body.data).toEqual([]);
   });
@@ -541,6 +572,8 @@ describe('approvals', () => {
     expect(await answer(id, { id: ask, answer: 'yes' })).toMatchObject({ status: 409 });
     expect((await answer(id, { id: ask, approved: true })).body.error.param).toBe('digest');
     expect((await answer(id, { id: ask })).body.error.param).toBe('approved');
+    expect((await answer(id, { id: ask, approved: true, digest, answer: 'no' })).body.error.param).toBe('approved');
+    expect((await answer(id, { answers: [] })).body.error.param).toBe('answers');
     expect((await answer(id, { id: ask, approved: true, digest })).status).toBe(200);
     expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
   });
@@ -578,7 +611,12 @@ describe('while an answer is in progress', () => {
     await client.ended;
     expect(JSON.stringify(model.requests[1]!.messages)).toContain('In French');
     const { messages } = await getChat(server, id);
-    expect(messages[1].parts).toContainEqual({ type: 'input', text: 'In French' });
+    // It follows what the model did before it knew the message.
+    expect(messages[1].parts).toMatchObject([
+      { type: 'tool_call', name: 'time' },
+      { type: 'input', text: 'In French' },
+      { type: 'text', text: 'As you like.' },
+    ]);
     const late = await server.send('POST', `/v1/chat/${id}/messages`, { message: 'Late' });
     expect([late.status, late.body.error.code]).toEqual([409, 'conversation_idle']);
   });
@@ -594,6 +632,43 @@ describe('while an answer is in progress', () => {
     expect(body.messages[1]).toMatchObject({ status: 'cancelled' });
     expect(typesOf(await client.ended)).toEqual(['conversation_meta', 'error', 'usage', 'done']);
     expect((await server.send('POST', `/v1/chat/${id}/cancel`, {})).status).toBe(409);
+  });
+
+  test('it is steered, answered and cancelled at any process of the store', async () => {
+    await using stores = await openStores();
+    const [first, last] = [heldStep(TIME), heldStep('never')];
+    // One call runs while the other one waits for its approval, so the run does not pause.
+    const both = { calls: [{ name: 'hold' }, { name: 'pay' }] };
+    using model = scriptedModel([first.step, both, last.step]);
+    const holding = Promise.withResolvers<string>();
+    const hold = tool({ name: 'hold', description: '', effect: 'pure', execute: () => holding.promise });
+    const options = withTools(hold, pay, time);
+    await using driver = await startInProcess(model, { store: stores[0], ...options });
+    await using other = await startInProcess(scriptedModel([]), { store: stores[1], ...options });
+    const client = await postChat(driver.url, { message: 'Pay', on_disconnect: 'continue' });
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const act = (path: string, body = {}) => other.send('POST', `/v1/chat/${id}/${path}`, body);
+
+    await first.started;
+    expect((await act('messages', { message: 'Only a little' })).status).toBe(200);
+    first.release();
+    const ask = await client.event('approval_request');
+    expect(model.requests[1]!.messages.at(-1)!.content).toEqual([{ type: 'text', text: 'Only a little' }]);
+
+    const unfit = await act('answers', { id: ask['id'], approved: true, digest: 'x' });
+    expect([unfit.status, unfit.body.error.code]).toEqual([409, 'answer_unfit']);
+    const answer = { id: ask['id'], approved: true, digest: ask['digest'] };
+    const answers = await Promise.all([act('answers', answer), act('answers', answer)]);
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409]);
+    expect(await client.event(({ type, content }) => type === 'tool_call_result' && content === 'paid')).toBeDefined();
+
+    holding.resolve('held');
+    await last.started;
+    const cancelled = await act('cancel');
+    expect([cancelled.status, cancelled.body.messages[1].status]).toEqual([200, 'cancelled']);
+    expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'cancelled' });
+    expect((await act('cancel')).body.error.code).toBe('conversation_idle');
+    expect(await stores[0].inbox.open()).toEqual([]);
   });
 
   test('a client that disconnects cancels it', async () => {

@@ -268,12 +268,12 @@ describe('answers', () => {
       [{ answers: 'yes' }, 'answers'],
       [{ answers: [{ ...approval }] }, 'answers[0].digest'],
       [{ answers: [{ ...approval, digest: 'x', approved: 'yes' }] }, 'answers[0].approved'],
-      [{ answers: [{ ...approval, digest: 'x', by: 'root' }] }, 'answers[0]'],
+      [{ answers: [{ ...approval, digest: 'x', by: 'root' }] }, 'answers[0].by'],
       [{ answers: [{ type: 'allow', effect: 'x' }] }, 'answers[0].type'],
-      [{ answers: [], approve: true }, ''],
+      [{ answers: [], approve: true }, 'approve'],
     ] as const) {
       const answer = await server.send('POST', `/v1/runs/${id}/answers`, body);
-      expect([answer.status, answer.body.error.param ?? '']).toEqual([400, param]);
+      expect([answer.status, answer.body.error.param]).toEqual([400, param]);
     }
   });
 
@@ -498,9 +498,7 @@ describe('the events of a run', () => {
     const before = (await store.read(id)).length;
     const readers = await Promise.all([server, other].map(({ url }) => readRunEvents(url, id)));
     for (const reader of readers) await reader.received(before);
-    const { status, body } = await other.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' });
-    expect([status, body.error.code]).toEqual([409, 'run_driven_elsewhere']);
-    expect((await other.send('POST', `/v1/runs/${id}/cancel`)).body.error.code).toBe('run_driven_elsewhere');
+    expect((await other.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' })).status).toBe(200);
     release();
     for (const reader of readers) {
       expect(await reader.ended).toBe('[DONE]');
@@ -590,10 +588,10 @@ test('a fork continues from an entry with changes, as a response of its own', as
     [{ at: -1 }, 'at'],
     [{ at, model: 'none' }, 'model'],
     [{ at, results: { 't9.tool.0': 'x' } }, 'at'],
-    [{ at, tools: [] }, ''],
+    [{ at, tools: [] }, 'tools'],
   ] as const) {
     const refused = await server.send('POST', `/v1/runs/${id}/fork`, fork, as('ann'));
-    expect([refused.status >= 400 && refused.status < 500, refused.body.error.param ?? '']).toEqual([true, param]);
+    expect([refused.status >= 400 && refused.status < 500, refused.body.error.param]).toEqual([true, param]);
   }
 });
 

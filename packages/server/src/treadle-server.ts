@@ -12,12 +12,13 @@ import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executor
 import { KEY_MS } from './engine/idempotency.ts';
 import { storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import { memoryLimit, type Env } from './http/admission.ts';
+import { memoryLimit, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
+import { serveInbox } from './runs/inbox.ts';
 import { runsRoutes } from './runs/routes.ts';
 import { runs } from './runs/runs.ts';
 
@@ -58,6 +59,8 @@ export interface TreadleServerOptions {
   readonly maxConcurrentRuns?: number;
   /** For one tenant; default: half of `maxConcurrentRuns` if the keys are of several tenants, else all. */
   readonly maxConcurrentRunsPerTenant?: number;
+  /** Event streams of conversations and runs; default 4,000. One of several tenants gets at most half of them. */
+  readonly maxOpenStreams?: number;
   /** All clients see the status `requires_action`; default: only those that request it. */
   readonly requiresAction?: boolean;
   /** Model calls of one response; default 10. */
@@ -101,10 +104,11 @@ export interface TreadleServer {
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
-  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns: max = 1_000 } = options;
+  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
   const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
+  const perTenant = (max: number): number => (tenants.size > 1 ? Math.ceil(max / 2) : max);
   const memory = memoryLimit({ max: options.maxBytesInProgress ?? 256 * 1024 * 1024 });
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
@@ -122,8 +126,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     keys,
     driven: new Map(),
     runs: activeRuns({
-      max,
-      maxPerTenant: options.maxConcurrentRunsPerTenant ?? (tenants.size > 1 ? Math.ceil(max / 2) : max),
+      max: maxConcurrentRuns,
+      maxPerTenant: options.maxConcurrentRunsPerTenant ?? perTenant(maxConcurrentRuns),
       memory,
     }),
     log,
@@ -153,6 +157,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
     }),
     memory,
+    streams: streamLimit({ max: maxOpenStreams, maxPerTenant: perTenant(maxOpenStreams) }),
     log,
     routes: (app) =>
       void app
@@ -182,16 +187,19 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   let isClosed = false;
   let stopBackgroundTasks = (): void => {};
   let stopWebhooks = async (): Promise<void> => {};
+  let stopInbox = (): void => {};
 
   async function startListening(): ReturnType<TreadleServer['listen']> {
     const address = await server.listen();
     // Before any run is resumed, so that all of them are reported.
     if (options.webhooks && !isClosed) stopWebhooks = sendWebhooks(options.webhooks, { store, log });
+    if (!isClosed) stopInbox = serveInbox(engine, allRuns.performHere);
     try {
       const recovered = await stored.recover();
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
       return { ...address, recovered };
     } catch (error) {
+      stopInbox();
       await stopWebhooks();
       await server.close(0);
       throw error;
@@ -205,7 +213,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       isClosed = true;
       stopBackgroundTasks();
       stopping.abort();
-      return server.close(graceMs).finally(() => stopWebhooks());
+      return server.close(graceMs).finally(() => {
+        stopInbox();
+        return stopWebhooks();
+      });
     },
   };
 }
@@ -275,6 +286,7 @@ const MINIMUMS = {
   requestsPerMinute: 1,
   maxConcurrentRuns: 1,
   maxConcurrentRunsPerTenant: 1,
+  maxOpenStreams: 1,
   maxTurns: 1,
   maxDurationMs: 1,
   toolTimeoutMs: 1,

@@ -6,6 +6,7 @@ export type {
   NewConversation,
 } from './conversation-store.ts';
 export type { Holder } from './holder.ts';
+export type { InboxStore, RunRequest } from './inbox-store.ts';
 export type { NoticeStore, RunNotice } from './notice-store.ts';
 export { heldProcess, killProcess } from './processes.ts';
 export type {

@@ -2,7 +2,7 @@ import type { FileBlock, ImageBlock, TextBlock, UserBlock, UserMessage } from '@
 import { z } from 'zod';
 import { ApiError, badRequest } from '../api-error.ts';
 import { RESPONSE_PREFIX } from '../ids.ts';
-import { checkFile, fileBlock } from '../request/media.ts';
+import { checkData, fileBlock } from '../request/media.ts';
 import { list } from '../request/validate.ts';
 
 /** A file that was sent with a message. Stored as JSON, so its fields must not change. */
@@ -39,7 +39,7 @@ export const attachmentsSchema: z.ZodType<readonly SentAttachment[]> = list(
       media_type: z.string().min(1).max(100).nullish(),
       data: z.string().min(1),
     })
-    .superRefine(({ data }, ctx) => checkFile({ data }, ctx)),
+    .superRefine(({ data }, ctx) => checkData(data, ctx, ['data'])),
   { expected: 'a list of attachments', max: MAX_ATTACHMENTS },
 );
 
@@ -93,7 +93,7 @@ function heading(name: string | null): string {
 
 function decodedText(encoded: string, param: string): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.from(encoded, 'base64'));
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.from(encoded, 'base64'));
   } catch {
     throw badRequest(`${param} is not text in UTF-8.`, param, 'invalid_text');
   }

@@ -69,7 +69,10 @@ export interface Conversations {
    * ended.
    */
   progress(id: string, caller: Caller, options?: ProgressOptions): Promise<ChatProgress | undefined>;
-  /** The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. */
+  /**
+   * The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. A run whose process
+   * has died is resumed.
+   */
   events(id: string, caller: Caller): EventSource<NumberedEvent>;
 }
 
@@ -78,6 +81,7 @@ export interface ProgressOptions {
 }
 
 export interface ChatProgress {
+  readonly runId: string;
   readonly events: readonly NumberedEvent[];
   /** The number of the last event before them. */
   readonly after: number;
@@ -164,7 +168,14 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const head = found && (await headOf(store, found));
     if (!head || (head.status !== 'in_progress' && !includeEnded)) return undefined;
     const { after } = head.request as StoredMessage;
-    return { events: await streams.eventsAfter(id, after), after };
+    return { runId: head.runId, events: await streams.eventsAfter(id, after), after };
+  }
+
+  /** Its client should not have to wait until this server looks for such runs. */
+  async function resumeLost(id: string, { tenant }: Caller): Promise<void> {
+    const found = await chains.get(tenant, id);
+    const head = found && (await headOf(store, found));
+    if (head?.status === 'in_progress') await stored.recoverRecord(head);
   }
 
   async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
@@ -236,7 +247,11 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     steer: async (id, text, caller) => runs.send(await currentRun(id, caller), text, caller),
     progress: progressOf,
     cancel: async (id, caller) => runs.cancel(await currentRun(id, caller), caller),
-    events: streams.events,
+    events(id, caller) {
+      // If it cannot be resumed now, it is later.
+      resumeLost(id, caller).catch((error: unknown) => caller.log.debug({ err: error }, 'an answer was not resumed'));
+      return streams.events(id, caller);
+    },
   };
 }
 

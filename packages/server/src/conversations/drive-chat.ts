@@ -61,6 +61,25 @@ export async function planMessage(
   return { plan: input ? { ...plan, model: input.model } : plan, input };
 }
 
+interface WarnedChat {
+  /** Absent: the model takes everything. */
+  readonly input: TextInput | undefined;
+  /** The last one is new. */
+  readonly messages: readonly Message[];
+  readonly model?: string;
+  /** The record before. */
+  readonly head: ResponseRecord | undefined;
+}
+
+/** Warnings about the attachments that are replaced: of the new message, and of all if another model has answered before. */
+export async function attachmentWarnings(
+  { models }: Pick<Engine, 'models'>,
+  { input, messages, model = models.default, head }: WarnedChat,
+): Promise<readonly ChatEvent[]> {
+  const { model: before = models.default } = (head?.request ?? { model }) as Partial<StoredMessage>;
+  return (await input?.warnings(before === model ? messages.slice(-1) : messages)) ?? [];
+}
+
 /** The first event of an answer. */
 export function metaOf({ models }: Engine, { runId, request }: ResponseRecord, title: string | null): ChatEvent {
   const { conversation, model = models.default } = request as StoredMessage;

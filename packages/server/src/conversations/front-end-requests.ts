@@ -84,7 +84,7 @@ export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
   const { role, parts = [] } = messages.at(-1) ?? {};
   const common = { id: conversationIdFor(tenant, chat), ...optionsOf(named) };
   if (role === 'user') {
-    const text = parts.map((part) => (part.type === 'text' ? String(part['text']) : '')).join('');
+    const text = parts.map((part) => (part.type === 'text' ? textOfPart(part['text']) : '')).join('');
     if (text === '') throw badRequest('The last message has no text.', 'messages');
     const files = parts.filter(({ type }) => type === 'file').map(uiFile);
     return { ...common, ...messageWith(text, validateBody(attachmentsSchema, files)) };
@@ -100,6 +100,11 @@ export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
       expired: [],
     }),
   };
+}
+
+function textOfPart(text: unknown): string {
+  if (typeof text === 'string') return text;
+  throw badRequest('A part of the last message has the type "text" and no text.', 'messages');
 }
 
 /** A file of a UI message as an attachment. Its URL is a data URL: other ones are not fetched. */
@@ -153,7 +158,7 @@ function agUiText(content: unknown): string {
   return content
     .map((part: { readonly type?: unknown; readonly text?: unknown } | null) => {
       if (part?.type !== 'text') throw badRequest('Only text is supported in messages.', 'messages');
-      return String(part.text);
+      return textOfPart(part.text);
     })
     .join('');
 }

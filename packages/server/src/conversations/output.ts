@@ -62,6 +62,8 @@ interface OutputCall {
 
 export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatOutput {
   const parts: AnswerPart[] = [];
+  /** Messages that the model gets with the next turn. */
+  let inputs: AnswerPart[] = [];
   const before = sentBefore(sent);
   let turn = 0;
   let texts: SentText[] = [];
@@ -166,6 +168,8 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
       case 'turn-started':
         if (item.turn === turn) return;
         turn = item.turn;
+        parts.push(...inputs);
+        inputs = [];
         texts = before.texts.get(turn) ?? [];
         isTextOpen = false;
         return;
@@ -187,7 +191,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
         if (event.type === 'model-replied') addReply(event.content);
         else if (event.type === 'model-failed') closeTexts();
         else if (event.type === 'input-added') {
-          for (const { content } of event.messages) parts.push({ type: 'input', text: textOf(content) });
+          for (const { content } of event.messages) inputs.push({ type: 'input', text: textOf(content) });
         }
         break;
       }
@@ -199,7 +203,9 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
   }
 
   return {
-    parts,
+    get parts() {
+      return [...parts, ...inputs];
+    },
     addItem(item) {
       backpressure = undefined;
       applyItem(item);

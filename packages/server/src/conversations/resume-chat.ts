@@ -10,7 +10,7 @@ import {
   type TakenRecord,
 } from '../engine/stored-runs.ts';
 import { messagesOfUnstarted, type StoredMessage } from './chain.ts';
-import { driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
+import { attachmentWarnings, driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
 
 /** Resumes a run: after an answer, at a deadline, or because its process died. One that cannot be resumed fails. */
@@ -36,7 +36,10 @@ export async function resumeChat(
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
     const sent = continues ? await streams.eventsAfter(conversation, after) : undefined;
     if (sent?.length === 0) {
-      const warnings = (await input?.warnings(message.message)) ?? [];
+      const { previous } = record;
+      const head = previous === undefined ? undefined : await store.responses.get(tenant, previous);
+      const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
+      const warnings = await attachmentWarnings(engine, warned);
       for (const event of [metaOf(engine, record, null), ...warnings]) void sink.add(event);
     }
     const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };

@@ -9,7 +9,7 @@ import { readJson } from '../http/body.ts';
 import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
-import { agUiEncoder } from './ag-ui.ts';
+import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
 import type { ChatAnswer, ChatMessage, Conversations } from './conversations.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
@@ -42,7 +42,7 @@ export function conversationsRoutes({
     return sendJson(c, { ...wireConversation(found), messages: await conversations.messages(id, caller) });
   }
 
-  /** Sends events until `send` resolves. `signal` aborts when the client disconnects. */
+  /** Sends events until `send` resolves. `signal` aborts when the client disconnects. The stream has to be counted before. */
   async function streamEvents(
     c: Context<Env>,
     send: (stream: EventStream, signal: AbortSignal) => Promise<void>,
@@ -67,6 +67,7 @@ export function conversationsRoutes({
   /** Answers a request of a front end: with a new message, or with answers for the calls that wait. */
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
+    c.env.exchange.openStream();
     const { id, message, attachments, model, tools } = request;
     const { events = [], after = 0 } =
       (request.answersTo && (await conversations.progress(id, caller, { includeEnded: true }))) ?? {};
@@ -109,14 +110,20 @@ export function conversationsRoutes({
     { encoderFor, encoder = encoderFor([]), headers = {}, hasEndMark, first = [], follow: run }: FrontEndStream,
   ): Promise<Response> {
     const caller = c.get('caller');
+    const framesOf = (failure: Failure): readonly object[] => [
+      ...encoder.encode(failure),
+      ...encoder.encode({ type: 'done', status: 'failed' }),
+    ];
     for (const [name, value] of Object.entries(headers)) c.env.outgoing.setHeader(name, value);
     return streamEvents(
       c,
       async (stream, disconnected) => {
         const waits = new AbortController();
+        let isDone = false;
         for (const frame of first) void stream.send(undefined, frame);
         await run(
           async (event) => {
+            isDone = event.type === 'done';
             for (const frame of encoder.encode(event)) await stream.send(undefined, frame);
             if (encoder.isWaiting()) waits.abort();
           },
@@ -126,11 +133,10 @@ export function conversationsRoutes({
         // Cancelled or ended meanwhile.
         else if (disconnected.aborted && onDisconnect === 'cancel')
           await conversations.cancel(id, caller).catch(() => {});
+        else if (stopping.aborted && !isDone)
+          for (const frame of framesOf(STOPPING)) void stream.send(undefined, frame);
       },
-      {
-        hasEndMark,
-        framesOf: (failure) => [...encoder.encode(failure), ...encoder.encode({ type: 'done', status: 'failed' })],
-      },
+      { hasEndMark, framesOf },
     );
   }
 
@@ -139,34 +145,39 @@ export function conversationsRoutes({
     return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes), caller.tenant), UI);
   }
 
-  /** `chat`: the id that the front end has for the conversation. */
-  async function resumeUi(c: Context<Env>, chat: string): Promise<Response> {
+  /** Streams the answer in progress from its beginning. `chat`: the id that the front end has for the conversation. */
+  async function resumeFrontEnd(c: Context<Env>, chat: string, protocol: Protocol): Promise<Response> {
     const caller = reader(c);
     const id = conversationIdFor(caller.tenant, chat);
     const progress = await conversations.progress(id, caller);
     if (!progress) return c.body(null, 204);
-    const run = followFrom(id, caller, progress.after);
-    return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...UI, follow: run });
+    c.env.exchange.openStream();
+    const { runId, after } = progress;
+    const frontEnd = protocol === 'ag-ui' ? agUi({ threadId: chat, runId }) : UI;
+    return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...frontEnd, follow: followFrom(id, caller, after) });
   }
 
   async function answerAgUi(c: Context<Env>): Promise<Response> {
     const caller = writer(c);
     const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes), caller.tenant);
-    return serveFrontEnd(c, request, { encoderFor: () => agUiEncoder(ids), hasEndMark: false });
+    return serveFrontEnd(c, request, agUi(ids));
   }
 
   return new Hono<Env>()
     .post('/chat/ui', (c) => answerUi(c))
-    .get('/chat/ui/:chat/stream', (c) => resumeUi(c, c.req.param('chat')))
+    .get('/chat/ui/:chat/stream', (c) => resumeFrontEnd(c, c.req.param('chat'), 'ui-message-stream'))
     .post('/chat/ag-ui', (c) => answerAgUi(c))
-    .get('/chat/:chat/stream', (c, next) =>
-      acceptedProtocol(c, ['ui-message-stream']) === undefined ? next() : resumeUi(c, c.req.param('chat')),
-    )
+    .get('/chat/ag-ui/:chat/stream', (c) => resumeFrontEnd(c, c.req.param('chat'), 'ag-ui'))
+    .get('/chat/:chat/stream', (c, next) => {
+      const protocol = acceptedProtocol(c);
+      return protocol === undefined ? next() : resumeFrontEnd(c, c.req.param('chat'), protocol);
+    })
     .post('/chat', async (c) => {
-      const protocol = acceptedProtocol(c, ['ui-message-stream', 'ag-ui']);
+      const protocol = acceptedProtocol(c);
       if (protocol !== undefined) return protocol === 'ag-ui' ? answerAgUi(c) : answerUi(c);
       const caller = writer(c);
       const request = parseChat(await readJson(c, maxBodyBytes));
+      c.env.exchange.openStream();
       const { run } = await conversations.start(request, caller);
       return streamEvents(c, (stream, signal) => run((event) => stream.send(undefined, event), signal));
     })
@@ -204,6 +215,7 @@ export function conversationsRoutes({
       const query = checkedQuery(c.req.query(), ['after']);
       const after = wholeNumber(query, 'after', { least: 0, most: Number.MAX_SAFE_INTEGER, standard: 0 });
       await conversations.find(id, caller);
+      c.env.exchange.openStream();
       return streamEvents(c, (stream, disconnected) => {
         const signal = AbortSignal.any([disconnected, stopping]);
         return follow(conversations.events(id, caller), { after, signal }, (event) => stream.send(undefined, event));
@@ -257,8 +269,17 @@ export function conversationsRoutes({
 interface StreamOptions {
   readonly hasEndMark?: boolean;
   /** The last frames of a stream that failed. */
-  readonly framesOf?: (failure: Extract<ChatEvent, { type: 'error' }>) => readonly object[];
+  readonly framesOf?: (failure: Failure) => readonly object[];
 }
+
+type Failure = Extract<ChatEvent, { type: 'error' }>;
+
+/** For clients whose protocol needs an end. The others continue after their last event. */
+const STOPPING: Failure = {
+  type: 'error',
+  code: 'server_stopping',
+  message: 'The server is shutting down. The answer continues after the restart: resume its stream.',
+};
 
 /** A protocol of front ends. */
 interface FrontEnd {
@@ -284,17 +305,19 @@ const UI: FrontEnd = {
   hasEndMark: true,
 };
 
-type Protocol = 'ui-message-stream' | 'ag-ui';
+function agUi(ids: AgUiIds): FrontEnd {
+  return { encoderFor: () => agUiEncoder(ids), hasEndMark: false };
+}
 
-/**
- * The protocol that `Accept` names: `text/event-stream; protocol=ag-ui`. Undefined if it names none. Throws a 406 for one that
- * the route does not have.
- */
-function acceptedProtocol(c: Context<Env>, available: readonly Protocol[]): Protocol | undefined {
+const PROTOCOLS = ['ui-message-stream', 'ag-ui'] as const;
+type Protocol = (typeof PROTOCOLS)[number];
+
+/** The protocol that `Accept` names: `text/event-stream; protocol=ag-ui`. Undefined if it names none. Throws a 406 for another. */
+function acceptedProtocol(c: Context<Env>): Protocol | undefined {
   const [, name] = /text\/event-stream\s*;\s*protocol="?([\w-]*)/i.exec(c.req.header('accept') ?? '') ?? [];
-  const found = available.find((one) => one === name);
+  const found = PROTOCOLS.find((one) => one === name);
   if (found !== undefined || name === undefined) return found;
-  const message = `Accept names the protocol ${JSON.stringify(name)}. Use ${available.join(' or ')}, or leave it out.`;
+  const message = `Accept names the protocol ${JSON.stringify(name)}. Use ${PROTOCOLS.join(' or ')}, or leave it out.`;
   throw new ApiError(406, 'invalid_request_error', message, { param: 'Accept', code: 'unsupported_protocol' });
 }
 
@@ -392,9 +415,12 @@ const answersBody = z.strictObject({ answers: list(answer, { expected: 'a list o
 function parseAnswers(body: unknown): readonly ChatAnswer[] {
   const isList = typeof body === 'object' && body !== null && 'answers' in body;
   const answers = isList ? validateBody(answersBody, body).answers : [validateBody(answer, body)];
+  if (answers.length === 0) throw badRequest('The list has no answers.', 'answers');
   return answers.map(({ id, approved, digest, reason, answer: value }) => {
-    if (approved === undefined && value !== undefined) return { id, answer: value };
-    if (approved === undefined) throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
+    if ((approved === undefined) === (value === undefined)) {
+      throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
+    }
+    if (approved === undefined) return { id, answer: value };
     if (digest === undefined) throw badRequest('An approval needs the digest of its request.', 'digest');
     return { id, approved, digest, ...(reason !== undefined && { reason }) };
   });

@@ -15,7 +15,7 @@ import {
   type StoredMessage,
 } from './chain.ts';
 import type { Deliver } from './chat-streams.ts';
-import { driveChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
+import { attachmentWarnings, driveChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import type { ChatEvent } from './events.ts';
 
 /** What starts the runs of conversations. */
@@ -57,9 +57,10 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
     const runId = newResponseId();
     const id = before?.id ?? createAs ?? newConversationId();
-    const messages = before ? await historyOf(store, before, head) : [];
-    const planned = await planMessage(engine, request, { id: runId, caller, messages: [...messages, message] });
-    const warnings = (await planned.input?.warnings(message)) ?? [];
+    const messages = [...(before ? await historyOf(store, before, head) : []), message];
+    const planned = await planMessage(engine, request, { id: runId, caller, messages });
+    const { input } = planned;
+    const warnings = await attachmentWarnings(engine, { input, messages, head, ...(model !== undefined && { model }) });
     const after = before ? await store.streams.last(id) : 0;
     const now = Date.now();
     const record: ResponseRecord = {

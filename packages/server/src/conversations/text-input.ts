@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type {
   FileBlock,
   ImageBlock,
@@ -26,8 +27,8 @@ interface Replacement {
 export interface TextInput {
   /** The model, with requests that contain only what it takes. */
   readonly model: Model;
-  /** What is replaced in a message. */
-  warnings(message: UserMessage): Promise<readonly ChatEvent[]>;
+  /** What is replaced in messages of the user. */
+  warnings(messages: readonly Message[]): Promise<readonly ChatEvent[]>;
 }
 
 /** As much as a text that is attached. */
@@ -86,8 +87,9 @@ export function textInputFor(model: Model, name: string): TextInput | undefined 
         return model.reply({ ...request, messages }, emit, signal);
       },
     },
-    async warnings({ content }) {
-      const made = await Promise.all(content.filter(isReplaced).map((block) => replacementOf(block)));
+    async warnings(messages) {
+      const blocks = messages.flatMap((message) => (message.role === 'user' ? message.content.filter(isReplaced) : []));
+      const made = await Promise.all(blocks.map((block) => replacementOf(block)));
       return made.map(({ warning }) => warning);
     },
   };
@@ -142,9 +144,47 @@ interface FileText {
 
 async function textOfFile({ mediaType, source }: FileBlock, signal?: AbortSignal): Promise<FileText> {
   if (source.type !== 'data') return {};
-  const bytes = new Uint8Array(Buffer.from(source.data, 'base64'));
-  if (mediaType.startsWith('text/')) return { text: new TextDecoder().decode(bytes).slice(0, MAX_CHARS) };
+  if (mediaType.startsWith('text/')) {
+    return { text: new TextDecoder().decode(Buffer.from(source.data, 'base64')).slice(0, MAX_CHARS) };
+  }
   if (mediaType !== 'application/pdf') return {};
+  const digest = hash('sha256', source.data);
+  const known = pdfTexts.get(digest);
+  if (known) {
+    pdfTexts.delete(digest);
+    pdfTexts.set(digest, known);
+    return known;
+  }
+  const read = await textOfPdf(source.data, signal);
+  if (!signal?.aborted) keepPdfText(digest, read);
+  return read;
+}
+
+/**
+ * What was read from PDFs, by the digest of their data: a conversation has the same ones with every message. Those that were
+ * used last are at the end.
+ */
+const pdfTexts = new Map<string, FileText>();
+const MAX_KEPT_CHARS = 8_000_000;
+let keptChars = 0;
+
+function keepPdfText(digest: string, read: FileText): void {
+  keptChars += keptSize(read) - keptSize(pdfTexts.get(digest));
+  pdfTexts.set(digest, read);
+  for (const [oldest, one] of pdfTexts) {
+    if (keptChars <= MAX_KEPT_CHARS) break;
+    pdfTexts.delete(oldest);
+    keptChars -= keptSize(one);
+  }
+}
+
+/** With what an entry needs in any case. */
+function keptSize(read: FileText | undefined): number {
+  return read ? 200 + (read.text?.length ?? 0) : 0;
+}
+
+async function textOfPdf(data: string, signal?: AbortSignal): Promise<FileText> {
+  const bytes = new Uint8Array(Buffer.from(data, 'base64'));
   try {
     // Loaded for the first PDF.
     const { pdfPages } = await import('@treadle/tools');

@@ -2,13 +2,16 @@ import type { Model, Policy, RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
-import { memoryLimit, type Memory } from '../http/admission.ts';
+import { countLimit, memoryLimit, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
 export type ServerStore = RunStore &
-  Pick<SqliteStore, 'responses' | 'conversations' | 'streams' | 'notices' | 'readPage' | 'watch' | 'secretKey'>;
+  Pick<
+    SqliteStore,
+    'responses' | 'conversations' | 'streams' | 'notices' | 'inbox' | 'readPage' | 'watch' | 'secretKey'
+  >;
 
 /** The models that clients can name. */
 export interface ServedModels {
@@ -87,39 +90,31 @@ export interface ActiveRunsOptions {
 
 const RETRY_SECONDS = 2;
 
-export function activeRuns({
-  max,
-  maxPerTenant = max,
-  memory = memoryLimit({ max: Infinity }),
-}: ActiveRunsOptions): ActiveRuns {
-  const byTenant = new Map<string, number>();
+export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits }: ActiveRunsOptions): ActiveRuns {
+  const reserved = countLimit({
+    ...limits,
+    tooMany: (own) =>
+      tooManyRuns(
+        own === undefined
+          ? 'The server has reached its limit of concurrent runs. Retry in a moment.'
+          : `You have ${own} runs in progress, which is your limit. Retry when one has ended.`,
+      ),
+  });
   const active = new Set<ActiveRun>();
-  let reserved = 0;
   let isClosed = false;
   return {
     reserve(tenant) {
       if (isClosed) throw tooManyRuns('The server is shutting down. Retry in a moment.');
-      const own = byTenant.get(tenant) ?? 0;
-      if (own >= maxPerTenant && maxPerTenant < max)
-        throw tooManyRuns(`You have ${own} runs in progress, which is your limit. Retry when one has ended.`);
-      if (reserved >= max) throw tooManyRuns('The server has reached its limit of concurrent runs. Retry in a moment.');
-      reserved += 1;
-      byTenant.set(tenant, own + 1);
+      const free = reserved.take(tenant);
       const held = memory.holder(tenant);
-      let isReleased = false;
       const release = (): void => {
-        if (isReleased) return;
-        isReleased = true;
         held.release();
-        reserved -= 1;
-        const remaining = (byTenant.get(tenant) ?? 1) - 1;
-        if (remaining === 0) byTenant.delete(tenant);
-        else byTenant.set(tenant, remaining);
+        free();
       };
       return Object.assign(release, { hold: held.hold });
     },
     get reserved() {
-      return reserved;
+      return reserved.count;
     },
     add(run) {
       active.add(run);

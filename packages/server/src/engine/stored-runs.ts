@@ -34,7 +34,12 @@ export interface StoredRuns {
    * their number.
    */
   recover(): Promise<number>;
-  /** Does so every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
+  /**
+   * Resumes the request of a record in the background. False if a process drives it, it has ended or sleeps, or it is resumed
+   * later.
+   */
+  recoverRecord(record: ResponseRecord): Promise<boolean>;
+  /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
   keepRecovering(): () => void;
   /**
    * Acquires the run of a record, then reads the record again, because another process may have finished it. Undefined if
@@ -215,7 +220,6 @@ export function storedRuns(
     return [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
   }
 
-  /** False if a process drives the run, the request has ended or sleeps, or it is resumed later. */
   async function recoverRecord(found: ResponseRecord): Promise<boolean> {
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
@@ -391,6 +395,7 @@ export function storedRuns(
       await active.get(id)?.catch(() => {});
     },
     recover: recoverAll,
+    recoverRecord,
     keepRecovering,
     takeOver,
     awaitEnd(ended, settling) {
@@ -463,13 +468,13 @@ export async function cancelRun(store: Engine['store'], { record, lease }: Taken
   await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, killProcess, signal });
 }
 
-/** What a client may see of the reason why a run cannot be resumed. */
 /** Throws if the key that started a run is not valid any more. */
 export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
   const why = keys?.whyRevoked(caller);
   if (why !== undefined) throw new ApiError(403, 'permission_error', `The run may not continue. ${why}`);
 }
 
+/** What a client may see of the reason why a run cannot be resumed. */
 export function unresumableReason(error: unknown): string {
   const isPublic = error instanceof ApiError || error instanceof TreadleError;
   return isPublic ? error.message : 'The server stopped while the response was in progress.';

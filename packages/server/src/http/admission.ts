@@ -31,6 +31,8 @@ export interface Exchange {
   caller?: Caller;
   /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
   hold(bytes: number): void;
+  /** Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. */
+  openStream(): void;
 }
 
 export interface AdmissionOptions {
@@ -143,6 +145,61 @@ export function requireScope({ scopes, key }: Caller, scope: Scope): void {
   throw new ApiError(403, 'permission_error', `The key "${key}" lacks the scope "${scope}".`, {
     code: 'insufficient_scope',
   });
+}
+
+/** Limits how many of something are open at the same time. */
+export interface CountLimit {
+  /** Counts one, until the returned function is called. Throws if there are too many. */
+  take(tenant: string): () => void;
+  readonly count: number;
+}
+
+export interface CountLimitOptions {
+  /** On the whole server. */
+  readonly max: number;
+  /** For one tenant; default: `max`. */
+  readonly maxPerTenant?: number;
+  /** `own`: how many the tenant has, if that is its limit. */
+  tooMany(own?: number): ApiError;
+}
+
+export function countLimit({ max, maxPerTenant = max, tooMany }: CountLimitOptions): CountLimit {
+  const byTenant = new Map<string, number>();
+  let count = 0;
+  return {
+    take(tenant) {
+      const own = byTenant.get(tenant) ?? 0;
+      if (own >= maxPerTenant && maxPerTenant < max) throw tooMany(own);
+      if (count >= max) throw tooMany();
+      count += 1;
+      byTenant.set(tenant, own + 1);
+      let isReleased = false;
+      return () => {
+        if (isReleased) return;
+        isReleased = true;
+        count -= 1;
+        const remaining = (byTenant.get(tenant) ?? 1) - 1;
+        if (remaining === 0) byTenant.delete(tenant);
+        else byTenant.set(tenant, remaining);
+      };
+    },
+    get count() {
+      return count;
+    },
+  };
+}
+
+/** The limit on open streams of events. Their clients may wait for a run for any time. */
+export function streamLimit(limits: Omit<CountLimitOptions, 'tooMany'>): CountLimit {
+  function tooMany(own?: number): ApiError {
+    const message =
+      own === undefined
+        ? 'The server has reached its limit of open event streams. Retry in a moment.'
+        : `You have ${own} event streams open, which is your limit. Close one, or retry when one has ended.`;
+    const headers = { 'Retry-After': String(RETRY_SECONDS) };
+    return new ApiError(429, 'rate_limit_error', message, { code: 'too_many_streams', headers });
+  }
+  return countLimit({ ...limits, tooMany });
 }
 
 /**

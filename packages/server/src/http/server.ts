@@ -14,9 +14,17 @@ import type { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
-import { memoryLimit, type Env, type Exchange, type Held, type Memory, type RateLimits } from './admission.ts';
+import {
+  memoryLimit,
+  type CountLimit,
+  type Env,
+  type Exchange,
+  type Held,
+  type Memory,
+  type RateLimits,
+} from './admission.ts';
 import { errorResponse, requestHandler } from './app.ts';
-import { serverKeys, type ApiKey, type Keys } from './keys.ts';
+import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach } from './origins.ts';
 
@@ -34,6 +42,8 @@ export interface ServerOptions {
   readonly timeouts?: Timeouts;
   /** Limits the bytes of all requests in progress; default: no limit. */
   readonly memory?: Memory;
+  /** Limits the number of open event streams; default: no limit. */
+  readonly streams?: CountLimit;
   readonly log?: Logger;
   readonly clock?: Clock;
   /** Adds the API. Its handlers get the caller by `c.get('caller')`. */
@@ -97,7 +107,7 @@ export function createServer(options: ServerOptions): Server {
     if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
   });
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    const exchange = beginExchange(incoming, outgoing, { log, clock, memory });
+    const exchange = beginExchange(incoming, outgoing, { ...options, log, clock, memory });
     const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
       // The program that embeds this server keeps its own Request and Response.
       overrideGlobalObjects: false,
@@ -283,11 +293,13 @@ const REQUEST_ID = /^[\w.:-]{1,128}$/;
 /** The status in the log for a client that disconnected before the response; nginx introduced the number. */
 const CLIENT_CLOSED = 499;
 
+type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>> & Pick<ServerOptions, 'streams'>;
+
 /** Sets the headers that every response has, and logs one line when the response is closed. */
 function beginExchange(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  { log, clock, memory }: { readonly log: Logger; readonly clock: Clock; readonly memory: Memory },
+  { log, clock, memory, streams }: ExchangeOptions,
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
@@ -299,6 +311,10 @@ function beginExchange(
       if (outgoing.closed) return;
       held ??= memory.holder(exchange.caller?.tenant);
       held.hold(bytes);
+    },
+    openStream() {
+      if (outgoing.closed || !streams) return;
+      outgoing.once('close', streams.take(exchange.caller?.tenant ?? DEFAULT_TENANT));
     },
   };
   const startedAt = clock.now();

@@ -25,7 +25,12 @@ export function checkFile({ data, url }: FileSource, ctx: IssueContext, path: re
     return refuse(ctx, message, { path, code: 'invalid_file' });
   }
   if (url != null) checkWebUrl(url, ctx, [...path, 'file_url']);
-  else if (decodedData(data!) === undefined) refuseData(ctx, [...path, 'file_data']);
+  else checkData(data!, ctx, [...path, 'file_data']);
+}
+
+/** Reports an issue for a text that is neither base64 nor a data URL. `path`: of the text. */
+export function checkData(data: string, ctx: IssueContext, path: readonly string[]): void {
+  if (decodedData(data) === undefined) refuseData(ctx, path);
 }
 
 /** `url` was checked by `checkImage`. */

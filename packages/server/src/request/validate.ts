@@ -50,6 +50,10 @@ function apiErrorOf(issue: Issue, body: unknown): ApiError {
       return outOfRange(param, value, { side: 'below', bound: issue.minimum, origin: issue.origin });
     case 'too_big':
       return outOfRange(param, value, { side: 'above', bound: issue.maximum, origin: issue.origin });
+    case 'unrecognized_keys': {
+      const unknown = paramOf([...issue.path, issue.keys[0]!]);
+      return badRequest(`Unknown parameter: '${unknown}'.`, unknown, 'unknown_parameter');
+    }
     default:
       return badRequest(`Invalid '${param}': ${issue.message}.`, param, 'invalid_value');
   }

@@ -30,6 +30,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
 
   async function streamEntries(c: Context<Env>, id: string, after: number): Promise<Response> {
     const caller = c.get('caller');
+    c.env.exchange.openStream();
     const reading = new AbortController();
     const stop = (): void => reading.abort();
     const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: stop });

@@ -20,10 +20,11 @@ import type { EventSource } from '../engine/event-log.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { newResponseId } from '../ids.ts';
+import { askDriver, type Actor, type PerformAct, type RunAct } from './inbox.ts';
 
 /**
  * The stored runs of a tenant, whichever API started them. For a run of another tenant everything rejects with a 404. What
- * acts on a run rejects with a 409 while another process drives it.
+ * acts on a run that another server drives is done there (inbox.ts). Rejects with a 409 if that process is not a server.
  */
 export interface Runs {
   /** Newest first. */
@@ -32,7 +33,7 @@ export interface Runs {
   retrieve(runId: string, caller: Caller): Promise<RunDetails>;
   /** The entries of a run, which is not checked: call `find` first. Live while the run is running. */
   entries(runId: string, caller: Caller): EventSource<JournalEntry>;
-  /** Adds a message at the next turn of a run that this process drives. Resolves when it is durable. */
+  /** Adds a message at the next turn of a run. Resolves when it is durable. */
   send(runId: string, text: string, caller: Caller): Promise<void>;
   /**
    * Answers what a run waits for, in order. A run that is paused is resumed. Resolves when the answers are durable. The name
@@ -42,6 +43,8 @@ export interface Runs {
   answer(runId: string, answers: readonly Answer[], caller: Caller): Promise<void>;
   /** Stops a run that is running or paused. Resolves when its end is stored. Does nothing if it has ended. */
   cancel(runId: string, caller: Caller): Promise<void>;
+  /** Does one of these here, for another process. */
+  readonly performHere: PerformAct;
   /** Starts a run that has the first entries of another one. Resolves to its id. */
   fork(runId: string, fork: ForkRequest, caller: Caller): Promise<string>;
   /** Replays the journal of a run, without performing anything. */
@@ -69,10 +72,13 @@ export interface ForkRequest {
   readonly results?: Readonly<Record<string, string>>;
 }
 
+/** How often an act follows a run that moves from one process to another. */
+const MOST_MOVES = 3;
+
 export function runs(engine: Engine, stored: StoredRuns): Runs {
   const { store, driven, models } = engine;
 
-  async function findRun(runId: string, { tenant }: Caller): Promise<RunSummary> {
+  async function findRun(runId: string, { tenant }: Pick<Actor, 'tenant'>): Promise<RunSummary> {
     const [summary] = await store.list({ runId, tenant, limit: 1 });
     if (summary) return summary;
     throw runNotFound(runId);
@@ -90,7 +96,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   async function answerDriven(
     run: { answer(answer: Answer): Promise<void> },
     runId: string,
-    { answers, caller }: { readonly answers: readonly Answer[]; readonly caller: Caller },
+    { answers, caller }: { readonly answers: readonly Answer[]; readonly caller: Actor },
   ): Promise<readonly Answer[]> {
     for (const [index, answer] of answers.entries()) {
       try {
@@ -105,7 +111,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     return [];
   }
 
-  async function answerRun(runId: string, given: readonly Answer[], caller: Caller): Promise<void> {
+  async function answerRun(runId: string, given: readonly Answer[], caller: Actor): Promise<void> {
     const summary = await findRun(runId, caller);
     const record = await requestOf(summary);
     const answers = given.map((answer) => withName(answer, caller));
@@ -119,7 +125,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     throw answerUnfit(`Run ${JSON.stringify(runId)} cannot be answered: ${what}.`);
   }
 
-  async function cancelRun(runId: string, caller: Caller): Promise<void> {
+  async function cancelRun(runId: string, caller: Actor): Promise<void> {
     const summary = await findRun(runId, caller);
     if (summary.status !== 'running' && summary.status !== 'paused') return;
     const record = await requestOf(summary);
@@ -128,11 +134,13 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     await stored.resume(record, { signal: AbortSignal.abort() });
   }
 
-  async function sendInput(runId: string, text: string, caller: Caller): Promise<void> {
+  async function sendInput(runId: string, text: string, caller: Actor): Promise<void> {
     await findRun(runId, caller);
     const run = driven.get(runId);
     if (await run?.send(text)) return;
-    if (!run && (await store.isDriven(runId))) throw drivenElsewhere(runId);
+    if (!run && (await store.isDriven(runId))) {
+      throw new TreadleError('run-driven', `Another process drives the run "${runId}".`);
+    }
     const { status } = await findRun(runId, caller);
     const what = status === 'running' ? 'interrupted, and is resumed soon. Retry then' : status;
     throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
@@ -176,21 +184,46 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   /** The last act on each run. */
   const acts = new Map<string, Promise<unknown>>();
 
-  /**
-   * Acts on a run after the acts before it, so that this process does not compete with itself for the lease. Rejects with a
-   * 409 if another process drives the run.
-   */
-  async function inTurn<T>(runId: string, act: () => Promise<T>): Promise<T> {
+  function performNow(runId: string, act: RunAct, actor: Actor): Promise<void> {
+    switch (act.type) {
+      case 'send':
+        return sendInput(runId, act.text, actor);
+      case 'answer':
+        return answerRun(runId, act.answers, actor);
+      case 'cancel':
+        return cancelRun(runId, actor);
+      default:
+        return act satisfies never;
+    }
+  }
+
+  /** Acts on a run after the acts before it, so that this process does not compete with itself for the lease. */
+  async function performHere(runId: string, act: RunAct, actor: Actor): Promise<void> {
     const before = acts.get(runId);
-    const done = before ? before.then(act, act) : act();
+    const perform = (): Promise<void> => performNow(runId, act, actor);
+    const done = before ? before.then(perform, perform) : perform();
     acts.set(runId, done);
     try {
-      return await done;
-    } catch (error) {
-      throw isDrivenElsewhere(error) ? drivenElsewhere(runId) : error;
+      await done;
     } finally {
       if (acts.get(runId) === done) acts.delete(runId);
     }
+  }
+
+  /** Acts on a run here, or where it is driven. It may move in between. */
+  async function perform(runId: string, act: RunAct, { tenant, key }: Caller): Promise<void> {
+    const actor = { tenant, key };
+    for (let attempt = 0; attempt < MOST_MOVES; attempt++) {
+      try {
+        return await performHere(runId, act, actor);
+      } catch (error) {
+        if (!isDrivenElsewhere(error)) throw error;
+      }
+      const reply = await askDriver(store, runId, { act, actor });
+      if (reply === 'done') return;
+      if (reply === 'refused') break;
+    }
+    throw drivenElsewhere(runId);
   }
 
   return {
@@ -228,9 +261,10 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       },
       watch: (listener) => store.watch(runId, listener),
     }),
-    send: (runId, text, caller) => inTurn(runId, () => sendInput(runId, text, caller)),
-    answer: (runId, answers, caller) => inTurn(runId, () => answerRun(runId, answers, caller)),
-    cancel: (runId, caller) => inTurn(runId, () => cancelRun(runId, caller)),
+    send: (runId, text, caller) => perform(runId, { type: 'send', text }, caller),
+    answer: (runId, answers, caller) => perform(runId, { type: 'answer', answers }, caller),
+    cancel: (runId, caller) => perform(runId, { type: 'cancel' }, caller),
+    performHere,
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
     async replay(runId, caller) {
       await findRun(runId, caller);
@@ -241,7 +275,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
 }
 
 /** The answer with the name of the key that gave it. On a server without keys, nobody has a name. */
-function withName(answer: Answer, { key }: Caller): Answer {
+function withName(answer: Answer, { key }: Actor): Answer {
   const isNamed = answer.type === 'approval' || answer.type === 'answer';
   return isNamed && key !== '' ? { ...answer, by: key } : answer;
 }
@@ -256,6 +290,6 @@ function conflict(message: string, code: string): ApiError {
 }
 
 function drivenElsewhere(runId: string): ApiError {
-  const message = `Another process of this server drives the run ${JSON.stringify(runId)}, and only that one can act on it. Retry there, or when the run has paused or ended.`;
+  const message = `Another process drives the run ${JSON.stringify(runId)}, and does not take requests of this one. Act on it there, or retry when it has paused or ended.`;
   return conflict(message, 'run_driven_elsewhere');
 }

@@ -192,6 +192,18 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   CREATE VIRTUAL TABLE conversation_texts USING fts5 (text);
   `,
   createKeyTable,
+  `
+  CREATE TABLE inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL,
+    request TEXT NOT NULL,
+    at REAL NOT NULL,
+    is_taken INTEGER NOT NULL DEFAULT 0,
+    reply TEXT
+  ) STRICT;
+  CREATE INDEX inbox_by_taken ON inbox (is_taken);
+  CREATE INDEX inbox_by_time ON inbox (at);
+  `,
 ];
 
 /** The version of the tables. */

@@ -5,6 +5,7 @@ import type { Budgets } from '@treadle/core/budgets';
 import type { RateStore } from '@treadle/core/policy';
 import type { ConversationStore } from '../conversation-store.ts';
 import { processState, thisProcess, type Holder } from '../holder.ts';
+import type { InboxStore } from '../inbox-store.ts';
 import type { NoticeStore } from '../notice-store.ts';
 import type { ResponseStore } from '../response-store.ts';
 import type { StreamStore } from '../stream-store.ts';
@@ -16,6 +17,7 @@ import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
+import { openInbox } from './inbox.ts';
 import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
@@ -48,6 +50,8 @@ export interface SqliteStore extends RunStore {
   readonly streams: StreamStore;
   /** Notices about runs that have paused or ended. */
   readonly notices: NoticeStore;
+  /** Requests to the processes that drive runs. */
+  readonly inbox: InboxStore;
   /**
    * The entries of a run from `from` on, up to a page; empty if there are none. Unlike `read`, its cost does not depend on the
    * entries before, and it does not find damage there.
@@ -135,6 +139,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const { now } = machine.clock ?? systemClock;
   const changes = openChanges(db);
   const notices = openNotices(db, commit, changes);
+  const inbox = openInbox(db, { commit, changes, now });
   const streams = openStreams(db, { commit, leases, changes, now });
   const entries = openEntries(db, { commit, leases, messages, shared, changes, notices });
   const runs = openRuns(db, { commit, leases, messages, shared });
@@ -218,6 +223,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       responses: (id) => reading(() => conversations.responses(id)),
     },
     notices: { ...notices, nextDue: () => reading(notices.nextDue) },
+    inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
     responses: {
       create: responses.create,
       findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),

@@ -15,6 +15,7 @@ export interface ServerConfig {
   readonly requests_per_minute?: number;
   readonly max_concurrent_runs?: number;
   readonly max_concurrent_runs_per_tenant?: number;
+  readonly max_open_streams?: number;
   /** The tools of the server: names and sets; default: read-only. */
   readonly tools?: readonly string[];
   /** The tools of the server that every request gets. */
@@ -157,6 +158,7 @@ export const SERVER_SHAPE: Shape = {
     requests_per_minute: count,
     max_concurrent_runs: count,
     max_concurrent_runs_per_tenant: count,
+    max_open_streams: count,
     tools: { type: 'texts' },
     default_tools: { type: 'texts' },
     requires_action_status: { type: 'switch' },

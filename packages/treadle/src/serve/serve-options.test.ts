@@ -29,6 +29,7 @@ port = 1
 cors_origins = ["https://a.example"]
 requests_per_minute = 2
 max_concurrent_runs = 3
+max_open_streams = 30
 default_tools = ["read", "grep"]
 requires_action_status = false
 max_body_bytes = 4
@@ -66,6 +67,7 @@ default_tool_timeout_ms = 9
     corsOrigins: ['https://a.example'],
     requestsPerMinute: 2,
     maxConcurrentRuns: 3,
+    maxOpenStreams: 30,
     defaultTools: ['read', 'grep'],
     requiresAction: false,
     maxBodyBytes: 4,

@@ -34,6 +34,7 @@ export function serveOptions(
     requestsPerMinute: server.requests_per_minute,
     maxConcurrentRuns: server.max_concurrent_runs,
     maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
+    maxOpenStreams: server.max_open_streams,
     defaultTools: server.default_tools,
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
