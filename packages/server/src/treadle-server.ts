@@ -10,12 +10,14 @@ import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
-import { storedRuns } from './engine/stored-runs.ts';
+import { RECOVERED, storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import { memoryLimit, type Env } from './http/admission.ts';
+import { memoryLimit, requireScope, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { createServer } from './http/server.ts';
+import { CONTENT_TYPE, newMetrics, type Metrics } from './metrics/registry.ts';
+import { serverMetrics } from './metrics/server-metrics.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
 import { runsRoutes } from './runs/routes.ts';
@@ -80,6 +82,8 @@ export interface TreadleServerOptions {
   /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
   readonly retentionMs?: number;
   readonly log?: Logger;
+  /** What `/metrics` returns. The server adds its own metrics to it. Default: a registry of its own. */
+  readonly metrics?: Metrics;
 }
 
 export interface TreadleServer {
@@ -105,7 +109,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
   const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
-  const memory = memoryLimit({ max: options.maxBytesInProgress ?? 256 * 1024 * 1024 });
+  const maxBytes = options.maxBytesInProgress ?? 256 * 1024 * 1024;
+  const memory = memoryLimit({ max: maxBytes });
+  const registry = options.metrics ?? newMetrics();
+  const metrics = serverMetrics(registry);
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
     models,
@@ -127,7 +134,15 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       memory,
     }),
     log,
+    metrics,
   };
+  metrics.addGauges({
+    runsInProgress: () => engine.runs.reserved,
+    maxRuns: max,
+    bytesInProgress: () => memory.used,
+    maxBytes,
+  });
+  store.onCommit?.(metrics.storeCommitted);
   // A response is stored at least as long as its key.
   const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const service = responses(engine, stored);
@@ -154,6 +169,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     }),
     memory,
     log,
+    metrics,
     routes: (app) =>
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
@@ -163,16 +179,19 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
+        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
+        .route('/', metricsRoutes(registry)),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
 
   function startBackgroundTasks(): () => void {
+    const stopWatching = metrics.watchEventLoop();
     const stopPruning = pruneResponses(store, retentionMs, log);
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
     return () => {
+      stopWatching();
       stopPruning();
       stopRecovering();
     };
@@ -189,6 +208,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     if (options.webhooks && !isClosed) stopWebhooks = sendWebhooks(options.webhooks, { store, log });
     try {
       const recovered = await stored.recover();
+      log.info({ recovered }, RECOVERED);
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
       return { ...address, recovered };
     } catch (error) {
@@ -240,6 +260,14 @@ function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
       modelNamed(served, id);
       return c.json(wireModel(id));
     });
+}
+
+/** `/metrics`, for Prometheus. */
+function metricsRoutes(registry: Metrics): Hono<Env> {
+  return new Hono<Env>().get('/metrics', (c) => {
+    requireScope(c.get('caller'), 'metrics:read');
+    return c.body(registry.text(), 200, { 'content-type': CONTENT_TYPE });
+  });
 }
 
 const HOUR_MS = 3_600_000;

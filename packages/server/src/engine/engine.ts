@@ -4,11 +4,13 @@ import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { memoryLimit, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
+import type { ServerMetrics } from '../metrics/server-metrics.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
 export type ServerStore = RunStore &
-  Pick<SqliteStore, 'responses' | 'conversations' | 'streams' | 'notices' | 'readPage' | 'watch'>;
+  Pick<SqliteStore, 'responses' | 'conversations' | 'streams' | 'notices' | 'readPage' | 'watch'> &
+  Partial<Pick<SqliteStore, 'onCommit'>>;
 
 /** The models that clients can name. */
 export interface ServedModels {
@@ -48,6 +50,8 @@ export interface Engine {
   /** The runs that this process drives, by id. `driveRequest` adds and removes them. */
   readonly driven: Map<string, DrivenRun>;
   readonly log: Logger;
+  /** Absent: nothing is counted. */
+  readonly metrics?: ServerMetrics;
 }
 
 /** A run that this process drives. */

@@ -26,6 +26,7 @@ import { executionLine } from '@treadle/core/policy';
 import { conversationSize, mergeSameRole, type Conversation } from './conversation.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
+import { runReport } from './run-report.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
 
@@ -125,11 +126,14 @@ export interface ResumedRun {
 /** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
-  { limits, log, policy, driven }: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven'>,
+  engine: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven' | 'models' | 'metrics'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
+  const { limits, log, policy, driven } = engine;
   const { id: runId, request, toolset, caller } = plan;
+  const report = runReport(plan, engine, { isResumed: resume !== undefined });
+  caller.runId = runId;
   let failure: ModelError | undefined;
   let isSpent = false;
   let isCutOff = false;
@@ -184,9 +188,13 @@ export function driveRequest(
         const { event } = item;
         if (event.type === 'model-failed') logFailure(event.error);
         noteEvent(event);
+        report.noteEvent(event);
         // The answers are stored together with the first event.
         answered?.resolve();
-      } else if (item.type === 'call-answered') logCall(item);
+      } else if (item.type === 'call-answered') {
+        report.noteCall(item);
+        logCall(item);
+      }
       return listen(item);
     },
   };
@@ -264,7 +272,16 @@ export function driveRequest(
   const remove = (): void => {
     if (driven.get(runId) === started) driven.delete(runId);
   };
-  started.ended.then(remove, remove);
+  started.ended.then(
+    (end) => {
+      remove();
+      report.end(end);
+    },
+    () => {
+      remove();
+      report.fail();
+    },
+  );
   return started;
 }
 

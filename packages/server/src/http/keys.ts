@@ -4,14 +4,22 @@ import { systemClock, TreadleError, type Clock } from '@treadle/core';
 
 /**
  * What a caller has without keys: `agents:invoke` for the APIs of OpenAI, `tools:execute` for the tools that run on the server,
- * `runs:…` for the runs API, `chat:…` for conversations.
+ * `runs:…` for the runs API, `chat:…` for conversations, `metrics:read` for `/metrics`.
  */
-export const SCOPES = ['agents:invoke', 'tools:execute', 'runs:read', 'runs:write', 'chat:read', 'chat:write'] as const;
+export const SCOPES = [
+  'agents:invoke',
+  'tools:execute',
+  'runs:read',
+  'runs:write',
+  'chat:read',
+  'chat:write',
+  'metrics:read',
+] as const;
 
 /** The permissions of a key. `tools:execute:<tool>` is for one tool. */
 export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}`;
 
-const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write))$/;
+const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/;
 const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>`;
 
 /** A key that clients send. The server stores only its hash. */

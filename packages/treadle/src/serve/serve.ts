@@ -35,8 +35,9 @@ export const serveCommand: Command = defineCommand({
     ...LOCATION_FLAGS,
   },
   notes: [
-    'Endpoints: POST /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz and /readyz. All entries of\n' +
-      '[models] are served under their names; --model selects the default. Clients execute the functions of their requests.\n' +
+    'Endpoints: POST /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz, /readyz, /metrics and\n' +
+      '/openapi.json. All entries of [models] are served under their names; --model selects the default. Clients execute the\n' +
+      'functions of their requests.\n' +
       'The server executes the tools that tools in [server] names (default: the read-only file tools), for requests that\n' +
       'contain {"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server].',
     'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
