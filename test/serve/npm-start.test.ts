@@ -16,7 +16,7 @@ beforeEach(async () => {
 afterEach(() => play.remove());
 
 const hasNpm = process.platform !== 'win32' && spawnSync('npm', ['--version']).status === 0;
-const testNpm = test.runIf(needs('npm, and groups of processes', hasNpm));
+const canRun = needs('npm, and groups of processes', hasNpm);
 
 interface Started {
   readonly npm: ChildProcessWithoutNullStreams;
@@ -46,7 +46,7 @@ async function withNpmStart(act: (started: Started) => Promise<void>): Promise<v
   }
 }
 
-testNpm('npm start runs the server, and Ctrl-C stops it', () =>
+test.runIf(canRun)('npm start runs the server, and Ctrl-C stops it', () =>
   withNpmStart(async ({ npm, url }) => {
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
     // The Ctrl-C of a terminal goes to the whole group.
@@ -56,7 +56,7 @@ testNpm('npm start runs the server, and Ctrl-C stops it', () =>
   }),
 );
 
-testNpm('SIGTERM to npm alone stops the server, which answers the request in progress first', () =>
+test.runIf(canRun)('SIGTERM to npm alone stops the server, which answers the request in progress first', () =>
   withNpmStart(async ({ npm, url, log }) => {
     // The server waits for the rest of the body.
     const rest = Promise.withResolvers<void>();
