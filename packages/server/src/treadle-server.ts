@@ -15,9 +15,9 @@ import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webho
 import { memoryLimit, requireScope, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
+import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
+import { sendJson } from './http/respond.ts';
 import { createServer } from './http/server.ts';
-import { CONTENT_TYPE, newMetrics, type Metrics } from './metrics/registry.ts';
-import { serverMetrics } from './metrics/server-metrics.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
 import { runsRoutes } from './runs/routes.ts';
@@ -156,6 +156,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
+  const describeApi = apiDescriber();
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, corsOrigins: cors, requestsPerMinute } = options;
@@ -180,7 +181,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
-        .route('/', metricsRoutes(registry)),
+        .route('/', metricsRoutes(registry))
+        .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
@@ -268,6 +270,18 @@ function metricsRoutes(registry: Metrics): Hono<Env> {
     requireScope(c.get('caller'), 'metrics:read');
     return c.body(registry.text(), 200, { 'content-type': CONTENT_TYPE });
   });
+}
+
+/** Describes the API when somebody asks for it, and again only if keys are required since. */
+function apiDescriber(): (routes: Hono['routes'], hasKeys: boolean) => Promise<object> {
+  const made = new Map<boolean, Promise<object>>();
+  return (routes, hasKeys) => {
+    const document =
+      made.get(hasKeys) ??
+      import('./openapi/document.ts').then((openapi) => openapi.openApiDocument(routes, { hasKeys }));
+    made.set(hasKeys, document);
+    return document;
+  };
 }
 
 const HOUR_MS = 3_600_000;

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { memoryLimit, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
-import type { ServerMetrics } from '../metrics/server-metrics.ts';
+import type { ServerMetrics } from '../http/metrics.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 

@@ -6,7 +6,7 @@ import { methodNotAllowed } from 'hono/method-not-allowed';
 import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
-import { NO_ROUTE } from '../metrics/server-metrics.ts';
+import { NO_ROUTE } from './metrics.ts';
 import { admission, requireScope, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 

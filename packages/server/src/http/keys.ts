@@ -74,10 +74,8 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
   let known = checkedKeys(initial);
   let find = keyring(initial);
   const isExpired = ({ expiresAt = Infinity }: KnownKey): boolean => clock.now() >= expiresAt;
-  return {
-    get areRequired() {
-      return known.length > 0;
-    },
+  const keys: Keys & { areRequired: boolean } = {
+    areRequired: known.length > 0,
     find: (presented) => find(presented),
     isExpired,
     whyRevoked({ tenant, key, scopes }) {
@@ -89,14 +87,16 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
       const lost = scopes.find((scope) => !now.scopes.some((has) => scope === has || scope.startsWith(`${has}:`)));
       return lost === undefined ? undefined : `The key that started it has lost the scope "${lost}".`;
     },
-    replace(keys) {
-      if (keys.length === 0 && known.length > 0)
+    replace(given) {
+      if (given.length === 0 && known.length > 0)
         throw wrong('All keys were removed, which would open the server to everybody. Restart it if that is intended.');
-      const checked = checkedKeys(keys);
-      find = keyring(keys);
+      const checked = checkedKeys(given);
+      find = keyring(given);
       known = checked;
+      keys.areRequired = known.length > 0;
     },
   };
+  return keys;
 }
 
 export const DEFAULT_TENANT = 'default';

@@ -19,7 +19,7 @@ import { errorResponse, requestHandler } from './app.ts';
 import { serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach } from './origins.ts';
-import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from '../metrics/server-metrics.ts';
+import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
 
 export interface ServerOptions {
   /** Default 127.0.0.1. An address beyond loopback requires keys. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { newMetrics } from './registry.ts';
+import { newMetrics } from './metrics.ts';
 
 test('writes counters, gauges and histograms as Prometheus reads them', () => {
   const metrics = newMetrics();
