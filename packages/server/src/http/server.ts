@@ -341,7 +341,7 @@ function beginExchange(
 
 function levelOf(path: string, status: number): 'error' | 'info' | 'debug' {
   if (status >= 500) return path === '/readyz' ? 'info' : 'error';
-  return isProbe(path) ? 'debug' : 'info';
+  return isProbe(path) || path === '/metrics' ? 'debug' : 'info';
 }
 
 function isProbe(path: string): boolean {
