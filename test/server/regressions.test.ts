@@ -476,7 +476,7 @@ test('two empty replies are a failure of the provider', async () => {
 });
 
 test('unknown paths below a response are 404', async () => {
-  for (const path of ['responses/nothing', 'responses/resp_1/nothing', 'responses/nothing/cancel']) {
+  for (const path of ['responses/resp_1/nothing', 'responses/resp_1/cancel/nothing', 'responses/nothing/cancel']) {
     const answer = await fetch(`${fixture.baseURL}/${path}`, { method: 'POST', body: '{}', headers: JSON_BODY });
     expect([path, answer.status]).toEqual([path, 404]);
   }

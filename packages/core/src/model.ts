@@ -129,6 +129,8 @@ export type ModelReply =
 
 export interface Attempt {
   readonly model: string;
+  /** The name of the fallback that was asked. Absent: the model itself. */
+  readonly fallback?: string;
   readonly ms: number;
   readonly error?: ModelError;
 }

@@ -10,11 +10,13 @@ import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
-import { storedRuns } from './engine/stored-runs.ts';
+import { RECOVERED, storedRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import { memoryLimit, streamLimit, type Env } from './http/admission.ts';
+import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
+import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
+import { sendJson } from './http/respond.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
@@ -83,6 +85,8 @@ export interface TreadleServerOptions {
   /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
   readonly retentionMs?: number;
   readonly log?: Logger;
+  /** What `/metrics` returns. The server adds its own metrics to it. Default: a registry of its own. */
+  readonly metrics?: Metrics;
 }
 
 export interface TreadleServer {
@@ -109,7 +113,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const keys = serverKeys(options.keys ?? []);
   const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
   const perTenant = (max: number): number => (tenants.size > 1 ? Math.ceil(max / 2) : max);
-  const memory = memoryLimit({ max: options.maxBytesInProgress ?? 256 * 1024 * 1024 });
+  const maxBytes = options.maxBytesInProgress ?? 256 * 1024 * 1024;
+  const memory = memoryLimit({ max: maxBytes });
+  const registry = options.metrics ?? newMetrics();
+  const metrics = serverMetrics(registry);
   if (options.webhooks) checkWebhooks(options.webhooks);
   const engine: Engine = {
     models,
@@ -131,7 +138,15 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       memory,
     }),
     log,
+    metrics,
   };
+  metrics.addGauges({
+    runsInProgress: () => engine.runs.reserved,
+    maxRuns: maxConcurrentRuns,
+    bytesInProgress: () => memory.used,
+    maxBytes,
+  });
+  store.onCommit?.(metrics.storeCommitted);
   // A response is stored at least as long as its key.
   const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const service = responses(engine, stored);
@@ -145,6 +160,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
+  const describeApi = apiDescriber();
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, corsOrigins: cors, requestsPerMinute } = options;
@@ -159,6 +175,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     memory,
     streams: streamLimit({ max: maxOpenStreams, maxPerTenant: perTenant(maxOpenStreams) }),
     log,
+    metrics,
     routes: (app) =>
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
@@ -168,16 +185,20 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
+        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
+        .route('/', metricsRoutes(registry))
+        .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
 
   function startBackgroundTasks(): () => void {
+    const stopWatching = metrics.watchEventLoop();
     const stopPruning = pruneResponses(store, retentionMs, log);
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
     return () => {
+      stopWatching();
       stopPruning();
       stopRecovering();
     };
@@ -196,6 +217,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     if (!isClosed) stopInbox = serveInbox(engine, allRuns.performHere);
     try {
       const recovered = await stored.recover();
+      log.info({ recovered }, RECOVERED);
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
       return { ...address, recovered };
     } catch (error) {
@@ -251,6 +273,26 @@ function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
       modelNamed(served, id);
       return c.json(wireModel(id));
     });
+}
+
+/** `/metrics`, for Prometheus. */
+function metricsRoutes(registry: Metrics): Hono<Env> {
+  return new Hono<Env>().get('/metrics', (c) => {
+    requireScope(c.get('caller'), 'metrics:read');
+    return c.body(registry.text(), 200, { 'content-type': CONTENT_TYPE });
+  });
+}
+
+/** Describes the API when somebody asks for it, and again only if keys are required since. */
+function apiDescriber(): (routes: Hono['routes'], hasKeys: boolean) => Promise<object> {
+  const made = new Map<boolean, Promise<object>>();
+  return (routes, hasKeys) => {
+    const document =
+      made.get(hasKeys) ??
+      import('./openapi/document.ts').then((openapi) => openapi.openApiDocument(routes, { hasKeys }));
+    made.set(hasKeys, document);
+    return document;
+  };
 }
 
 const HOUR_MS = 3_600_000;

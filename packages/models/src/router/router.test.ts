@@ -230,7 +230,7 @@ test('skips an endpoint that is down, reports that, and probes it once after the
         retryable: true,
       },
     },
-    { model: 'b', ms: 10 },
+    { model: 'b', fallback: 'backup', ms: 10 },
   ]);
   expect(main.asked).toBe(2);
 
@@ -444,8 +444,8 @@ test('journals every attempt of replies and failures', async () => {
   }
   const broken = { model: 'm', ms: 10, error: error('overloaded', { retryable: false }) };
   expect(attempts).toEqual([
-    [broken, { model: 'b', ms: 10 }],
-    [broken, { ...broken, model: 'b' }],
+    [broken, { model: 'b', fallback: 'backup', ms: 10 }],
+    [broken, { ...broken, model: 'b', fallback: 'backup' }],
   ]);
 });
 

@@ -46,7 +46,7 @@ export function router<const Name extends string>(options: RouterOptions<Name>):
           // If there is another model to ask, long waits are not worthwhile.
           const longestWaitMs = index < chain.length - 1 ? LONGEST_WAIT_MS : LONGEST_RETRY_AFTER_MS;
           const reply = await endpoints.get(each)!.ask(request, emitDelta, signal, longestWaitMs);
-          attempts.push(...reply.attempts!);
+          for (const attempt of reply.attempts!) attempts.push(index === 0 ? attempt : { ...attempt, fallback: each });
           if (reply.type === 'reply' || hasEmitted) return { ...reply, attempts };
           failures.push({ name: each, error: reply.error });
           if (!canFallBack(reply.error)) break;

@@ -83,11 +83,12 @@ function bodySchema(limits: RequestLimits) {
     tools: toolsSchema({
       limits,
       namePath: ['function', 'name'],
+      functionForms: [nestedFunction, functionTool],
       // The flat form of the Responses API is accepted too.
       functionForm: (tool) => (tool['function'] == null && 'name' in tool ? functionTool : nestedFunction),
     }),
     tool_choice: toolChoiceSchema,
-    response_format: answerFormat(() => jsonSchema),
+    response_format: answerFormat(() => jsonSchema, jsonSchema),
     stop: textOr(
       z.string().transform((text) => (text === '' ? [] : [text])),
       list(z.string().min(1).max(MAX_LENGTH.id), { expected: 'a string or a list of strings', max: MAX_STOPS }),
@@ -97,3 +98,6 @@ function bodySchema(limits: RequestLimits) {
 }
 
 const STANDARD = bodySchema(DEFAULT_LIMITS);
+
+/** The body of a request, for `/openapi.json`. */
+export const COMPLETION_BODY: z.ZodType = STANDARD;

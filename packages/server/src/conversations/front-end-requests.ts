@@ -197,3 +197,6 @@ function resumeAnswer({ interruptId, status, payload }: ResumeEntry, events: rea
   const { approved, digest, reason } = validateBody(agUiApproval, payload);
   return { id: interruptId, approved, digest, ...(reason != null && { reason }) };
 }
+
+/** The bodies of requests, for `/openapi.json`. */
+export const FRONT_END_BODIES: Readonly<Record<'ui' | 'agUi', z.ZodType>> = { ui: uiBody, agUi: agUiBody };

@@ -426,6 +426,15 @@ function parseAnswers(body: unknown): readonly ChatAnswer[] {
   });
 }
 
+/** The bodies of requests, for `/openapi.json`. */
+export const CHAT_BODIES: Readonly<Record<'chat' | 'rename' | 'branch' | 'message' | 'answers', z.ZodType>> = {
+  chat: chatBody,
+  rename: renameBody,
+  branch: branchBody,
+  message: messageBody,
+  answers: z.union([answersBody, answer]),
+};
+
 // Answers
 
 function wireConversation({ id, title, createdAt, updatedAt }: ConversationRecord): object {

@@ -19,7 +19,7 @@ const MAX_CONCURRENT = 4;
  * beginning of the message. A title that somebody has set meanwhile stays.
  */
 export function titleWriter(
-  { models, store, log }: Pick<Engine, 'models' | 'store' | 'log'>,
+  { models, store, log, metrics }: Pick<Engine, 'models' | 'store' | 'log' | 'metrics'>,
   stopping: AbortSignal,
 ): NonNullable<ChatDriver['onUntitled']> {
   let count = 0;
@@ -28,7 +28,7 @@ export function titleWriter(
     if (count >= MAX_CONCURRENT || stopping.aborted) return '';
     count += 1;
     try {
-      const { text, outcome } = await runLoop({
+      const { text, outcome, usage } = await runLoop({
         model: modelNamed(models, model),
         journal: memoryJournal(),
         instructions: INSTRUCTIONS,
@@ -38,6 +38,7 @@ export function titleWriter(
         limits: { durationMs: MAX_DURATION_MS },
         signal: stopping,
       });
+      metrics?.modelReplied(model ?? models.default, usage, false);
       return outcome?.type === 'completed' ? text : '';
     } finally {
       count -= 1;

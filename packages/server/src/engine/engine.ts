@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
+import type { ServerMetrics } from '../http/metrics.ts';
 import type { DrivenRun } from './run.ts';
 import type { ServerTools } from './tools.ts';
 
@@ -11,7 +12,8 @@ export type ServerStore = RunStore &
   Pick<
     SqliteStore,
     'responses' | 'conversations' | 'streams' | 'notices' | 'inbox' | 'readPage' | 'watch' | 'secretKey'
-  >;
+  > &
+  Partial<Pick<SqliteStore, 'onCommit'>>;
 
 /** The models that clients can name. */
 export interface ServedModels {
@@ -51,6 +53,8 @@ export interface Engine {
   /** The runs that this process drives, by id. `driveRequest` adds and removes them. */
   readonly driven: Map<string, DrivenRun>;
   readonly log: Logger;
+  /** Absent: nothing is counted. */
+  readonly metrics?: ServerMetrics;
 }
 
 /** A run that this process drives. */

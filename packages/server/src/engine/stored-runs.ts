@@ -168,13 +168,16 @@ const LAST_RETRY_MS = 3_600_000;
 const FIRST_FOLLOW_MS = 50;
 const LAST_FOLLOW_MS = 1_000;
 
+/** The line in the log that says how many runs were resumed: at the start, and later if there were any. */
+export const RECOVERED = 'runs were recovered';
+
 /** How often to look for requests to resume; and at most, if one of them is due before. */
 const RECOVER_MS = 30_000;
 const LEAST_RECOVER_MS = 1_000;
 
 /** `keptMs`: how long keys are kept. */
 export function storedRuns(
-  { store, runs, log, driven }: Pick<Engine, 'store' | 'runs' | 'log' | 'driven'>,
+  { store, runs, log, driven, metrics }: Pick<Engine, 'store' | 'runs' | 'log' | 'driven' | 'metrics'>,
   keptMs: number = KEY_MS,
 ): StoredRuns {
   const records = store.responses;
@@ -213,6 +216,7 @@ export function storedRuns(
         if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
       }
     }
+    metrics?.runsRecovered(count);
     return count;
   }
 
@@ -298,7 +302,8 @@ export function storedRuns(
       isLooking = true;
       let ms = RECOVER_MS;
       try {
-        await recoverAll();
+        const recovered = await recoverAll();
+        if (recovered > 0) log.info({ recovered }, RECOVERED);
         ms = isFull ? LEAST_RECOVER_MS : await msUntilDue();
       } catch (error) {
         log.error({ err: error }, 'could not look for detached responses');

@@ -69,8 +69,8 @@ export function parsableArguments(text: string): string {
   return text === '' ? '{}' : text;
 }
 
-/** The part of a caller that a run depends on. It is stored with a response. */
-export type RunCaller = Pick<Caller, 'tenant' | 'key' | 'scopes'>;
+/** The part of a caller that a run depends on. It is stored with a response, apart from the ids, which are for the log. */
+export type RunCaller = Pick<Caller, 'tenant' | 'key' | 'scopes' | 'runId'> & Partial<Pick<Caller, 'requestId'>>;
 
 /** The caller as runs and tools see it. */
 export function principalOf({ key, tenant, scopes }: RunCaller): Principal {

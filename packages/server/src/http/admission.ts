@@ -17,6 +17,8 @@ export interface Caller {
   /** Sent as `x-request-id`, and part of every line that `log` writes. */
   readonly requestId: string;
   readonly log: Logger;
+  /** The run that the request has started. Set when it starts, for the log. */
+  runId?: string;
 }
 
 /** The context of the routes. Streams are written to `c.env.outgoing`. */
@@ -29,6 +31,8 @@ export interface Exchange {
   readonly log: Logger;
   /** Set when the request was admitted. */
   caller?: Caller;
+  /** The pattern of its route. Absent: it matches none. */
+  route?: string;
   /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
   hold(bytes: number): void;
   /** Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. */
@@ -207,6 +211,8 @@ export function streamLimit(limits: Omit<CountLimitOptions, 'tooMany'>): CountLi
  * them; the process needs a few times as much.
  */
 export interface Memory {
+  /** The bytes that are held now. */
+  readonly used: number;
   /** For one request or run of a tenant. */
   holder(tenant?: string): Held;
 }
@@ -233,6 +239,9 @@ export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOp
   const byTenant = new Map<string, number>();
   let used = 0;
   return {
+    get used() {
+      return used;
+    },
     holder(tenant = DEFAULT_TENANT) {
       let held = 0;
       let isReleased = false;

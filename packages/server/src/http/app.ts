@@ -1,10 +1,12 @@
 import type { HttpBindings } from '@hono/node-server';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Clock } from '@treadle/core';
-import { Hono } from 'hono';
+import { Hono, type Context } from 'hono';
 import { methodNotAllowed } from 'hono/method-not-allowed';
+import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
+import { NO_ROUTE } from './metrics.ts';
 import { admission, requireScope, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 
@@ -29,6 +31,7 @@ export function requestHandler(options: AppOptions): AnswerRequest {
   app.route('/', healthRoutes(options));
   app.use(async (c, next) => {
     const { incoming, outgoing, exchange } = c.env;
+    exchange.route = routeOf(c);
     if (allowOrigin(cors, incoming, outgoing)) return c.body(null, 204);
     if (isClosing()) throw shuttingDown();
     exchange.caller = admit(incoming, outgoing, exchange);
@@ -79,6 +82,17 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     }
     return RESPONSE_ALREADY_SENT;
   };
+}
+
+/** The pattern of the route that a request matches. */
+function routeOf(c: Context<Env>): string {
+  const route = matchedRoutes(c).findLast(({ method }) => method !== 'ALL');
+  return route ? routePattern(route.path) : NO_ROUTE;
+}
+
+/** The path of a route in the form of OpenAPI: `/runs/{id}` for `/runs/:id{.+}`. */
+export function routePattern(path: string): string {
+  return path.replaceAll(/:(\w+)(?:\{[^/]*\})?/g, '{$1}');
 }
 
 /** Routes that check other scopes themselves. */

@@ -4,14 +4,22 @@ import { systemClock, TreadleError, type Clock } from '@treadle/core';
 
 /**
  * What a caller has without keys: `agents:invoke` for the APIs of OpenAI, `tools:execute` for the tools that run on the server,
- * `runs:…` for the runs API, `chat:…` for conversations.
+ * `runs:…` for the runs API, `chat:…` for conversations, `metrics:read` for `/metrics`.
  */
-export const SCOPES = ['agents:invoke', 'tools:execute', 'runs:read', 'runs:write', 'chat:read', 'chat:write'] as const;
+export const SCOPES = [
+  'agents:invoke',
+  'tools:execute',
+  'runs:read',
+  'runs:write',
+  'chat:read',
+  'chat:write',
+  'metrics:read',
+] as const;
 
 /** The permissions of a key. `tools:execute:<tool>` is for one tool. */
 export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}`;
 
-const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write))$/;
+const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/;
 const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>`;
 
 /** A key that clients send. The server stores only its hash. */
@@ -66,10 +74,8 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
   let known = checkedKeys(initial);
   let find = keyring(initial);
   const isExpired = ({ expiresAt = Infinity }: KnownKey): boolean => clock.now() >= expiresAt;
-  return {
-    get areRequired() {
-      return known.length > 0;
-    },
+  const keys: Keys & { areRequired: boolean } = {
+    areRequired: known.length > 0,
     find: (presented) => find(presented),
     isExpired,
     whyRevoked({ tenant, key, scopes }) {
@@ -81,14 +87,16 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
       const lost = scopes.find((scope) => !now.scopes.some((has) => scope === has || scope.startsWith(`${has}:`)));
       return lost === undefined ? undefined : `The key that started it has lost the scope "${lost}".`;
     },
-    replace(keys) {
-      if (keys.length === 0 && known.length > 0)
+    replace(given) {
+      if (given.length === 0 && known.length > 0)
         throw wrong('All keys were removed, which would open the server to everybody. Restart it if that is intended.');
-      const checked = checkedKeys(keys);
-      find = keyring(keys);
+      const checked = checkedKeys(given);
+      find = keyring(given);
       known = checked;
+      keys.areRequired = known.length > 0;
     },
   };
+  return keys;
 }
 
 export const DEFAULT_TENANT = 'default';

@@ -27,6 +27,7 @@ import { errorResponse, requestHandler } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach } from './origins.ts';
+import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
 
 export interface ServerOptions {
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
@@ -45,6 +46,8 @@ export interface ServerOptions {
   /** Limits the number of open event streams; default: no limit. */
   readonly streams?: CountLimit;
   readonly log?: Logger;
+  /** Counts requests; default: nothing is counted. */
+  readonly metrics?: ServerMetrics;
   readonly clock?: Clock;
   /** Adds the API. Its handlers get the caller by `c.get('caller')`. */
   readonly routes: (app: Hono<Env>) => void;
@@ -82,7 +85,7 @@ const LAST_EVENTS_MS = 1_000;
 
 export function createServer(options: ServerOptions): Server {
   const { host = '127.0.0.1', port = 3210, keys: given = [], limits = {}, cors = [], timeouts = {} } = options;
-  const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }) } = options;
+  const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }), metrics } = options;
   const keys = 'areRequired' in given ? given : serverKeys(given, clock);
   const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
   checkServerOptions(host, port, limits);
@@ -102,12 +105,13 @@ export function createServer(options: ServerOptions): Server {
     keepAliveInitialDelay: 60_000,
   });
   const connections = trackConnections(server);
+  metrics?.addConnections(connections.counts);
   // Node calls it after this time without progress in either direction, and after the time for the next request.
   server.setTimeout(sendMs, (socket) => {
     if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
   });
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    const exchange = beginExchange(incoming, outgoing, { ...options, log, clock, memory });
+    const exchange = beginExchange(incoming, outgoing, { ...options, log, clock, memory, metrics });
     const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
       // The program that embeds this server keeps its own Request and Response.
       overrideGlobalObjects: false,
@@ -118,7 +122,7 @@ export function createServer(options: ServerOptions): Server {
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // A second response must not be written into the one that is being sent.
     if (connections.isBusy(socket)) socket.destroy();
-    else refuseUnreadable(error, socket, log);
+    else refuseUnreadable(error, socket, { log, metrics });
   });
 
   async function openPort(): Promise<{ readonly url: string; readonly port: number }> {
@@ -227,6 +231,7 @@ interface Connections {
   /** Resolves when no request is being answered. */
   allAnswered(): Promise<void>;
   destroyAll(): void;
+  readonly counts: ConnectionGauges;
 }
 
 /** A connection with this many waiting requests is not read until one of them is answered. */
@@ -285,6 +290,11 @@ function trackConnections(server: HttpServer): Connections {
     destroyAll() {
       for (const socket of connections.keys()) socket.destroy();
     },
+    counts: {
+      connections: () => connections.size,
+      requestsInProgress: () => responses.size,
+      requestsWaiting: () => [...connections.values()].reduce((sum, one) => sum + one.waiting.length, 0),
+    },
   };
 }
 
@@ -293,13 +303,14 @@ const REQUEST_ID = /^[\w.:-]{1,128}$/;
 /** The status in the log for a client that disconnected before the response; nginx introduced the number. */
 const CLIENT_CLOSED = 499;
 
-type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>> & Pick<ServerOptions, 'streams'>;
+type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>> &
+  Pick<ServerOptions, 'streams'> & { readonly metrics: ServerMetrics | undefined };
 
 /** Sets the headers that every response has, and logs one line when the response is closed. */
 function beginExchange(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  { log, clock, memory, streams }: ExchangeOptions,
+  { log, clock, memory, streams, metrics }: ExchangeOptions,
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
@@ -325,13 +336,17 @@ function beginExchange(
     held?.release();
     const path = loggedPath(incoming.url);
     const status = outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED;
+    const ms = clock.now() - startedAt;
+    metrics?.requestEnded(incoming.method ?? '', exchange.route ?? (isProbe(path) ? path : NO_ROUTE), status, ms);
+    const { caller } = exchange;
     const line = {
       method: incoming.method,
       path,
       status,
-      ms: clock.now() - startedAt,
+      ms,
       requestId,
-      ...(exchange.caller && { tenant: exchange.caller.tenant, key: exchange.caller.key }),
+      ...(caller && { tenant: caller.tenant, key: caller.key }),
+      ...(caller?.runId !== undefined && { runId: caller.runId }),
       ...(!outgoing.writableFinished && { aborted: true }),
     };
     log[levelOf(path, status)](line, 'request');
@@ -341,7 +356,11 @@ function beginExchange(
 
 function levelOf(path: string, status: number): 'error' | 'info' | 'debug' {
   if (status >= 500) return path === '/readyz' ? 'info' : 'error';
-  return path === '/healthz' || path === '/readyz' ? 'debug' : 'info';
+  return isProbe(path) || path === '/metrics' ? 'debug' : 'info';
+}
+
+function isProbe(path: string): boolean {
+  return path === '/healthz' || path === '/readyz';
 }
 
 /** Without the query, which may contain a key, and without the host. */
@@ -351,12 +370,17 @@ function loggedPath(url: string | undefined): string {
 }
 
 /** Answers a request that Node could not parse. Its error is not logged, because it contains the raw bytes, and keys. */
-function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex, log: Logger): void {
+function refuseUnreadable(
+  error: NodeJS.ErrnoException,
+  socket: Duplex,
+  { log, metrics }: Pick<ExchangeOptions, 'log' | 'metrics'>,
+): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;
   }
   const refusal = unreadableError(error.code);
+  metrics?.requestUnreadable(refusal.status);
   const requestId = newRequestId();
   const body = JSON.stringify(errorBody(refusal));
   log.info({ requestId, status: refusal.status, code: error.code }, 'unreadable request');

@@ -9,6 +9,7 @@ import {
   jsonObject,
   PARAM,
   refuse,
+  typed,
   wrongType,
   type IssueContext,
   type JsonObject,
@@ -173,24 +174,28 @@ export function jsonSchemaFormat(
     }));
 }
 
-/** A format by its type. `jsonSchema` is the form that `json_schema` has in the API. */
+/** A format by its type. `jsonSchema` is the form that `json_schema` has in the API, and `form` its schema. */
 export function answerFormat(
   jsonSchema: (format: JsonObject, ctx: IssueContext) => z.ZodType<ParsedFormat> | undefined,
+  form: z.ZodType<ParsedFormat>,
 ): z.ZodType<ParsedFormat> {
-  return chosenSchema<ParsedFormat>((format, ctx) => {
-    if (format == null) return TEXT;
-    if (!isObject(format)) return wrongType(ctx, format, 'object');
-    switch (format['type']) {
-      case 'text':
-        return TEXT;
-      case 'json_object':
-        return JSON_OBJECT;
-      case 'json_schema':
-        return jsonSchema(format, ctx);
-      default:
-        return UNKNOWN_FORMAT;
-    }
-  });
+  return chosenSchema<ParsedFormat>(
+    (format, ctx) => {
+      if (format == null) return TEXT;
+      if (!isObject(format)) return wrongType(ctx, format, 'object');
+      switch (format['type']) {
+        case 'text':
+          return TEXT;
+        case 'json_object':
+          return JSON_OBJECT;
+        case 'json_schema':
+          return jsonSchema(format, ctx);
+        default:
+          return UNKNOWN_FORMAT;
+      }
+    },
+    () => [z.looseObject({ type: z.enum(['text', 'json_object']) }), typed('json_schema', form)],
+  );
 }
 
 const TEXT = z.unknown().transform((): ParsedFormat => ({ echo: { type: 'text' } }));

@@ -11,6 +11,7 @@ import {
   PARAM,
   paramOf,
   refuse,
+  typed,
   wrongType,
   type IssueContext,
   type JsonObject,
@@ -53,36 +54,47 @@ export const functionTool: z.ZodType<FunctionTool> = z
 
 const names = list(z.string(), { expected: 'a list of names', max: Infinity });
 
+const namedTools = z.looseObject({ tool_names: names.nullish() });
+
 const mcpTool = z.looseObject({
   type: z.literal('mcp'),
   server_label: name.max(MAX_LENGTH.id),
   server_url: z.string().max(2_048).nullish(),
-  allowed_tools: chosenSchema<unknown>((allowed) =>
-    isObject(allowed) ? z.looseObject({ tool_names: names.nullish() }) : names,
+  allowed_tools: chosenSchema<unknown>(
+    (allowed) => (isObject(allowed) ? namedTools : names),
+    () => [names, namedTools],
   ).nullish(),
 });
 
 const otherTool = z.looseObject({ type: z.string() });
 
+/** For descriptions: the types that have no form of their own. */
+const otherType = z.looseObject({ type: z.string().regex(/^(?!(?:function|mcp|allowed_tools)$)/) });
+
 interface ToolForms {
   readonly limits: RequestLimits;
   /** The schema of a function in the API. May report an issue instead. */
   readonly functionForm: (tool: JsonObject, ctx: IssueContext) => z.ZodType<FunctionTool> | undefined;
+  /** All schemas that `functionForm` returns. */
+  readonly functionForms: readonly z.ZodType<FunctionTool>[];
   /** Where the name of a function is. */
   readonly namePath: readonly string[];
 }
 
-export function toolsSchema({ limits, functionForm, namePath }: ToolForms): z.ZodType<ParsedTools> {
-  const tool = chosenSchema<FunctionTool | RequestTool>((value, ctx) => {
-    if (!isObject(value)) return wrongType(ctx, value, 'object');
-    const { length } = JSON.stringify(value);
-    if (length > limits.toolChars) {
-      const message = `${PARAM} has ${length} characters as JSON, and this server accepts at most ${limits.toolChars} for a tool. Shorten its schema or its description.`;
-      return refuse(ctx, message, { code: 'tool_too_large' });
-    }
-    if (value['type'] === 'function') return functionForm(value, ctx);
-    return value['type'] === 'mcp' ? mcpTool : otherTool;
-  });
+export function toolsSchema({ limits, functionForm, functionForms, namePath }: ToolForms): z.ZodType<ParsedTools> {
+  const tool = chosenSchema<FunctionTool | RequestTool>(
+    (value, ctx) => {
+      if (!isObject(value)) return wrongType(ctx, value, 'object');
+      const { length } = JSON.stringify(value);
+      if (length > limits.toolChars) {
+        const message = `${PARAM} has ${length} characters as JSON, and this server accepts at most ${limits.toolChars} for a tool. Shorten its schema or its description.`;
+        return refuse(ctx, message, { code: 'tool_too_large' });
+      }
+      if (value['type'] === 'function') return functionForm(value, ctx);
+      return value['type'] === 'mcp' ? mcpTool : otherTool;
+    },
+    () => [...functionForms.map((form) => typed('function', form)), mcpTool, otherType],
+  );
   return list(tool, { expected: 'a list of tools', max: limits.tools })
     .superRefine((tools, ctx) => refuseDuplicates(tools, namePath, ctx))
     .nullish()
@@ -176,13 +188,18 @@ const selectedByType = z
   .object({ type: z.string() })
   .transform(({ type }): SelectedTool => ({ tool: { type }, path: ['type'] }));
 
+function selections(): readonly z.ZodType[] {
+  const functions = [selectedByFunctionName, selectedByNestedName];
+  return [...functions.map((form) => typed('function', form)), typed('mcp', selectedByLabel), otherType];
+}
+
 /** One tool of the request. A function may be named flat, as in the Responses API, or nested, as in the chat API. */
 const selectedTool = chosenSchema<SelectedTool>((tool) => {
   if (!isObject(tool)) return selectedByType;
   if (tool['type'] === 'mcp') return selectedByLabel;
   if (tool['type'] !== 'function') return selectedByType;
   return tool['name'] === undefined && isObject(tool['function']) ? selectedByNestedName : selectedByFunctionName;
-});
+}, selections);
 
 const modeChoice = z.enum(MODES).transform((mode): ParsedChoice => ({ choice: mode, echo: mode, selected: [] }));
 
@@ -222,14 +239,22 @@ function allowedChoice({ mode, tools }: z.infer<typeof allowedTools>, at: readon
   };
 }
 
-export const toolChoiceSchema: z.ZodType<ParsedChoice> = chosenSchema<ParsedChoice>((value, ctx) => {
-  if (value == null) return noChoice;
-  if (typeof value === 'string') return modeChoice;
-  if (!isObject(value)) return wrongType(ctx, value, 'a string or an object');
-  if (value['type'] !== 'allowed_tools' && !(value['type'] === undefined && 'allowed_tools' in value))
-    return toolChoice;
-  return value['allowed_tools'] == null ? flatAllowed : nestedAllowed;
-});
+export const toolChoiceSchema: z.ZodType<ParsedChoice> = chosenSchema<ParsedChoice>(
+  (value, ctx) => {
+    if (value == null) return noChoice;
+    if (typeof value === 'string') return modeChoice;
+    if (!isObject(value)) return wrongType(ctx, value, 'a string or an object');
+    if (value['type'] !== 'allowed_tools' && !(value['type'] === undefined && 'allowed_tools' in value))
+      return toolChoice;
+    return value['allowed_tools'] == null ? flatAllowed : nestedAllowed;
+  },
+  () => [
+    modeChoice,
+    ...selections(),
+    typed('allowed_tools', flatAllowed),
+    typed('allowed_tools', nestedAllowed, { isOptional: true }),
+  ],
+);
 
 /** Throws a 400 if the choice names a tool that the request does not declare. `labels`: available to every request. */
 export function checkDeclared({ selected }: ParsedChoice, tools: ParsedTools, labels: readonly string[]): void {

@@ -152,9 +152,11 @@ export function unsupported(
   remedy: string,
   { isUsed = (value) => value != null, schema = z.unknown().optional() }: UnsupportedOptions = {},
 ): z.ZodType {
-  return schema.superRefine((value, ctx) => {
-    if (isUsed(value)) refuse(ctx, `${PARAM} is not supported by this server. ${remedy}`, UNSUPPORTED);
-  });
+  return schema
+    .superRefine((value, ctx) => {
+      if (isUsed(value)) refuse(ctx, `${PARAM} is not supported by this server. ${remedy}`, UNSUPPORTED);
+    })
+    .meta({ description: `Not supported. ${remedy}` });
 }
 
 interface UnsupportedOptions {
@@ -165,16 +167,53 @@ interface UnsupportedOptions {
 
 export const UNSUPPORTED: Refusal = { code: 'unsupported_parameter' };
 
+type Validate<T> = (value: unknown, ctx: z.core.$RefinementCtx) => T;
+
+const forms = new WeakMap<object, () => z.ZodType>();
+
+/** A schema that validates with a function. `form` accepts the same values, and describes them in `/openapi.json`. */
+function transformOf<T>(validate: Validate<T>, form: () => z.ZodType): z.ZodType<T> {
+  forms.set(validate, form);
+  return z.transform(validate);
+}
+
+/** The description of a schema that validates with a function: the same object each time. Undefined if it has none. */
+export function formOf(schema: z.core.$ZodType): z.ZodType | undefined {
+  const { def } = schema._zod;
+  if (def.type !== 'transform') return undefined;
+  // A copy of the schema, for example with a further check, has the same function.
+  const { transform } = def as z.core.$ZodTransformDef;
+  const form = forms.get(transform)?.();
+  if (form) forms.set(transform, () => form);
+  return form;
+}
+
 /**
  * Validates with a schema that depends on the value. `choose` may report an issue instead of returning a schema. Unlike
- * a plain union it has to try only one schema, and its errors are those of that schema.
+ * a plain union it has to try only one schema, and its errors are those of that schema. `all`: those that it can choose.
  */
-export function chosenSchema<T>(choose: (value: unknown, ctx: IssueContext) => z.ZodType<T> | undefined): z.ZodType<T> {
-  return z.transform((value: unknown, ctx): T => {
-    const result = choose(value, ctx)?.safeParse(value);
-    if (!result) return z.NEVER;
-    return result.success ? result.data : addFirstIssue(ctx, result.error);
-  });
+export function chosenSchema<T>(
+  choose: (value: unknown, ctx: IssueContext) => z.ZodType<T> | undefined,
+  all: () => readonly z.ZodType[],
+): z.ZodType<T> {
+  return transformOf(
+    (value, ctx): T => {
+      const result = choose(value, ctx)?.safeParse(value);
+      if (!result) return z.NEVER;
+      return result.success ? result.data : addFirstIssue(ctx, result.error);
+    },
+    () => z.union(all()),
+  );
+}
+
+/** An object that also has a field `type` with this value. For the descriptions of `chosenSchema`. */
+export function typed(
+  type: string,
+  schema: z.ZodType,
+  { isOptional = false }: { readonly isOptional?: boolean } = {},
+): z.ZodType {
+  const literal = z.literal(type);
+  return z.intersection(z.looseObject({ type: isOptional ? literal.nullish() : literal }), schema);
 }
 
 function addFirstIssue(ctx: IssueContext, { issues: [issue] }: z.ZodError, ...at: PropertyKey[]): never {
@@ -193,7 +232,8 @@ interface ListOptions {
  * contain millions of them.
  */
 export function list<T>(item: z.ZodType<T>, { expected, max }: ListOptions): z.ZodType<readonly T[]> {
-  return z.transform((value: unknown, ctx): readonly T[] => {
+  const form = (): z.ZodType => (max === Infinity ? z.array(item) : z.array(item).max(max));
+  return transformOf((value, ctx): readonly T[] => {
     if (!Array.isArray(value)) return wrongType(ctx, value, expected);
     if (value.length > max) {
       ctx.addIssue({ code: 'too_big', origin: 'array', maximum: max, input: value });
@@ -206,12 +246,15 @@ export function list<T>(item: z.ZodType<T>, { expected, max }: ListOptions): z.Z
       items.push(result.data);
     }
     return items;
-  });
+  }, form);
 }
 
 /** A string, or a list. `expected` of the list names both. */
 export function textOr<T, U>(text: z.ZodType<T>, other: z.ZodType<U>): z.ZodType<T | U> {
-  return chosenSchema<T | U>((value) => (typeof value === 'string' ? text : other));
+  return chosenSchema<T | U>(
+    (value) => (typeof value === 'string' ? text : other),
+    () => [text, other],
+  );
 }
 
 export function wrongType(ctx: IssueContext, input: unknown, expected: string): never {
@@ -233,8 +276,9 @@ export function variants<
 }
 
 /** Any JSON object, not copied. */
-export const jsonObject: z.ZodType<JsonObject> = z.transform((value: unknown, ctx): JsonObject =>
-  isObject(value) ? value : wrongType(ctx, value, 'object'),
+export const jsonObject: z.ZodType<JsonObject> = transformOf(
+  (value, ctx): JsonObject => (isObject(value) ? value : wrongType(ctx, value, 'object')),
+  () => z.looseObject({}),
 );
 
 // Checks of a whole body

@@ -10,6 +10,7 @@ import {
   PARAM,
   refuse,
   textOr,
+  typed,
   UNSUPPORTED,
   variants,
   wrongType,
@@ -196,8 +197,17 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     ['item_reference', reference],
     ['compaction', compaction],
   ]);
-  const item = chosenSchema((value, ctx) =>
-    isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object'),
+  const item = chosenSchema(
+    (value, ctx) => (isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object')),
+    () => [
+      typed('message', message, { isOptional: true }),
+      typed('reasoning', reasoning),
+      functionCall,
+      functionCallOutput,
+      typed('mcp_call', mcpCall),
+      toolList,
+      typed('item_reference', reference, { isOptional: true }),
+    ],
   );
   const text = longText.transform((value): readonly wire.InputItem[] =>
     value === ''

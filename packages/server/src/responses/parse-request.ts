@@ -103,6 +103,7 @@ function bodySchema(limits: RequestLimits) {
     tools: toolsSchema({
       limits,
       namePath: ['name'],
+      functionForms: [functionTool],
       functionForm(tool, ctx) {
         if (tool['name'] !== undefined || !isObject(tool['function'])) return functionTool;
         const message = `Missing required parameter: ${PARAM}. In this API the fields of a function are in the tool itself, not under 'function'.`;
@@ -116,7 +117,7 @@ function bodySchema(limits: RequestLimits) {
           if (!('json_schema' in format) || 'schema' in format) return jsonSchema;
           const message = `Missing required parameter: ${PARAM}. In this API 'name' and 'schema' are in the format itself, not under 'json_schema'.`;
           return refuse(ctx, message, { path: ['schema'], code: 'missing_required_parameter' });
-        }),
+        }, jsonSchema),
         verbosity,
       })
       .nullish(),
@@ -125,6 +126,9 @@ function bodySchema(limits: RequestLimits) {
 }
 
 const STANDARD = bodySchema(DEFAULT_LIMITS);
+
+/** The body of a request, for `/openapi.json`. */
+export const RESPONSE_BODY: z.ZodType = STANDARD;
 
 type ParsedBody = z.infer<ReturnType<typeof bodySchema>>;
 

@@ -30,39 +30,35 @@ export function responsesRoutes({
   const wantsRequiresAction = (c: Context<Env>): boolean =>
     options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
 
-  return (
-    new Hono<Env>()
-      .post('/responses', async (c) => {
-        const body = await readJson(c, maxBodyBytes);
-        const request = parseRequest(body, parseOptions);
-        const key = requestKey(c.env.incoming.headers, 'responses', body);
-        const prepared = await responses.prepare(request, c.get('caller'), key);
-        const requiresAction = wantsRequiresAction(c);
-        if (request.stream) return streamResponse(c, prepared, requiresAction);
-        const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
-        return sendJson(c, presentedResponse(response, requiresAction));
-      })
-      .get('/responses/:id', async (c) => {
-        if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
-        const response = await responses.retrieve(c.req.param('id'), c.get('caller'));
-        return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
-      })
-      // OpenAI has paths here that this server does not have. They are unknown, and not responses that take no POST.
-      .post('/responses/:id', (c) => c.notFound())
-      .delete('/responses/:id', async (c) => {
-        const id = c.req.param('id');
-        await responses.delete(id, c.get('caller'));
-        return sendJson(c, { id, object: 'response', deleted: true });
-      })
-      .post('/responses/:id/cancel', async (c) => {
-        const response = await responses.cancel(c.req.param('id'), c.get('caller'));
-        return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
-      })
-      .get('/responses/:id/input_items', async (c) => {
-        const { input } = await responses.requestOf(c.req.param('id'), c.get('caller'));
-        return sendJson(c, pageOf(input, c.req.query()));
-      })
-  );
+  return new Hono<Env>()
+    .post('/responses', async (c) => {
+      const body = await readJson(c, maxBodyBytes);
+      const request = parseRequest(body, parseOptions);
+      const key = requestKey(c.env.incoming.headers, 'responses', body);
+      const prepared = await responses.prepare(request, c.get('caller'), key);
+      const requiresAction = wantsRequiresAction(c);
+      if (request.stream) return streamResponse(c, prepared, requiresAction);
+      const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
+      return sendJson(c, presentedResponse(response, requiresAction));
+    })
+    .get('/responses/:id', async (c) => {
+      if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
+      const response = await responses.retrieve(c.req.param('id'), c.get('caller'));
+      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
+    })
+    .delete('/responses/:id', async (c) => {
+      const id = c.req.param('id');
+      await responses.delete(id, c.get('caller'));
+      return sendJson(c, { id, object: 'response', deleted: true });
+    })
+    .post('/responses/:id/cancel', async (c) => {
+      const response = await responses.cancel(c.req.param('id'), c.get('caller'));
+      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
+    })
+    .get('/responses/:id/input_items', async (c) => {
+      const { input } = await responses.requestOf(c.req.param('id'), c.get('caller'));
+      return sendJson(c, pageOf(input, c.req.query()));
+    });
 
   async function streamResponse(
     c: Context<Env>,

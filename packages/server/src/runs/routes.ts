@@ -138,7 +138,7 @@ const STOPPING = new ApiError(503, 'server_error', 'The server is shutting down.
 
 // Queries
 
-const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
+export const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
 const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit'];
 
 function parseFilter(given: Query): RunFilter & { readonly limit: number } {
@@ -239,6 +239,13 @@ const forkBody = z.strictObject({
   instructions: z.string().optional(),
   results: z.record(z.string(), z.string()).optional(),
 });
+
+/** The bodies of requests, for `/openapi.json`. */
+export const RUN_BODIES: Readonly<Record<'input' | 'answers' | 'fork', z.ZodType>> = {
+  input: inputBody,
+  answers: answersBody,
+  fork: forkBody,
+};
 
 // Answers
 

@@ -21,7 +21,15 @@ export interface GroupCommit {
   readonly flush: () => void;
   /** Resolves when all writes so far have settled. */
   readonly drain: () => Promise<void>;
+  /** Sets who is told of transactions. */
+  readonly onCommit: (listener: CommitListener) => void;
 }
+
+/**
+ * Called after each transaction. `ms`: from its first write until it was durable, or, if nothing has to be durable, committed.
+ * `writes`: how many shared it.
+ */
+export type CommitListener = (ms: number, writes: number) => void;
 
 /** The file that the transactions are committed to. */
 export interface Disk {
@@ -68,6 +76,9 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   /** The next attempt is scheduled. */
   let isDelayed = false;
   let retries: Iterator<number> | undefined;
+  let listener: CommitListener | undefined;
+  /** When the first of the waiting writes was added, by `performance.now()`. */
+  let waitingSince = 0;
 
   function flush(): void {
     if (waiting.length === 0 || isDelayed) return;
@@ -79,6 +90,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       return retryOrReject(error);
     }
     retries = undefined;
+    const since = waitingSince;
     const writes = takeWaiting();
     let done: readonly Done[];
     try {
@@ -88,7 +100,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       rollBack();
       return rejectAll(writes, error);
     }
-    settleAll(done);
+    settleAll(done, since);
   }
 
   function takeWaiting(): readonly Write[] {
@@ -114,14 +126,17 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   }
 
   /** Settles writes that have to be durable after a sync, and the others at once. */
-  function settleAll(done: readonly Done[]): void {
+  function settleAll(done: readonly Done[], since: number): void {
     if (done.some(({ isWritten }) => isWritten)) committed?.();
     const syncing = done.some(mustBeSynced) ? sync() : undefined;
     for (const one of done) if (!syncing || !mustBeSynced(one)) one.settle();
-    if (!syncing) return;
+    if (!syncing) return listener?.(performance.now() - since, done.length);
     const unsynced = done.filter(mustBeSynced);
     syncing.then(
-      () => unsynced.forEach(({ settle }) => settle()),
+      () => {
+        listener?.(performance.now() - since, done.length);
+        unsynced.forEach(({ settle }) => settle());
+      },
       (error: unknown) => unsynced.forEach(({ write }) => write.reject(toStoreError(error))),
     );
   }
@@ -183,7 +198,10 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     open++;
     return new Promise<T>((resolve, reject) => {
       // Runs after the callbacks of this turn, so replies that arrived together are committed together.
-      if (waiting.length === 0) defer(flush);
+      if (waiting.length === 0) {
+        waitingSince = performance.now();
+        defer(flush);
+      }
       waiting.push({
         work,
         until,
@@ -208,6 +226,9 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       flush();
       // It is durable only after all writes before it.
       if (open > 0) await write(() => {}).catch(() => {});
+    },
+    onCommit(told) {
+      listener = told;
     },
   };
 }

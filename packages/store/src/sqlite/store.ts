@@ -16,7 +16,7 @@ import { openConversations } from './conversations.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
-import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
+import { groupCommit, pauses, type CommitListener, type CommitOptions } from './group-commit.ts';
 import { openInbox } from './inbox.ts';
 import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
@@ -74,6 +74,8 @@ export interface SqliteStore extends RunStore {
    * whether it lives. `force` ends the leases in any case: the process that had them aborts what it does when it notices.
    */
   releaseRun(runId: string, options?: { readonly force?: boolean }): Promise<boolean>;
+  /** Calls `listener`, instead of an earlier one, after each transaction: for metrics. */
+  onCommit(listener: CommitListener): void;
 }
 
 /**
@@ -238,6 +240,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       pruneExpired: responses.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
     },
+    onCommit: commit.onCommit,
     close: () => (closing ??= close()),
   };
 }

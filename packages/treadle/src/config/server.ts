@@ -66,8 +66,9 @@ export interface KeyEntry {
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
 export const SCOPE = {
   matches: (scope: string): scope is Scope =>
-    /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write))$/.test(scope),
-  means: 'agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read or chat:write',
+    /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/.test(scope),
+  means:
+    'agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read',
 };
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;

@@ -35,10 +35,11 @@ export const serveCommand: Command = defineCommand({
     ...LOCATION_FLAGS,
   },
   notes: [
-    'Endpoints: POST /v1/chat, /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz and /readyz. All\n' +
-      'entries of [models] are served under their names; --model selects the default. Clients execute the functions of their\n' +
-      'requests. The server executes the tools that tools in [server] names (default: the read-only file tools), for requests\n' +
-      'that contain {"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server].',
+    'Endpoints: POST /v1/chat, /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz, /readyz, /metrics\n' +
+      'and /openapi.json. All entries of [models] are served under their names; --model selects the default. Clients execute\n' +
+      'the functions of their requests. The server executes the tools that tools in [server] names (default: the read-only file\n' +
+      'tools), for requests that contain {"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in\n' +
+      '[server].',
     'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
