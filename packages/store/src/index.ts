@@ -11,6 +11,7 @@ export { heldProcess, killProcess } from './processes.ts';
 export type {
   IdempotencyKey,
   ResponseEnding,
+  ResponseHead,
   ResponseRecord,
   ResponseReopening,
   ResponseStore,
