@@ -102,6 +102,8 @@ test('the pieces of large requests start in different turns of the event loop', 
     timer = setImmediate(count);
   });
   const starts: [string, number][] = [];
+  const created = new Map<string, number>();
+  const appended = new Map<string, number>();
   const answering = scriptedModel(Array<string>(6).fill('Done.'));
   const model: Model = {
     ...answering,
@@ -114,11 +116,18 @@ test('the pieces of large requests start in different turns of the event loop', 
   const store = {
     ...opened,
     append: (...[run, entries, ...more]: Parameters<typeof opened.append>) => {
-      if (entries[0]?.seq === 0) starts.push(['append', turn]);
+      if (entries[0]?.seq === 0) {
+        starts.push(['append', turn]);
+        appended.set(run, turn);
+      }
       return opened.append(run, entries, ...more);
     },
     responses: {
       ...opened.responses,
+      async create(...request: Parameters<typeof opened.responses.create>) {
+        await opened.responses.create(...request);
+        created.set(request[0].runId, turn);
+      },
       get(tenant: string, id: string) {
         starts.push(['read', turn]);
         // As long as a large response takes.
@@ -137,5 +146,8 @@ test('the pieces of large requests start in different turns of the event loop', 
   const id = responseIdIn(answers[0]!.text);
   await Promise.all([1, 2, 3].map(() => server.get(id)));
   clearImmediate(timer);
+  // The run starts as soon as the response is created.
+  expect([...appended].filter(([run, at]) => created.get(run) === at)).toEqual([]);
+  expect([created.size, appended.size]).toEqual([3, 3]);
   expect(new Set(starts.map(([, at]) => at)).size).toBe(starts.length);
 });
