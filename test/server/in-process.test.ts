@@ -27,6 +27,8 @@ describe('tool_choice "required" without any tool', () => {
 
 describe('a provider beyond the limits of a reply', () => {
   const chunk = (delta: object): string => `data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`;
+  // So a reply without limits would be complete.
+  const END = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n';
   const call = (index: number, json: string): string =>
     chunk({ tool_calls: [{ index, id: `c${index}`, function: { name: 'f', arguments: json } }] });
 
@@ -36,7 +38,7 @@ describe('a provider beyond the limits of a reply', () => {
   ])('%s: the response fails, with a terminal event', async (_, frames) => {
     // A provider that sends no usable type, either.
     const fetch = async (): Promise<Response> =>
-      new Response(`${frames()}data: [DONE]\n\n`, { headers: { 'content-type': 'text/plain' } });
+      new Response(`${frames()}${END}data: [DONE]\n\n`, { headers: { 'content-type': 'text/plain' } });
     const model = openaiChat({ model: 'm', apiKey: 'k', baseURL: 'http://host.test/v1', fetch });
     await using server = await startInProcess(model);
     const tools = [{ type: 'function', name: 'f', parameters: { type: 'object' } }];
