@@ -57,5 +57,5 @@ function chosen(name: string): Workload[] {
 
 /** W3 is W3a and W3c, W1 is W1-stream and W1-whole. */
 function startsWith(id: string, name: string): boolean {
-  return /^[ws]\d$/i.test(name) && id.toLowerCase().startsWith(name.toLowerCase());
+  return /^([ws]\d|attacks)$/i.test(name) && id.toLowerCase().startsWith(name.toLowerCase());
 }

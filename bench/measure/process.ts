@@ -27,7 +27,7 @@ async function verdict(): Promise<Verdict> {
   return { type: 'measured', values: await measure!({ ...job, contender, mode }) };
 }
 
-async function servedVerdict({ check, scripts, measure }: Served): Promise<Verdict> {
+async function servedVerdict({ check, scripts, attacked = false, measure }: Served): Promise<Verdict> {
   let front: Front;
   try {
     front = await loadFront(entryOf(job.contender));
@@ -35,7 +35,7 @@ async function servedVerdict({ check, scripts, measure }: Served): Promise<Verdi
     return { type: 'absent', what: messageOf(thrown) };
   }
   const { baseURL: provider, serverFlags: flags } = job;
-  const open = await front.open({ provider, scripts: [...CHECK_SCRIPTS, ...scripts], flags });
+  const open = await front.open({ provider, scripts: [...CHECK_SCRIPTS, ...scripts], attacked, flags });
   for (const one of check) {
     const what = await problemOfFront(open, one);
     if (what !== undefined) return { type: 'wrong', what: `${one}: ${what}` };

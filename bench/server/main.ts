@@ -5,6 +5,7 @@
 import { createServer, type Socket } from 'node:net';
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises';
 import { anthropic } from './anthropic.ts';
+import { hostileReply } from './hostile.ts';
 import { openaiChat } from './openai-chat.ts';
 import { openaiResponses } from './openai-responses.ts';
 import { requestReader } from './requests.ts';
@@ -36,6 +37,7 @@ const server = createServer({ noDelay: true }, (socket) => {
   const read = requestReader((path, body) => {
     const wire = WIRES[path];
     if (!wire) return void socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n');
+    if (hostileReply(socket, body)) return;
     const scripted = scriptOf(body, wire.resultMark);
     const send = (): void => reply(socket, path, wire, scripted);
     if (scripted.delayMs > 0) setTimeout(send, scripted.delayMs);

@@ -8,6 +8,8 @@ export interface FrontOptions {
   readonly provider: string;
   /** The model names that will be used: the scripts. */
   readonly scripts: readonly string[];
+  /** The server has the tools `glob` and `grep` for a folder with one file, and reports its longest turn. */
+  readonly attacked?: boolean;
   /** Flags for Node, if the front has a process. */
   readonly flags: readonly string[];
 }
@@ -29,4 +31,8 @@ export interface Usage {
   /** In bytes, after garbage collection: the whole process, and the JavaScript heap. */
   readonly rss: number;
   readonly heap: number;
+  /** The most memory that the process has had, in bytes. */
+  readonly peakRss: number;
+  /** The longest turn of the event loop since the last request for usage, in milliseconds, without waiting for a core. */
+  readonly longestTurn: number;
 }

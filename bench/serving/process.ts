@@ -4,7 +4,7 @@ import { node } from '../measure/pinned.ts';
 import type { FrontOptions, OpenFront, Usage } from './front.ts';
 
 /** The options of a server process, as JSON in its first argument. */
-export type ServerJob = Pick<FrontOptions, 'provider' | 'scripts'>;
+export type ServerJob = Pick<FrontOptions, 'provider' | 'scripts' | 'attacked'>;
 
 /** The messages of a server process: once its address, and its usage for each request. */
 export type ServerMessage = { readonly baseURL: string } | Usage;
@@ -12,10 +12,10 @@ export type ServerMessage = { readonly baseURL: string } | Usage;
 /** Starts a server in its own process, on its own core. It ends when its channel is closed, and so with this process. */
 export async function startFront(
   file: URL,
-  { provider, scripts, flags }: FrontOptions,
+  { provider, scripts, attacked = false, flags }: FrontOptions,
   fields: OpenFront['fields'] = {},
 ): Promise<OpenFront> {
-  const job: ServerJob = { provider, scripts };
+  const job: ServerJob = { provider, scripts, attacked };
   const [command, args] = node(1, ['--expose-gc', ...flags, file.pathname, JSON.stringify(job)]);
   const child = spawn(command, args, {
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],

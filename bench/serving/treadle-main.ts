@@ -1,8 +1,8 @@
 /** The Treadle server in front of the scripted model, embedded as in a user program. See `process.ts`. */
-import { mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs';
 import { devNull, tmpdir } from 'node:os';
 import path from 'node:path';
-import { tool } from '@treadle/core';
+import { tool, type Tool } from '@treadle/core';
 import { openaiResponses } from '@treadle/models/openai-responses';
 import { newLog, treadleServer } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -10,7 +10,7 @@ import { PARAMETERS, TOOL_DESCRIPTION, TOOL_NAME } from '../contenders/contender
 import { stepDone } from './check.ts';
 import { attach, jobOf } from './control.ts';
 
-const { provider: baseURL, scripts } = jobOf();
+const { provider: baseURL, scripts, attacked } = jobOf();
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 /** Writes the complete log; nothing reads it. */
@@ -29,6 +29,7 @@ const server = treadleServer({
       input: PARAMETERS,
       execute: (input) => stepDone(input.index as number),
     }),
+    ...(attacked ? await searchTools() : []),
   ],
   // A title is a second request to the model, after the answer.
   chatTitles: false,
@@ -37,3 +38,12 @@ const server = treadleServer({
 });
 const { url } = await server.listen();
 attach(`${url}/v1`);
+
+async function searchTools(): Promise<readonly Tool[]> {
+  const { globTool, grepTool, local } = await import('@treadle/tools');
+  const workspace = path.join(folder, 'workspace');
+  mkdirSync(workspace);
+  writeFileSync(path.join(workspace, 'a.txt'), `${'a'.repeat(60)}!\n`);
+  const ops = local(workspace);
+  return [globTool(ops), grepTool(ops)];
+}

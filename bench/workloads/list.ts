@@ -1,4 +1,5 @@
 import type { Entry } from '../contenders/list.ts';
+import { ATTACK_ROWS } from './attacks.ts';
 import { S1 } from './s1-first-byte.ts';
 import { S2 } from './s2-responses.ts';
 import { S3 } from './s3-events.ts';
@@ -28,6 +29,7 @@ export const WORKLOADS: readonly Workload[] = [
   ...S3,
   S4,
   ...S5,
+  ...ATTACK_ROWS,
 ];
 
 /** Variants of Treadle that show the cost of a feature: in their own rows, or where the protocol can make a difference. */

@@ -8,6 +8,8 @@ export interface Served {
   readonly check: readonly FrontCheck[];
   /** The model names that it uses. */
   readonly scripts: readonly string[];
+  /** See `FrontOptions`. */
+  readonly attacked?: boolean;
   /** Called with a front that passed the checks. */
   readonly measure: (measurement: FrontMeasurement) => Promise<Values>;
 }

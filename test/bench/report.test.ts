@@ -86,6 +86,7 @@ test('options select rows and contenders, and unknown names are rejected', () =>
   expect(repeats).toBe(2);
   const rows = optionsOf(['--only', 's1,S3-paced'])!;
   expect(rows.workloads.map(({ id }) => id)).toEqual(['S1-stream', 'S1-whole', 'S3-paced']);
+  expect(optionsOf(['--only', 'attacks'])!.workloads.map(({ id }) => id)).toContain('attacks-pipelining');
   expect(optionsOf(['--help'])).toBeUndefined();
   expect(() => optionsOf(['--only', 'W9'])).toThrow("Unknown workload 'W9'");
   expect(() => optionsOf(['--contenders', 'nobody'])).toThrow("Unknown contender 'nobody'");

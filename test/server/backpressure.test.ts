@@ -8,13 +8,16 @@ import { streamClient } from './support/stream-client.ts';
 const fixture = useServerFixture();
 
 const MB = 1024 * 1024;
-/** The length of the model's reply in megabytes. */
-const LENGTH = 32;
+/** The length of the model's reply in blocks. */
+const LENGTH = 7;
 /** Upper limit for what the socket buffers and the server hold of the reply. */
 const BOUND = 20 * MB;
 
-/** One megabyte of distinct lines. The provider sends it `LENGTH` times. */
-const BLOCK = Array.from({ length: 32_768 }, (_, n) => `line ${n} `.padEnd(31, '.') + '\n').join('');
+/**
+ * One megabyte of distinct lines. The provider sends it `LENGTH` times. JSON needs six bytes for most of its characters: a
+ * reply may have 8 MiB, and the buffers of the sockets could hold that.
+ */
+const BLOCK = Array.from({ length: 32_768 }, (_, n) => `line ${n} `.padEnd(31, '\u0001') + '\n').join('');
 
 /** Compares text that arrives in pieces with the expected reply. Throws at the first difference. */
 function replyChecker(): { readonly take: (piece: string) => void; readonly length: () => number } {

@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { tool, TreadleError, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
+import { openaiChat } from '@treadle/models/openai-chat';
 import { hashKey, newLog, type ServerStore } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
@@ -21,6 +22,32 @@ describe('tool_choice "required" without any tool', () => {
       expect(JSON.parse(text)).toMatchObject({ error: { param: 'tool_choice', code: 'unknown_tool' } });
     }
     expect((await server.post({ input: 'x' })).status).toBe(200);
+  });
+});
+
+describe('a provider beyond the limits of a reply', () => {
+  const chunk = (delta: object): string => `data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`;
+  // So a reply without limits would be complete.
+  const END = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n';
+  const call = (index: number, json: string): string =>
+    chunk({ tool_calls: [{ index, id: `c${index}`, function: { name: 'f', arguments: json } }] });
+
+  test.each([
+    ['calls', () => Array.from({ length: 1_001 }, (_, n) => call(n, '{}')).join('')],
+    ['arguments', () => call(0, ' '.repeat(1_000_000)).repeat(5)],
+  ])('%s: the response fails, with a terminal event', async (_, frames) => {
+    // A provider that sends no usable type, either.
+    const fetch = async (): Promise<Response> =>
+      new Response(`${frames()}${END}data: [DONE]\n\n`, { headers: { 'content-type': 'text/plain' } });
+    const model = openaiChat({ model: 'm', apiKey: 'k', baseURL: 'http://host.test/v1', fetch });
+    await using server = await startInProcess(model);
+    const tools = [{ type: 'function', name: 'f', parameters: { type: 'object' } }];
+    const { text } = await server.post({ input: 'x', stream: true, tools });
+    const last = text.slice(text.lastIndexOf('event: response.'));
+    expect(eventTypesIn(last)).toEqual(['response.failed']);
+    const { response } = JSON.parse(/^data: (.*)$/m.exec(last)![1]!) as { response: { error: unknown } };
+    const message = 'The model returned a reply that the server cannot read. Retry.';
+    expect(response.error).toEqual({ code: 'server_error', message });
   });
 });
 

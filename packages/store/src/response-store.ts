@@ -19,6 +19,8 @@ export interface ResponseRecord {
   readonly response?: unknown;
 }
 
+export type ResponseHead = Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'>;
+
 /**
  * The responses of a server. A response and its run are deleted together, in one transaction, and `RunStore.prune` skips
  * the runs of responses. So the run of a stored response exists, unless it has not started.
@@ -48,6 +50,8 @@ export interface ResponseStore {
    */
   markWaiting(id: string): Promise<void>;
   get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
+  /** The same without request and response, which may be large. It does not find damage in them. */
+  head(tenant: string, id: string): Promise<ResponseHead | undefined>;
   /** The response that a run belongs to, of any tenant. */
   ofRun(runId: string): Promise<ResponseRecord | undefined>;
   /**

@@ -70,6 +70,7 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
       reopen: (...args) => ask({ type: 'respond', method: 'reopen', args }) as never,
       markWaiting: (...args) => ask({ type: 'respond', method: 'markWaiting', args }) as never,
       get: (...args) => ask({ type: 'respond', method: 'get', args }) as never,
+      head: (...args) => ask({ type: 'respond', method: 'head', args }) as never,
       delete: (...args) => ask({ type: 'respond', method: 'delete', args }) as never,
       unfinished: (...args) => ask({ type: 'respond', method: 'unfinished', args }) as never,
       prune: (...args) => ask({ type: 'respond', method: 'prune', args }) as never,

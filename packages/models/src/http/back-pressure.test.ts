@@ -16,11 +16,11 @@ const REQUEST: ModelRequest = {
   key: 'k',
 };
 const PIECE = 'x'.repeat(16 * 1024);
-const PIECES = 2_000;
+const PIECES = 500;
 /** The pieces that fit into the buffers on the way if the client does not read. */
 const AHEAD = 20;
 
-/** Sends 32 MB as fast as the client reads. `ahead` resolves when the first pieces have been sent. */
+/** Sends 8 MB as fast as the client reads. `ahead` resolves when the first pieces have been sent. */
 async function fastHost(): Promise<{ readonly url: string; readonly ahead: Promise<void> } & AsyncDisposable> {
   const ahead = Promise.withResolvers<void>();
   const frame = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: PIECE } }] })}\n\n`;

@@ -182,7 +182,7 @@ describe('a reply beyond the limits is a failure that is not retried', () => {
         Array.from({ length: 5 }, () => callChunk(0, piece)),
       ),
     ).toEqual(long);
-    const mixed = Array.from({ length: 10 }, (_, n) => callChunk(n % 2, piece));
+    const mixed = Array.from({ length: 7 }, (_, n) => callChunk(n % 3 === 2 ? 1 : 0, piece));
     const end = chunk({}, 'tool_calls') + DONE;
     expect(await sending('text/event-stream', [...mixed, end])).toEqual(long);
     expect(await sending('application/json', [whole({ tool_calls: calls(1, piece.repeat(5)) })])).toEqual(long);
@@ -191,7 +191,7 @@ describe('a reply beyond the limits is a failure that is not retried', () => {
   test('too much text, and too many parts', async () => {
     const piece = chunk({ content: 'x'.repeat(MB) });
     const endless = Array.from({ length: 65 }, () => piece);
-    expect(await sending('text/event-stream', endless)).toEqual(failure('more than 67108864 characters'));
+    expect(await sending('text/event-stream', endless)).toEqual(failure('more than 8388608 characters'));
     const parts = Array.from({ length: 6_000 }, () => chunk({ reasoning: 'a' }) + chunk({ content: 'b' })).join('');
     expect(await sending('text/event-stream', [parts + chunk({}, 'stop') + DONE])).toEqual(
       failure('more than 10000 parts'),

@@ -39,7 +39,7 @@ const MAX_ERROR_BYTES = 256 * 1024;
 /** No answer is this long: an endless one must not fill the memory. Events take many times the size of their text. */
 const MAX_ANSWER_MB = 128;
 /** The limits of a reply. They are far above what models send: a provider beyond them is broken or hostile. */
-const MAX_REPLY_CHARS = 64 * 1024 * 1024;
+const MAX_REPLY_CHARS = 8 * 1024 * 1024;
 const MAX_ARGUMENTS_CHARS = 4 * 1024 * 1024;
 const MAX_CALLS = 1_000;
 const MAX_PARTS = 10_000;

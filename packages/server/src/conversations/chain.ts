@@ -4,6 +4,7 @@ import { ApiError } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
+import { inTurn } from '../http/large-work.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import { messageText, type Attachment } from './attachments.ts';
 import type { AnswerPart, ChatUsage } from './events.ts';
@@ -68,7 +69,7 @@ export async function recordsOf(
 ): Promise<readonly ResponseRecord[]> {
   const found: ResponseRecord[] = [];
   for (const response of await chains.responses(id)) {
-    const record = await records.get(tenant, response);
+    const record = await inTurn(() => records.get(tenant, response));
     if (record) found.push(record);
   }
   return found;
@@ -80,7 +81,7 @@ export async function headOf(
   { id, tenant, head }: ConversationRecord,
 ): Promise<ResponseRecord | undefined> {
   if (head === undefined) return undefined;
-  const record = await store.responses.get(tenant, head);
+  const record = await inTurn(() => store.responses.get(tenant, head));
   if (record) return record;
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
@@ -113,7 +114,7 @@ export async function messagesOfUnstarted(
 ): Promise<readonly Message[]> {
   const { conversation, message } = request as StoredMessage;
   const chain = await store.conversations.get(tenant, conversation);
-  const head = previous === undefined ? undefined : await store.responses.get(tenant, previous);
+  const head = previous === undefined ? undefined : await inTurn(() => store.responses.get(tenant, previous));
   return [...(chain && head ? await historyOf(store, chain, head) : []), message];
 }
 

@@ -13,6 +13,7 @@ import {
   type UserMessage,
 } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
+import { inTurn } from '../http/large-work.ts';
 import { callIdFor } from '../ids.ts';
 
 /** What is sent to the model when a run starts. */
@@ -127,7 +128,7 @@ export interface PausedCall {
 
 /** The state of a run, replayed from its journal; undefined if there is no such run. */
 export async function storedState(runs: Journal, runId: string): Promise<State | undefined> {
-  const entries = await runs.read(runId);
+  const entries = await inTurn(() => runs.read(runId));
   if (entries.length === 0) return undefined;
   const replayed = await walkInSlices(entries);
   if (replayed.type === 'replayed') return replayed.state;
@@ -138,7 +139,7 @@ export async function storedState(runs: Journal, runId: string): Promise<State |
 const MOST_READS = 4;
 
 /** Runs at most `MOST_READS` reads at a time; the others wait. */
-export function readsInTurn(): <T>(read: () => Promise<T>) => Promise<T> {
+function readsInTurn(): <T>(read: () => Promise<T>) => Promise<T> {
   const waiting: (() => void)[] = [];
   let reads = 0;
   return async (read) => {
@@ -163,14 +164,14 @@ export function sharedConversations(): (
 ) => Promise<ConversationBefore | undefined> {
   const reading = new Map<string, Promise<ConversationBefore | undefined>>();
   const known = new Map<string, WeakRef<ConversationBefore>>();
-  const inTurn = readsInTurn();
+  const readInTurn = readsInTurn();
 
   async function readNext(
     key: string,
     read: () => Promise<ConversationBefore | undefined>,
   ): Promise<ConversationBefore | undefined> {
     try {
-      const conversation = await inTurn(read);
+      const conversation = await readInTurn(read);
       for (const [old, ref] of known) if (!ref.deref()) known.delete(old);
       if (conversation) known.set(key, new WeakRef(conversation));
       return conversation;

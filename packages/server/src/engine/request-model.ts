@@ -1,4 +1,5 @@
 import type { Message, Model, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import { nextTurn } from '../http/large-work.ts';
 import { mergeSameRole } from './conversation.ts';
 
 /** A JSON Schema of the answer, with the options of models that can enforce it. */
@@ -18,11 +19,13 @@ interface ModelCallRequest {
   readonly maxOutputTokens?: number;
 }
 
-interface TokenBudget {
+interface ModelCallOptions {
   /** Tokens that were generated before the run was resumed. */
   readonly usedTokens: number;
   /** The last reply before the run was resumed was cut off; default false. */
   readonly isCutOff?: boolean;
+  /** The conversation is large: encoding it takes a while. Default false. */
+  readonly isLarge?: boolean;
   /** Called when the tokens are used up, or when a reply was cut off: the model is not called again. */
   readonly onSpent: () => void;
 }
@@ -33,7 +36,7 @@ const SPENT: ModelError = { code: 'cancelled', message: 'max_output_tokens is us
 export function requestModel(
   model: Model,
   request: ModelCallRequest,
-  { usedTokens, isCutOff = false, onSpent }: TokenBudget,
+  { usedTokens, isCutOff = false, isLarge = false, onSpent }: ModelCallOptions,
 ): Model {
   const { format, parallel, truncation, maxOutputTokens } = request;
   const { schema: output, ...outputForm } = format ?? {};
@@ -44,6 +47,7 @@ export function requestModel(
   /** If the conversation is too long for the model, the older half is dropped and the call is repeated. */
   async function callTruncated(modelRequest: ModelRequest, ...others: Others): Promise<ModelReply> {
     for (;;) {
+      if (isLarge) await nextTurn();
       const messages = sentMessages(modelRequest.messages, dropped);
       const reply = await model.reply({ ...modelRequest, messages }, ...others);
       const isTooLong = reply.type === 'failure' && reply.error.code === 'context-length';

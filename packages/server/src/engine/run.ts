@@ -24,6 +24,7 @@ import {
 } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
 import { matchPattern } from '@treadle/tools/patterns';
+import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation } from './conversation.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
@@ -78,6 +79,7 @@ export async function planRun(
 ): Promise<RunPlan> {
   const size = conversationSize(conversation);
   const { messages, instructions } = conversation;
+  if (size > LARGE) await nextTurn();
   return {
     ...run,
     request,
@@ -163,11 +165,14 @@ export function driveRequest(
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
   }
 
+  const isLarge = plan.size > LARGE;
+  const journal = runJournal(plan.journal ?? memoryJournal(), plan.lease);
   const common = {
     runId,
     model: requestModel(plan.model, request, {
       usedTokens: resume?.usedTokens ?? 0,
       isCutOff,
+      isLarge,
       onSpent() {
         isSpent = true;
         run.cancel();
@@ -175,7 +180,7 @@ export function driveRequest(
     }),
     tools: toolset.tools,
     ...(policy && { policy }),
-    journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
+    journal: isLarge ? appendedInTurn(journal) : journal,
     // They are sent to the client.
     durableItems: true,
     ...(!plan.waits && { canAnswer: false }),
@@ -338,6 +343,20 @@ export function runJournal(journal: Journal | RunStore, lease?: Lease): Journal 
     ...(snapshotFrom !== undefined && { snapshotFrom }),
     ...('list' in journal && { list: (...filter: Parameters<RunStore['list']>) => journal.list(...filter) }),
   } satisfies Journal & Partial<RunStore>;
+}
+
+/** The journal of a run with a large conversation, which the first entries contain. */
+function appendedInTurn(journal: Journal): Journal {
+  let last: Promise<unknown> = Promise.resolve();
+  return {
+    ...journal,
+    append(...entries) {
+      const appended = last.then(nextTurn).then(() => journal.append(...entries));
+      // The run ends with the error of this entry. Those after it are refused by the store.
+      last = appended.catch(() => {});
+      return appended;
+    },
+  };
 }
 
 /** How a run ended, in the terms of the APIs. */

@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
 import { served } from '../../test/served.ts';
 import { memoryLimit } from './admission.ts';
@@ -84,5 +85,27 @@ describe('requests in progress', () => {
       await answer.text();
       await at.requests(count + 1);
     }
+  });
+
+  test('hold their response until the client has read it', async () => {
+    const started = Promise.withResolvers<void>();
+    await using at = await served({
+      memory: memoryLimit({ max: 50_000 * KB }),
+      routes: (app) =>
+        void app.get('/large', (c) => {
+          // More than the buffers of the sockets.
+          const answer = sendJson(c, { text: 'x'.repeat(16_000 * KB) });
+          started.resolve();
+          return answer;
+        }),
+    });
+    const { port } = new URL(at.url);
+    const socket = connect(Number(port), '127.0.0.1').pause();
+    socket.write('GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
+    await started.promise;
+    const refused = await fetch(`${at.url}/large`);
+    expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '2']);
+    await refused.text();
+    socket.destroy();
   });
 });

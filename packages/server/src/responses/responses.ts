@@ -3,7 +3,6 @@ import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
-  readsInTurn,
   sharedConversations,
   storedState,
   type Conversation,
@@ -36,6 +35,7 @@ import {
 } from '../engine/stored-runs.ts';
 import type { CallKinds, RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
 import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   errorEvent,
@@ -108,7 +108,6 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
-  const readInTurn = readsInTurn();
   const sealFor = reasoningSeals(store);
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
@@ -256,7 +255,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
 
   /** The conversation that another response continues. */
   async function previousConversation(previous: string, caller: RunCaller): Promise<ConversationBefore> {
-    const record = previous.startsWith(RESPONSE_PREFIX) ? await readInTurn(() => headOf(previous, caller)) : undefined;
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(caller.tenant, previous) : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {
@@ -267,25 +266,19 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const before =
       record &&
       (await shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
+        const system = await systemOf(caller.tenant, record.id);
         const state = await storedState(store, record.runId);
-        return state && conversationBefore(record.id, state, record.system);
+        return state && system && conversationBefore(record.id, state, system);
       }));
     if (before) return before;
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
 
-  /** A record without its request, which can be large. */
-  async function headOf(
-    response: string,
-    { tenant }: RunCaller,
-  ): Promise<
-    (Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'> & Pick<StoredRequest, 'system'>) | undefined
-  > {
-    const record = await records.get(tenant, response);
-    if (!record) return undefined;
-    const { id, runId, status, updatedAt, request } = record;
-    return { id, runId, status, updatedAt, system: (request as StoredRequest).system };
+  /** The instructions of a conversation, without the request that contains them, which can be large. */
+  async function systemOf(tenant: string, response: string): Promise<StoredRequest['system'] | undefined> {
+    const record = await inTurn(() => records.get(tenant, response));
+    return record && (record.request as StoredRequest).system;
   }
 
   interface ResponseRun {
@@ -387,7 +380,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   async function findResponse(id: string, { tenant }: Caller): Promise<ResponseRecord> {
-    const record = id.startsWith(RESPONSE_PREFIX) ? await records.get(tenant, id) : undefined;
+    const record = id.startsWith(RESPONSE_PREFIX) ? await inTurn(() => records.get(tenant, id)) : undefined;
     if (record) return record;
     const message = `There is no response ${JSON.stringify(id)}. It was deleted, was not stored, or never existed.`;
     throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });

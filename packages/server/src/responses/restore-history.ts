@@ -30,6 +30,7 @@ import type {
 import type { ResponseStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
 import type { ConversationBefore, PausedCall } from '../engine/conversation.ts';
+import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { fileBlock, imageBlock } from '../request/media.ts';
 import { shownReply } from './output.ts';
@@ -139,7 +140,7 @@ export function storedOutputs(options: StoredOutputsOptions): StoredOutputs {
         cacheOutput(key, cached);
         return cached;
       }
-      const record = await responses.get(tenant, id);
+      const record = await inTurn(() => responses.get(tenant, id));
       const response = record?.response as ResponseResource | undefined;
       if (!record || !response) return undefined;
       const stored = { output: response.output, replies: await signedReplies(runs, record.runId) };

@@ -16,7 +16,7 @@ import { isConstraint, isCorrupt } from './failure.ts';
 import type { Changes } from './changes.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { splitInput, type Messages, type InputPlace } from './messages.ts';
+import { encodeWithInput, type Messages, type InputPlace } from './messages.ts';
 import type { Notices } from './notices.ts';
 import { RUN, type SharedTexts } from './shared-texts.ts';
 
@@ -150,33 +150,43 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     checkRunNames(runId, added[0]);
     // Copies, because the caller may change the array before the entries are written.
     const entries = [...added];
-    const texts = entries.map((entry) => JSON.stringify(entry));
-    const split = entries[0]!.seq === 0 ? splitInput(texts[0]!, inputOf(entries[0])) : undefined;
-    await write(() => {
-      checkWriter(runId, lease);
-      const run = runOf(runId);
-      const next = run?.entries ?? 0;
-      const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
-      if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
-      const chains: number[] = [];
-      for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.last_chain ?? 0));
-      const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
-      const last = split && messages.store(split);
-      if (last !== undefined) updateMessages.run(last, split!.at, id);
-      const used: number[] = [];
-      for (const [index, text] of texts.entries()) {
-        const stored = shared.share(index === 0 && last !== undefined ? split!.rest : text, used);
-        try {
-          insertEntry.run(id, next + index, stored, chains[index]!);
-        } catch (error) {
-          // The row of the run has a lower count than there are entries.
-          throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
+    const first = entries[0]!.seq === 0 ? encodeWithInput(entries[0], inputOf(entries[0])) : undefined;
+    // The text of the first entry of a run is not needed if its input is stored elsewhere.
+    const texts = entries.map((entry, index) => (first && index === 0 ? '' : JSON.stringify(entry)));
+    await write(
+      () => {
+        checkWriter(runId, lease);
+        const run = runOf(runId);
+        const next = run?.entries ?? 0;
+        const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
+        if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
+        const chains: number[] = [];
+        for (const [index, text] of texts.entries()) {
+          const before = chains.at(-1) ?? run?.last_chain ?? 0;
+          chains.push(first && index === 0 ? first.crc(before) : crc32(text, before));
         }
-      }
-      shared.use([RUN, id], used);
-      addNotice(runId, run, entries);
-      changes.changed(runId);
-    }, until);
+        const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
+        const split = first?.split;
+        const last = split && messages.store(split);
+        if (last !== undefined) updateMessages.run(last, split!.at, id);
+        if (first) texts[0] = last === undefined ? first.whole() : split!.rest;
+        const used: number[] = [];
+        for (const [index, text] of texts.entries()) {
+          const stored = shared.share(text, used);
+          try {
+            insertEntry.run(id, next + index, stored, chains[index]!);
+          } catch (error) {
+            // The row of the run has a lower count than there are entries.
+            throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
+          }
+        }
+        shared.use([RUN, id], used);
+        addNotice(runId, run, entries);
+        changes.changed(runId);
+      },
+      until,
+      texts.reduce((sum, text) => sum + text.length, first?.length ?? 0),
+    );
   }
 
   /** Adds a notice if the run got another status, or the same one again after it was running. */

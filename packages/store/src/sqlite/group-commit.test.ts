@@ -161,6 +161,39 @@ test('performs writes in the order of the calls, at once on flush', async () => 
   db.close();
 });
 
+test('large writes are performed in turns of the event loop of their own, in order', async () => {
+  const db = new DatabaseSync(':memory:');
+  const deferred: (() => void)[] = [];
+  const commit = groupCommit(db, {
+    defer: (act) => void deferred.push(act),
+    busyTimeoutMs: 0,
+    sync() {},
+    toStoreError: (error) => error as never,
+  });
+  const order: string[] = [];
+  const write = (name: string, chars?: number): Promise<number> =>
+    commit.write(() => order.push(name), 'durable', chars);
+  const all = [
+    write('small'),
+    write('large', 1_000_000),
+    write('next', 600_000),
+    write('together', 600_000),
+    write('last'),
+  ];
+  const turns: string[][] = [];
+  for (let act = deferred.shift(); act; act = deferred.shift()) {
+    act();
+    turns.push(order.splice(0));
+  }
+  expect(turns).toEqual([['small', 'large'], ['next', 'together'], ['last']]);
+  await Promise.all(all);
+  const more = [write('one', 1_000_000), write('two', 1_000_000)];
+  commit.flush();
+  expect(order).toEqual(['one', 'two']);
+  await Promise.all(more);
+  db.close();
+});
+
 test('closing the store writes pending appends first', async () => {
   await using temp = tempStore();
   const store = temp.open();

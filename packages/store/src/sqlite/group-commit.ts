@@ -11,10 +11,11 @@ import { isBusy } from './failure.ts';
  * 2. A write that throws is rolled back and rejects alone; the rest of its transaction is committed.
  * 3. If the transaction fails, all of its writes reject and nothing is written. The next transaction is not affected.
  * 4. While another process writes, the writes wait. The event loop is not blocked.
+ * 5. A transaction ends after the write with which it has `BATCH_CHARS`. The event loop turns before the next one.
  */
 export interface GroupCommit {
-  /** `work` is synchronous and runs some time after the call. */
-  readonly write: <T>(work: () => T, until?: Stored) => Promise<T>;
+  /** `work` is synchronous and runs some time after the call. `chars`: how much it writes, if it can be much. */
+  readonly write: <T>(work: () => T, until?: Stored, chars?: number) => Promise<T>;
   /** Resolves when all writes so far are durable. */
   readonly sync: () => Promise<void>;
   /** Commits all waiting writes now, unless another process writes. */
@@ -54,6 +55,7 @@ export interface CommitOptions extends Disk {
 interface Write {
   readonly work: () => unknown;
   readonly until: Stored;
+  readonly chars: number;
   readonly resolve: (value: never) => void;
   readonly reject: (error: TreadleError) => void;
 }
@@ -91,7 +93,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     }
     retries = undefined;
     const since = waitingSince;
-    const writes = takeWaiting();
+    const writes = takeBatch();
     let done: readonly Done[];
     try {
       done = writes.length === 1 ? [performAlone(writes[0]!)] : writes.map(performWrite);
@@ -101,6 +103,16 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       return rejectAll(writes, error);
     }
     settleAll(done, since);
+  }
+
+  function takeBatch(): readonly Write[] {
+    let chars = 0;
+    const last = waiting.findIndex((write) => (chars += write.chars) >= BATCH_CHARS);
+    if (last === -1 || last === waiting.length - 1) return takeWaiting();
+    const writes = waiting.slice(0, last + 1);
+    waiting = waiting.slice(last + 1);
+    defer(flush);
+    return writes;
   }
 
   function takeWaiting(): readonly Write[] {
@@ -194,7 +206,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     }
   }
 
-  function write<T>(work: () => T, until: Stored = 'durable'): Promise<T> {
+  function write<T>(work: () => T, until: Stored = 'durable', chars = 0): Promise<T> {
     open++;
     return new Promise<T>((resolve, reject) => {
       // Runs after the callbacks of this turn, so replies that arrived together are committed together.
@@ -205,6 +217,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       waiting.push({
         work,
         until,
+        chars,
         resolve(value) {
           open--;
           resolve(value);
@@ -221,7 +234,10 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     write,
     // Without a transaction, if nothing is waiting.
     sync: () => (waiting.length > 0 ? write(() => {}) : synced()),
-    flush,
+    flush() {
+      do flush();
+      while (waiting.length > 0 && !isDelayed);
+    },
     async drain() {
       flush();
       // It is durable only after all writes before it.
@@ -249,3 +265,6 @@ export function* pauses(timeoutMs: number): Generator<number, undefined> {
 }
 
 const LONGEST_PAUSE_MS = 50;
+
+/** Writing this many characters takes some milliseconds. */
+const BATCH_CHARS = 1_000_000;

@@ -1,11 +1,13 @@
 import { closeSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
+import { crc32 } from 'node:zlib';
 import { forkRun, memoryJournal, runLoop, userText, type JournalEntry, type Message } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
+import { encodeWithInput, splitInput } from './messages.ts';
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
@@ -42,6 +44,23 @@ test('a short input stays in its entry', async () => {
   await store.append('a', [startedWith(conversation(3, 100))]);
   expect(stored(temp.raw())).toBe(0);
   expect(await store.read('a')).toEqual([startedWith(conversation(3, 100))]);
+});
+
+test('a large input is encoded as a small one is, without the whole JSON', () => {
+  const input = [message(0, 200_000), message(1, 100_000), userText('"\\\ud800 ü')];
+  for (const value of [startedWith(input), { request: { a: [[]], input }, more: input.length }]) {
+    const stringify = vi.spyOn(JSON, 'stringify');
+    const encoded = encodeWithInput(value, input);
+    const longest = Math.max(...stringify.mock.results.map(({ value }) => (value as string).length));
+    stringify.mockRestore();
+    expect(longest).toBeLessThan(250_000);
+    const text = JSON.stringify(value);
+    expect(encoded.split).toEqual(splitInput(text, input));
+    expect([encoded.whole(), encoded.length >= text.length, encoded.crc(7)]).toEqual([text, true, crc32(text, 7)]);
+  }
+  const twice = { input, again: input };
+  expect(encodeWithInput(twice, input).whole()).toBe(JSON.stringify(twice));
+  expect(encodeWithInput({ other: 1 }, input)).toMatchObject({ length: 11, split: undefined });
 });
 
 test('equal messages after different conversations are different messages', async () => {

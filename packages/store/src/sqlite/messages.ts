@@ -1,5 +1,6 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
+import { crc32 } from 'node:zlib';
 import { MESSAGE, type SharedTexts } from './shared-texts.ts';
 
 /**
@@ -45,6 +46,63 @@ export interface SplitJson {
 
 /** An input with fewer characters stays where it is: splitting it would save nothing. */
 const MIN_CHARS = 1_024;
+/** The JSON of an input with more characters is made once, and not joined to the JSON that contains it. */
+const LARGE_CHARS = 262_144;
+
+/** The JSON of a value that contains an input. */
+export interface JsonWithInput {
+  readonly length: number;
+  /** Undefined if the input is short. */
+  readonly split: SplitJson | undefined;
+  /** The CRC-32 of the whole JSON, continued from another one. */
+  readonly crc: (before?: number) => number;
+  readonly whole: () => string;
+}
+
+/** Encodes a value that contains the list `input`. */
+export function encodeWithInput(value: unknown, input: readonly unknown[]): JsonWithInput {
+  const large = hasMoreChars(input, LARGE_CHARS) ? splitLarge(value, input) : undefined;
+  if (large) return large;
+  const text = JSON.stringify(value);
+  return {
+    length: text.length,
+    split: splitInput(text, input),
+    crc: (before) => crc32(text, before),
+    whole: () => text,
+  };
+}
+
+/** Undefined if the list is not in the value, or more than once. */
+function splitLarge(value: unknown, input: readonly unknown[]): JsonWithInput | undefined {
+  const messages = input.map((message) => JSON.stringify(message));
+  const mark = randomUUID();
+  const marked = JSON.stringify(value, (_, field: unknown) => (field === input ? [mark] : field));
+  const [before = '', after, more] = marked.split(`"${mark}"`);
+  if (after === undefined || more !== undefined) return undefined;
+  return {
+    length: marked.length + messages.reduce((sum, message) => sum + message.length + 1, 0),
+    split: { rest: before + after, at: before.length, messages, digests: digestsOf(messages) },
+    crc(sum) {
+      let crc = crc32(before, sum);
+      for (const [index, message] of messages.entries()) crc = crc32(message, index === 0 ? crc : crc32(',', crc));
+      return crc32(after, crc);
+    },
+    whole: () => before + messages.join() + after,
+  };
+}
+
+/** Whether the strings in a value have more characters than that. */
+function hasMoreChars(value: unknown, most: number): boolean {
+  let remaining = most;
+  const count = (part: unknown): void => {
+    if (typeof part === 'string') remaining -= part.length;
+    else if (typeof part === 'object') for (const key in part) if (remaining >= 0) count((part as Fields)[key]);
+  };
+  count(value);
+  return remaining < 0;
+}
+
+type Fields = Readonly<Record<string, unknown>>;
 
 /** Takes the input out of the JSON that contains it. Undefined if the input is short. */
 export function splitInput(text: string, input: readonly unknown[]): SplitJson | undefined {
@@ -55,13 +113,18 @@ export function splitInput(text: string, input: readonly unknown[]): SplitJson |
   // The first place with these characters will do: they are inserted there again.
   const at = text.indexOf(`[${joined}]`) + 1;
   if (at === 0) return undefined;
+  const rest = text.slice(0, at) + text.slice(at + joined.length);
+  return { rest, at, messages, digests: digestsOf(messages) };
+}
+
+function digestsOf(messages: readonly string[]): readonly Buffer[] {
   const digests: Buffer[] = [];
   for (const message of messages) {
     const hash = createHash('sha256');
     if (digests.length > 0) hash.update(digests.at(-1)!);
     digests.push(hash.update(message).digest());
   }
-  return { rest: text.slice(0, at) + text.slice(at + joined.length), at, messages, digests };
+  return digests;
 }
 
 export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {

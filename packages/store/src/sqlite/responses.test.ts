@@ -36,6 +36,17 @@ describe('a stored response', () => {
     expect(await responses.get('acme', 'resp')).toStrictEqual(finished);
   });
 
+  test('has a head without request and response, for its own tenant', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
+    await responses.create(response('resp', { runId: 'another name' }));
+    await responses.finish('resp', DONE);
+    const head = { id: 'resp', runId: 'another name', status: 'completed', updatedAt: 2_000 };
+    expect(await responses.head('acme', 'resp')).toStrictEqual(head);
+    expect(await responses.head('other', 'resp')).toBeUndefined();
+    expect(await responses.head('acme', 'missing')).toBeUndefined();
+  });
+
   test('is still there when the store is reopened', async () => {
     await using temp = tempStore();
     const store = temp.open();

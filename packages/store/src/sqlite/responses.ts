@@ -1,10 +1,10 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
-import type { ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
+import type { ResponseEnding, ResponseHead, ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
 import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { splitInput, type InputPlace, type Messages } from './messages.ts';
+import { encodeWithInput, type InputPlace, type Messages } from './messages.ts';
 import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs } from './runs.ts';
 import { RESPONSE, type SharedTexts } from './shared-texts.ts';
 
@@ -15,6 +15,7 @@ export interface Responses extends Pick<
 > {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
+  readonly head: (tenant: string, id: string) => ResponseHead | undefined;
   readonly ofRun: (runId: string) => ResponseRecord | undefined;
   readonly unfinished: (now?: number) => readonly ResponseRecord[];
   /** In a transaction of the caller: does the same as `delete`. */
@@ -70,6 +71,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
   const findByRun = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE run = ?`);
   const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
+  const findHead = db.prepare('SELECT tenant, run, status, updated_at FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
     `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' AND NOT EXISTS
@@ -167,15 +169,19 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     checkText('status', status);
     checkTime('at', at);
     const { text, sum } = encodeBody('response', response);
-    return commit.write(() => {
-      const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
-      if (row?.status !== from) return false;
-      const used: number[] = [];
-      updateResponse.run(status, at, shared.share(text, used), sum, row.id);
-      shared.use([RESPONSE, row.id], used);
-      if (releaseKey) deleteKeys.run(id);
-      return true;
-    });
+    return commit.write(
+      () => {
+        const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
+        if (row?.status !== from) return false;
+        const used: number[] = [];
+        updateResponse.run(status, at, shared.share(text, used), sum, row.id);
+        shared.use([RESPONSE, row.id], used);
+        if (releaseKey) deleteKeys.run(id);
+        return true;
+      },
+      undefined,
+      text.length,
+    );
   }
 
   return {
@@ -189,28 +195,33 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
         for (const [name, value] of Object.entries({ key: key.key, digest: key.digest })) checkText(name, value);
         checkTime('expiresAt', key.expiresAt);
       }
-      const request = encodeBody('request', record.request);
+      const request = encoded('request', () => encodeWithInput(record.request, input));
       const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
       const values = [id, tenant, runId, status, createdAt, updatedAt, expiresAt ?? null, previous ?? null] as const;
-      const split = splitInput(request.text, input);
-      await commit.write(() => {
-        const used: number[] = [];
-        const last = split && messages.store(split);
-        const { changes, lastInsertRowid } = insertResponse.run(
-          ...values,
-          shared.share(last === undefined ? request.text : split!.rest, used),
-          request.sum,
-          answer.text && shared.share(answer.text, used),
-          answer.sum,
-          last ?? null,
-          last === undefined ? null : split!.at,
-        );
-        if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
-        shared.use([RESPONSE, Number(lastInsertRowid)], used);
-        if (!key) return;
-        const inserted = insertKey.run(tenant, key.key, key.digest, id, key.expiresAt, createdAt);
-        if (inserted.changes === 0) throw keyTaken();
-      });
+      const { split } = request;
+      const sum = request.crc();
+      await commit.write(
+        () => {
+          const used: number[] = [];
+          const last = split && messages.store(split);
+          const { changes, lastInsertRowid } = insertResponse.run(
+            ...values,
+            shared.share(last === undefined ? request.whole() : split!.rest, used),
+            sum,
+            answer.text && shared.share(answer.text, used),
+            answer.sum,
+            last ?? null,
+            last === undefined ? null : split!.at,
+          );
+          if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
+          shared.use([RESPONSE, Number(lastInsertRowid)], used);
+          if (!key) return;
+          const inserted = insertKey.run(tenant, key.key, key.digest, id, key.expiresAt, createdAt);
+          if (inserted.changes === 0) throw keyTaken();
+        },
+        undefined,
+        request.length,
+      );
     },
 
     findKey: (tenant, key, now) => findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
@@ -230,6 +241,11 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     get(tenant, id) {
       const row = findResponse.get(id) as unknown as ResponseRow | undefined;
       return row?.tenant === tenant ? checkedRecord(row) : undefined;
+    },
+
+    head(tenant, id) {
+      const row = findHead.get(id) as unknown as ResponseRow | undefined;
+      return row?.tenant === tenant ? { id, runId: row.run, status: row.status, updatedAt: row.updated_at } : undefined;
     },
 
     ofRun(runId) {
@@ -265,8 +281,12 @@ function runNames(run: string, family: readonly RunRow[]): readonly string[] {
 
 /** Encodes the value at once, so that later changes by the caller have no effect. */
 function encodeBody(name: string, value: unknown): ChecksummedJson {
+  return encoded(name, () => withChecksum(value));
+}
+
+function encoded<T>(name: string, encode: () => T): T {
   try {
-    return withChecksum(value);
+    return encode();
   } catch (error) {
     throw invalidInput(`The ${name} of a response cannot be written as JSON: ${messageOf(error)}`);
   }

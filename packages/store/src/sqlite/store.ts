@@ -233,6 +233,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       reopen: responses.reopen,
       markWaiting: responses.markWaiting,
       get: (tenant, id) => reading(() => responses.get(tenant, id)),
+      head: (tenant, id) => reading(() => responses.head(tenant, id)),
       ofRun: (runId) => reading(() => responses.ofRun(runId)),
       delete: responses.delete,
       unfinished: (now) => reading(() => responses.unfinished(now)),

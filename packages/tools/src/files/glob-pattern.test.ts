@@ -64,6 +64,7 @@ describe('rejects', () => {
     expect(() => globPattern('')).toThrow(/empty/);
     expect(() => globPattern('{a,b')).toThrow(/without a "}"/);
     expect(() => globPattern('{a,b}'.repeat(20))).toThrow(/too many alternatives/);
+    expect(() => globPattern('a'.repeat(1_001))).toThrow(/longer than 1000 characters/);
   });
 });
 

@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
-import { expect, test } from 'vitest';
+import { Worker } from 'node:worker_threads';
+import { expect, test, vi } from 'vitest';
 import { JobError, runJob } from './run-job.ts';
 
 const never = new AbortController().signal;
@@ -32,12 +33,15 @@ test('rejects with the message of a job that throws, and runs further jobs', asy
   expect(await find('b')).toMatchObject({ type: 'searched' });
 });
 
-test('an abort ends jobs that run, and jobs that wait', async () => {
+test('an abort ends jobs that run with their threads, and jobs that wait', async () => {
+  const terminate = vi.spyOn(Worker.prototype, 'terminate');
   const stop = new AbortController();
   const spinning = Array.from({ length: 8 }, () => spin(stop.signal));
   const settled = Promise.allSettled(spinning);
   stop.abort(new Error('enough'));
   for (const one of await settled) expect(one).toMatchObject({ reason: new Error('enough') });
+  expect(terminate).toHaveBeenCalled();
+  terminate.mockRestore();
   expect(await find('b')).toMatchObject({ type: 'searched' });
   await expect(spin(stop.signal)).rejects.toThrow('enough');
   await expect(spin(AbortSignal.timeout(100))).rejects.toThrow(/timeout/);

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Io } from './io.ts';
+import { processIo } from './process-io.ts';
 import { catchInterrupt, catchStopSignal } from './signals.ts';
 
 function fakeSignals() {
@@ -78,4 +79,20 @@ test('SIGTERM aborts without quitting, also the second time', () => {
   send('SIGTERM', 0);
   send('SIGTERM', 0);
   expect([interrupt.signal.aborted, interrupt.isTerminated, quits]).toEqual([true, true, []]);
+});
+
+test('SIGHUP reloads a process without a terminal until the listener is removed, and stops one with a terminal', () => {
+  const streams = [process.stdin, process.stdout, process.stderr];
+  const before = streams.map(({ isTTY }) => isTTY);
+  const io = processIo();
+  let reloads = 0;
+  let stops = 0;
+  for (const isTTY of [false, true]) {
+    for (const stream of streams) stream.isTTY = isTTY;
+    const releases = [io.onReload!(() => void reloads++), io.onTerminate(() => void stops++)];
+    process.emit('SIGHUP');
+    expect([reloads, stops]).toEqual(isTTY ? [1, 1] : [1, 0]);
+    for (const release of releases) release();
+  }
+  for (const [index, stream] of streams.entries()) stream.isTTY = before[index]!;
 });

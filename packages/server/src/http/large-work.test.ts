@@ -1,0 +1,101 @@
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
+import { setImmediate as nextLoopTurn } from 'node:timers/promises';
+import { afterEach, expect, test, vi } from 'vitest';
+import { readJson } from './body.ts';
+import { firstTurn, inTurn, LARGE, nextTurn } from './large-work.ts';
+
+/** Counts the turns of the event loop until it is disposed. */
+function countTurns(): Disposable & { readonly now: number } {
+  let now = 0;
+  let timer = setImmediate(function count() {
+    now++;
+    timer = setImmediate(count);
+  });
+  return {
+    get now() {
+      return now;
+    },
+    [Symbol.dispose]: () => clearImmediate(timer),
+  };
+}
+
+afterEach(async () => {
+  vi.restoreAllMocks();
+  // No turn is taken when the next test starts.
+  await firstTurn();
+  for (let n = 0; n < 3; n++) await nextLoopTurn();
+});
+
+test('large work starts in turns of its own, with time for a new connection in between', async () => {
+  using turns = countTurns();
+  const starts = await Promise.all(Array.from({ length: 4 }, () => firstTurn().then(() => turns.now)));
+  const between = starts.slice(1).map((start, index) => start - starts[index]!);
+  expect(Math.min(...between)).toBeGreaterThanOrEqual(2);
+});
+
+test('work that has begun is continued before other work begins', async () => {
+  const order: string[] = [];
+  const perform = async (name: string): Promise<void> => {
+    await firstTurn();
+    order.push(`${name} begins`);
+    await nextTurn();
+    order.push(`${name} ends`);
+  };
+  await Promise.all(['one', 'two', 'three'].map(perform));
+  expect(order).toEqual(['one begins', 'one ends', 'two begins', 'two ends', 'three begins', 'three ends']);
+});
+
+test('small work starts at once, and nothing waits after it', async () => {
+  using turns = countTurns();
+  const work = vi.fn<() => Promise<string>>(async () => 'done');
+  const results = [inTurn(work), inTurn(work), inTurn(work)];
+  expect(work).toHaveBeenCalledTimes(3);
+  expect(await Promise.all(results)).toEqual(['done', 'done', 'done']);
+  expect(turns.now).toBe(0);
+});
+
+test('work that turns out to be large is continued in another turn, and the next one waits', async () => {
+  using turns = countTurns();
+  const ms = vi.spyOn(performance, 'now');
+  let now = 0;
+  ms.mockImplementation(() => now);
+  const began: number[] = [];
+  const work = async (): Promise<void> => {
+    began.push(turns.now);
+    now += 50;
+  };
+  const first = inTurn(work).then(() => turns.now);
+  await Promise.resolve();
+  await Promise.resolve();
+  const [firstEnd, secondEnd] = await Promise.all([first, inTurn(work).then(() => turns.now)]);
+  expect(began[0]).toBe(0);
+  expect(firstEnd).toBeGreaterThan(0);
+  expect(began[1]).toBeGreaterThan(firstEnd);
+  expect(secondEnd).toBeGreaterThan(began[1]!);
+});
+
+test('large bodies that arrive together are parsed in different turns, and small ones are not delayed', async () => {
+  using turns = countTurns();
+  const parsedAt: number[] = [];
+  const parse = JSON.parse;
+  vi.spyOn(JSON, 'parse').mockImplementation((text: string) => {
+    if (text.length > LARGE) parsedAt.push(turns.now);
+    return parse(text) as unknown;
+  });
+  const read = (text: string): Promise<unknown> => {
+    const incoming = Object.assign(Readable.from([Buffer.from(text)]), {
+      headers: { 'content-type': 'application/json' },
+    });
+    const exchange = { requestId: 'r', log: undefined as never, hold: () => undefined, openStream: () => {} };
+    const env = { incoming: incoming as unknown as IncomingMessage, outgoing: undefined as never, exchange };
+    return readJson({ env }, 2 * LARGE);
+  };
+  const large = Array.from({ length: 4 }, () => read(JSON.stringify({ input: 'x'.repeat(LARGE) })));
+  let isLargeDone = false;
+  void Promise.race(large).then(() => (isLargeDone = true));
+  expect(await read('{"input":"small"}')).toEqual({ input: 'small' });
+  expect(isLargeDone).toBe(false);
+  await Promise.all(large);
+  expect(new Set(parsedAt).size).toBe(4);
+});
