@@ -11,4 +11,4 @@ export {
   type StdioServer,
 } from './options.ts';
 export { mcpServer } from './server.ts';
-export { mcpTools, type McpToolsOptions } from './tools.ts';
+export { followMcpTools, mcpTools, type FollowOptions, type McpToolsOptions } from './tools.ts';
