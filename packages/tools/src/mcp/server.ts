@@ -50,8 +50,9 @@ const MAX_DELAY_MS = 30_000;
 /** Attempts to connect within one use. */
 const MAX_ATTEMPTS = 3;
 
-/** How long a server may take to show that it is alive. */
-const PING = { timeout: 5_000 };
+/** How long a server may take to show that it is alive; less if its calls have less. */
+const MIN_PING_MS = 1_000;
+const MAX_PING_MS = 5_000;
 const MAX_LISTEN_ATTEMPTS = 10;
 const HEADER_MISMATCH = -32020;
 
@@ -407,8 +408,9 @@ export function mcpServer(options: McpServerOptions): McpServer {
     const connection = await current?.catch(ignore);
     if (!connection?.isOpen) return;
     const { client } = connection;
+    const request = { timeout: Math.max(MIN_PING_MS, Math.min(MAX_PING_MS, timeoutMs)) };
     try {
-      await (client.getProtocolEra() === 'modern' ? client.discover(PING) : client.ping(PING));
+      await (client.getProtocolEra() === 'modern' ? client.discover(request) : client.ping(request));
     } catch (error) {
       const { code } = error as { readonly code?: unknown };
       if (code === SdkErrorCode.RequestTimeout || isConnectionLost(error)) await drop(connection);
@@ -484,8 +486,8 @@ function isRepeatable({ trustAnnotations }: McpServerOptions, { annotations }: M
   );
 }
 
-/** Worth another attempt. */
-const RETRIED: ReadonlySet<string> = new Set(['ended', 'unreachable']);
+/** Worth another attempt. A process that ends while it is connected to would end again. */
+const RETRIED: ReadonlySet<string> = new Set(['unreachable']);
 
 /** Runs `work` with a signal that aborts with `signal`, and after `timeoutMs`. Rejects then, also if `work` goes on. */
 async function within<T>(
