@@ -1,3 +1,13 @@
+export {
+  isSignedIn,
+  signIn,
+  SignInError,
+  signInFetch,
+  signOut,
+  type SignInBrowser,
+  type SignInOptions,
+  type SignInServer,
+} from './sign-in.ts';
 import type { Model, Tool, ToolContext, ToolOutput } from '@treadle/core';
 
 /** How an MCP server is reached, and which of its abilities are used. */
