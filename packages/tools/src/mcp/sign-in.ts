@@ -360,14 +360,14 @@ async function guardedFetch(serverUrl: string): Promise<typeof fetch> {
       ...(body != null && { body: String(body) }),
       ...(signal && { signal }),
     };
-    // As of `fetch`: the SDK looks at other addresses after other errors.
     const {
       status,
       headers,
       body: bytes,
-    } = await client
-      .request(String(input instanceof Request ? input.url : input), request)
-      .catch((error: unknown) => Promise.reject(new TypeError(messageOf(error), { cause: error })));
+    } = await client.request(String(input instanceof Request ? input.url : input), request).catch((error: unknown) => {
+      // As `fetch` does: after other errors the SDK looks at other addresses.
+      throw new TypeError(messageOf(error), { cause: error });
+    });
     const content = [204, 205, 304].includes(status) ? null : new Uint8Array(bytes);
     return new Response(content, { status, headers: { ...headers } });
   };
