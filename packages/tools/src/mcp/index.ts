@@ -14,7 +14,6 @@ export { mcpServer } from './server.ts';
 export {
   isSignedIn,
   signIn,
-  SignInError,
   signInFetch,
   signOut,
   type SignInBrowser,

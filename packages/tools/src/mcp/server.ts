@@ -173,7 +173,11 @@ export function mcpServer(options: McpServerOptions): McpServer {
   }
 
   function problemOf(error: unknown): McpError {
-    return error instanceof McpError ? error : mcpErrorOf(name, error);
+    if (error instanceof McpError) return error;
+    // The SDK wraps what fails while it negotiates the version.
+    const wraps =
+      error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed && error.cause instanceof Error;
+    return wraps ? problemOf(error.cause) : mcpErrorOf(name, error);
   }
 
   async function listTools(signal?: AbortSignal): Promise<readonly McpTool[]> {

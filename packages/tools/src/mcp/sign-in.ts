@@ -27,6 +27,7 @@ import type { Secrets } from '@treadle/store';
 import { addressOf } from '../http/addresses.ts';
 import { httpClient } from '../http/client.ts';
 import { urlFacts } from '../http/url-facts.ts';
+import { McpError } from './options.ts';
 
 /** The server whose credentials are meant. */
 export interface SignInServer {
@@ -43,7 +44,7 @@ export interface SignInOptions extends SignInServer {
   readonly clientMetadataUrl?: string;
   /** Requested in addition to what the server asks for. */
   readonly scope?: string;
-  /** How a person signs in. Absent: a request that needs it fails with a `SignInError`. */
+  /** How a person signs in. Absent: a request that needs it fails with an `McpError`, `unauthorized`. */
   readonly browser?: SignInBrowser;
   /** For requests to the server. Default: the global `fetch`. */
   readonly fetch?: typeof fetch;
@@ -54,11 +55,6 @@ export interface SignInBrowser {
   readonly redirectUrl: string;
   /** Shows the page at this address to a person, and resolves with the query that `redirectUrl` was called with. */
   authorize(url: URL): Promise<URLSearchParams>;
-}
-
-/** The server wants a token, and there is none that works. */
-export class SignInError extends Error {
-  override readonly name = 'SignInError';
 }
 
 /** What is stored for a server, as JSON. */
@@ -109,10 +105,15 @@ export function signInFetch(options: SignInOptions): typeof fetch {
 export async function signIn(options: SignInOptions & { readonly browser: SignInBrowser }): Promise<void> {
   const { fetch: send = fetch } = options;
   // The challenge tells where the metadata is, and which scope is needed. A server without one has it at the usual place.
-  const response = await send(options.url, {
+  const asked = send(options.url, {
     method: 'POST',
     headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
     body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' }),
+  });
+  const response = await asked.catch((error: unknown) => {
+    const { cause = error } = error as Error;
+    const what = `The MCP server "${options.name}" cannot be reached: ${messageOf(cause)}`;
+    throw new McpError('unreachable', what, { cause: error });
   });
   await response.body?.cancel();
   await signInSession(options).renew(challengeOf(response) ?? { type: 'sign-in' }, undefined, 'always');
@@ -174,7 +175,7 @@ function signInSession(options: SignInOptions): SignInSession {
   async function authorize({ type, scope, resourceMetadataUrl }: Challenge, when?: 'always'): Promise<void> {
     const tokens = await tokensInUse();
     const needsPerson = when === 'always' || type === 'more-scope' || tokens?.refresh_token === undefined;
-    if (needsPerson && !browser) throw new SignInError(signInText(name, type));
+    if (needsPerson && !browser) throw new McpError('unauthorized', signInText(name, type));
     scopes = computeScopeUnion(scopes, type === 'more-scope' ? tokens?.scope : undefined, scope, options.scope);
     const fetchFn = await guardedFetch(url);
     const flow = oauthFlow(options);
@@ -197,9 +198,9 @@ function signInSession(options: SignInOptions): SignInSession {
       });
       await transport.finishAuth(callback);
     } catch (error) {
-      if (error instanceof SignInError) throw error;
+      if (error instanceof McpError) throw error;
       const what = browser ? `Signing in to the MCP server "${name}" failed` : signInText(name, type);
-      throw new SignInError(`${what.replace(/\.$/, '')}: ${messageOf(error)}`, { cause: error });
+      throw new McpError('unauthorized', `${what.replace(/\.$/, '')}: ${messageOf(error)}`, { cause: error });
     }
   }
 
@@ -294,7 +295,7 @@ function oauthFlow(options: SignInOptions): OAuthFlow {
       await update((before) => ({ ...before, current: issuer }));
     },
     redirectToAuthorization(url) {
-      if (!browser) throw new SignInError(signInText(options.name, 'sign-in'));
+      if (!browser) throw new McpError('unauthorized', signInText(options.name, 'sign-in'));
       authorizationUrl = url;
     },
     saveCodeVerifier: (value) => void (verifier = value),

@@ -1,87 +1,27 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { memorySecrets, type Secrets } from '@treadle/store';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import {
   isSignedIn,
+  McpError,
   signIn,
   signInFetch,
   signOut,
-  SignInError,
   type SignInBrowser,
   type SignInOptions,
-} from './sign-in.ts';
+} from '@treadle/tools/mcp';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { protectedServer, type ProtectedServer } from './protected-server.ts';
 
-/** An MCP server and its authorization server in one. Tokens are `token-N`, of which only the last is accepted. */
-let server: Server;
+let server: ProtectedServer;
 let base: string;
-let issued = 0;
-let accepted: string | undefined;
-let refresh: string | undefined;
-/** What was requested, such as `POST /token refresh_token`, without the requests to the MCP server. */
-let log: string[] = [];
-/** The tokens that reached the MCP server. */
-let received: (string | undefined)[] = [];
-let registrations = 0;
-let authorizationServer: () => string;
-/** Holds answers with new tokens back. */
-let gate: Promise<void> | undefined;
-
 beforeAll(async () => {
-  server = createServer((request, response) => void answer(request, response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  server = await protectedServer();
+  ({ base } = server);
 });
-afterAll(() => new Promise((resolve) => server.close(resolve)));
+afterAll(() => server.close());
 beforeEach(() => {
-  [issued, registrations, accepted, refresh, gate] = [0, 0, undefined, undefined, undefined];
-  [log, received] = [[], []];
-  authorizationServer = () => base;
+  Object.assign(server, { issued: 0, registrations: 0, accepted: undefined, refresh: undefined, gate: undefined });
+  Object.assign(server, { log: [], received: [], authorizationServer: () => base });
 });
-
-async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-  let text = '';
-  for await (const chunk of request) text += chunk;
-  const url = new URL(request.url!, base);
-  const json = (status: number, value: unknown, headers = {}): void => {
-    response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(value));
-  };
-  if (url.pathname === '/mcp') {
-    const token = request.headers.authorization?.replace('Bearer ', '');
-    received.push(token);
-    if (token !== undefined && token === accepted) return json(200, { echoed: text });
-    const metadata = `${base}/.well-known/oauth-protected-resource/mcp`;
-    return json(401, {}, { 'www-authenticate': `Bearer resource_metadata="${metadata}", scope="tools"` });
-  }
-  const form = new URLSearchParams(text);
-  log.push([request.method, url.pathname, form.get('grant_type') ?? ''].join(' ').trim());
-  if (url.pathname.startsWith('/.well-known/oauth-protected-resource')) {
-    return json(200, { resource: `${base}/mcp`, authorization_servers: [authorizationServer()] });
-  }
-  const issuer = url.pathname.includes('/second') ? `${base}/second` : base;
-  if (url.pathname.startsWith('/.well-known/oauth-authorization-server')) {
-    return json(200, {
-      issuer,
-      authorization_endpoint: `${issuer}/authorize`,
-      token_endpoint: `${issuer}/token`,
-      registration_endpoint: `${issuer}/register`,
-      response_types_supported: ['code'],
-      code_challenge_methods_supported: ['S256'],
-    });
-  }
-  if (url.pathname.endsWith('/register')) {
-    return json(201, { ...(JSON.parse(text) as object), client_id: `client-${++registrations}` });
-  }
-  if (!url.pathname.endsWith('/token')) return json(404, {});
-  const grant = form.get('grant_type');
-  if (grant === 'refresh_token' && form.get('refresh_token') !== refresh) return json(400, { error: 'invalid_grant' });
-  if (grant === 'authorization_code' && !form.get('code_verifier')) return json(400, { error: 'invalid_request' });
-  await gate;
-  issued += 1;
-  accepted = `token-${issued}`;
-  refresh = `refresh-${issued}`;
-  json(200, { access_token: accepted, token_type: 'bearer', refresh_token: refresh, scope: 'tools' });
-}
 
 /** A person who agrees. `callback` changes the query that comes back. */
 function person(callback: (params: URLSearchParams) => void = () => {}): SignInBrowser & { readonly shown: URL[] } {
@@ -111,7 +51,7 @@ test('registers, signs in with PKCE, and sends the request again', async () => {
   const secrets = memorySecrets();
   const response = await post(signInFetch(options(secrets, { browser })));
   expect(await response.json()).toEqual({ echoed: 'hello' });
-  expect(received).toEqual([undefined, 'token-1']);
+  expect(server.received).toEqual([undefined, 'token-1']);
   expect(Object.fromEntries(browser.shown[0]!.searchParams)).toMatchObject({
     client_id: 'client-1',
     code_challenge_method: 'S256',
@@ -131,40 +71,40 @@ test('rejects a callback with another state, or with none, and uses no code of i
     const send = signInFetch(options(memorySecrets(), { browser: person(change) }));
     await expect(post(send)).rejects.toThrow(/does not belong to this sign-in/);
   }
-  expect(log.filter((line) => line.startsWith('POST /token'))).toEqual([]);
+  expect(server.log.filter((line) => line.startsWith('POST /token'))).toEqual([]);
 });
 
 test('another process uses the tokens, and renews them without a person', async () => {
   const secrets = memorySecrets();
   await post(signInFetch(options(secrets, { browser: person() })));
-  log = [];
-  accepted = 'expired';
+  server.log = [];
+  server.accepted = 'expired';
   const response = await post(signInFetch(options(secrets)));
   expect(response.status).toBe(200);
-  expect(received.slice(-2)).toEqual(['token-1', 'token-2']);
-  expect(log.at(-1)).toBe('POST /token refresh_token');
-  expect(log.filter((line) => line.includes('well-known'))).toHaveLength(2);
+  expect(server.received.slice(-2)).toEqual(['token-1', 'token-2']);
+  expect(server.log.at(-1)).toBe('POST /token refresh_token');
+  expect(server.log.filter((line) => line.includes('well-known'))).toHaveLength(2);
 });
 
 test('requests that are rejected together renew the token once', async () => {
   const secrets = memorySecrets();
   await post(signInFetch(options(secrets, { browser: person() })));
-  accepted = 'expired';
+  server.accepted = 'expired';
   const held = Promise.withResolvers<void>();
-  gate = held.promise;
+  server.gate = held.promise;
   const send = signInFetch(options(secrets));
   const all = Array.from({ length: 4 }, () => post(send));
-  await expect.poll(() => received.length, { interval: 1 }).toBe(6);
+  await expect.poll(() => server.received.length, { interval: 1 }).toBe(6);
   held.resolve();
   expect((await Promise.all(all)).map(({ status }) => status)).toEqual([200, 200, 200, 200]);
-  expect(issued).toBe(2);
+  expect(server.issued).toBe(2);
 });
 
 test('a process whose token another one has renewed uses that', async () => {
   const secrets = memorySecrets();
   await post(signInFetch(options(secrets, { browser: person() })));
   const before = await secrets.get(`mcp docs ${base}/mcp`);
-  accepted = 'expired';
+  server.accepted = 'expired';
   await post(signInFetch(options(secrets)));
   // Sees the old tokens until it has failed to renew them.
   let reads = 0;
@@ -176,12 +116,12 @@ test('without a person, says what to do', async () => {
   const secrets = memorySecrets();
   const send = signInFetch(options(secrets));
   await expect(post(send)).rejects.toThrow(
-    new SignInError('The MCP server "docs" needs you to sign in. Run: treadle mcp login docs'),
+    new McpError('unauthorized', 'The MCP server "docs" needs you to sign in. Run: treadle mcp login docs'),
   );
   await post(signInFetch(options(secrets, { browser: person() })));
-  [accepted, refresh] = ['revoked', 'revoked'];
+  Object.assign(server, { accepted: 'revoked', refresh: 'revoked' });
   await expect(post(send)).rejects.toThrow(/needs you to sign in. Run: treadle mcp login docs/);
-  expect(registrations).toBe(1);
+  expect(server.registrations).toBe(1);
 });
 
 test('a request is authorized once: a server that never accepts gets no third one', async () => {
@@ -190,24 +130,24 @@ test('a request is authorized once: a server that never accepts gets no third on
     options(memorySecrets(), {
       browser,
       fetch: async (input, init) => {
-        accepted = undefined;
+        server.accepted = undefined;
         return fetch(input, init);
       },
     }),
   );
   expect((await post(send)).status).toBe(401);
-  expect(received).toHaveLength(2);
+  expect(server.received).toHaveLength(2);
   expect(browser.shown).toHaveLength(1);
 });
 
 test('credentials of one authorization server are not sent to another', async () => {
   const secrets = memorySecrets();
   await post(signInFetch(options(secrets, { browser: person() })));
-  [accepted, log] = ['moved', []];
-  authorizationServer = () => `${base}/second`;
+  Object.assign(server, { accepted: 'moved', log: [] });
+  server.authorizationServer = () => `${base}/second`;
   const browser = person();
   expect((await post(signInFetch(options(secrets, { browser })))).status).toBe(200);
-  expect(log.slice(-2)).toEqual(['POST /second/register', 'POST /second/token authorization_code']);
+  expect(server.log.slice(-2)).toEqual(['POST /second/register', 'POST /second/token authorization_code']);
   expect(browser.shown[0]!.searchParams.get('client_id')).toBe('client-2');
   const stored = JSON.parse((await secrets.get(`mcp docs ${base}/mcp`))!) as { issuers: object; current: string };
   expect([Object.keys(stored.issuers), stored.current]).toEqual([[base, `${base}/second`], `${base}/second`]);
@@ -243,18 +183,18 @@ test('a public server cannot make it ask a private address', async () => {
       new Response('', { status: 401, headers: { 'www-authenticate': `Bearer resource_metadata="${metadata}"` } }),
   });
   await expect(send('https://8.8.8.8/mcp', { method: 'POST', body: '{}' })).rejects.toThrow(/not a public address/);
-  expect(log).toEqual([]);
+  expect(server.log).toEqual([]);
 });
 
 test('signIn asks also if there is a token, with a new registration for a new address; signOut deletes everything', async () => {
   const secrets = memorySecrets();
   await signIn({ ...options(secrets), browser: person() });
   await signIn({ ...options(secrets), browser: { ...person(), redirectUrl: 'http://127.0.0.1:2/callback' } });
-  expect([issued, registrations]).toEqual([2, 2]);
+  expect([server.issued, server.registrations]).toEqual([2, 2]);
   expect((await post(signInFetch(options(secrets)))).status).toBe(200);
   expect(await signOut(options(secrets))).toBe(true);
   expect(await signOut(options(secrets))).toBe(false);
-  await expect(post(signInFetch(options(secrets)))).rejects.toThrow(SignInError);
+  await expect(post(signInFetch(options(secrets)))).rejects.toThrow(McpError);
 });
 
 test('a client that was registered beforehand is used at one authorization server, and its secret is not stored', async () => {
@@ -262,11 +202,11 @@ test('a client that was registered beforehand is used at one authorization serve
   const browser = person();
   await post(signInFetch(options(secrets, { browser, client: { id: 'mine', secret: 's3cret' } })));
   expect(browser.shown[0]!.searchParams.get('client_id')).toBe('mine');
-  expect(registrations).toBe(0);
+  expect(server.registrations).toBe(0);
   expect(await secrets.get(`mcp docs ${base}/mcp`)).not.toContain('s3cret');
-  [accepted, log] = ['moved', []];
-  authorizationServer = () => `${base}/second`;
+  Object.assign(server, { accepted: 'moved', log: [] });
+  server.authorizationServer = () => `${base}/second`;
   const again = signInFetch(options(secrets, { browser, client: { id: 'mine', secret: 's3cret' } }));
   await expect(post(again)).rejects.toThrow(/names the authorization server .*second, but the client mine was used at/);
-  expect(log.filter((line) => line.includes('token'))).toEqual([]);
+  expect(server.log.filter((line) => line.includes('token'))).toEqual([]);
 });
