@@ -116,6 +116,11 @@ export interface ToolContext {
    * and when no call has used it for `holdIdleMs`. Rejects with `no-run` if the tool is not called by a run.
    */
   readonly hold: HoldResource;
+  /**
+   * Offers more tools to the model from the next turn on. Those that the run has stay as they are. Resolves when that is
+   * durable. A resumed run needs the code of these tools too. Rejects with `no-run` if the tool is not called by a run.
+   */
+  readonly offer: (tools: readonly Tool[]) => Promise<void>;
 }
 
 export type HoldResource = <T>(

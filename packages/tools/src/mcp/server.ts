@@ -274,7 +274,11 @@ export function mcpServer(options: McpServerOptions): McpServer {
   }
 
   function problemOf(error: unknown): McpError {
-    return error instanceof McpError ? error : mcpErrorOf(name, error);
+    if (error instanceof McpError) return error;
+    // The SDK wraps what fails while it negotiates the version.
+    const wraps =
+      error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed && error.cause instanceof Error;
+    return wraps ? problemOf(error.cause) : mcpErrorOf(name, error);
   }
 
   /** Several callers may wait for it, so it has no signal of theirs. */
