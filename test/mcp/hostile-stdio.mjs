@@ -26,7 +26,11 @@ const handlers = {
   }),
   ping: () => ({}),
   'tools/list': () => ({ tools: [{ name: 'tool', inputSchema: { type: 'object' } }] }),
-  'tools/call': () => {
+  'tools/call': ({ arguments: given }) => {
+    if (given?.forever) {
+      writeFileSync(`${file}.called`, '');
+      return undefined;
+    }
     if (mode === 'large') {
       const piece = 'x'.repeat(1024 * 1024);
       process.stdout.write('{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"');

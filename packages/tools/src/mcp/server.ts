@@ -291,28 +291,32 @@ export function mcpServer(options: McpServerOptions): McpServer {
     return made.listed;
   }
 
-  async function listNow({ client, endReason }: Connection): Promise<Listed> {
-    try {
-      const request = {
-        signal: AbortSignal.timeout(listTimeoutMs),
-        timeout: listTimeoutMs,
-        cacheMode: 'refresh',
-      } as const;
-      const { tools } = await client.listTools(undefined, request);
-      const described = describeTools(tools);
-      ({ leftOut } = described);
-      return described;
-    } catch (error) {
-      throw endReason() ?? problemOf(error);
+  async function listNow({ client }: Connection): Promise<Listed> {
+    const signal = AbortSignal.timeout(listTimeoutMs);
+    const { tools } = await client.listTools(undefined, { signal, timeout: listTimeoutMs, cacheMode: 'refresh' });
+    const described = describeTools(tools);
+    ({ leftOut } = described);
+    return described;
+  }
+
+  /** Runs something that has no effect on an open connection, and again on a new one if the server did not accept it. */
+  async function onConnection<T>(signal: AbortSignal, work: (connection: Connection) => Promise<T>): Promise<T> {
+    for (let isRepeated = false; ; isRepeated = true) {
+      const connection = await connected(signal);
+      try {
+        return await abortable(work(connection), signal);
+      } catch (error) {
+        if (signal.aborted) throw error;
+        if (!wasNotAccepted(error) || isRepeated) throw connection.endReason() ?? problemOf(error);
+        await drop(connection);
+      }
     }
   }
 
   async function listTools(signal?: AbortSignal): Promise<readonly McpTool[]> {
-    return within(name, listTimeoutMs, signal, async (limited) => {
-      const { tools } = await list(await connected(limited));
-      const { tools: wanted } = options;
-      return wanted ? tools.filter((one) => wanted.includes(one.name)) : tools;
-    });
+    const { tools } = await within(name, listTimeoutMs, signal, (limited) => onConnection(limited, list));
+    const { tools: wanted } = options;
+    return wanted ? tools.filter((one) => wanted.includes(one.name)) : tools;
   }
 
   /** The tool as the server describes it now. */
@@ -355,8 +359,10 @@ export function mcpServer(options: McpServerOptions): McpServer {
     fingerprint: string | undefined,
   ): Promise<CallToolResult> {
     for (let isRepeated = false; ; isRepeated = true) {
-      const connection = await connected(call.signal);
-      const definition = await definitionOf(connection, tool);
+      const { connection, definition } = await onConnection(call.signal, async (opened) => ({
+        connection: opened,
+        definition: await definitionOf(opened, tool),
+      }));
       if (fingerprint !== undefined && definition.fingerprint !== fingerprint) {
         const what = `MCP server "${name}" has changed the tool ${JSON.stringify(tool)} since it was offered`;
         throw new McpError('changed', `${what}, so it was not called. Call it again if it still does what you need.`);
@@ -373,7 +379,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       } catch (error) {
         if (call.signal.aborted) throw error;
         const isLost = isConnectionLost(error) || !connection.isOpen;
-        const wasRefused = isSessionLost(error) || isNotSent(error);
+        const wasRefused = wasNotAccepted(error);
         if (wasRefused || isLost) await drop(connection);
         if (isHeaderMismatch(error) && listing) listing.isStale = true;
         const mayRepeat = wasRefused || isHeaderMismatch(error) || (isLost && isRepeatable(options, definition));
@@ -470,13 +476,13 @@ function isConnectionLost(error: unknown): boolean {
   );
 }
 
-/** The server does not know the session any more, for example because it was started again. */
-function isSessionLost(error: unknown): boolean {
-  return error instanceof SdkHttpError && error.data.status === 404;
-}
-
-/** Nothing has reached the server. */
-function isNotSent(error: unknown): boolean {
+/** Nothing has reached the server, or it does not know the session any more: it was started again, for example. */
+function wasNotAccepted(error: unknown): boolean {
+  if (error instanceof SdkHttpError) {
+    const { status, text } = error.data as { readonly status: number; readonly text?: unknown };
+    // Many servers answer 400 instead of the 404 that the protocol requires.
+    return status === 404 || (status === 400 && typeof text === 'string' && /session/i.test(text));
+  }
   const { cause } = error as { readonly cause?: { readonly code?: unknown } };
   return error instanceof TypeError && cause?.code === 'ECONNREFUSED';
 }
