@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { memoryJournal, runLoop, type LoopResult } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
@@ -60,9 +61,15 @@ test('says why a server cannot be started, or how it ended', async () => {
   });
 });
 
-test('connects to a server that ends at an unknown request, and remembers its version', async () => {
-  const server = starting('picky');
-  await expect(server.connect()).resolves.toMatchObject({ protocolVersion: '2025-11-25' });
+test.each([
+  ['modern', '2026-07-28', 1],
+  ['older', '2025-11-25', 1],
+  // It ends at a request that it does not know.
+  ['picky', '2025-11-25', 2],
+])('starts a server that is %s, finds version %s, and starts %i process for that', async (mode, version, starts) => {
+  const server = starting(mode);
+  await expect(server.connect()).resolves.toMatchObject({ protocolVersion: version });
+  expect(readFileSync(`${server.file}.starts`, 'utf8')).toHaveLength(starts);
 });
 
 test('a result of 100 MB ends the server, not this process', async () => {
@@ -115,7 +122,7 @@ test('the process of a server is recorded with the run, to be killed if it survi
 test('a run whose process was killed in mid-call continues in another, which ends the server that survived', async () => {
   const { file } = starting('ignores-end');
   rmSync(`${file}.called`, { force: true });
-  const program = [path.join(import.meta.dirname, 'killed-driver.ts'), folder];
+  const program = [fileURLToPath(new URL('killed-driver.ts', import.meta.url)), folder];
   const server = [process.execPath, SERVER, 'ignores-end', file];
   const driver = spawn(process.execPath, ['--conditions=treadle-source', ...program, ...server], {
     stdio: ['ignore', 'ignore', 'inherit'],

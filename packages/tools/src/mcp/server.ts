@@ -90,11 +90,12 @@ export function mcpServer(options: McpServerOptions): McpServer {
   let leftOut: readonly LeftOutTool[] = [];
   let failures = 0;
   let mayConnectAt = 0;
-  let isClosed = false;
+  /** Aborts when the server is closed. */
+  const closing = new AbortController();
 
   async function connected(signal: AbortSignal): Promise<Connection> {
     for (let attempt = 1; ; attempt++) {
-      if (isClosed) throw new McpError('closed', `MCP server "${name}" was closed.`);
+      if (closing.signal.aborted) throw new McpError('closed', `MCP server "${name}" was closed.`);
       const connecting = (current ??= connectLater());
       try {
         const connection = await abortable(connecting, signal);
@@ -112,7 +113,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
   async function connectLater(): Promise<Connection> {
     try {
       const wait = mayConnectAt - Date.now();
-      if (wait > 0) await new Promise((done) => void setTimeout(done, wait));
+      if (wait > 0) await abortable(new Promise((done) => void setTimeout(done, wait)), closing.signal);
       const connection = await open();
       failures = 0;
       // The list may have changed while there was no connection.
@@ -159,13 +160,18 @@ export function mcpServer(options: McpServerOptions): McpServer {
         (end === undefined ? undefined : new McpError('ended', `MCP server "${name}" ended: ${end}.`))
       );
     };
+    const stop = (): void => void transport.close().catch(ignore);
+    closing.signal.addEventListener('abort', stop);
     try {
-      await client.connect(transport, { timeout: listTimeoutMs, ...(verdict && { prior: verdict }) });
+      const connecting = client.connect(transport, { timeout: listTimeoutMs, ...(verdict && { prior: verdict }) });
+      await abortable(connecting, closing.signal);
     } catch (error) {
       await client.close().catch(() => {});
       await transport.close().catch(() => {});
       const isNegotiation = error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed;
       throw (isNegotiation ? failure : endReason()) ?? error;
+    } finally {
+      closing.signal.removeEventListener('abort', stop);
     }
     const discover = client.getDiscoverResult();
     prior = discover && client.getProtocolEra() === 'modern' ? { kind: 'modern', discover } : { kind: 'legacy' };
@@ -369,7 +375,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       }
       await hold(connection, call);
       // The server asks its questions again from the first one on.
-      call.questions = 0;
+      call.questions = call.asked = 0;
       connection.calls.add(call);
       try {
         return checkedResult(
@@ -450,7 +456,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       return () => void listeners.delete(listener);
     },
     async close() {
-      isClosed = true;
+      closing.abort(new McpError('closed', `MCP server "${name}" was closed.`));
       const connection = await current?.catch(ignore);
       if (connection) await drop(connection);
     },
