@@ -1,4 +1,12 @@
-import { memoryJournal, runLoop, startLoop, type LoopResult, type StartedRun, type Tool } from '@treadle/core';
+import {
+  memoryJournal,
+  runLoop,
+  startLoop,
+  type LoopResult,
+  type StartedRun,
+  type Tool,
+  type ToolContext,
+} from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { followMcpTools, mcpServer, mcpTools, type McpServer, type McpServerOptions } from '@treadle/tools/mcp';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -348,6 +356,30 @@ describe('calls', () => {
     // The version is known from the first connection.
     expect(scripted.methods.filter((method) => method === 'server/discover')).toHaveLength(1);
     expect(scripted.methods.filter((method) => method === 'initialize')).toHaveLength(2);
+  });
+
+  test('go on with a server that was replaced by an older one', async () => {
+    const newer = scriptedServer({ 'server/discover': discovered, 'tools/list': () => listed('tool') });
+    const older = scriptedServer({ 'tools/list': () => listed('tool'), 'tools/call': () => text('old') });
+    let isReplaced = false;
+    const replaced = (async (url: string, init: RequestInit) => {
+      if (!isReplaced) return newer.fetch(url, init);
+      const isKnown =
+        new Headers(init.headers).has('mcp-session-id') || /"initialize"|discover/.test(String(init.body));
+      return isKnown ? older.fetch(url, init) : new Response('Bad Request: no session', { status: 400 });
+    }) as typeof fetch;
+    const server = connectTo({ ...newer, fetch: replaced });
+    expect(await server.connect()).toMatchObject({ protocolVersion: '2026-07-28' });
+    isReplaced = true;
+    expect(resultOf(await callTool(server))).toMatchObject({ isError: false, text: 'old' });
+    expect(await server.connect()).toMatchObject({ protocolVersion: '2025-11-25' });
+  });
+
+  test('of tools that were not chosen are refused', async () => {
+    const { server, methods } = serving({}, { tools: ['other'] });
+    const context = { key: 'run/call', signal: new AbortController().signal } as ToolContext;
+    await expect(server.callTool('tool', {}, context)).rejects.toThrow('is not among "tools"');
+    expect(methods).not.toContain('tools/call');
   });
 
   test('wait for a server that is started again', async () => {

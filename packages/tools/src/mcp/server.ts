@@ -101,6 +101,8 @@ export function mcpServer(options: McpServerOptions): McpServer {
         const connection = await abortable(connecting, signal);
         if (connection.isOpen) return connection;
         if (current === connecting) current = undefined;
+        if (attempt < MAX_ATTEMPTS) continue;
+        throw connection.endReason() ?? new McpError('ended', `The connection to MCP server "${name}" ends at once.`);
       } catch (error) {
         if (signal.aborted) throw abortError(name, signal);
         const problem = problemOf(error);
@@ -313,10 +315,21 @@ export function mcpServer(options: McpServerOptions): McpServer {
         return await abortable(work(connection), signal);
       } catch (error) {
         if (signal.aborted) throw error;
-        if (!wasNotAccepted(error) || isRepeated) throw connection.endReason() ?? problemOf(error);
+        if (!mayConnectAgain(error) || isRepeated) throw connection.endReason() ?? problemOf(error);
         await drop(connection);
       }
     }
+  }
+
+  /**
+   * Whether another connection could succeed. A server that spoke the newer version may have been replaced by an older one,
+   * so its version is negotiated again.
+   */
+  function mayConnectAgain(error: unknown): boolean {
+    const isRefused = error instanceof ProtocolError || error instanceof SdkHttpError;
+    if (prior?.kind !== 'modern' || !(isRefused || wasNotAccepted(error))) return wasNotAccepted(error);
+    prior = undefined;
+    return true;
   }
 
   async function listTools(signal?: AbortSignal): Promise<readonly McpTool[]> {
@@ -327,6 +340,10 @@ export function mcpServer(options: McpServerOptions): McpServer {
 
   /** The tool as the server describes it now. */
   async function definitionOf(connection: Connection, tool: string): Promise<McpTool> {
+    const { tools: wanted } = options;
+    if (wanted && !wanted.includes(tool)) {
+      throw new McpError('refused', `The tool ${JSON.stringify(tool)} of MCP server "${name}" is not among "tools".`);
+    }
     const isCurrent = listing?.connection === connection && !listing.isStale;
     const { tools } = await (isCurrent ? listing!.listed : list(connection));
     const found = tools.find((one) => one.name === tool);
@@ -371,7 +388,10 @@ export function mcpServer(options: McpServerOptions): McpServer {
       }));
       if (fingerprint !== undefined && definition.fingerprint !== fingerprint) {
         const what = `MCP server "${name}" has changed the tool ${JSON.stringify(tool)} since it was offered`;
-        throw new McpError('changed', `${what}, so it was not called. Call it again if it still does what you need.`);
+        throw new McpError(
+          'changed',
+          `${what}, so it was not called. It can be called when it is offered as it is now.`,
+        );
       }
       await hold(connection, call);
       // The server asks its questions again from the first one on.
@@ -489,7 +509,7 @@ function wasNotAccepted(error: unknown): boolean {
     // Many servers answer 400 instead of the 404 that the protocol requires.
     return status === 404 || (status === 400 && typeof text === 'string' && /session/i.test(text));
   }
-  const { cause } = error as { readonly cause?: { readonly code?: unknown } };
+  const { cause } = (error ?? {}) as { readonly cause?: { readonly code?: unknown } };
   return error instanceof TypeError && cause?.code === 'ECONNREFUSED';
 }
 
