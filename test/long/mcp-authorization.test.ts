@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test, vi } from 'vitest';
 import { PROCESS_ENV } from '../process-env.ts';
@@ -9,11 +10,16 @@ vi.setConfig({ testTimeout: 300_000 });
 const run = promisify(execFile);
 const ROOT = join(import.meta.dirname, '../..');
 const SUITE = join(ROOT, 'node_modules/@modelcontextprotocol/conformance/dist/index.js');
-const CLIENT = `${process.execPath} --conditions=treadle-source ${join(ROOT, 'test/mcp/conformance-client.ts')}`;
+const PROGRAM = fileURLToPath(new URL('../mcp/conformance-client.ts', import.meta.url));
+const CLIENT = `${process.execPath} --conditions=treadle-source ${PROGRAM}`;
 
 async function conformance(...args: readonly string[]): Promise<string> {
-  const { stdout } = await run(process.execPath, [SUITE, ...args], { cwd: ROOT, env: PROCESS_ENV, maxBuffer: 2 ** 26 });
-  return stdout;
+  const { stdout, stderr } = await run(process.execPath, [SUITE, ...args], {
+    cwd: ROOT,
+    env: PROCESS_ENV,
+    maxBuffer: 2 ** 26,
+  });
+  return stdout + stderr;
 }
 
 /** The suite itself would start all clients at once. */
