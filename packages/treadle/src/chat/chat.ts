@@ -73,7 +73,7 @@ export const chatCommand: Command = defineCommand({
       }
     } finally {
       dialogue.close();
-      await session.store.close();
+      await session.close();
     }
   },
 });
@@ -105,6 +105,7 @@ function startConversation(options: {
   const { session, io, dialogue, colours, logCalls, resuming, yes } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
+  const names = new Set(session.options.tools?.map(({ name }) => name));
   return {
     unsent,
     async send(text) {
@@ -119,11 +120,22 @@ function startConversation(options: {
       const endRun = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
       try {
         const result = await driveRun({
-          start: { ...session.options, input: [...messages, userText(text)] },
+          start: {
+            ...session.options,
+            tools: session.allTools.filter(({ name }) => names.has(name)),
+            input: [...messages, userText(text)],
+          },
+          allTools: session.allTools,
           store: session.store,
           signal: interrupt.signal,
           stopping: 'cancel',
-          onItem,
+          onItem(item) {
+            // What one message has found is there for the next.
+            if (item.type === 'fact' && item.event.type === 'tools-changed') {
+              for (const { name } of item.event.tools) names.add(name);
+            }
+            onItem(item);
+          },
           logCalls,
           onLive: (started) => (live = started),
           approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),

@@ -12,7 +12,8 @@ import { killProcess } from '../run/drive-run.ts';
 import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
-import { chooseTools, toolsNamed } from '../tools/command-tools.ts';
+import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
+import { chooseTools, commandTools, toolsNamed } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
@@ -146,22 +147,36 @@ async function resumeRun(
   const place = { model, canAnswer: canAskOn(io) };
   const acceptChangedTools = values['accept-changed-tools'] === true;
   const names = new Set((state.nextTools ?? state.tools).map(({ name }) => name));
-  const tools = acceptChangedTools ? chooseTools(context, place, toolList(context)) : toolsNamed(context, place, names);
-  const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
-  const start = {
-    runId: state.runId,
-    answers,
-    model,
-    tools,
-    policy,
-    acceptChangedTools,
-  };
+  const own = new Set(commandTools(context).map(({ name }) => name));
+  const list = splitToolList(context, toolList(context));
+  const usesMcp = [...names].some((name) => !own.has(name) && !name.startsWith('read_result'));
+  const servers = acceptChangedTools ? list.servers : usesMcp ? [...serverEntries(context).keys()] : [];
+  const mcp = await openMcpTools(context, io.env, { taken: [...own], names: servers });
   try {
+    if (!values.quiet) for (const problem of mcp.problems) note(problem);
+    const inTasks = { ...place, mcp: toolsForTasks(mcp) };
+    const offered = new Set([...names, ...mcp.offered.map(({ name }) => name)]);
+    const tools = acceptChangedTools
+      ? [...chooseTools(context, inTasks, list), ...mcp.all.filter(({ name }) => offered.has(name))]
+      : [...toolsNamed(context, inTasks, names), ...mcp.all];
+    const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
+    const start = {
+      runId: state.runId,
+      answers,
+      model,
+      tools,
+      policy,
+      acceptChangedTools,
+      // Calls of a server that is away fail until it is back.
+      ...(mcp.problems.length > 0 && { keepMissingTools: true }),
+    };
     const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
     return await runAndReport({ start, store, context, values, io, screen: runScreen(io, values), explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
+  } finally {
+    await mcp.close();
   }
 }
 

@@ -1,0 +1,205 @@
+import { dirname, resolve } from 'node:path';
+import { messageOf, type Tool } from '@treadle/core';
+import { searchableTools, toolSearchTool } from '@treadle/tools';
+import type { McpServer, McpServerOptions, SignInBrowser, SignInOptions } from '@treadle/tools/mcp';
+import type * as McpPackage from '@treadle/tools/mcp';
+import { didYouMean } from '@treadle/tools/nearest';
+import type { Secrets } from '@treadle/store';
+import { CommandError } from '../command-line/command.ts';
+import type { CommandContext } from '../config/context.ts';
+import type { McpServerEntry } from '../config/mcp.ts';
+import { loadStorePackage } from '../config/store.ts';
+import type { Io } from '../terminal/io.ts';
+import { exactLine } from '../terminal/printable.ts';
+
+/** Loading the client takes longer than most commands. */
+export function loadMcpPackage(): Promise<typeof McpPackage> {
+  return import('@treadle/tools/mcp');
+}
+
+/** The entries of [mcp.servers] by name. */
+export function serverEntries({ loaded }: CommandContext): ReadonlyMap<string, McpServerEntry> {
+  return new Map(Object.entries(loaded.config.mcp?.servers ?? {}));
+}
+
+export function findEntry(context: CommandContext, name: string): McpServerEntry {
+  const entries = serverEntries(context);
+  const entry = entries.get(name);
+  if (entry) return entry;
+  const names = [...entries.keys()];
+  throw new CommandError(
+    `There is no MCP server ${JSON.stringify(name)}.${didYouMean(name, names)} ` +
+      (names.length === 0
+        ? `Add one to ${context.loaded.file ?? 'treadle.toml'}: [mcp.servers.${name}].`
+        : `Servers: ${names.join(', ')}.`),
+  );
+}
+
+/** Secrets are beside the store, and end with a store in memory. */
+export async function openSecrets({ store }: CommandContext): Promise<Secrets> {
+  const { fileSecrets, memorySecrets } = await loadStorePackage();
+  return store.type === 'memory' ? memorySecrets() : fileSecrets(`${store.file}.secrets`);
+}
+
+/** What an entry needs of the command. */
+export interface ServerPlace {
+  readonly context: CommandContext;
+  readonly env: Io['env'];
+  readonly secrets: Secrets;
+}
+
+/** Undefined for a program, and for a server with a header `Authorization`. */
+export function signInOptions(name: string, entry: McpServerEntry, place: ServerPlace): SignInOptions | undefined {
+  const { url, oauth = {}, headers_env: headers = {} } = entry;
+  if (url === undefined || Object.keys(headers).some((header) => header.toLowerCase() === 'authorization')) {
+    return undefined;
+  }
+  const { client_id: id, client_secret_env: variable, scope } = oauth;
+  const secret = variable === undefined ? undefined : variableOf(name, variable, place.env);
+  return {
+    name,
+    url,
+    secrets: place.secrets,
+    ...(id !== undefined && { client: { id, ...(secret !== undefined && { secret }) } }),
+    ...(scope !== undefined && { scope }),
+  };
+}
+
+/** Throws if an environment variable is not set. */
+export async function serverOptions(
+  name: string,
+  entry: McpServerEntry,
+  place: ServerPlace,
+  browser?: SignInBrowser,
+): Promise<McpServerOptions> {
+  const { context, env } = place;
+  const { tools, prefix, timeout_ms: timeoutMs, approval, trust_annotations: trustAnnotations } = entry;
+  const use = {
+    name,
+    roots: [context.folder],
+    ...(tools && { tools }),
+    ...(prefix !== undefined && { prefix }),
+    ...(timeoutMs !== undefined && { timeoutMs }),
+    ...(approval !== undefined && { approval }),
+    ...(trustAnnotations !== undefined && { trustAnnotations }),
+  };
+  const { command, args, url } = entry;
+  if (command !== undefined) {
+    const base = context.loaded.path === undefined ? context.folder : dirname(context.loaded.path);
+    const cwd = entry.cwd === undefined ? context.folder : resolve(base, entry.cwd);
+    const variables = Object.entries(entry.env ?? {}).map(([key, value]) => [
+      key,
+      value.startsWith('$') ? variableOf(name, value.slice(1), env) : value,
+    ]);
+    // A path is relative to the configuration, as it is for `cwd`. A name is looked up.
+    const program = /[/\\]/.test(command) ? resolve(base, command) : command;
+    return { ...use, command: program, ...(args && { args }), env: Object.fromEntries(variables), cwd };
+  }
+  const headers = Object.entries(entry.headers_env ?? {}).map(([header, variable]) => [
+    header,
+    headerValue(header, variableOf(name, variable, env)),
+  ]);
+  const signIn = signInOptions(name, entry, place);
+  const { signInFetch } = await loadMcpPackage();
+  return {
+    ...use,
+    url: url!,
+    ...(headers.length > 0 && { headers: Object.fromEntries(headers) }),
+    ...(signIn && { fetch: signInFetch({ ...signIn, ...(browser && { browser }) }) }),
+  };
+}
+
+function variableOf(name: string, variable: string, env: Io['env']): string {
+  const value = env[variable]?.trim();
+  if (value) return value;
+  throw new CommandError(`The MCP server "${name}" needs the environment variable ${variable}. Set it.`);
+}
+
+/** A token for `Authorization` without a scheme is a bearer token. */
+function headerValue(header: string, value: string): string {
+  return header.toLowerCase() === 'authorization' && !value.includes(' ') ? `Bearer ${value}` : value;
+}
+
+/**
+ * Separates the words of a list of tools that mean MCP servers: `mcp` is all, `mcp:NAME` is one. `servers` has their names.
+ * Throws for a server that is not configured.
+ */
+export function splitToolList(
+  context: CommandContext,
+  { words, from }: { readonly words: readonly string[]; readonly from: string },
+): { readonly words: readonly string[]; readonly from: string; readonly servers: readonly string[] } {
+  const own = words.filter((word) => !/^mcp(:|$)/.test(word));
+  if (own.includes('none') && own.length < words.length) {
+    throw new CommandError(`${from} names "none" and other tools. Use "none" alone, or leave it out.`);
+  }
+  const named = words.flatMap((word) => (word.startsWith('mcp:') ? word.slice('mcp:'.length) : []));
+  for (const name of named) findEntry(context, name);
+  const isOff = context.loaded.config.orchestrator?.tool_loop_enabled === false;
+  const servers = words.includes('mcp') ? [...serverEntries(context).keys()] : named;
+  return { words: own, from, servers: isOff ? [] : servers };
+}
+
+/** The tools of the configured servers for runs. */
+export interface McpToolbox {
+  readonly servers: readonly McpServer[];
+  /** For a new run: the tools, or `tool_search` in place of many. */
+  readonly offered: readonly Tool[];
+  /** For a run that is resumed: all that it may have been offered. */
+  readonly all: readonly Tool[];
+  /** What to tell the user: servers that cannot be used, and why. */
+  readonly problems: readonly string[];
+  close(): Promise<void>;
+}
+
+const NO_MCP: McpToolbox = { servers: [], offered: [], all: [], problems: [], close: async () => {} };
+
+/**
+ * Connects to these servers of the configuration. One that cannot be used is left out. `taken`: the names of other tools.
+ */
+export async function openMcpTools(
+  context: CommandContext,
+  env: Io['env'],
+  { taken, names }: { readonly taken: readonly string[]; readonly names: readonly string[] },
+): Promise<McpToolbox> {
+  const entries = [...serverEntries(context)].filter(([name]) => names.includes(name));
+  if (entries.length === 0) return NO_MCP;
+  const { mcpServer, mcpTools } = await loadMcpPackage();
+  const place: ServerPlace = { context, env, secrets: await openSecrets(context) };
+  const opened = await Promise.all(
+    entries.map(async ([name, entry]) => {
+      let server: McpServer | undefined;
+      try {
+        server = mcpServer(await serverOptions(name, entry, place));
+        await server.listTools();
+        return { server };
+      } catch (error) {
+        await server?.close();
+        const why = exactLine(messageOf(error)).replace(/\.?$/, '.');
+        return { problem: `${why} The MCP server "${name}" is left out.` };
+      }
+    }),
+  );
+  const servers = opened.flatMap(({ server }) => server ?? []);
+  const close = async (): Promise<void> => {
+    await Promise.allSettled(servers.map((server) => server.close()));
+  };
+  try {
+    const all = await mcpTools(servers, { taken: [...taken, 'tool_search', 'read_result'] });
+    const about = `of the MCP servers ${servers.map(({ name }) => name).join(', ')}`;
+    return {
+      servers,
+      offered: searchableTools({ tools: all, about }),
+      all: [toolSearchTool({ tools: all, about }), ...all],
+      problems: opened.flatMap(({ problem }) => problem ?? []),
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** The tools for runs inside of the run. Those cannot search: what they find would be missing when they are resumed. */
+export function toolsForTasks({ offered }: McpToolbox): readonly Tool[] {
+  return offered.filter(({ name }) => name !== 'tool_search');
+}
