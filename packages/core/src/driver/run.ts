@@ -7,6 +7,7 @@ import { isPaused, slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
+import { questionsOf } from '../machine/questions.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW, step } from '../machine/step.ts';
@@ -217,6 +218,7 @@ export function driveRun(
             const { askPeople } = await import('./questions.ts');
             return askPeople({ context: context!, slotFor }, call, question);
           },
+          asked: (key) => questionsOf(slotFor(shell!.state(), key.slice(runId.length + 1))),
           async hold(call, request) {
             const { holdResource } = await import('./resources.ts');
             return holdResource({ context: context!, slotFor, messageOf }, call, request);

@@ -185,6 +185,8 @@ export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' |
 /** What the tools of a run may use while they run; the same for all calls of the run. */
 export interface CallHost {
   readonly ask: (call: RunningCall, question: string | QuestionOptions) => Promise<unknown>;
+  /** The questions of the call with this key. */
+  readonly asked: (key: string) => ToolContext['asked'];
   readonly hold: (call: RunningCall, request: HoldRequest) => Promise<Held<unknown>>;
   readonly offer: ToolContext['offer'];
 }
@@ -232,6 +234,10 @@ class CallContext implements ToolContext {
       return execution.host.ask({ execution, signal }, question);
     };
     return ask as ToolContext['ask'];
+  }
+
+  get asked(): ToolContext['asked'] {
+    return this.#execution.host?.asked(this.key);
   }
 
   get hold(): ToolContext['hold'] {

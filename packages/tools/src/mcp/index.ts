@@ -20,4 +20,4 @@ export {
   type SignInOptions,
   type SignInServer,
 } from './sign-in.ts';
-export { mcpTools, type McpToolsOptions } from './tools.ts';
+export { followMcpTools, mcpTools, type FollowOptions, type McpToolsOptions } from './tools.ts';
