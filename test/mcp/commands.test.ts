@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { command, type Printed } from '../command/in-process.ts';
 import { playground, type Playground } from '../command/playground.ts';
-import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
+import { scriptedOpenAi, type ChatRequest, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
 import { treadle as treadleProcess } from '../command/treadle-process.ts';
 import { protectedServer, type ProtectedServer } from './protected-server.ts';
 import { listed, scriptedServer } from './scripted-server.ts';
@@ -201,7 +201,7 @@ describe('treadle mcp login', () => {
 describe('runs', () => {
   let model: ScriptedOpenAi;
   afterEach(() => model.close());
-  const script = async (...steps: readonly Step[]): Promise<readonly string[]> => {
+  const script = async (...steps: Parameters<typeof scriptedOpenAi>[0]): Promise<readonly string[]> => {
     model = await scriptedOpenAi(steps);
     return ['--model', 'openai/m', '--base-url', model.baseURL];
   };
@@ -258,6 +258,35 @@ describe('runs', () => {
     expect(await resume.ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
     expect(called).toEqual(['task_501_archive', 'task_501_archive', 'task_2_create']);
     expect(offered(5)).toEqual(['glob', 'tool_search', 'task_501_archive', 'task_2_create']);
+  });
+
+  test('a list that changes during a run changes its tools from one of the next turns on', async () => {
+    const next = ({ tools = [] }: ChatRequest): Step => {
+      if (called.includes('grown')) return { text: ['Done.'] };
+      return callOf(tools.some((one) => one.function.name === 'grown') ? 'grown' : 'grow', { call: called.length });
+    };
+    const flags = await script(...Array.from({ length: 20 }, () => next));
+    let names = ['grow'];
+    const { fetch: answer } = scriptedServer({
+      'tools/list': () => listed(...names),
+      'tools/call': ({ params, send }) => {
+        called.push(String(params['name']));
+        if (names.length === 1) send({ method: 'notifications/tools/list_changed' });
+        names = ['grow', 'grown'];
+        return { content: [{ type: 'text', text: 'done' }] };
+      },
+    });
+    const growing = await protectedServer(answer);
+    growing.accepted = 'given';
+    const entry = `url = "${growing.base}/mcp"\nheaders_env = { Authorization = "DOCS_TOKEN" }`;
+    await configure(`[mcp.servers.growing]\n${entry}\n[policy.tools]\n"*" = "allow"\n`);
+    try {
+      expect((await treadle(['run', 'Grow', '--tools', 'mcp', ...flags], TOKEN)).stdout).toBe('Done.\n');
+    } finally {
+      await growing.close();
+    }
+    expect(offered(0)).toEqual(['grow']);
+    expect(offered(model.requests.length - 1)).toEqual(['grow', 'grown']);
   });
 
   test('a chat keeps the tools that an earlier message has found', async () => {

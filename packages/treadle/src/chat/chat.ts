@@ -105,7 +105,8 @@ function startConversation(options: {
   const { session, io, dialogue, colours, logCalls, resuming, yes } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
-  const names = new Set(session.options.tools?.map(({ name }) => name));
+  /** Names of tools that were offered on the way. */
+  const found = new Set<string>();
   return {
     unsent,
     async send(text) {
@@ -122,7 +123,7 @@ function startConversation(options: {
         const result = await driveRun({
           start: {
             ...session.options,
-            tools: session.allTools.filter(({ name }) => names.has(name)),
+            tools: session.toolsWith(found),
             input: [...messages, userText(text)],
           },
           allTools: session.allTools,
@@ -132,12 +133,15 @@ function startConversation(options: {
           onItem(item) {
             // What one message has found is there for the next.
             if (item.type === 'fact' && item.event.type === 'tools-changed') {
-              for (const { name } of item.event.tools) names.add(name);
+              for (const { name } of item.event.tools) found.add(name);
             }
             onItem(item);
           },
           logCalls,
-          onLive: (started) => (live = started),
+          onLive(started) {
+            live = started;
+            session.follow(started);
+          },
           approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),
           answer: dialogue.answer,
           user: userName(),

@@ -138,6 +138,7 @@ function remedyFor(error: unknown, name: string, { command, args = [], headers_e
     case 'too-large':
       return `Choose fewer tools with the server's own options.`;
     case 'refused':
+    case 'changed':
     case 'aborted':
     case 'closed':
     case undefined:

@@ -84,7 +84,7 @@ const toolsCommand: Command = defineCommand({
     const taken = commandTools(context).map((one) => one.name);
     const { all, problems, close } = await openMcpTools(context, io.env, { taken, names });
     try {
-      const tools = all.slice(1);
+      const tools = all().slice(1);
       for (const problem of problems) io.stderr.write(`${problem}\n`);
       if (names.length === 0) io.stderr.write(`${noServersText(context)}\n`);
       if (values.json) printJson(io, tools.map(definitionOf));

@@ -1,6 +1,6 @@
 import { dirname, resolve } from 'node:path';
-import { messageOf, type Tool } from '@treadle/core';
-import { searchableTools, toolSearchTool } from '@treadle/tools';
+import { messageOf, type StartedRun, type Tool } from '@treadle/core';
+import { MAX_OFFERED_TOOLS, toolSearchTool } from '@treadle/tools';
 import type { McpServer, McpServerOptions, SignInBrowser, SignInOptions } from '@treadle/tools/mcp';
 import type * as McpPackage from '@treadle/tools/mcp';
 import { didYouMean } from '@treadle/tools/nearest';
@@ -139,31 +139,36 @@ export function splitToolList(
   return { words: own, from, servers: isOff ? [] : servers };
 }
 
-/** The tools of the configured servers for runs. */
+/** The tools of the configured servers for runs, as they are now. */
 export interface McpToolbox {
-  readonly servers: readonly McpServer[];
   /** For a new run: the tools, or `tool_search` in place of many. */
-  readonly offered: readonly Tool[];
+  offered(): readonly Tool[];
   /** For a run that is resumed: all that it may have been offered. */
-  readonly all: readonly Tool[];
+  all(): readonly Tool[];
+  /** Gives a run the changed tools of its servers from its next turn on. `own`: its other tools. */
+  follow(live: Pick<StartedRun, 'changeTools' | 'result'>, own: readonly Tool[]): void;
   /** What to tell the user: servers that cannot be used, and why. */
   readonly problems: readonly string[];
   close(): Promise<void>;
 }
 
-const NO_MCP: McpToolbox = { servers: [], offered: [], all: [], problems: [], close: async () => {} };
+const NO_MCP: McpToolbox = {
+  offered: () => [],
+  all: () => [],
+  follow: () => {},
+  problems: [],
+  close: async () => {},
+};
 
-/**
- * Connects to these servers of the configuration. One that cannot be used is left out. `taken`: the names of other tools.
- */
+/** Connects to these servers of the configuration. One that cannot be used is left out. `taken`: the names of other tools. */
 export async function openMcpTools(
   context: CommandContext,
   env: Io['env'],
-  { taken, names }: { readonly taken: readonly string[]; readonly names: readonly string[] },
+  { taken: own, names }: { readonly taken: readonly string[]; readonly names: readonly string[] },
 ): Promise<McpToolbox> {
   const entries = [...serverEntries(context)].filter(([name]) => names.includes(name));
   if (entries.length === 0) return NO_MCP;
-  const { mcpServer, mcpTools } = await loadMcpPackage();
+  const { followMcpTools, mcpServer, mcpTools } = await loadMcpPackage();
   const place: ServerPlace = { context, env, secrets: await openSecrets(context) };
   const opened = await Promise.all(
     entries.map(async ([name, entry]) => {
@@ -174,32 +179,54 @@ export async function openMcpTools(
         return { server };
       } catch (error) {
         await server?.close();
-        const why = exactLine(messageOf(error)).replace(/\.?$/, '.');
-        return { problem: `${why} The MCP server "${name}" is left out.` };
+        return { problem: leftOutText(name, error) };
       }
     }),
   );
   const servers = opened.flatMap(({ server }) => server ?? []);
+  const taken = [...own, 'tool_search', 'read_result'];
+  let tools: readonly Tool[] = [];
+  const listeners = new Set<() => void>();
+  const changeTools = async (changed: readonly Tool[]): Promise<boolean> => {
+    tools = changed;
+    for (const listener of listeners) listener();
+    return true;
+  };
+  const stopFollowing = followMcpTools({ changeTools, result: new Promise(() => {}) }, { servers, taken });
   const close = async (): Promise<void> => {
+    stopFollowing();
     await Promise.allSettled(servers.map((server) => server.close()));
   };
   try {
-    const all = await mcpTools(servers, { taken: [...taken, 'tool_search', 'read_result'] });
-    const about = `of the MCP servers ${servers.map(({ name }) => name).join(', ')}`;
-    return {
-      servers,
-      offered: searchableTools({ tools: all, about }),
-      all: [toolSearchTool({ tools: all, about }), ...all],
-      problems: opened.flatMap(({ problem }) => problem ?? []),
-      close,
-    };
+    tools = await mcpTools(servers, { taken });
   } catch (error) {
     await close();
     throw error;
   }
+  const about = `of the MCP servers ${servers.map(({ name }) => name).join(', ')}`;
+  const search = toolSearchTool({ tools: () => tools, about });
+  const isSearched = (): boolean => tools.length > MAX_OFFERED_TOOLS;
+  return {
+    offered: () => (isSearched() ? [search] : tools),
+    all: () => [search, ...tools],
+    follow(live, others) {
+      // A run that searches finds the changed tools.
+      if (isSearched()) return;
+      const change = (): void => void live.changeTools([...others, ...tools]);
+      listeners.add(change);
+      const stop = (): void => void listeners.delete(change);
+      live.result.then(stop, stop);
+    },
+    problems: opened.flatMap(({ problem }) => problem ?? []),
+    close,
+  };
+}
+
+function leftOutText(name: string, error: unknown): string {
+  return `${exactLine(messageOf(error)).replace(/\.?$/, '.')} The MCP server "${name}" is left out.`;
 }
 
 /** The tools for runs inside of the run. Those cannot search: what they find would be missing when they are resumed. */
 export function toolsForTasks({ offered }: McpToolbox): readonly Tool[] {
-  return offered.filter(({ name }) => name !== 'tool_search');
+  return offered().filter(({ name }) => name !== 'tool_search');
 }

@@ -121,9 +121,9 @@ function askingRules(rules: PolicyRules): PolicyRules {
 }
 
 /** Explains why people are asked about a call. */
-export function requestExplainer(made: RulePolicy, tools: readonly Tool[], colours: Colours): ExplainRequest {
+export function requestExplainer(made: RulePolicy, tools: () => readonly Tool[], colours: Colours): ExplainRequest {
   return async ({ call: { name, arguments: text } }) => {
-    const tool = tools.find((one) => one.name === name);
+    const tool = tools().find((one) => one.name === name);
     const judged = tool ? await judgedCall(tool, text) : { call: { name } };
     return 'problem' in judged ? [judged.problem] : explanationLines(await made.explain(judged.call), colours);
   };

@@ -22,7 +22,7 @@ export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, Se
 export interface DriveRunOptions {
   readonly start: RunStart;
   /** All tools that the run may be offered on the way, such as those that it finds; default: those of `start`. */
-  readonly allTools?: readonly Tool[];
+  readonly allTools?: () => readonly Tool[];
   readonly store: RunStore;
   /** Aborts when the user stops the run. */
   readonly signal: AbortSignal;
@@ -96,7 +96,7 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
     }
     if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
     const { model, policy } = start;
-    const tools = options.allTools ?? start.tools;
+    const tools = options.allTools?.() ?? start.tools;
     const next = { runId: result.runId, model, ...(tools && { tools }), ...(policy && { policy }) };
     rejected = undefined;
     try {

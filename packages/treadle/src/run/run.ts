@@ -44,7 +44,7 @@ export const runCommand: Command = defineCommand({
     const task = await readTask(argument, io);
     const screen = runScreen(io, values);
     const { writeLine } = screen;
-    const { store, context, options, allTools, notices, explain, close } = await openSession(values, io, {
+    const { store, context, options, allTools, notices, explain, follow, close } = await openSession(values, io, {
       canAsk: canAskOn(io),
       writeLine,
     });
@@ -53,6 +53,7 @@ export const runCommand: Command = defineCommand({
       return await runAndReport({
         start: { ...options, input: task },
         allTools,
+        follow,
         store,
         context,
         values,

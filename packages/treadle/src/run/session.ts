@@ -1,5 +1,5 @@
 import { homedir } from 'node:os';
-import type { LoopOptions, RunStore, RunSummary, Tool } from '@treadle/core';
+import type { LoopOptions, RunStore, RunSummary, StartedRun, Tool } from '@treadle/core';
 import { CommandError } from '../command-line/command.ts';
 import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
@@ -26,8 +26,12 @@ export interface Session {
   readonly explain: ExplainRequest;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
-  /** All tools that a run may have been offered on the way. */
-  readonly allTools: readonly Tool[];
+  /** All tools that a run may be offered on the way, as they are now. */
+  allTools(): readonly Tool[];
+  /** The tools for another run, with those of these names that an earlier one has found. */
+  toolsWith(found: ReadonlySet<string>): readonly Tool[];
+  /** Gives a run changed tools of MCP servers from its next turn on. */
+  follow(live: StartedRun): void;
   /** Closes the store and the connections to MCP servers. */
   close(): Promise<void>;
 }
@@ -58,7 +62,9 @@ export async function openSession(
   const list = splitToolList(context, toolList(context, values.tools));
   const taken = commandTools(context).map(({ name }) => name);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
-  const { tools, store } = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const { own, store } = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const tools = [...own, ...mcp.offered()];
+  const allTools = (): readonly Tool[] => [...own, ...mcp.all()];
   const told = new Set<string>();
   const why = values.ask === undefined ? 'nobody can be asked, and --yes is not given' : 'nobody can be asked';
   const policy = commandPolicy(context, asking, {
@@ -80,7 +86,6 @@ export async function openSession(
     ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
     ...(values.finish && { finish: values.finish }),
   };
-  const allTools = [...tools, ...mcp.all.filter((one) => !tools.some(({ name }) => name === one.name))];
   const notices = [
     choice.notice,
     agentsNotice(agents.files),
@@ -95,6 +100,11 @@ export async function openSession(
     notices,
     store,
     allTools,
+    toolsWith(found) {
+      const offered = new Set([...found, ...mcp.offered().map(({ name }) => name)]);
+      return [...own, ...mcp.all().filter(({ name }) => offered.has(name))];
+    },
+    follow: (live) => mcp.follow(live, own),
     async close() {
       await mcp.close();
       await store.close();
@@ -108,12 +118,12 @@ async function openParts(options: {
   readonly mcp: McpToolbox;
   readonly place: ToolPlace;
   readonly list: Parameters<typeof chooseTools>[2];
-}): Promise<{ readonly tools: readonly Tool[]; readonly store: Awaited<ReturnType<typeof openStore>> }> {
+}): Promise<{ readonly own: readonly Tool[]; readonly store: Awaited<ReturnType<typeof openStore>> }> {
   const { context, mcp, place, list } = options;
   try {
     const own = chooseTools(context, { ...place, mcp: toolsForTasks(mcp) }, list);
     // Last, so that a command that cannot run does not create files.
-    return { tools: [...own, ...mcp.offered], store: await openStore(context.store) };
+    return { own, store: await openStore(context.store) };
   } catch (error) {
     await mcp.close();
     throw error;

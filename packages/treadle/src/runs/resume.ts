@@ -1,5 +1,5 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
-import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
+import type { Answer, Model, RunStore, RunSummary, StartedRun, State, Tool, ToolFacts, Waiting } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
 import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
@@ -155,10 +155,10 @@ async function resumeRun(
   try {
     if (!values.quiet) for (const problem of mcp.problems) note(problem);
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
-    const offered = new Set([...names, ...mcp.offered.map(({ name }) => name)]);
-    const tools = acceptChangedTools
-      ? [...chooseTools(context, inTasks, list), ...mcp.all.filter(({ name }) => offered.has(name))]
-      : [...toolsNamed(context, inTasks, names), ...mcp.all];
+    const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
+    const ownTools = acceptChangedTools ? chooseTools(context, inTasks, list) : toolsNamed(context, inTasks, names);
+    const all = mcp.all();
+    const tools = [...ownTools, ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all)];
     const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
     const start = {
       runId: state.runId,
@@ -170,8 +170,9 @@ async function resumeRun(
       // Calls of a server that is away fail until it is back.
       ...(mcp.problems.length > 0 && { keepMissingTools: true }),
     };
-    const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
-    return await runAndReport({ start, store, context, values, io, screen: runScreen(io, values), explain });
+    const explain = requestExplainer(policy, () => tools, coloursFor(io.stderr, io.env));
+    const follow = (live: StartedRun): void => mcp.follow(live, ownTools);
+    return await runAndReport({ start, follow, store, context, values, io, screen: runScreen(io, values), explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);

@@ -51,7 +51,7 @@ export async function callOnce(options: {
     onDenied: ({ remedy }) => writeLine(`Nobody can be asked, and --yes is not given. ${exactLine(remedy)}`),
   });
   const colours = coloursFor(io.stderr, io.env);
-  const explain = requestExplainer(policy, [tool], colours);
+  const explain = requestExplainer(policy, () => [tool], colours);
   const { onItem } = transcript({ writeLine: () => {}, colours, width: 80, status });
   const interrupt = catchInterrupt(io);
   const ask = (prompt: string): Promise<string | undefined> => {
