@@ -1,8 +1,9 @@
 /*
  * The client for the conformance suite: `conformance client --command "node … conformance-client.ts"`. The suite appends the URL
- * of its server, and names the scenario in the environment. The client lists the tools and lets a run call each of them once.
+ * of its server, and names the scenario in the environment. The client lists the tools, lets a run call each of
+ * them once, and answers all questions.
  */
-import { runLoop, textOf } from '@treadle/core';
+import { startLoop, textOf, type Answer, type StartedRun, type Waiting } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { memorySecrets } from '@treadle/store';
 import { mcpServer, mcpTools, signInFetch } from '@treadle/tools/mcp';
@@ -33,15 +34,22 @@ const server = mcpServer({
   }),
 });
 
+interface ToolCalls {
+  readonly toolCalls?: readonly { readonly name: string; readonly arguments: unknown }[];
+}
+
 try {
   const tools = await mcpTools(server);
-  const calls = tools.map(({ name, parameters }) => ({ calls: [{ name, arguments: argumentsFor(parameters) }] }));
-  const result = await runLoop({
-    model: scriptedModel([...calls, 'Done.']),
+  const { toolCalls } = context as ToolCalls;
+  const calls = toolCalls ?? tools.map(({ name, parameters }) => ({ name, arguments: argumentsFor(parameters) }));
+  const model = scriptedModel([{ calls }, 'Done.']);
+  const live: StartedRun = startLoop({
+    model,
     tools,
     input: 'Call every tool.',
-    maxTurns: 50,
+    beforePause: (waiting) => Promise.all(waiting.map((wait) => live.answer(answerTo(wait)))),
   });
+  const result = await live.result;
   for (const message of result.messages) {
     if (message.role !== 'tool') continue;
     for (const { name, isError, content } of message.content)
@@ -49,6 +57,14 @@ try {
   }
 } finally {
   await server.close();
+}
+
+/** The first choice, or a form with all that it needs. */
+function answerTo(wait: Waiting): Answer {
+  if (wait.type !== 'question') throw new Error(`The run waits for "${wait.type}".`);
+  const { choices, schema } = wait.question;
+  const [form = {}] = (schema?.['anyOf'] ?? []) as readonly Record<string, unknown>[];
+  return { type: 'answer', effect: wait.effect, value: choices ? choices[0] : argumentsFor(form) };
 }
 
 /** A value of the right type for each required argument. */

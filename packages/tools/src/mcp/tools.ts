@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { messageOf, tool, type LiveRun, type Tool, type ToolEffect } from '@treadle/core';
 import { cancelSamples } from './calls.ts';
 import { DEFAULT_TIMEOUT_MS, type McpServer, type McpServerOptions, type McpTool } from './options.ts';
-import { checkedSchema } from './schemas.ts';
+import { checkedInput } from './schemas.ts';
 import { mcpServer } from './server.ts';
 
 export interface McpToolsOptions {
@@ -126,7 +126,7 @@ function toolOf(server: McpServer, described: McpTool, name: string): Tool {
   const made = tool({
     name,
     description: descriptionOf(server, described),
-    input: checkedSchema(described.inputSchema),
+    input: checkedInput(described.inputSchema),
     parameters: described.inputSchema,
     effect,
     timeoutMs,
