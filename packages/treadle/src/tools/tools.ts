@@ -8,10 +8,10 @@ import {
 } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
 import { LOCATION_FLAGS, LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
+import { callingModel } from '@treadle/tools/calling-model';
 import { didYouMean } from '@treadle/tools/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
-import { callingModel } from '../policy/judged-call.ts';
 import { approveByFlag, askApproval, askQuestion, userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun } from '../run/drive-run.ts';
