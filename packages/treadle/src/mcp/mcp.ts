@@ -1,0 +1,9 @@
+import { SUMMARIES, type CommandGroup } from '../command-line/command.ts';
+import { mcpServeCommand } from './serve.ts';
+
+export const mcpGroup: CommandGroup = {
+  name: 'mcp',
+  summary: SUMMARIES.mcp,
+  commands: [mcpServeCommand],
+  notes: [],
+};
