@@ -368,6 +368,88 @@ describe('a call that waits for its client', () => {
   });
 });
 
+/** Blocks until it is aborted the first time, and ends the second time. */
+function slowTool(): { readonly slow: Tool; readonly isRunning: Promise<void>; readonly attempts: () => number } {
+  const { promise: isRunning, resolve: running } = Promise.withResolvers<void>();
+  let attempts = 0;
+  const slow = tool({
+    name: 'slow',
+    description: 'Takes its time',
+    effect: 'idempotent',
+    execute: (_, { signal }) => {
+      attempts += 1;
+      if (attempts > 1) return 'done';
+      running();
+      return new Promise((resolve) => {
+        signal.addEventListener('abort', resolve);
+      });
+    },
+  });
+  return { slow, isRunning, attempts: () => attempts };
+}
+
+test.each(['tool', 'agent'])('a call of a %s that the end of the server interrupts is resumed later', async (kind) => {
+  const store = sqliteStore(':memory:');
+  const { slow, isRunning, attempts } = slowTool();
+  const agent = defineAgent({
+    name: 'agent',
+    description: 'Works',
+    model: scriptedModel([{ calls: [{ name: 'slow' }] }, { calls: [{ name: 'report', arguments: {} }] }]),
+    prompts: { user: 'Work' },
+    tools: { helpers: [slow], output: { name: 'report', description: 'Reports' } },
+    validation: { outputSchema: EMPTY, maxAttempts: 1 },
+  });
+  const options = { tools: [slow], mcp: { agents: [mcpAgent({ agent, input: EMPTY })] }, store };
+  let called: Promise<WireAnswer>;
+  {
+    await using server = await start(options);
+    called = post(server, 'tools/call', { name: kind === 'tool' ? 'slow' : 'agent', arguments: {} });
+    await isRunning;
+  }
+  expect((await called).error).toMatchObject({ message: expect.stringContaining('The server is shutting down') });
+  await using server = await start(options);
+  expect(server.recovered).toBe(1);
+  await expect.poll(async () => (await server.send('GET', '/v1/runs')).body.data[0].status).toBe('completed');
+  expect(attempts()).toBe(2);
+});
+
+test('an agent that waits is continued by another process', async () => {
+  const store = sqliteStore(':memory:');
+  const { erase } = erasing();
+  const model = scriptedModel([
+    { calls: [{ name: 'erase', arguments: { path: 'x' } }] },
+    { calls: [{ name: 'report', arguments: { ok: true } }] },
+  ]);
+  const agent = defineAgent({
+    name: 'clean',
+    description: 'Cleans up',
+    model,
+    prompts: { user: 'Clean' },
+    tools: { helpers: [erase], output: { name: 'report', description: 'Reports' } },
+    validation: { outputSchema: { type: 'object', properties: { ok: { type: 'boolean' } } }, maxAttempts: 1 },
+  });
+  const options = { mcp: { agents: [mcpAgent({ agent, input: EMPTY })] }, store };
+  const call = { name: 'clean', arguments: {} };
+  const waiting = await (async () => {
+    await using server = await start(options);
+    return (await post(server, 'tools/call', call)).result!;
+  })();
+  await using server = await start(options);
+  const [key] = Object.keys(waiting.inputRequests!);
+  const inputResponses = { [key!]: { action: 'accept', content: { approve: true } } };
+  const { result } = await post(server, 'tools/call', { ...call, inputResponses, requestState: waiting.requestState });
+  expect(result).toMatchObject({ content: [{ text: '{"ok":true}' }], structuredContent: { ok: true } });
+  model.assertDone();
+});
+
+test('stops although older clients keep their streams open', async () => {
+  const server = await start({ tools: [add] });
+  await using client = await oldClient(server);
+  await client.call('add', { a: 1, b: 2 });
+  await server[Symbol.asyncDispose]();
+  await expect(client.call('add', { a: 1, b: 2 })).rejects.toThrow(/fetch failed|closed/);
+});
+
 describe('a session of an older client', () => {
   const keys = ['ann', 'bob'].map((name) => ({
     name,

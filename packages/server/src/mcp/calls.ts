@@ -193,7 +193,7 @@ export function mcpCalls(
     const { agent } = callable;
     const input = await checkedInput(callable, round.input);
     const logCall = callLogger({ log, policy }, id, caller);
-    const stop = new AbortController();
+    const [stop, leave] = [new AbortController(), new AbortController()];
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
 
@@ -204,6 +204,7 @@ export function mcpCalls(
           runId: id,
           journal: runJournal(store, lease),
           signal: stop.signal,
+          detach: leave.signal,
           limits: { durationMs },
           principal: principalOf(caller),
           context: mcpContext(capabilities),
@@ -224,8 +225,10 @@ export function mcpCalls(
     const cancel = (): void => stop.abort();
     const run: DrivenRun = {
       cancel,
-      // Agents cannot be detached.
-      detach: async () => cancel(),
+      async detach() {
+        leave.abort();
+        await run.ended.catch(() => {});
+      },
       send: async () => false,
       answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
       ended: execute(),
@@ -551,7 +554,7 @@ function agentEnd(result: ExecuteResult<unknown>): RunEnd {
   const { error } = result;
   switch (error.code) {
     case 'EXECUTION_PAUSED':
-      return { isAsleep: true, waiting: error.context.waiting };
+      return error.context.waiting.length > 0 ? { isAsleep: true, waiting: error.context.waiting } : {};
     case 'EXECUTION_CANCELLED':
       return { ending: { type: 'cancelled', ...common } };
     default:
