@@ -110,7 +110,12 @@ function approvalText({ call, reason, shown }: ApprovalWait): string {
   const what = shown === undefined ? call.arguments : typeof shown === 'string' ? shown : JSON.stringify(shown);
   const text = what.length > MOST_SHOWN ? `${what.slice(0, MOST_SHOWN)} … (${what.length} characters)` : what;
   const why = reason === undefined ? '' : ` (${reason})`;
-  return `The tool "${call.name}" needs an approval${why}:\n${text}`;
+  return `The tool "${call.name}" needs an approval${why}:\n${visible(text)}`;
+}
+
+/** Characters that are not visible, or change the order of others, could hide what is approved. */
+function visible(text: string): string {
+  return text.replace(/(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0)!.toString(16)}}`);
 }
 
 /** Elicitation knows only flat objects. Any other answer is the field `answer`, as JSON if it is not a text. */

@@ -132,16 +132,18 @@ function mcpEndpoint({ service, heartbeatMs, stopping }: McpEndpointOptions): Mc
     request: Request,
     { body, authInfo }: ServedRequest,
   ): Promise<Response> {
-    session.usedAt = performance.now();
     session.open += 1;
-    const response = await session.transport.handleRequest(request, {
-      authInfo,
-      ...(body !== undefined && { parsedBody: body }),
-    });
-    return onceSent(response, () => {
+    const close = (): void => {
       session.open -= 1;
       session.usedAt = performance.now();
-    });
+    };
+    try {
+      const parsed = body === undefined ? {} : { parsedBody: body };
+      return onceSent(await session.transport.handleRequest(request, { authInfo, ...parsed }), close);
+    } catch (error) {
+      close();
+      throw error;
+    }
   }
 
   return {
@@ -170,27 +172,15 @@ function opensSession(body: unknown): boolean {
   return Array.isArray(body) ? body.some((one) => isInitializeRequest(one)) : isInitializeRequest(body);
 }
 
-/** Calls `done` when the body has been read to its end, or nobody reads it any more. */
-function onceSent(response: Response, done: () => void): Response {
+/** Calls `onSent` when the body was read to its end, or nobody reads it any more. */
+function onceSent(response: Response, onSent: () => void): Response {
   if (!response.body) {
-    done();
+    onSent();
     return response;
   }
-  const reader = response.body.getReader();
-  const body = new ReadableStream<Uint8Array>({
-    async pull(controller) {
-      const { done: isRead, value } = await reader.read();
-      if (value) controller.enqueue(value);
-      if (!isRead) return;
-      done();
-      controller.close();
-    },
-    async cancel(reason) {
-      done();
-      await reader.cancel(reason);
-    },
-  });
-  return new Response(body, response);
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
+  response.body.pipeTo(writable).then(onSent, onSent);
+  return new Response(readable, response);
 }
 
 function rpcError(status: number, message: string): Response {

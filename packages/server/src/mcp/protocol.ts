@@ -76,6 +76,14 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
   mcp.toolInputSchemaJson = (tool) => calls.offered(creator).find((one) => one.name === tool)?.tool.parameters;
   server.setRequestHandler('tools/list', (_, ctx) => ({ tools: calls.offered(callerOf(ctx)).map(listedTool) }));
 
+  /** A client of an older revision is asked during its request: the call is continued with the progress that it had. */
+  const sent = new WeakMap<AbortSignal, SentProgress>();
+  const progressOf = (signal: AbortSignal): SentProgress => {
+    const progress = sent.get(signal) ?? { last: -1, at: 0, logs: 0 };
+    sent.set(signal, progress);
+    return progress;
+  };
+
   server.setRequestHandler('tools/call', ({ params }, ctx) =>
     translateErrors(callerOf(ctx), async () => {
       const caller = callerOf(ctx);
@@ -88,7 +96,7 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
           responses: mcpReq.inputResponses,
           capabilities: capabilitiesOf(mcp, ctx),
           signal: mcpReq.signal,
-          onItem: progressSender(ctx),
+          onItem: progressSender(ctx, progressOf(mcpReq.signal)),
         },
         caller,
       );
@@ -234,23 +242,35 @@ function capabilitiesOf({ server }: McpServer, { mcpReq: { envelope } }: ServerC
 
 const LEVELS: readonly unknown[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
 
+/** What was sent for a request. */
+interface SentProgress {
+  /** The last progress: it has to grow. */
+  last: number;
+  /** When it was sent. */
+  at: number;
+  logs: number;
+}
+
+/** Progress that comes faster is left out. */
+const LEAST_PROGRESS_MS = 10;
+/** Lines for the client's log, for one request. */
+const MOST_LOGS = 1_000;
+
 /**
  * Sends the progress of a call. What a tool reports: a number or `{ progress, total, message }`, a text, or
- * `{ level, data, logger }`, which is a line for the client's log. Of runs inside of the call, the calls that they make.
+ * `{ level, data, logger }`, which is a line for the client's log. Of an agent, and of runs inside of the call, the turns and
+ * the calls.
  */
-function progressSender({ mcpReq }: ServerContext): (item: Item) => void {
+function progressSender({ mcpReq }: ServerContext, sent: SentProgress): (item: Item) => void {
   const token = mcpReq._meta?.progressToken;
-  let last = -1;
+  let isAgent = false;
 
-  function sendProgress(given: {
-    readonly progress?: unknown;
-    readonly total?: unknown;
-    readonly message?: unknown;
-  }): void {
-    const { progress, total, message } = given;
-    const next = typeof progress === 'number' && Number.isFinite(progress) ? progress : Math.max(last, 0) + 1;
-    if (token === undefined || next <= last) return;
-    last = next;
+  function sendProgress({ progress, total, message }: Readonly<Record<string, unknown>>): void {
+    const next = typeof progress === 'number' && Number.isFinite(progress) ? progress : Math.max(sent.last, 0) + 1;
+    const now = performance.now();
+    if (token === undefined || next <= sent.last || now < sent.at + LEAST_PROGRESS_MS) return;
+    sent.last = next;
+    sent.at = now;
     const params = {
       progressToken: token,
       progress: next,
@@ -262,23 +282,25 @@ function progressSender({ mcpReq }: ServerContext): (item: Item) => void {
   }
 
   function sendReport(report: unknown): void {
-    if (typeof report === 'string') sendProgress({ message: report });
-    else if (typeof report === 'number') sendProgress({ progress: report });
-    else if (isObject(report) && LEVELS.includes(report['level']) && 'data' in report) {
-      const { level, data, logger } = report;
-      const named = typeof logger === 'string' ? logger : undefined;
-      void mcpReq.log(level as LoggingLevel, data, named).catch(() => {});
-    } else if (isObject(report) && (typeof report['progress'] === 'number' || typeof report['message'] === 'string')) {
-      sendProgress(report);
-    }
+    if (typeof report === 'string') return sendProgress({ message: report });
+    if (typeof report === 'number') return sendProgress({ progress: report });
+    if (!isObject(report)) return;
+    const { level, data, logger } = report;
+    if (LEVELS.includes(level) && data !== undefined) {
+      sent.logs += 1;
+      if (sent.logs > MOST_LOGS) return;
+      void mcpReq.log(level as LoggingLevel, data, typeof logger === 'string' ? logger : undefined).catch(() => {});
+    } else if (typeof report['progress'] === 'number' || typeof report['message'] === 'string') sendProgress(report);
   }
 
   return (item) => {
     const inner = taskProgress(item);
-    if (inner?.type === 'call-started') sendProgress({ message: `Calls ${inner.call.name}` });
-    else if (item.type === 'tool-report') sendReport(item.progress);
-    else if (item.type === 'turn-started' && item.attempt !== undefined) sendProgress({ message: `Turn ${item.turn}` });
-    else if (item.type === 'call-started' && last > 0) sendProgress({ message: `Calls ${item.call.name}` });
+    const started = inner?.type === 'call-started' ? inner : isAgent && item.type === 'call-started' ? item : undefined;
+    if (item.type === 'turn-started' && item.attempt !== undefined) {
+      isAgent = true;
+      sendProgress({ message: `Turn ${item.turn}` });
+    } else if (started) sendProgress({ message: `Calls ${started.call.name}` });
+    else if (item.type === 'tool-report' && !inner) sendReport(item.progress);
   };
 }
 

@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { once } from 'node:events';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { AuthInfo } from '@modelcontextprotocol/server';
 import { Hono, type Context } from 'hono';
@@ -78,8 +77,19 @@ async function sendWebResponse(
   for (;;) {
     const { done, value } = await reader.read();
     if (done || outgoing.destroyed) break;
-    if (!outgoing.write(value)) await Promise.race([once(outgoing, 'drain'), once(outgoing, 'close')]);
+    if (!outgoing.write(value)) await hasRoom(outgoing);
   }
   outgoing.end();
   return RESPONSE_ALREADY_SENT;
+}
+
+/** Resolves when the client has read enough, or has disconnected. */
+function hasRoom(outgoing: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      outgoing.off('drain', done).off('close', done);
+      resolve();
+    };
+    outgoing.on('drain', done).on('close', done);
+  });
 }
