@@ -33,6 +33,13 @@ export function newConversationId(): string {
 /** Begins the id of the record of a message in a conversation. The rest is that of its run. */
 export const MESSAGE_PREFIX = 'chat_';
 
+/** Begins the id of the record of a call over MCP, which is also that of its run. */
+export const MCP_CALL_PREFIX = 'mcp_';
+
+export function newMcpCallId(): string {
+  return MCP_CALL_PREFIX + randomHex();
+}
+
 /** The id of an output item. `number` counts the items of the turn in the order in which they opened. */
 export function itemId(kind: ItemKind, response: string, turn: number, number: number): string {
   return derivedId(PREFIXES[kind], response, turn, number);

@@ -6,4 +6,5 @@ export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';
 export type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from './engine/executors.ts';
 export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
 export { newLog } from './http/log.ts';
+export { mcpAgent, type McpAgent, type McpAgentDefinition, type McpOptions, type McpRegistry } from './mcp/options.ts';
 export { treadleServer, type TreadleServer, type TreadleServerOptions } from './treadle-server.ts';

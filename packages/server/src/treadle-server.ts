@@ -10,12 +10,16 @@ import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
-import { storedRuns } from './engine/stored-runs.ts';
+import { isDrivenElsewhere, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { createServer } from './http/server.ts';
+import { MCP_CALL_PREFIX } from './ids.ts';
+import type { OpenedMcp } from './mcp/endpoint.ts';
+import { checkMcpNames, type McpOptions } from './mcp/options.ts';
+import { mcpRoutes } from './mcp/routes.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
 import { runsRoutes } from './runs/routes.ts';
@@ -43,6 +47,8 @@ export interface TreadleServerOptions {
   readonly waitForAnswers?: boolean;
   /** The model writes titles for conversations, after their first answer; default true. */
   readonly chatTitles?: boolean;
+  /** Settings of `/mcp`, where MCP clients call the tools and agents of the server. */
+  readonly mcp?: McpOptions;
   /** Requests that tell another program when runs wait or have ended. */
   readonly webhooks?: WebhookOptions;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
@@ -141,6 +147,21 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
+  // Loaded when it is used for the first time.
+  let openedMcp: Promise<OpenedMcp> | undefined;
+  const openMcp = (): Promise<OpenedMcp> =>
+    (openedMcp ??= import('./mcp/endpoint.ts').then((mcp) =>
+      mcp.openMcp({
+        engine,
+        stored,
+        runs: allRuns,
+        tools,
+        options: options.mcp ?? {},
+        heartbeatMs,
+        stopping: stopping.signal,
+      }),
+    ));
+  stored.handle(MCP_CALL_PREFIX, async (...taken) => (await openMcp()).calls.resume(...taken), { waits: true });
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, corsOrigins: cors, requestsPerMinute } = options;
@@ -163,13 +184,14 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
+        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
+        .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes })),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
 
   function startBackgroundTasks(): () => void {
-    const stopPruning = pruneResponses(store, retentionMs, log);
+    const stopPruning = pruneResponses(store, retentionMs, log, () => cancelAbandonedCalls(store, stored));
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
     return () => {
@@ -245,16 +267,18 @@ function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
 const HOUR_MS = 3_600_000;
 
 /**
- * Deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
+ * Calls `first`, and deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
  * Returns a function that stops it.
  */
 function pruneResponses(
   { responses: records, conversations: chains, streams }: ServerStore,
   retentionMs: number,
   log: Logger,
+  first: () => Promise<void>,
 ): () => void {
   async function prune(): Promise<void> {
     const now = Date.now();
+    await first();
     let deleted = await records.pruneExpired(now);
     if (retentionMs > 0) {
       await chains.prune(now - retentionMs);
@@ -268,6 +292,21 @@ function pruneResponses(
   pruneAndLog();
   const timer = setInterval(pruneAndLog, HOUR_MS).unref();
   return () => clearInterval(timer);
+}
+
+/** A call over MCP is cancelled if its client has not answered a question or an approval for this time. */
+const ABANDONED_MS = 24 * HOUR_MS;
+
+async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: StoredRuns): Promise<void> {
+  const before = Date.now() - ABANDONED_MS;
+  for (const record of await records.unfinished()) {
+    if (!record.id.startsWith(MCP_CALL_PREFIX) || record.createdAt >= before) continue;
+    const [run] = await list({ runId: record.runId, limit: 1 });
+    if (run?.status !== 'paused' || run.updatedAt >= before) continue;
+    await stored.resume(record, { signal: AbortSignal.abort() }).catch((error: unknown) => {
+      if (!isDrivenElsewhere(error)) throw error;
+    });
+  }
 }
 
 /** The minimum of each numeric option. */
@@ -309,6 +348,7 @@ function checkOptions(options: TreadleServerOptions): void {
     const known = [...names].join(', ') || 'none';
     throw invalidOption(`defaultTools contains "${name}", which is not one of the tools: ${known}.`);
   }
+  if (options.mcp?.agents) checkMcpNames(tools, options.mcp.agents);
 }
 
 function invalidOption(message: string): TreadleError {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { scriptedModel } from '../testing/index.ts';
+import { memoryJournal, scriptedModel } from '../testing/index.ts';
 import { defineAgent } from './define.ts';
 import { executeAgent } from './execute.ts';
 
@@ -58,4 +58,43 @@ test('a pure helper does not overwrite the state that a concurrent helper wrote'
     { type: 'result', content: [{ type: 'text', text: '0' }], isError: false },
   ]);
   expect(result).toMatchObject({ type: 'success', finalState: { run: { seen: 1 }, attempt: { seen: 1 } } });
+});
+
+test('a run that was detached is resumed by executing it again', async () => {
+  const detaching = new AbortController();
+  const model = scriptedModel([
+    { calls: [{ name: 'work' }] },
+    { calls: [{ name: 'answer', arguments: { output: 1 } }] },
+  ]);
+  let attempts = 0;
+  const agent = defineAgent({
+    name: 'working',
+    description: 'Works',
+    model,
+    prompts: { user: 'Work.' },
+    tools: {
+      helpers: [
+        {
+          definition: { name: 'work', description: 'Works', effect: 'idempotent' },
+          handler: (_, { signal }) => {
+            attempts += 1;
+            if (attempts > 1) return 'worked';
+            queueMicrotask(() => detaching.abort());
+            return new Promise((resolve) => {
+              signal.addEventListener('abort', resolve);
+            });
+          },
+        },
+      ],
+      output: { name: 'answer', description: 'The answer' },
+    },
+    validation: { outputSchema: z.number(), maxAttempts: 1 },
+  });
+  const options = { input: undefined, journal: memoryJournal(), runId: 'run' };
+  expect(await executeAgent(agent, { ...options, detach: detaching.signal })).toMatchObject({
+    error: { code: 'EXECUTION_PAUSED', context: { waiting: [] } },
+  });
+  expect(await executeAgent(agent, options)).toMatchObject({ type: 'success', output: 1 });
+  expect(attempts).toBe(2);
+  model.assertDone();
 });

@@ -16,6 +16,7 @@ import {
   type Model,
   type ModelError,
   type Outcome,
+  type Policy,
   type RunStore,
   type Settings,
   type StartedRun,
@@ -66,6 +67,8 @@ export interface RunPlan {
   readonly waits?: boolean;
   /** At a limit, the model is asked for a final answer. */
   readonly closingTurn?: boolean;
+  /** What the tools of the run get as `context`. */
+  readonly context?: unknown;
 }
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
@@ -148,12 +151,7 @@ export function driveRequest(
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
   const wasCancelled = last?.type === 'cancel-requested';
 
-  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
-  function logCall(answered: CallAnswered): void {
-    if (!log.isLevelEnabled('info')) return;
-    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
-    log.info(executionLine(answered, about), 'a tool was called');
-  }
+  const logCall = callLogger({ log, policy }, runId, caller);
 
   function logFailure({ code, status, message }: ModelError): void {
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
@@ -171,6 +169,7 @@ export function driveRequest(
     }),
     tools: toolset.tools,
     ...(policy && { policy }),
+    ...(plan.context !== undefined && { context: plan.context }),
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     // They are sent to the client.
     durableItems: true,
@@ -266,6 +265,20 @@ export function driveRequest(
   };
   started.ended.then(remove, remove);
   return started;
+}
+
+/** Writes a line to the log for each call of a run. */
+export function callLogger(
+  { log, policy }: { readonly log: Engine['log']; readonly policy: Policy | undefined },
+  runId: string,
+  caller: RunCaller,
+): (answered: CallAnswered) => void {
+  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
+  return (answered) => {
+    if (!log.isLevelEnabled('info')) return;
+    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
+    log.info(executionLine(answered, about), 'a tool was called');
+  };
 }
 
 /**

@@ -16,6 +16,7 @@ import { CALL_EXIT_CODES, callOnce } from '../tools/call-once.ts';
 import { commandTools } from '../tools/command-tools.ts';
 import { doctorCommand } from './doctor.ts';
 import { loginCommand, logoutCommand } from './login.ts';
+import { mcpServeCommand } from './serve.ts';
 import {
   findEntry,
   loadMcpPackage,
@@ -92,12 +93,8 @@ const toolsCommand: Command = defineCommand({
         const rows = tools.map((one) => [one.name, one.effect, oneLine(one.description, 100)]);
         if (rows.length > 0) {
           for (const row of alignColumns([['NAME', 'EFFECT', 'DESCRIPTION'], ...rows])) {
-            io.stdout.write(
-              `${row
-                .join('  ')
-                .trimEnd()
-                .slice(0, io.stdout.columns ?? 160)}\n`,
-            );
+            const line = row.join('  ').trimEnd();
+            io.stdout.write(`${line.slice(0, io.stdout.columns ?? 160)}\n`);
           }
         }
       }
@@ -124,8 +121,8 @@ const callCommand: Command = defineCommand({
   },
   notes: [
     'NAME is the server, and TOOL its own name for the tool. JSON has the arguments; default: {}. "-" reads them from\n' +
-      'standard input. On a terminal, the policy can ask; elsewhere a call that it asks about is denied, unless --yes is given. Nothing\n' +
-      'is stored.',
+      'standard input. On a terminal, the policy can ask; elsewhere a call that it asks about is denied, unless --yes is\n' +
+      'given. Nothing is stored.',
     CALL_EXIT_CODES,
     `Example:\n  treadle mcp call files read_text_file '{"path": "notes.txt"}' --yes`,
   ],
@@ -171,7 +168,7 @@ function printJson(io: Io, value: unknown): number {
 export const mcpGroup: CommandGroup = {
   name: 'mcp',
   summary: SUMMARIES.mcp,
-  commands: [listCommand, toolsCommand, callCommand, loginCommand, logoutCommand, doctorCommand],
+  commands: [listCommand, toolsCommand, callCommand, loginCommand, logoutCommand, doctorCommand, mcpServeCommand],
   notes: [
     'Servers are in treadle.toml:\n' +
       '  [mcp.servers.files]\n' +

@@ -12,6 +12,7 @@ import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { chooseTools } from '../tools/command-tools.ts';
+import { version } from '../version.ts';
 import { apiKeys, serveOptions, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
@@ -35,10 +36,11 @@ export const serveCommand: Command = defineCommand({
     ...LOCATION_FLAGS,
   },
   notes: [
-    'Endpoints: POST /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz and /readyz. All entries of\n' +
-      '[models] are served under their names; --model selects the default. Clients execute the functions of their requests.\n' +
-      'The server executes the tools that tools in [server] names (default: the read-only file tools), for requests that\n' +
-      'contain {"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server].',
+    'Endpoints: POST /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz and /readyz, and /mcp for\n' +
+      'MCP clients. All entries of [models] are served under their names; --model selects the default. Clients execute the\n' +
+      'functions of their requests. The server executes the tools that tools in [server] names (default: the read-only file\n' +
+      'tools), for MCP clients, for requests that contain {"type": "mcp", "server_label": "treadle"}, or for all requests\n' +
+      'with default_tools in [server].',
     'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
@@ -78,7 +80,9 @@ export const serveCommand: Command = defineCommand({
         rates: store.rates,
         onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
       });
-      const server = treadleServer({ ...options, models: served, store, policy, log });
+      // MCP clients can be asked.
+      const mcp = { version: version(), policy: commandPolicy(context, 'policy', { rates: store.rates }) };
+      const server = treadleServer({ ...options, models: served, store, policy, mcp, log });
       /** Only the keys: other settings need a restart. A configuration with errors changes nothing. */
       const reload = async (): Promise<void> => {
         try {

@@ -1,9 +1,9 @@
 import { memoryJournal, messageOf, type CallAnswered, type ResultBlock, type Tool } from '@treadle/core';
+import { callingModel } from '@treadle/tools/calling-model';
 import { CommandError, EXIT, type Values } from '../command-line/command.ts';
 import type { LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
-import { callingModel } from '../policy/judged-call.ts';
 import { approveByFlag, askApproval, askQuestion, userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun } from '../run/drive-run.ts';
