@@ -184,6 +184,18 @@ describe('treadle mcp login', () => {
     expect((await readdir(folder)).filter((name) => name.endsWith('.secret'))).toEqual([]);
   });
 
+  test('the tools of a run cannot read the tokens beside a store elsewhere', async () => {
+    await configure('[store]\nurl = "sqlite:data/runs.db"\n');
+    await place.write('data/runs.db.secrets/a.secret', 'hunter2');
+    for (const [name, input] of [
+      ['read', { path: 'data/runs.db.secrets/a.secret' }],
+      ['bash', { command: 'cat data/runs.db.secrets/a.secret' }],
+    ] as const) {
+      const { code, stdout, stderr } = await treadle(['tools', 'call', name, JSON.stringify(input), '--yes']);
+      expect([code, stdout, stderr]).toEqual([1, '', expect.stringContaining('denied')]);
+    }
+  });
+
   test('says why it failed', async () => {
     await configure(docs());
     const refused = await login((url) =>
