@@ -63,7 +63,7 @@ async function folderAt(files: FileOps, workdir: string): Promise<string> {
   throw Object.assign(new Error(`${JSON.stringify(workdir)} is not a folder`), { code: 'ENOTDIR' });
 }
 
-async function startProgram(
+export async function startProgram(
   { argv: [program, ...args], env, mark, writable = false }: ExecRequest,
   cwd: string,
   base: Readonly<Record<string, string>>,

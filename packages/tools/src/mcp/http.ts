@@ -1,0 +1,61 @@
+import {
+  StreamableHTTPClientTransport,
+  type AuthProvider,
+  type OAuthClientProvider,
+  type StreamableHTTPClientTransportOptions,
+} from '@modelcontextprotocol/client';
+import { McpError, type HttpServer } from './options.ts';
+
+/** A transport that refuses answers of more than `maxMessageBytes`. `onFailure` is told, because streams do not end by that. */
+export function httpTransport(
+  { url, headers, fetch: given = fetch, auth, name }: HttpServer & { readonly name: string },
+  maxMessageBytes: number,
+  onFailure: (error: McpError) => void,
+): StreamableHTTPClientTransport {
+  const tooLarge = (): McpError => {
+    const message = `MCP server "${name}" sent a message of more than ${maxMessageBytes} bytes. The connection was ended.`;
+    const error = new McpError('too-large', message);
+    onFailure(error);
+    return error;
+  };
+  const options: StreamableHTTPClientTransportOptions = {
+    ...(auth !== undefined && { authProvider: auth as AuthProvider | OAuthClientProvider }),
+    ...(headers && { requestInit: { headers: { ...headers } } }),
+    fetch: async (input, init) => limited(await given(input, init), maxMessageBytes, tooLarge),
+  };
+  return new StreamableHTTPClientTransport(new URL(url), options);
+}
+
+/** A response that fails when a message in it is too large: the whole body, or one event of a stream. */
+function limited(response: Response, maxBytes: number, tooLarge: () => McpError): Response {
+  if (!response.body || response.status < 200) return response;
+  const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') ?? false;
+  let length = 0;
+  let lastByte = 0;
+  const counted = response.body.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>({
+      transform(bytes, controller) {
+        length += bytes.length;
+        // An event ends with an empty line. Where exactly does not matter for the limit.
+        if (isStream && endsEvent(bytes, lastByte)) length = 0;
+        lastByte = bytes.at(-1) ?? lastByte;
+        if (length > maxBytes) controller.error(tooLarge());
+        else controller.enqueue(bytes);
+      },
+    }),
+  );
+  const { status, statusText, headers } = response;
+  const copy = new Response(counted, { status, statusText, headers });
+  Object.defineProperties(copy, { url: { value: response.url }, redirected: { value: response.redirected } });
+  return copy;
+}
+
+function endsEvent(bytes: Uint8Array, before: number): boolean {
+  let previous = before;
+  for (const byte of bytes) {
+    if (byte === 13) continue;
+    if (byte === 10 && previous === 10) return true;
+    previous = byte;
+  }
+  return false;
+}

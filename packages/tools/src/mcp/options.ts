@@ -1,0 +1,124 @@
+import type { Model, ToolContext, ToolOutput } from '@treadle/core';
+
+/** How an MCP server is reached, and which of its abilities are used. */
+export type McpServerOptions = (StdioServer | HttpServer) & McpServerUse;
+
+/** A server that is started as a process. It gets an allow-list of this process's environment, and `env`. */
+export interface StdioServer {
+  readonly command: string;
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+}
+
+/** A server over streamable HTTP. */
+export interface HttpServer {
+  readonly url: string;
+  /** Sent with every request, such as `authorization`. Never stored or logged. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** All requests go through it. Default: the global `fetch`. */
+  readonly fetch?: typeof fetch;
+  /** OAuth, if the server asks for it: the `OAuthClientProvider` or `AuthProvider` of the MCP SDK. */
+  readonly auth?: unknown;
+}
+
+export interface McpServerUse {
+  /** Names the server in errors, prefixes and configuration. */
+  readonly name: string;
+  /** The names of the tools that are offered. Default: all. */
+  readonly tools?: readonly string[];
+  /** Put in front of the names of its tools. By default only where a name clashes or is illegal. */
+  readonly prefix?: string;
+  /** For one call; default one minute. The call ends then, whatever the server does. Waiting for people does not count. */
+  readonly timeoutMs?: number;
+  /** For connecting and listing; default 30 seconds. */
+  readonly listTimeoutMs?: number;
+  /** Which calls a person has to approve. Default: none besides those that the policy asks about. */
+  readonly approval?: 'always' | 'never' | { readonly always?: readonly string[]; readonly never?: readonly string[] };
+  /** True: the server's annotations (read-only, idempotent, …) are believed. */
+  readonly trustAnnotations?: boolean;
+  /** Folders that the server is told about. */
+  readonly roots?: readonly string[];
+  /** The model for the server's sampling requests. Absent: sampling is refused. */
+  readonly sampling?: Model;
+}
+
+/** A tool as the server describes it, without control and invisible characters. */
+export interface McpTool {
+  /** The server's own name for it. */
+  readonly name: string;
+  readonly title?: string;
+  readonly description: string;
+  readonly inputSchema: Readonly<Record<string, unknown>>;
+  readonly outputSchema?: Readonly<Record<string, unknown>>;
+  readonly annotations?: Readonly<Record<string, unknown>>;
+  /** Of description and schemas. It changes when they do. */
+  readonly fingerprint: string;
+}
+
+/** What a server tells about itself when it is connected. */
+export interface McpServerInfo {
+  readonly name: string | undefined;
+  readonly version: string | undefined;
+  readonly protocolVersion: string;
+  readonly capabilities: Readonly<Record<string, unknown>>;
+  readonly instructions: string | undefined;
+}
+
+/** A connection that is opened at the first use, and again when it was lost. */
+export interface McpServer {
+  readonly name: string;
+  readonly options: McpServerOptions;
+  /** Connects, if that has not happened yet. */
+  connect(signal?: AbortSignal): Promise<McpServerInfo>;
+  /** All pages, filtered, in a deterministic order. */
+  listTools(signal?: AbortSignal): Promise<readonly McpTool[]>;
+  /** Tools that the last listing has left out, and why. */
+  readonly leftOut: readonly LeftOutTool[];
+  /** Calls a tool by the server's own name for it. */
+  callTool(name: string, input: unknown, context: ToolContext): Promise<ToolOutput>;
+  /** The listener is called when the server's list of tools may have changed. Returns a function that removes it. */
+  onToolsChanged(listener: () => void): () => void;
+  /** Ends the connection and the process. Later uses are rejected. */
+  close(): Promise<void>;
+}
+
+export interface LeftOutTool {
+  readonly name: string;
+  readonly reason: string;
+}
+
+/** A server that cannot be used. The message says what was wrong and what to do. */
+export class McpError extends Error {
+  override readonly name = 'McpError';
+  readonly code: McpErrorCode;
+  readonly errorType: 'timeout' | 'not_found' | 'permission_denied' | 'invalid_params' | 'execution_failed';
+
+  constructor(code: McpErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+    this.errorType = ERROR_TYPES[code] ?? 'execution_failed';
+  }
+}
+
+/**
+ * `cannot-start`: there is no such program, or it cannot run. `ended`: its process has ended. `unreachable`: no HTTP answer.
+ * `unauthorized`: it wants a sign-in or other credentials. `protocol`: it does not speak MCP, or no version that is known.
+ * `refused`: it answered with an error. `too-large`: it sent more than is accepted. `closed`: `close` was called.
+ */
+export type McpErrorCode =
+  | 'cannot-start'
+  | 'ended'
+  | 'unreachable'
+  | 'unauthorized'
+  | 'protocol'
+  | 'refused'
+  | 'timeout'
+  | 'too-large'
+  | 'aborted'
+  | 'closed';
+
+const ERROR_TYPES: Partial<Record<McpErrorCode, McpError['errorType']>> = {
+  timeout: 'timeout',
+  unauthorized: 'permission_denied',
+};

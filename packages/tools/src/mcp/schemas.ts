@@ -1,0 +1,99 @@
+import type { JsonSchemaType, JsonSchemaValidatorResult, jsonSchemaValidator } from '@modelcontextprotocol/client';
+import { CfWorkerJsonSchemaValidator } from '@modelcontextprotocol/client/validators/cf-worker';
+import type { JsonSchema } from '@treadle/core';
+
+/*
+ * Schemas of servers are data of others, and checking a value against one must not take long.
+ *
+ * 1. Patterns are not checked: a regular expression can take exponential time. The server checks its input itself.
+ * 2. References can make a small schema mean a huge one, or refer to themselves. Where they do, the schema that contains them
+ *    is not checked beyond its type.
+ */
+
+/** Parts of a schema after all references were replaced by what they refer to. */
+const MAX_PARTS = 5_000;
+
+const known = new WeakMap<object, JsonSchema>();
+
+/** The part of a schema that values are checked against. */
+export function checkedSchema(schema: Readonly<Record<string, unknown>>): JsonSchema {
+  let checked = known.get(schema);
+  if (!checked) {
+    checked = expandedSchema(schema);
+    known.set(schema, checked);
+  }
+  return checked;
+}
+
+class TooMany extends Error {}
+
+function expandedSchema(root: Readonly<Record<string, unknown>>): JsonSchema {
+  let parts = 0;
+  const copy = (value: unknown, open: readonly string[]): unknown => {
+    if (++parts > MAX_PARTS) throw new TooMany();
+    if (Array.isArray(value)) return value.map((item) => copy(item, open));
+    if (typeof value !== 'object' || value === null) return value;
+    const { $ref, ...rest } = value as Record<string, unknown>;
+    const copied = Object.fromEntries(
+      Object.entries(rest).flatMap(([key, item]): [string, unknown][] => {
+        if (OMITTED.has(key)) return [];
+        if (VALUES.has(key)) return [[key, item]];
+        if (!MAPS.has(key) || typeof item !== 'object' || item === null) return [[key, copy(item, open)]];
+        return [[key, Object.fromEntries(Object.entries(item).map(([name, one]) => [name, copy(one, open)]))]];
+      }),
+    );
+    if (typeof $ref !== 'string') return copied;
+    const target = open.includes($ref) ? undefined : targetOf(root, $ref);
+    if (target === undefined) return copied;
+    const resolved = copy(target, [...open, $ref]);
+    return Object.keys(copied).length === 0 ? resolved : { ...copied, allOf: [resolved, ...listOf(copied['allOf'])] };
+  };
+  try {
+    return copy(root, []) as JsonSchema;
+  } catch (error) {
+    if (!(error instanceof TooMany)) throw error;
+    return typeof root['type'] === 'string' ? { type: root['type'] } : {};
+  }
+}
+
+/** Their values have schemas by names that others choose. */
+const MAPS = new Set(['properties', 'dependentSchemas']);
+/** Their values are not schemas. */
+const VALUES = new Set(['enum', 'const', 'default', 'examples', 'required', 'dependentRequired']);
+/** Not checked, or only used by references. */
+const OMITTED = new Set([
+  'pattern',
+  'patternProperties',
+  '$defs',
+  'definitions',
+  '$id',
+  '$anchor',
+  '$dynamicRef',
+  '$schema',
+]);
+
+function listOf(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+function targetOf(root: unknown, ref: string): unknown {
+  if (!ref.startsWith('#')) return undefined;
+  return ref
+    .split('/')
+    .slice(1)
+    .map((part) => decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~'))
+    .reduce<unknown>(
+      (at, part) => (typeof at === 'object' && at !== null ? (at as Record<string, unknown>)[part] : undefined),
+      root,
+    );
+}
+
+const cfWorker = new CfWorkerJsonSchemaValidator();
+
+/** For the SDK, which checks the results of tools. */
+export const safeValidator: jsonSchemaValidator = {
+  getValidator<T>(schema: JsonSchemaType) {
+    const check = cfWorker.getValidator<T>(checkedSchema(schema as Record<string, unknown>) as JsonSchemaType);
+    return (value: unknown): JsonSchemaValidatorResult<T> => check(value);
+  },
+};
