@@ -10,6 +10,7 @@ import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
+import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
 import { isDrivenElsewhere, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, type Env } from './http/admission.ts';
@@ -34,6 +35,8 @@ export interface TreadleServerOptions {
   readonly executors?: readonly ToolExecutor[];
   /** Names of `tools` that are available to every request; default none. */
   readonly defaultTools?: readonly string[];
+  /** The MCP servers that requests may use: those that they name by their URL, and those that are configured here. */
+  readonly mcpServers?: McpServersOptions;
   /**
    * Judges the calls of all runs, for the key that sent the request. A response whose call needs an approval fails, because
    * nobody can be asked, unless `waitForAnswers` is set. Functions of clients are judged if the policy is code, or if its
@@ -105,7 +108,15 @@ export interface TreadleServer {
 
 /** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
-  const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
+  const {
+    models,
+    store,
+    tools = [],
+    executors = [],
+    defaultTools = [],
+    mcpServers: configured = {},
+    log = newLog(),
+  } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns: max = 1_000 } = options;
   checkOptions(options);
@@ -116,7 +127,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const engine: Engine = {
     models,
     store,
-    serverTools: { executors: [registeredTools(tools), ...executors], defaultTools },
+    serverTools: {
+      executors: [registeredTools(tools), ...executors, mcpExecutor(configured, { policy: options.policy, log })],
+      defaultTools,
+      ...(configured.defaults && { defaultServers: configured.defaults }),
+      ...(configured.listTimeoutMs !== undefined && { listTimeoutMs: configured.listTimeoutMs }),
+    },
     limits: {
       maxTurns: options.maxTurns ?? 10,
       maxDurationMs: options.maxDurationMs ?? 600_000,
@@ -162,7 +178,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       }),
     ));
   stored.handle(MCP_CALL_PREFIX, async (...taken) => (await openMcp()).calls.resume(...taken), { waits: true });
-  const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
+  const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
+  const parseOptions = labels.length > 0 ? { labels } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, corsOrigins: cors, requestsPerMinute } = options;
   const server = createServer({
@@ -343,12 +360,22 @@ function checkOptions(options: TreadleServerOptions): void {
   if (names.size < tools.length) {
     throw new TreadleError('duplicate-tool', 'Two of the tools have the same name. Rename one.');
   }
+  checkServers(options.mcpServers ?? {});
   for (const name of defaultTools) {
     if (names.has(name)) continue;
     const known = [...names].join(', ') || 'none';
     throw invalidOption(`defaultTools contains "${name}", which is not one of the tools: ${known}.`);
   }
   if (options.mcp?.agents) checkMcpNames(tools, options.mcp.agents);
+}
+
+function checkServers({ servers = [], defaults = [] }: McpServersOptions): void {
+  const labels = new Set(servers.map(({ name }) => name));
+  if (labels.has(OWN_LABEL)) throw invalidOption(`No MCP server may have the name "${OWN_LABEL}". Rename it.`);
+  if (labels.size < servers.length) throw invalidOption('Two of the MCP servers have the same name. Rename one.');
+  const unknown = defaults.find((label) => !labels.has(label));
+  if (unknown === undefined) return;
+  throw invalidOption(`mcpServers.defaults contains "${unknown}", which is not one of the MCP servers.`);
 }
 
 function invalidOption(message: string): TreadleError {

@@ -53,13 +53,20 @@ export const functionTool: z.ZodType<FunctionTool> = z
 
 const names = list(z.string(), { expected: 'a list of names', max: Infinity });
 
+const toolFilter = z.looseObject({ tool_names: names.nullish(), read_only: z.boolean().nullish() });
+
 const mcpTool = z.looseObject({
   type: z.literal('mcp'),
   server_label: name.max(MAX_LENGTH.id),
   server_url: z.string().max(2_048).nullish(),
-  allowed_tools: chosenSchema<unknown>((allowed) =>
-    isObject(allowed) ? z.looseObject({ tool_names: names.nullish() }) : names,
+  allowed_tools: chosenSchema<unknown>((allowed) => (isObject(allowed) ? toolFilter : names)).nullish(),
+  require_approval: chosenSchema<unknown>((required) =>
+    isObject(required)
+      ? z.looseObject({ always: toolFilter.nullish(), never: toolFilter.nullish() })
+      : z.enum(['always', 'never']),
   ).nullish(),
+  headers: z.record(z.string(), z.string()).nullish(),
+  authorization: z.string().nullish(),
 });
 
 const otherTool = z.looseObject({ type: z.string() });

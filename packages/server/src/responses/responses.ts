@@ -8,11 +8,12 @@ import {
   storedState,
   type Conversation,
   type ConversationBefore,
+  type OpenTurn,
 } from '../engine/conversation.ts';
 import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
-import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/run.ts';
+import { driveRequest, planRun, whileOpen, type ResumedRun, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
   checkRunKey,
@@ -34,13 +35,14 @@ import {
   type StoredRuns,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
-import type { CallKinds, RunCaller } from '../engine/tools.ts';
+import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   errorEvent,
   replayResponse,
   responseOutput,
+  type BegunCall,
   type ResponseError,
   type ResponseOutputOptions,
 } from './output.ts';
@@ -93,6 +95,13 @@ interface StoredRequest {
   readonly system: readonly string[];
   readonly key: string;
   readonly scopes: readonly string[];
+  /** The tools of other servers that the run was started with. */
+  readonly lists?: readonly ServerList[];
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
+  /** What the run begins with, and the calls of which the response has items. */
+  readonly open?: OpenTurn;
+  readonly begunWith?: readonly (readonly [number, BegunCall])[];
 }
 
 interface ActiveResponse extends ActiveRun {
@@ -183,14 +192,42 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     key,
     hold,
   }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation, before } = await requestConversation(parsed, caller);
+    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller);
     const request = { ...parsed, input };
     const id = newResponseId();
-    const plan = await planRun(engine, request, conversation, { id, caller });
+    const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
+    return whileOpen(plan, () => createPlanned({ plan, request, system, before, reported, caller, key, hold }));
+  }
+
+  interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold'> {
+    readonly plan: RunPlan;
+    readonly request: ResponseRequest;
+    readonly system: readonly string[];
+    readonly before: ConversationBefore | undefined;
+    readonly reported: ReadonlySet<string>;
+  }
+
+  async function createPlanned({
+    plan,
+    request,
+    system,
+    before,
+    reported,
+    caller,
+    key,
+    hold,
+  }: PlannedResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
+    const { id, open } = plan;
     hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
-    const continued = before && { before };
+    // What the conversation has is not reported again, but that a server is down is.
+    const lists = plan.toolset.lists.map((list) =>
+      list.error === undefined && reported.has(list.label) ? { ...list, isKnown: true as const } : list,
+    );
+    const listed = plan.toolset.lists.flatMap(({ label, error }) => (error === undefined ? label : []));
+    const begunWith = open && callsToBegin(plan, open);
+    const continued = { ...(before && { before }), lists, ...(begunWith && { begunWith }) };
     if (!request.store && !key) return { plan, run: { created, request, ...continued } };
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
@@ -201,7 +238,15 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       createdAt: now,
       updatedAt: now,
       ...(request.previous !== undefined && { previous: request.previous }),
-      request: { request: storable(request), system, key: caller.key, scopes } satisfies StoredRequest,
+      request: {
+        request: storable(request),
+        system,
+        key: caller.key,
+        scopes,
+        ...(lists.length > 0 && { lists }),
+        ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
+        ...(open && { open, begunWith: [...begunWith!] }),
+      } satisfies StoredRequest,
       response: created,
     };
     const keyToStore = key && stored.keyToStore(key, now);
@@ -227,16 +272,30 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly conversation: Conversation;
     /** The conversation that the request continues. */
     readonly before: ConversationBefore | undefined;
+    /** The labels of the servers whose tools it contains. */
+    readonly reported: ReadonlySet<string>;
   }> {
     const { previous, instructions = '' } = request;
-    const before = previous === undefined ? undefined : await previousConversation(previous, caller);
+    const found = previous === undefined ? undefined : await previousConversation(previous, caller);
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
-    const { input, messages, system } = await restoreHistory(request.input, lookUp, before);
-    return { input, system, conversation: { messages, instructions: [instructions, ...system] }, before };
+    const { input, messages, system, open } = await restoreHistory(request.input, lookUp, found?.before);
+    const sent = input.flatMap((item) =>
+      item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
+    );
+    return {
+      input,
+      system,
+      conversation: { messages, instructions: [instructions, ...system], ...(open && { open }) },
+      before: found?.before,
+      reported: new Set([...(found?.reported ?? []), ...sent]),
+    };
   }
 
   /** The conversation that another response continues. */
-  async function previousConversation(previous: string, caller: RunCaller): Promise<ConversationBefore> {
+  async function previousConversation(
+    previous: string,
+    caller: RunCaller,
+  ): Promise<{ readonly before: ConversationBefore } & Pick<StoredRequest, 'reported'>> {
     const record = previous.startsWith(RESPONSE_PREFIX) ? await readInTurn(() => headOf(previous, caller)) : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
@@ -251,7 +310,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         const state = await storedState(store, record.runId);
         return state && conversationBefore(record.id, state, record.system);
       }));
-    if (before) return before;
+    if (before) return { before, ...(record!.reported && { reported: record!.reported }) };
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
@@ -261,12 +320,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     response: string,
     { tenant }: RunCaller,
   ): Promise<
-    (Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'> & Pick<StoredRequest, 'system'>) | undefined
+    | (Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'> & Pick<StoredRequest, 'system' | 'reported'>)
+    | undefined
   > {
     const record = await records.get(tenant, response);
     if (!record) return undefined;
     const { id, runId, status, updatedAt, request } = record;
-    return { id, runId, status, updatedAt, system: (request as StoredRequest).system };
+    const { system, reported } = request as StoredRequest;
+    return { id, runId, status, updatedAt, system, ...(reported && { reported }) };
   }
 
   interface ResponseRun {
@@ -284,16 +345,19 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly from?: string;
     /** Set if the run has started before. */
     readonly resume?: ResumedRun;
+    readonly lists?: ResponseOutputOptions['lists'];
+    readonly begunWith?: ResponseOutputOptions['begunWith'];
   }
 
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, request, listener, signal, record, key, from, resume }: ResponseRun,
+    { created, request, listener, signal, record, key, from, resume, lists, begunWith }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
     const encrypted = request.include.includes(ENCRYPTED);
-    const out = responseOutput({ response: created, calls: plan.toolset.kinds, encrypted, ...listener });
+    const calls = plan.toolset.kinds;
+    const out = responseOutput({ response: created, calls, lists, begunWith, encrypted, ...listener });
     out.sendCreated();
     for (const item of resume?.items ?? []) void out.addItem(item);
     const run = driveRequest(plan, engine, out.addItem, resume);
@@ -439,15 +503,20 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly run: ResponseRun;
   }> {
     const { tenant, runId: id, status: from } = record;
-    const { request, key, scopes } = record.request as StoredRequest;
+    const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
     const { items, state } = await replayItems(store, id);
     // The conversation of a run that has started is in its journal.
     const conversation =
-      state === NEW ? (await requestConversation(request, caller)).conversation : { messages: [], instructions: [] };
+      state === NEW
+        ? (await requestConversation(request, caller)).conversation
+        : { messages: [], instructions: [], ...(open && { open }) };
+    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
     return {
-      plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits }),
+      plan: await planRun(engine, request, conversation, planned),
       run: {
+        lists,
+        begunWith: begunWith && new Map(begunWith),
         created: newResponse(id, request, engine.models.default, record.createdAt),
         request,
         listener: { requiresAction: false },
@@ -490,12 +559,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
     const { record, lease } = taken;
     const { tenant, runId, status: from } = record;
-    const { request } = record.request as StoredRequest;
+    const { request, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
+        lists,
+        begunWith: begunWith && new Map(begunWith),
         encrypted: request.include.includes(ENCRYPTED),
         requiresAction: false,
       });
@@ -572,6 +643,18 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
     ...request.echo,
     model: request.model ?? defaultModel,
   };
+}
+
+/** The calls at the end of the conversation that have no result yet, by their index. */
+function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn): ReadonlyMap<number, BegunCall> {
+  const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
+  const known = new Set(answered.map(({ callId }) => callId));
+  return new Map(
+    calls.flatMap((call, index) => {
+      const approval = approvals.find((one) => one.index === index);
+      return known.has(call.id) ? [] : [[index, { call, ...(approval && { approval }) }] as const];
+    }),
+  );
 }
 
 /** The kinds of calls as far as they follow from the request alone. */
