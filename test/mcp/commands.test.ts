@@ -3,6 +3,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { PassThrough, Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { command, type Printed } from '../command/in-process.ts';
 import { playground, type Playground } from '../command/playground.ts';
@@ -138,7 +139,6 @@ url = "${mcp.base}/mcp"
 describe('treadle mcp login', () => {
   /** Starts a login, and calls `act` with the address that it prints. */
   async function login(act: (url: URL) => Promise<unknown>): Promise<Printed> {
-    const { PassThrough } = await import('node:stream');
     const stderr = new PassThrough().setEncoding('utf8');
     let printed = '';
     let acted: Promise<unknown> | undefined;
@@ -309,10 +309,51 @@ describe('runs', () => {
       { text: ['Done.'] },
     );
     await configure(`${withToken()}[policy.tools]\n"*" = "allow"\n`);
-    const { Readable } = await import('node:stream');
     const stdin = Readable.from([Buffer.from('Find it\nArchive it\n')]);
     const { code } = await command(['chat', '--tools', 'mcp', ...flags], place.folder, { stdin, env: TOKEN });
     expect(code).toBe(0);
     expect(called).toEqual(['task_501_archive']);
+  });
+
+  test('serve offers a server by its label, and to every request if it is a default tool', async () => {
+    const flags = await script(callOf('task_0_create'), { text: ['Labelled.'] }, callOf('task_0_create'), {
+      text: ['Default.'],
+    });
+    await configure(
+      `${withToken()}tools = ["task_0_create"]\n[mcp.servers.unset]\ncommand = "x"\nenv = { A = "$NOT_SET" }\n` +
+        `[server]\ndefault_tools = ["mcp:docs"]\n[policy.tools]\n"*" = "allow"\n`,
+    );
+    const stdout = new PassThrough().setEncoding('utf8');
+    const address = once(stdout, 'data').then(([line]) => /http\S+/.exec(String(line))![0]);
+    let stop = (): void => {};
+    const onTerminate = (listener: () => void): (() => void) => {
+      stop = listener;
+      return () => {};
+    };
+    const served = command(['serve', '--port', '0', '--store', 'memory:', ...flags], place.folder, {
+      env: TOKEN,
+      stdout,
+      onTerminate,
+    });
+    const respond = async (tools: readonly object[]): Promise<readonly string[]> => {
+      const response = await fetch(`${await address}/v1/responses`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ model: 'openai/m', input: 'Go', tools }),
+      });
+      const { output } = (await response.json()) as { output: { type: string; server_label?: string }[] };
+      return output.map(({ type, server_label: label }) => (label === undefined ? type : `${type} ${label}`));
+    };
+    const labelled = [{ type: 'mcp', server_label: 'docs', require_approval: 'never' }];
+    try {
+      expect(await respond(labelled)).toEqual(['mcp_list_tools docs', 'mcp_call docs', 'message']);
+      expect(await respond([])).toEqual(expect.arrayContaining(['mcp_call docs', 'message']));
+    } finally {
+      stop();
+    }
+    expect(called).toEqual(['task_0_create', 'task_0_create']);
+    const { code, stderr } = await served;
+    expect(code).toBe(0);
+    expect(stderr).toContain('needs the environment variable NOT_SET');
   });
 });

@@ -120,6 +120,11 @@ function headerValue(header: string, value: string): string {
   return header.toLowerCase() === 'authorization' && !value.includes(' ') ? `Bearer ${value}` : value;
 }
 
+/** Whether a word of a list of tools means MCP servers. */
+export function isMcpWord(word: string): boolean {
+  return /^mcp(:|$)/.test(word);
+}
+
 /**
  * Separates the words of a list of tools that mean MCP servers: `mcp` is all, `mcp:NAME` is one. `servers` has their names.
  * Throws for a server that is not configured.
@@ -128,7 +133,7 @@ export function splitToolList(
   context: CommandContext,
   { words, from }: { readonly words: readonly string[]; readonly from: string },
 ): { readonly words: readonly string[]; readonly from: string; readonly servers: readonly string[] } {
-  const own = words.filter((word) => !/^mcp(:|$)/.test(word));
+  const own = words.filter((word) => !isMcpWord(word));
   if (own.includes('none') && own.length < words.length) {
     throw new CommandError(`${from} names "none" and other tools. Use "none" alone, or leave it out.`);
   }
@@ -220,6 +225,25 @@ export async function openMcpTools(
     problems: opened.flatMap(({ problem }) => problem ?? []),
     close,
   };
+}
+
+/** All servers of the configuration, not connected yet. One whose environment variables are missing is left out. */
+export async function configuredServers(
+  context: CommandContext,
+  env: Io['env'],
+): Promise<{ readonly servers: readonly McpServer[]; readonly problems: readonly string[] }> {
+  const servers: McpServer[] = [];
+  const problems: string[] = [];
+  const entries = context.loaded.config.orchestrator?.tool_loop_enabled === false ? [] : serverEntries(context);
+  for (const [name, entry] of entries) {
+    const { mcpServer } = await loadMcpPackage();
+    try {
+      servers.push(mcpServer(await serverOptions(name, entry, { context, env, secrets: await openSecrets(context) })));
+    } catch (error) {
+      problems.push(leftOutText(name, error));
+    }
+  }
+  return { servers, problems };
 }
 
 function leftOutText(name: string, error: unknown): string {
