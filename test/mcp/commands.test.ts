@@ -315,12 +315,21 @@ describe('runs', () => {
     expect(called).toEqual(['task_501_archive']);
   });
 
-  test('serve offers a server by its label, and to every request if it is a default tool', async () => {
-    const flags = await script(callOf('task_0_create'), { text: ['Labelled.'] }, callOf('task_0_create'), {
-      text: ['Default.'],
-    });
+  test('serve offers a server by its label or as a default tool, and searches one with many tools', async () => {
+    const flags = await script(
+      callOf('task_0_create'),
+      { text: ['Labelled.'] },
+      callOf('task_0_create'),
+      {
+        text: ['Default.'],
+      },
+      callOf('tool_search', { query: 'archive 501', limit: 1 }),
+      callOf('task_501_archive'),
+      { text: ['Found.'] },
+      { text: ['Continued.'] },
+    );
     await configure(
-      `${withToken()}tools = ["task_0_create"]\n[mcp.servers.unset]\ncommand = "x"\nenv = { A = "$NOT_SET" }\n` +
+      `${withToken()}tools = ["task_0_create"]\n${withToken().replace('docs', 'many')}[mcp.servers.unset]\ncommand = "x"\nenv = { A = "$NOT_SET" }\n` +
         `[server]\ndefault_tools = ["mcp:docs"]\n[policy.tools]\n"*" = "allow"\n`,
     );
     const stdout = new PassThrough().setEncoding('utf8');
@@ -335,23 +344,36 @@ describe('runs', () => {
       stdout,
       onTerminate,
     });
-    const respond = async (tools: readonly object[]): Promise<readonly string[]> => {
+    const respond = async (tools: readonly object[], previous?: string): Promise<readonly string[]> => {
       const response = await fetch(`${await address}/v1/responses`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ model: 'openai/m', input: 'Go', tools }),
+        body: JSON.stringify({ model: 'openai/m', input: 'Go', tools, previous_response_id: previous }),
       });
-      const { output } = (await response.json()) as { output: { type: string; server_label?: string }[] };
+      const { id, output } = (await response.json()) as {
+        id: string;
+        output: { type: string; server_label?: string }[];
+      };
+      last = id;
       return output.map(({ type, server_label: label }) => (label === undefined ? type : `${type} ${label}`));
     };
+    let last = '';
     const labelled = [{ type: 'mcp', server_label: 'docs', require_approval: 'never' }];
     try {
       expect(await respond(labelled)).toEqual(['mcp_list_tools docs', 'mcp_call docs', 'message']);
       expect(await respond([])).toEqual(expect.arrayContaining(['mcp_call docs', 'message']));
+      const many = [{ type: 'mcp', server_label: 'many', require_approval: 'never' }];
+      const found = ['mcp_list_tools many', 'mcp_call treadle', 'mcp_call many', 'message'];
+      expect(await respond(many)).toEqual(found);
+      expect(offered(4).filter((name) => name !== 'task_0_create')).toEqual(['tool_search']);
+      expect(offered(5)).toContain('task_501_archive');
+      await respond(many, last);
+      expect(offered(7)).toContain('task_501_archive');
+      expect(offered(7).length).toBeLessThan(5);
     } finally {
       stop();
     }
-    expect(called).toEqual(['task_0_create', 'task_0_create']);
+    expect(called).toEqual(['task_0_create', 'task_0_create', 'task_501_archive']);
     const { code, stderr } = await served;
     expect(code).toBe(0);
     expect(stderr).toContain('needs the environment variable NOT_SET');

@@ -20,6 +20,7 @@ import {
   type RunStore,
   type Settings,
   type StartedRun,
+  type Tool,
   type Usage,
   type Verdict,
   type Waiting,
@@ -222,9 +223,10 @@ export function driveRequest(
   };
   const run = startedRun(
     resume
-      ? { ...common, acceptChangedTools: true, answers }
+      ? { ...common, tools: [...toolset.tools, ...toolset.foundTools], acceptChangedTools: true, answers }
       : {
           ...common,
+          tools: [...toolset.tools, ...calledTools(toolset.foundTools, plan.messages)],
           input: plan.messages,
           ...(open && { answered: open.answered }),
           ...(plan.instructions !== '' && { instructions: plan.instructions }),
@@ -321,6 +323,14 @@ export function driveRequest(
   };
   started.ended.then(remove, remove);
   return started;
+}
+
+/** The tools that a conversation has found and called. */
+function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {
+  if (found.length === 0) return found;
+  const parts = messages.flatMap((message) => (message.role === 'assistant' ? message.content : []));
+  const names = new Set(parts.map((part) => part.type === 'tool-call' && part.name));
+  return found.filter(({ name }) => names.has(name));
 }
 
 /** Writes a line to the log for each call of a run. */

@@ -55,6 +55,8 @@ export interface ServerTools {
 /** The tools of a request, and which of them may be called. */
 export interface Toolset {
   readonly tools: readonly Tool[];
+  /** Those that the run gets when it finds them with `tool_search`. */
+  readonly foundTools: readonly Tool[];
   readonly toolChoice: ToolChoice;
   readonly allowedTools?: readonly string[];
   readonly kinds: CallKinds;
@@ -113,6 +115,8 @@ interface Hosted {
   readonly ownName: string;
   /** The client approves its calls. */
   readonly isApproved: boolean;
+  /** It is a tool of another server. */
+  readonly isListed: boolean;
 }
 
 /** By the names that the model knows. */
@@ -166,8 +170,11 @@ export async function toolsetOf(
     }
     const choice = choiceOf(request.toolChoice, origins, lists);
     checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
+    const found = isSearched(choice, origins) ? [...origins.values()].filter(({ isListed }) => isListed) : [];
+    if (found.length > 0) origins.set(SEARCH, await searchTool(found));
     return {
-      tools: [...clientTools, ...[...origins.values()].map((one) => one.tool)],
+      tools: [...clientTools, ...[...origins.values()].filter((one) => !found.includes(one)).map((one) => one.tool)],
+      foundTools: found.map((one) => one.tool),
       ...choice,
       kinds: callKinds({ ...request, policy }, choice, clientNames, origins),
       lists,
@@ -177,6 +184,24 @@ export async function toolsetOf(
     await close();
     throw error;
   }
+}
+
+const SEARCH = 'tool_search';
+/** With more tools of other servers, the model searches them. A copy, because loading the tools takes time. */
+const MAX_OFFERED_TOOLS = 40;
+
+/** Whether the model searches the tools of other servers. A choice that names tools needs them at once. */
+function isSearched({ toolChoice, allowedTools }: Choice, origins: Origins): boolean {
+  if (typeof toolChoice === 'object' || allowedTools || origins.has(SEARCH)) return false;
+  return [...origins.values()].filter(({ isListed }) => isListed).length > MAX_OFFERED_TOOLS;
+}
+
+async function searchTool(found: readonly Hosted[]): Promise<Hosted> {
+  const { toolSearchTool } = await import('@treadle/tools');
+  const about = `of the MCP servers ${[...new Set(found.map(({ origin }) => labelOf(origin)))].join(', ')}`;
+  const made = toolSearchTool({ tools: found.map((one) => one.tool), about });
+  const origin = { type: 'mcp', server_label: OWN_LABEL };
+  return { tool: made, origin, ownName: SEARCH, isApproved: false, isListed: false };
 }
 
 function labelOf(tool: RequestTool): string {
@@ -343,6 +368,7 @@ function hostedTools(
       origin,
       ownName,
       isApproved: isAsked && !(isWaiting && one.needsApproval !== undefined && one.needsApproval !== false),
+      isListed: executor.lists === true,
     };
   });
 }
