@@ -17,6 +17,13 @@ export interface Received {
   readonly signal: AbortSignal;
   /** Sends a notification or a request to the client before the result, in the stream of this request. */
   readonly send: (message: object) => void;
+  /** Sends a request to the client, and resolves with its answer. */
+  readonly ask: (method: string, params: object) => Promise<Answer>;
+}
+
+export interface Answer {
+  readonly result?: Readonly<Record<string, unknown>>;
+  readonly error?: { readonly code: number; readonly message: string };
 }
 
 export type Handler = (received: Received) => unknown;
@@ -26,15 +33,13 @@ export interface ScriptedServer {
   /** The methods of all requests and notifications, in order. */
   readonly methods: string[];
   readonly received: Received[];
-  /** Answers of the client to requests of the server, by id. */
-  readonly answers: Map<string | number, unknown>;
 }
 
 /** An MCP server behind a `fetch`, without a socket. It speaks the older version unless it handles `server/discover`. */
 export function scriptedServer(handlers: Record<string, Handler>): ScriptedServer {
   const methods: string[] = [];
   const received: Received[] = [];
-  const answers = new Map<string | number, unknown>();
+  const asked = new Map<string | number, (answer: Answer) => void>();
   const all: Record<string, Handler> = {
     initialize: ({ params }) => ({
       protocolVersion: params['protocolVersion'],
@@ -52,7 +57,7 @@ export function scriptedServer(handlers: Record<string, Handler>): ScriptedServe
     };
     const { id, method, params = {} } = message;
     if (method === undefined) {
-      answers.set(id!, message);
+      asked.get(id!)?.(message as Answer);
       return new Response(null, { status: 202 });
     }
     methods.push(method);
@@ -62,8 +67,15 @@ export function scriptedServer(handlers: Record<string, Handler>): ScriptedServe
     const send = (one: object): void => {
       writer.write(`data: ${JSON.stringify({ jsonrpc: '2.0', ...one })}\n\n`).catch(() => {});
     };
+    const ask: Received['ask'] = (asks, about) => {
+      const answer = Promise.withResolvers<Answer>();
+      const askedId = `ask ${asked.size}`;
+      asked.set(askedId, answer.resolve);
+      send({ id: askedId, method: asks, params: about });
+      return answer.promise;
+    };
     const signal = init.signal ?? new AbortController().signal;
-    const one: Received = { method, params, headers: new Headers(init.headers), signal, send };
+    const one: Received = { method, params, headers: new Headers(init.headers), signal, send, ask };
     received.push(one);
     if (id === undefined) {
       await all[method]?.(one);
@@ -86,9 +98,21 @@ export function scriptedServer(handlers: Record<string, Handler>): ScriptedServe
       headers: { 'content-type': 'text/event-stream', ...(method === 'initialize' && { 'mcp-session-id': 's1' }) },
     });
   }
-  return { fetch: respond as typeof fetch, methods, received, answers };
+  return { fetch: respond as typeof fetch, methods, received };
+}
+
+/** For `server/discover`: a server of the newer version. */
+export function discovered(): object {
+  return {
+    resultType: 'complete',
+    supportedVersions: ['2026-07-28'],
+    capabilities: { tools: { listChanged: true } },
+    ttlMs: 0,
+    cacheScope: 'private',
+  };
 }
 
 export function listed(...names: readonly string[]): object {
-  return { tools: names.map((name) => ({ name, description: `Does ${name}`, inputSchema: { type: 'object' } })) };
+  const tools = names.map((name) => ({ name, description: `Does ${name}`, inputSchema: { type: 'object' } }));
+  return { resultType: 'complete', ttlMs: 0, cacheScope: 'private', tools };
 }

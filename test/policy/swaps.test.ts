@@ -135,6 +135,7 @@ test.runIf(isLinux)('no call of the read tool of 2,000 returns what is outside',
       principal: undefined,
       ask: () => Promise.reject<never>(new Error('nobody is there')),
       hold: () => Promise.reject<never>(new Error('there is no run')),
+      offer: () => Promise.reject<never>(new Error('there is no run')),
     };
     for (let i = 0; i < 2_000; i++) {
       const result = Promise.resolve(read.execute!({ path: PATHS[i % PATHS.length]! }, context));

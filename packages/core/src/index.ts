@@ -180,7 +180,7 @@ export type {
 } from './model.ts';
 export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './policy/port.ts';
 export { wakeAtOf } from './machine/parking.ts';
-export { Parked, type ParkedUntil } from './tools/result.ts';
+export { Broken, Finished, Parked, type ParkedUntil } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {
   registry,

@@ -24,5 +24,6 @@ export {
   type StoreProgress,
   type StoreReport,
 } from './sqlite/check.ts';
+export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';
 export type { StoredEvent, StreamStore } from './stream-store.ts';

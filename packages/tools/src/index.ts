@@ -41,5 +41,6 @@ export { taskProgress, taskTool, type TaskProgress, type TaskToolOptions } from 
 export { todoReadTool, todoWriteTool } from './planning/todos.ts';
 export { backgroundTools, jobOf, withBackground, type JobPort } from './shell/background.ts';
 export { bashTool } from './shell/bash.ts';
+export { MAX_OFFERED_TOOLS, searchableTools, toolSearchTool, type ToolSearchOptions } from './tool-search.ts';
 export { codingTools, readOnlyTools } from './tool-sets.ts';
 export { pathFacts, type PathOptions } from './paths/path-facts.ts';

@@ -37,6 +37,7 @@ const context: ToolContext = {
   principal: undefined,
   ask: () => Promise.reject<never>(new Error('nobody is there')),
   hold: () => Promise.reject<never>(new Error('there is no run')),
+  offer: () => Promise.reject<never>(new Error('there is no run')),
 };
 const facts = ({ name, effect, parameters }: Tool): object => ({ name, effect, parameters });
 const reflectionHandler = (): string => 'reflected';

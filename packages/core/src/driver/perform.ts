@@ -423,11 +423,12 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
     run: { ...callingRun(context, effect), child: 'unknown' },
     ask: refuseUse,
     hold: refuseUse,
+    offer: refuseUse,
   });
 }
 
 function refuseUse(): Promise<never> {
-  return Promise.reject(new Error('A call that is cancelled can neither ask nor hold a resource.'));
+  return Promise.reject(new Error('A call that is cancelled can neither ask, hold a resource nor offer tools.'));
 }
 
 /** The memory that a tool gets: the keys that it remembers. */

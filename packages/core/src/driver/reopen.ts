@@ -238,12 +238,18 @@ function missingTools(had: readonly ToolFacts[], tools: readonly Tool[]): readon
   return had.filter((facts) => !isReadResult(facts) && !tools.some(({ name }) => name === facts.name));
 }
 
-/** The tools of the run, if the current code requires approvals for some that it did not record. */
+/**
+ * The tools of the run, if the current code requires approvals for some that it did not record, or if some have another
+ * fingerprint. Those are recorded as they are now.
+ */
 function newlyNeedingApproval(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] | undefined {
-  const names = new Set(tools.flatMap(({ name, needsApproval }) => (needsApproval ? name : [])));
-  const isNew = ({ name, needsApproval }: ToolFacts): boolean => !needsApproval && names.has(name);
-  if (!had.some(isNew)) return undefined;
-  return had.map((facts) => (isNew(facts) ? { ...facts, needsApproval: true } : facts));
+  const now = new Map(tools.map((tool) => [tool.name, tool]));
+  const current = had.map((facts): ToolFacts => {
+    const tool = now.get(facts.name);
+    if (tool && tool.fingerprint !== facts.fingerprint) return factsOf(tool);
+    return tool?.needsApproval && !facts.needsApproval ? { ...facts, needsApproval: true } : facts;
+  });
+  return current.some((facts, index) => facts !== had[index]) ? current : undefined;
 }
 
 /** How the current tools differ from those of the run. New tools do not count. */

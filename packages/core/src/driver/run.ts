@@ -7,13 +7,14 @@ import { isPaused, slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
+import { questionsOf } from '../machine/questions.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
-import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
+import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
@@ -217,10 +218,12 @@ export function driveRun(
             const { askPeople } = await import('./questions.ts');
             return askPeople({ context: context!, slotFor }, call, question);
           },
+          asked: (key) => questionsOf(slotFor(shell!.state(), key.slice(runId.length + 1))),
           async hold(call, request) {
             const { holdResource } = await import('./resources.ts');
             return holdResource({ context: context!, slotFor, messageOf }, call, request);
           },
+          offer: (offered) => offerTools(context!, offered),
         },
         asking: undefined,
         held: undefined,
@@ -314,6 +317,27 @@ function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, sta
   }
   requirePrices(opening.rules.limits, { ...options, tools: changed });
   return { type: 'tools-changed', at: clock.now(), tools: currentTools(state, changed), from: 'next-turn' };
+}
+
+/** Adds tools from the next turn on. Those that the run has stay, unless this process has no code for them. */
+async function offerTools(context: RunContext, offered: readonly Tool[]): Promise<void> {
+  const { options, opening, readResult, clock } = context;
+  const before = context.state();
+  const had = before.nextTools ?? before.tools;
+  const executors = context.changedTools?.tools ?? context.tools;
+  const added = [...toolsByName(offered).values()].filter(
+    ({ name }) => name === readResult?.name || !executors.has(name) || !had.some((one) => one.name === name),
+  );
+  if (added.length === 0) return;
+  const names = new Map(added.map((one) => [one.name, one]));
+  if (readResult && names.has(readResult.name))
+    throw duplicateTool(readResult.name, 'tools', 'the run itself', 'offer');
+  checkAgents({ ...options, tools: added });
+  requirePrices(opening.rules.limits, { ...options, tools: added });
+  const tools = [...had.filter(({ name }) => !names.has(name)), ...added.map(factsOf)];
+  const recorded = context.record({ type: 'tools-changed', at: clock.now(), tools, from: 'next-turn' });
+  if (context.state() !== before) changeExecutors(context, new Map([...executors, ...names]), before.turn);
+  await recorded;
 }
 
 /** Calls at the end of the input are those of turn 0. */

@@ -16,12 +16,17 @@ type ApprovalGiven = Extract<Event, { type: 'approval-given' }>;
 export type AskingSlot = Extract<Slot, { type: 'asking' }>;
 
 /** A call that people have to approve. */
-export function askingSlot(call: Call, verdict: AskVerdict & RecordedVerdict, at: number): AskingSlot {
+export function askingSlot(
+  { tools }: State,
+  call: Call,
+  verdict: AskVerdict & RecordedVerdict,
+  at: number,
+): AskingSlot {
   const { reason, required = 1, approvers, shown, touches, rule, eachTime } = verdict;
   return {
     type: 'asking',
     call,
-    digest: approvalDigest(call),
+    digest: approvalDigest(tools, call),
     expiresAt: at + ttlOf(verdict),
     ...(reason !== undefined && { reason }),
     ...(required > 1 && { required }),
@@ -67,9 +72,21 @@ export function withApproval(slot: AskingSlot, event: ApprovalGiven): Slot {
   return { ...slot, approvedBy: approversAfter(slot, event), ...onlyThisCall };
 }
 
-/** Binds an approval to the exact call. */
-function approvalDigest(call: Call): string {
-  return sha256(`${call.name}\n${call.arguments}`);
+/** Binds an approval to the exact call, and to the tool as it was defined. */
+function approvalDigest(tools: State['tools'], { name, arguments: text }: Call): string {
+  const fingerprint = tools.find((tool) => tool.name === name)?.fingerprint;
+  return sha256(fingerprint === undefined ? `${name}\n${text}` : `${name}\n${text}\n${fingerprint}`);
+}
+
+/** The calls of a turn whose tools have changed: people are asked again about a tool with another fingerprint. */
+export function askedAgain(slots: readonly Slot[], tools: State['tools']): readonly Slot[] {
+  return slots.map((slot) => {
+    if (slot.type !== 'asking') return slot;
+    const digest = approvalDigest(tools, slot.call);
+    if (digest === slot.digest) return slot;
+    const { approvedBy: _, ...asking } = slot;
+    return { ...asking, digest };
+  });
 }
 
 /* Grants: what people have allowed for the rest of the run */

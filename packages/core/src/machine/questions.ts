@@ -105,7 +105,7 @@ export function findQuestion(
 }
 
 /** What a call has asked so far, with the answers. */
-function questionsOf(slot: Slot | undefined): readonly AskedQuestion[] {
+export function questionsOf(slot: Slot | undefined): readonly AskedQuestion[] {
   return (slot && 'asked' in slot && slot.asked) || NO_QUESTIONS;
 }
 

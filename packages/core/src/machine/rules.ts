@@ -111,6 +111,8 @@ export interface ToolFacts {
   readonly ttlMs?: number;
   /** Calls are judged also without a policy, because people may have to approve them. */
   readonly needsApproval?: true;
+  /** Of the definition that somebody else gave. Approvals are bound to it. */
+  readonly fingerprint?: string;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */
   readonly share?: number;
   /** If the run has a ledger, the child run draws on it instead, and gets only the time that its parent has left. */

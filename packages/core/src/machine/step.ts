@@ -13,6 +13,7 @@ import {
 import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
 import { isAskable, smallerLimits } from '../policy/verdicts.ts';
 import {
+  askedAgain,
   askingSlot,
   approvalProblem,
   isApproved,
@@ -383,7 +384,10 @@ function forkedAgent({ model, instructions }: EventOf<'run-forked'>): Partial<Ha
 
 /** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
 function onToolsChanged(state: State, { tools, from }: EventOf<'tools-changed'>): Next {
-  return withoutEffects(from === undefined ? { ...state, tools } : { ...state, nextTools: tools });
+  if (from !== undefined) return withoutEffects({ ...state, nextTools: tools });
+  const { phase } = state;
+  if (phase.type !== 'tools') return withoutEffects({ ...state, tools });
+  return withoutEffects({ ...state, tools, phase: { ...phase, slots: askedAgain(phase.slots, tools) } });
 }
 
 function onTurnPrepared(state: State, { decision, problem }: EventOf<'turn-prepared'>): Next {
@@ -952,7 +956,7 @@ function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undef
       return allowed;
     case 'ask':
       if (!isAskable(verdict)) return refusedSlot(call, words.denied(call.name, words.noVerdict), 'ran', 'denied');
-      return isGranted(state, call, verdict) ? allowed : askingSlot(call, verdict, at);
+      return isGranted(state, call, verdict) ? allowed : askingSlot(state, call, verdict, at);
     case 'deny':
       return refusedSlot(call, words.denied(call.name, verdict.reason), 'ran', 'denied');
     default:

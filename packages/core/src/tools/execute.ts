@@ -170,7 +170,7 @@ export function argumentsProblem({ parameters }: Tool, problems: readonly string
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold'> {
+export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' | 'offer'> {
   readonly tool: Tool;
   /** Absent: the tool is not called by a run. */
   readonly host?: CallHost | undefined;
@@ -185,7 +185,10 @@ export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold'> 
 /** What the tools of a run may use while they run; the same for all calls of the run. */
 export interface CallHost {
   readonly ask: (call: RunningCall, question: string | QuestionOptions) => Promise<unknown>;
+  /** The questions of the call with this key. */
+  readonly asked: (key: string) => ToolContext['asked'];
   readonly hold: (call: RunningCall, request: HoldRequest) => Promise<Held<unknown>>;
+  readonly offer: ToolContext['offer'];
 }
 
 /** A tool while it executes a call. The signal aborts when its result does not count any more. */
@@ -194,7 +197,7 @@ export interface RunningCall {
   readonly signal: AbortSignal;
 }
 
-/** `ask` and `hold` are getters, because most calls do not use them: they need no functions of their own for them. */
+/** `ask`, `hold` and `offer` are getters, because most calls do not use them: they need no functions of their own for them. */
 class CallContext implements ToolContext {
   readonly signal: AbortSignal;
   readonly key: string;
@@ -233,6 +236,10 @@ class CallContext implements ToolContext {
     return ask as ToolContext['ask'];
   }
 
+  get asked(): ToolContext['asked'] {
+    return this.#execution.host?.asked(this.key);
+  }
+
   get hold(): ToolContext['hold'] {
     const execution = this.#execution;
     const { signal } = this;
@@ -240,6 +247,16 @@ class CallContext implements ToolContext {
       if (!execution.host) throw new TreadleError('no-run', 'Only a call of a run can hold a resource.');
       const request = { ...options, name, open, close } as HoldRequest;
       return execution.host.hold({ execution, signal }, request) as never;
+    };
+  }
+
+  get offer(): ToolContext['offer'] {
+    const { host } = this.#execution;
+    const { signal } = this;
+    return async (tools) => {
+      if (!host) throw new TreadleError('no-run', 'Only a call of a run can offer tools.');
+      signal.throwIfAborted();
+      return host.offer(tools);
     };
   }
 }

@@ -5,7 +5,7 @@ import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer, KillProcess } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
-import type { Question } from '../machine/questions.ts';
+import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
@@ -57,6 +57,11 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly touches?: (input: OutputOf<S>) => readonly Touch[];
   /** Names of permissions that the policy requires for the tool, such as `file_write`. */
   readonly permissions?: readonly string[];
+  /**
+   * Of a definition that somebody else gave, such as a server: a text that changes when the definition does. What people
+   * have approved is bound to it.
+   */
+  readonly fingerprint?: string;
   /** What a call does, for rules about a single operation of the tool. If the function throws, the call is denied. */
   readonly operation?: string | ((input: OutputOf<S>) => string);
   /** People have to approve a call before it runs, also without a policy. If the function throws, they have to. */
@@ -103,12 +108,19 @@ export interface ToolContext {
    * and act when you have all answers. Rejects if nobody answers in time.
    */
   readonly ask: AskQuestion;
+  /** What this call has asked so far, also in other processes, with the answers. */
+  readonly asked?: readonly AskedQuestion[] | undefined;
   /**
    * A resource that lives while this process drives the run, such as a browser, a shell or a connection. The first call
    * opens it, later calls of any tool of the run get the same one. It is closed when the run ends, pauses or is detached,
    * and when no call has used it for `holdIdleMs`. Rejects with `no-run` if the tool is not called by a run.
    */
   readonly hold: HoldResource;
+  /**
+   * Offers more tools to the model from the next turn on. Those that the run has stay as they are. Resolves when that is
+   * durable. A resumed run needs the code of these tools too. Rejects with `no-run` if the tool is not called by a run.
+   */
+  readonly offer: (tools: readonly Tool[]) => Promise<void>;
 }
 
 export type HoldResource = <T>(
@@ -235,6 +247,7 @@ export interface Tool {
   readonly resources?: (input: unknown) => readonly string[];
   readonly touches?: (input: unknown) => readonly Touch[];
   readonly permissions?: readonly string[];
+  readonly fingerprint?: string;
   readonly operation?: string | ((input: unknown) => string);
   readonly needsApproval?: boolean | ((input: unknown) => boolean);
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
@@ -365,6 +378,7 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.share !== undefined && { share: made.share }),
     ...(made.drawsOnLedger && { drawsOnLedger: true as const }),
     ...(made.needsApproval && { needsApproval: true as const }),
+    ...(made.fingerprint !== undefined && { fingerprint: made.fingerprint }),
   };
 }
 

@@ -80,7 +80,7 @@ function annotationsOf(annotations: object): Record<string, boolean> {
   return Object.fromEntries(Object.entries(annotations).filter(([, value]) => typeof value === 'boolean'));
 }
 
-function cleanSchema(schema: object, what: string): Record<string, unknown> {
+export function cleanSchema(schema: object, what: string): Record<string, unknown> {
   const cleaned = cleanValue(schema, false, 0);
   const { length } = JSON.stringify(cleaned);
   if (length > MAX_SCHEMA_CHARS) throw new Error(`its ${what} schema has ${length} characters`);

@@ -23,7 +23,27 @@ export function httpTransport(
     ...(headers && { requestInit: { headers: { ...headers } } }),
     fetch: async (input, init) => limited(await given(input, init), maxMessageBytes, tooLarge),
   };
-  return new StreamableHTTPClientTransport(new URL(url), options);
+  return reportingEnds(new StreamableHTTPClientTransport(new URL(url), options));
+}
+
+/** The code of the error that a request gets whose stream ended without an answer. */
+export const STREAM_ENDED = -32_099;
+/** An answer may still be in the queue of the SDK when the end of its stream is reported. */
+const STREAM_END_MS = 100;
+
+/** The SDK waits for an answer until the time limit, also if the stream that it would come on has ended. */
+function reportingEnds(transport: StreamableHTTPClientTransport): StreamableHTTPClientTransport {
+  const send = transport.send.bind(transport);
+  transport.send = (message, options) => {
+    const { id } = message as { readonly id?: string | number };
+    if (!('method' in message) || id === undefined || options?.onRequestStreamEnd) return send(message, options);
+    const error = { code: STREAM_ENDED, message: 'The stream ended without an answer.' };
+    const onRequestStreamEnd = (): void => {
+      setTimeout(() => transport.onmessage?.({ jsonrpc: '2.0', id, error }), STREAM_END_MS).unref();
+    };
+    return send(message, { ...options, onRequestStreamEnd });
+  };
+  return transport;
 }
 
 /** A response that fails when a message in it is too large: the whole body, or one event of a stream. */

@@ -11,4 +11,13 @@ export {
   type StdioServer,
 } from './options.ts';
 export { mcpServer } from './server.ts';
-export { mcpTools, type McpToolsOptions } from './tools.ts';
+export {
+  isSignedIn,
+  signIn,
+  signInFetch,
+  signOut,
+  type SignInBrowser,
+  type SignInOptions,
+  type SignInServer,
+} from './sign-in.ts';
+export { followMcpTools, mcpTools, type FollowOptions, type McpToolsOptions } from './tools.ts';

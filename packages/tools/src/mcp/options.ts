@@ -1,4 +1,4 @@
-import type { Model, ToolContext, ToolOutput } from '@treadle/core';
+import type { Broken, Finished, Model, ToolContext, ToolOutput } from '@treadle/core';
 
 /** How an MCP server is reached, and which of its abilities are used. */
 export type McpServerOptions = (StdioServer | HttpServer) & McpServerUse;
@@ -75,8 +75,16 @@ export interface McpServer {
   listTools(signal?: AbortSignal): Promise<readonly McpTool[]>;
   /** Tools that the last listing has left out, and why. */
   readonly leftOut: readonly LeftOutTool[];
-  /** Calls a tool by the server's own name for it. */
-  callTool(name: string, input: unknown, context: ToolContext): Promise<ToolOutput>;
+  /**
+   * Calls a tool by the server's own name for it. With a fingerprint, only if the server still describes it in that way. The
+   * result is for the loop: `Finished` if child runs belong to it.
+   */
+  callTool(
+    name: string,
+    input: unknown,
+    context: ToolContext,
+    fingerprint?: string,
+  ): Promise<ToolOutput | Finished | Broken>;
   /** The listener is called when the server's list of tools may have changed. Returns a function that removes it. */
   onToolsChanged(listener: () => void): () => void;
   /** Ends the connection and the process. Later uses are rejected. */
@@ -104,7 +112,8 @@ export class McpError extends Error {
 /**
  * `cannot-start`: there is no such program, or it cannot run. `ended`: its process has ended. `unreachable`: no HTTP answer.
  * `unauthorized`: it wants a sign-in or other credentials. `protocol`: it does not speak MCP, or no version that is known.
- * `refused`: it answered with an error. `too-large`: it sent more than is accepted. `closed`: `close` was called.
+ * `refused`: it answered with an error. `too-large`: it sent more than is accepted. `changed`: it
+ * describes the tool in another way now. `closed`: `close` was called.
  */
 export type McpErrorCode =
   | 'cannot-start'
@@ -115,6 +124,7 @@ export type McpErrorCode =
   | 'refused'
   | 'timeout'
   | 'too-large'
+  | 'changed'
   | 'aborted'
   | 'closed';
 
@@ -122,3 +132,6 @@ const ERROR_TYPES: Partial<Record<McpErrorCode, McpError['errorType']>> = {
   timeout: 'timeout',
   unauthorized: 'permission_denied',
 };
+
+/** For one call. */
+export const DEFAULT_TIMEOUT_MS = 60_000;

@@ -25,6 +25,29 @@ export function checkedSchema(schema: Readonly<Record<string, unknown>>): JsonSc
   return checked;
 }
 
+const knownInputs = new WeakMap<object, JsonSchema>();
+
+/** What arguments are checked against. Models often give null for an argument that they could leave out. */
+export function checkedInput(schema: Readonly<Record<string, unknown>>): JsonSchema {
+  let checked = knownInputs.get(schema);
+  if (!checked) {
+    checked = withNulls(checkedSchema(schema));
+    knownInputs.set(schema, checked);
+  }
+  return checked;
+}
+
+function withNulls(schema: JsonSchema): JsonSchema {
+  const { properties, required } = schema;
+  if (typeof properties !== 'object' || properties === null) return schema;
+  const needed = new Set(listOf(required));
+  const all = Object.entries(properties).map(([name, one]): [string, unknown] => [
+    name,
+    needed.has(name) ? one : { anyOf: [one, { type: 'null' }] },
+  ]);
+  return { ...schema, properties: Object.fromEntries(all) };
+}
+
 class TooMany extends Error {}
 
 function expandedSchema(root: Readonly<Record<string, unknown>>): JsonSchema {

@@ -1,18 +1,22 @@
 import {
   Client,
+  INVALID_REQUEST,
   ProtocolError,
   SdkError,
   SdkErrorCode,
   SdkHttpError,
   UnauthorizedError,
+  type CallToolResult,
   type PriorDiscovery,
   type Transport,
 } from '@modelcontextprotocol/client';
-import { messageOf, TreadleError, type ToolContext, type ToolOutput } from '@treadle/core';
+import { messageOf, TreadleError, type Broken, type Finished, type ToolContext, type ToolOutput } from '@treadle/core';
+import { sample, startCall, withUsage, type ActiveCall } from './calls.ts';
 import { outputOf } from './content.ts';
 import { cleanText, describeTools } from './describe.ts';
-import { httpTransport } from './http.ts';
+import { httpTransport, STREAM_ENDED } from './http.ts';
 import {
+  DEFAULT_TIMEOUT_MS,
   McpError,
   type LeftOutTool,
   type McpServer,
@@ -20,6 +24,8 @@ import {
   type McpServerOptions,
   type McpTool,
 } from './options.ts';
+import { elicit } from './questions.ts';
+import { requestTool, rootsOf } from './request-tool.ts';
 import { safeValidator } from './schemas.ts';
 import { stdioTransport, type StdioTransport } from './stdio.ts';
 
@@ -32,7 +38,6 @@ import { stdioTransport, type StdioTransport } from './stdio.ts';
  * 3. Nothing that a server does takes longer than `listTimeoutMs` or `timeoutMs`, or needs more memory than a few messages.
  */
 
-const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_LIST_TIMEOUT_MS = 30_000;
 /** A server that is a process and does not answer the question for its version for so long speaks an older version. */
 const MAX_PROBE_MS = 10_000;
@@ -40,20 +45,39 @@ const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 const MAX_PAGES = 64;
 const MAX_TOOLS = 5_000;
 const MAX_LIST_CHARS = 16 * 1024 * 1024;
-/** The SDK limits every request. Calls have a limit of their own that does not count the time of people. */
-const NO_TIMEOUT_MS = 2 ** 31 - 1;
 const FIRST_DELAY_MS = 250;
 const MAX_DELAY_MS = 30_000;
 /** Attempts to connect within one use. */
 const MAX_ATTEMPTS = 3;
 
+/** How long a server may take to show that it is alive; less if its calls have less. */
+const MIN_PING_MS = 1_000;
+const MAX_PING_MS = 5_000;
+const MAX_LISTEN_ATTEMPTS = 10;
+const HEADER_MISMATCH = -32020;
+
 interface Connection {
   readonly client: Client;
   readonly transport: Transport;
   readonly info: McpServerInfo;
+  readonly calls: Set<ActiveCall>;
   isOpen: boolean;
-  /** Why this side ended it. */
-  readonly failure: () => McpError | undefined;
+  /** Changes of the list are reported. */
+  isFollowed: boolean;
+  readonly endReason: () => McpError | undefined;
+}
+
+interface Listed {
+  readonly tools: readonly McpTool[];
+  readonly leftOut: readonly LeftOutTool[];
+}
+
+/** What a server lists. */
+interface Listing {
+  readonly connection: Connection;
+  readonly listed: Promise<Listed>;
+  /** The server has reported a change since. */
+  isStale: boolean;
 }
 
 export function mcpServer(options: McpServerOptions): McpServer {
@@ -62,10 +86,11 @@ export function mcpServer(options: McpServerOptions): McpServer {
   const listeners = new Set<() => void>();
   let current: Promise<Connection> | undefined;
   let prior: PriorDiscovery | undefined;
+  let listing: Listing | undefined;
+  let leftOut: readonly LeftOutTool[] = [];
   let failures = 0;
   let mayConnectAt = 0;
   let isClosed = false;
-  let leftOut: readonly LeftOutTool[] = [];
 
   async function connected(signal: AbortSignal): Promise<Connection> {
     for (let attempt = 1; ; attempt++) {
@@ -90,6 +115,9 @@ export function mcpServer(options: McpServerOptions): McpServer {
       if (wait > 0) await new Promise((done) => void setTimeout(done, wait));
       const connection = await open();
       failures = 0;
+      // The list may have changed while there was no connection.
+      if (listing && listeners.size > 0) queueMicrotask(listChanged);
+      follow(connection);
       return connection;
     } catch (error) {
       current = undefined;
@@ -101,7 +129,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
   async function open(): Promise<Connection> {
     const wasProbed = prior !== undefined;
     try {
-      return await openOnce();
+      return await openOnce(prior);
     } catch (error) {
       const isNegotiation = error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed;
       // Some servers end at any request before `initialize`.
@@ -110,37 +138,34 @@ export function mcpServer(options: McpServerOptions): McpServer {
     }
   }
 
-  async function openOnce(verdict = prior): Promise<Connection> {
+  async function openOnce(verdict: PriorDiscovery | undefined): Promise<Connection> {
     /** Why this side ended the connection. */
     let failure: McpError | undefined;
-    const fail = (error: McpError): void => {
-      failure ??= error;
-      void transport.close();
-    };
     const transport: Transport | StdioTransport =
       'command' in options
         ? stdioTransport(options, MAX_MESSAGE_BYTES)
-        : httpTransport(options, MAX_MESSAGE_BYTES, fail);
-    const client = new Client(
-      { name: 'treadle', version: '0.0.0' },
-      {
-        capabilities: {},
-        versionNegotiation: { mode: 'auto', probe: { timeoutMs: Math.min(MAX_PROBE_MS, listTimeoutMs / 2) } },
-        listMaxPages: MAX_PAGES,
-        jsonSchemaValidator: safeValidator,
-      },
-    );
-    limitLists(client, name);
-    client.setNotificationHandler('notifications/tools/list_changed', () => {
-      for (const listener of listeners) listener();
-    });
+        : httpTransport(options, MAX_MESSAGE_BYTES, (error) => {
+            failure ??= error;
+            void transport.close();
+          });
+    const calls = new Set<ActiveCall>();
+    const client = makeClient(calls);
+    /** Why the connection ended, if that is known. */
+    const endReason = (): McpError | undefined => {
+      if (!('describeEnd' in transport)) return failure;
+      const end = transport.describeEnd();
+      return (
+        transport.failure ??
+        (end === undefined ? undefined : new McpError('ended', `MCP server "${name}" ended: ${end}.`))
+      );
+    };
     try {
       await client.connect(transport, { timeout: listTimeoutMs, ...(verdict && { prior: verdict }) });
     } catch (error) {
       await client.close().catch(() => {});
       await transport.close().catch(() => {});
-      if (failure) throw failure;
-      throw explained(error, transport);
+      const isNegotiation = error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed;
+      throw (isNegotiation ? failure : endReason()) ?? error;
     }
     const discover = client.getDiscoverResult();
     prior = discover && client.getProtocolEra() === 'modern' ? { kind: 'modern', discover } : { kind: 'legacy' };
@@ -149,8 +174,10 @@ export function mcpServer(options: McpServerOptions): McpServer {
     const connection: Connection = {
       client,
       transport,
+      calls,
       isOpen: true,
-      failure: () => failure,
+      isFollowed: false,
+      endReason,
       info: {
         name: version && cleanText(version.name, 256),
         version: version && cleanText(version.version, 256),
@@ -163,51 +190,243 @@ export function mcpServer(options: McpServerOptions): McpServer {
     return connection;
   }
 
-  function explained(error: unknown, transport: Transport): unknown {
-    const end = 'describeEnd' in transport ? (transport as StdioTransport).describeEnd() : undefined;
-    const failure = 'failure' in transport ? (transport as StdioTransport).failure : undefined;
-    if (failure) return failure;
-    if (end === undefined || error instanceof McpError) return error;
-    if (error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed) return error;
-    return new McpError('ended', `MCP server "${name}" ended while it was connected to: ${end}.`, { cause: error });
+  function makeClient(calls: ReadonlySet<ActiveCall>): Client {
+    const { roots, sampling } = options;
+    const client = new Client(
+      { name: 'treadle', version: '0.0.0' },
+      {
+        capabilities: {
+          elicitation: { form: {}, url: {} },
+          ...(roots && { roots: {} }),
+          ...(sampling && { sampling: {} }),
+        },
+        versionNegotiation: { mode: 'auto', probe: { timeoutMs: Math.min(MAX_PROBE_MS, listTimeoutMs / 2) } },
+        listMaxPages: MAX_PAGES,
+        jsonSchemaValidator: safeValidator,
+      },
+    );
+    limitLists(client, name);
+    client.setNotificationHandler('notifications/tools/list_changed', listChanged);
+    client.setRequestHandler('elicitation/create', async ({ params }, { mcpReq }) => {
+      const call = callAsking(calls);
+      reportTo(client, mcpReq._meta?.progressToken, 'A person is asked.');
+      return elicit(name, call, params, `elicitation ${call.questions++}`);
+    });
+    if (roots) client.setRequestHandler('roots/list', () => ({ roots: rootsOf(roots) }));
+    if (sampling) {
+      client.setRequestHandler('sampling/createMessage', async ({ params }, { mcpReq }) => {
+        reportTo(client, mcpReq._meta?.progressToken, 'A model is asked.');
+        return sample(name, callAsking(calls), sampling, params, mcpReq.signal);
+      });
+    }
+    return client;
+  }
+
+  /**
+   * The call that a request of the server is about. Servers of older versions do not say that. Calls of one run ask the same
+   * people and share their limits, so any of them will do; those of several runs must not be mixed up.
+   */
+  function callAsking(calls: ReadonlySet<ActiveCall>): ActiveCall {
+    const [first, ...others] = calls;
+    if (!first) throw new ProtocolError(INVALID_REQUEST, 'There is no call in progress that could ask.');
+    if (others.every(({ runId }) => runId === first.runId)) return first;
+    throw new ProtocolError(
+      INVALID_REQUEST,
+      'Calls of several runs are in progress, and the request does not name one.',
+    );
+  }
+
+  function listChanged(): void {
+    if (listing) listing.isStale = true;
+    for (const listener of listeners) {
+      try {
+        listener();
+      } catch {
+        // Errors thrown by a listener are ignored.
+      }
+    }
+  }
+
+  /** Servers of newer versions report changes only to those who ask for it. */
+  function follow(connection: Connection): void {
+    const { client, info } = connection;
+    const { tools } = info.capabilities as { readonly tools?: { readonly listChanged?: boolean } };
+    if (connection.isFollowed || !connection.isOpen || listeners.size === 0) return;
+    if (client.getProtocolEra() !== 'modern' || tools?.listChanged !== true) return;
+    connection.isFollowed = true;
+    void (async () => {
+      for (let attempt = 0; connection.isOpen && listeners.size > 0 && attempt < MAX_LISTEN_ATTEMPTS; attempt++) {
+        try {
+          const subscription = await client.listen({ toolsListChanged: true }, { timeout: listTimeoutMs });
+          const started = Date.now();
+          if ((await subscription.closed) === 'local') break;
+          if (Date.now() - started > MAX_DELAY_MS) attempt = 0;
+        } catch {
+          // It is tried again.
+        }
+        await new Promise(
+          (done) => void setTimeout(done, Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt)).unref(),
+        );
+        if (connection.isOpen) listChanged();
+      }
+      connection.isFollowed = false;
+    })();
   }
 
   function problemOf(error: unknown): McpError {
-    return error instanceof McpError ? error : mcpErrorOf(name, error);
+    if (error instanceof McpError) return error;
+    // The SDK wraps what fails while it negotiates the version.
+    const wraps =
+      error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed && error.cause instanceof Error;
+    return wraps ? problemOf(error.cause) : mcpErrorOf(name, error);
+  }
+
+  /** Several callers may wait for it, so it has no signal of theirs. */
+  function list(connection: Connection): Promise<Listed> {
+    const made: Listing = { connection, isStale: false, listed: listNow(connection) };
+    listing = made;
+    made.listed.catch(() => {
+      if (listing === made) listing = undefined;
+    });
+    return made.listed;
+  }
+
+  async function listNow({ client, endReason }: Connection): Promise<Listed> {
+    try {
+      const request = {
+        signal: AbortSignal.timeout(listTimeoutMs),
+        timeout: listTimeoutMs,
+        cacheMode: 'refresh',
+      } as const;
+      const { tools } = await client.listTools(undefined, request);
+      const described = describeTools(tools);
+      ({ leftOut } = described);
+      return described;
+    } catch (error) {
+      throw endReason() ?? problemOf(error);
+    }
   }
 
   async function listTools(signal?: AbortSignal): Promise<readonly McpTool[]> {
     return within(name, listTimeoutMs, signal, async (limited) => {
-      const { client } = await connected(limited);
-      try {
-        const { tools } = await client.listTools(undefined, {
-          signal: limited,
-          timeout: listTimeoutMs,
-          cacheMode: 'refresh',
-        });
-        const described = describeTools(tools);
-        leftOut = described.leftOut;
-        const { tools: wanted } = options;
-        return wanted ? described.tools.filter((one) => wanted.includes(one.name)) : described.tools;
-      } catch (error) {
-        throw limited.aborted ? abortError(name, limited) : problemOf(error);
-      }
+      const { tools } = await list(await connected(limited));
+      const { tools: wanted } = options;
+      return wanted ? tools.filter((one) => wanted.includes(one.name)) : tools;
     });
   }
 
-  async function callTool(tool: string, input: unknown, context: ToolContext): Promise<ToolOutput> {
-    return within(name, timeoutMs, context.signal, async (signal) => {
-      const { client } = await connected(signal);
-      try {
-        const result = await client.callTool(
-          { name: tool, arguments: input as Record<string, unknown> },
-          { signal, timeout: NO_TIMEOUT_MS, onprogress: (progress) => context.report(progress) },
-        );
-        return outputOf(result);
-      } catch (error) {
-        throw signal.aborted ? abortError(name, signal) : problemOf(error);
+  /** The tool as the server describes it now. */
+  async function definitionOf(connection: Connection, tool: string): Promise<McpTool> {
+    const isCurrent = listing?.connection === connection && !listing.isStale;
+    const { tools } = await (isCurrent ? listing!.listed : list(connection));
+    const found = tools.find((one) => one.name === tool);
+    if (found) return found;
+    throw new McpError(
+      'refused',
+      `MCP server "${name}" has no tool ${JSON.stringify(tool)} any more. Use another one.`,
+    );
+  }
+
+  async function callTool(
+    tool: string,
+    input: unknown,
+    context: ToolContext,
+    fingerprint?: string,
+  ): Promise<ToolOutput | Finished | Broken> {
+    const call = startCall(name, timeoutMs, context);
+    try {
+      const result = await abortable(callWithin(call, tool, input, fingerprint), call.signal);
+      return call.broken ?? withUsage(outputOf(result), call);
+    } catch (error) {
+      if (call.broken) return call.broken;
+      const problem = call.signal.aborted ? abortError(name, call.signal) : problemOf(error);
+      if (call.signal.aborted && !call.isWaiting()) void checkAlive();
+      if (call.used.length === 0) throw problem;
+      return withUsage({ content: [{ type: 'error', text: problem.message }], isError: true }, call);
+    } finally {
+      call.end();
+    }
+  }
+
+  async function callWithin(
+    call: ActiveCall,
+    tool: string,
+    input: unknown,
+    fingerprint: string | undefined,
+  ): Promise<CallToolResult> {
+    for (let isRepeated = false; ; isRepeated = true) {
+      const connection = await connected(call.signal);
+      const definition = await definitionOf(connection, tool);
+      if (fingerprint !== undefined && definition.fingerprint !== fingerprint) {
+        const what = `MCP server "${name}" has changed the tool ${JSON.stringify(tool)} since it was offered`;
+        throw new McpError('changed', `${what}, so it was not called. Call it again if it still does what you need.`);
       }
-    });
+      await hold(connection, call);
+      // The server asks its questions again from the first one on.
+      call.questions = 0;
+      connection.calls.add(call);
+      try {
+        return checkedResult(
+          definition,
+          await requestTool({ options, client: connection.client, definition, input, call }),
+        );
+      } catch (error) {
+        if (call.signal.aborted) throw error;
+        const isLost = isConnectionLost(error) || !connection.isOpen;
+        const wasRefused = isSessionLost(error) || isNotSent(error);
+        if (wasRefused || isLost) await drop(connection);
+        if (isHeaderMismatch(error) && listing) listing.isStale = true;
+        const mayRepeat = wasRefused || isHeaderMismatch(error) || (isLost && isRepeatable(options, definition));
+        if (mayRepeat && !isRepeated) continue;
+        if (!isLost) throw error;
+        const why = connection.endReason()?.message ?? `The connection to MCP server "${name}" was lost.`;
+        throw new McpError('ended', `${why} It is not known whether the call took effect.`, { cause: error });
+      } finally {
+        connection.calls.delete(call);
+      }
+    }
+  }
+
+  function checkedResult(definition: McpTool, result: CallToolResult): CallToolResult {
+    const { outputSchema } = definition;
+    if (!outputSchema || result.isError === true) return result;
+    const about = `The call was made, but MCP server "${name}" returned a result that does not match its own output schema`;
+    if (result.structuredContent === undefined)
+      throw new McpError('protocol', `${about}: it has no structured content.`);
+    const { valid, errorMessage } = safeValidator.getValidator(outputSchema)(result.structuredContent);
+    if (valid) return result;
+    throw new McpError('protocol', `${about}: ${cleanText(errorMessage, 1_000)}`);
+  }
+
+  /** Records the process with the run, so that it is killed if it survives this process. */
+  async function hold({ transport }: Connection, { context }: ActiveCall): Promise<void> {
+    const started = 'process' in transport ? (transport as StdioTransport).process : undefined;
+    if (!started) return;
+    try {
+      await context.hold(`mcp ${name} ${started.pid}`, () => transport, ignore, { process: () => started });
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'no-run') throw error;
+    }
+  }
+
+  /** A server that does not even answer a ping hangs. It is ended, and started again at the next use. */
+  async function checkAlive(): Promise<void> {
+    const connection = await current?.catch(ignore);
+    if (!connection?.isOpen) return;
+    const { client } = connection;
+    const request = { timeout: Math.max(MIN_PING_MS, Math.min(MAX_PING_MS, timeoutMs)) };
+    try {
+      await (client.getProtocolEra() === 'modern' ? client.discover(request) : client.ping(request));
+    } catch (error) {
+      const { code } = error as { readonly code?: unknown };
+      if (code === SdkErrorCode.RequestTimeout || isConnectionLost(error)) await drop(connection);
+    }
+  }
+
+  async function drop(connection: Connection): Promise<void> {
+    connection.isOpen = false;
+    await connection.client.close().catch(ignore);
+    await connection.transport.close().catch(ignore);
   }
 
   return {
@@ -221,19 +440,60 @@ export function mcpServer(options: McpServerOptions): McpServer {
     callTool,
     onToolsChanged(listener) {
       listeners.add(listener);
+      void current?.then(follow, ignore);
       return () => void listeners.delete(listener);
     },
     async close() {
       isClosed = true;
-      const connection = await current?.catch(() => undefined);
-      await connection?.client.close();
-      await connection?.transport.close();
+      const connection = await current?.catch(ignore);
+      if (connection) await drop(connection);
     },
   };
 }
 
-/** Worth another attempt. */
-const RETRIED: ReadonlySet<string> = new Set(['ended', 'unreachable']);
+function ignore(): void {}
+
+/** Tells a server that its request is being worked on. */
+function reportTo(client: Client, progressToken: string | number | undefined, message: string): void {
+  if (progressToken === undefined) return;
+  client
+    .notification({ method: 'notifications/progress', params: { progressToken, progress: 0, message } })
+    .catch(ignore);
+}
+
+function isConnectionLost(error: unknown): boolean {
+  if (error instanceof ProtocolError) return error.code === STREAM_ENDED;
+  if (error instanceof McpError) return error.code === 'ended' || error.code === 'too-large';
+  return (
+    error instanceof SdkError &&
+    (error.code === SdkErrorCode.ConnectionClosed || error.code === SdkErrorCode.NotConnected)
+  );
+}
+
+/** The server does not know the session any more, for example because it was started again. */
+function isSessionLost(error: unknown): boolean {
+  return error instanceof SdkHttpError && error.data.status === 404;
+}
+
+/** Nothing has reached the server. */
+function isNotSent(error: unknown): boolean {
+  const { cause } = error as { readonly cause?: { readonly code?: unknown } };
+  return error instanceof TypeError && cause?.code === 'ECONNREFUSED';
+}
+
+function isHeaderMismatch(error: unknown): boolean {
+  return error instanceof ProtocolError && error.code === HEADER_MISMATCH;
+}
+
+/** The server says that the call may be made twice, and is believed. */
+function isRepeatable({ trustAnnotations }: McpServerOptions, { annotations }: McpTool): boolean {
+  return (
+    trustAnnotations === true && (annotations?.['readOnlyHint'] === true || annotations?.['idempotentHint'] === true)
+  );
+}
+
+/** Worth another attempt. A process that ends while it is connected to would end again. */
+const RETRIED: ReadonlySet<string> = new Set(['unreachable']);
 
 /** Runs `work` with a signal that aborts with `signal`, and after `timeoutMs`. Rejects then, also if `work` goes on. */
 async function within<T>(
@@ -341,7 +601,7 @@ function checkOptions(options: McpServerOptions): void {
   if (typeof name !== 'string' || name === '') throw misuse('has no name. Give "name".');
   if ('command' in options === 'url' in options) throw misuse(`"${name}" needs either "command" or "url".`);
   for (const [key, value] of Object.entries({ timeoutMs, listTimeoutMs })) {
-    if (value !== undefined && !(value > 0 && value <= NO_TIMEOUT_MS)) {
+    if (value !== undefined && !(value > 0 && value < 2 ** 31)) {
       throw misuse(`"${name}" has ${key} ${String(value)}. Give a number above 0.`);
     }
   }

@@ -2,6 +2,7 @@ import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client';
 import type { HeldProcess } from '@treadle/core';
 import { startProgram } from '../local/exec.ts';
 import type { Execution, Exit } from '../ops.ts';
+import { cleanText } from './describe.ts';
 import { McpError, type StdioServer } from './options.ts';
 
 /*
@@ -63,7 +64,7 @@ export function stdioTransport(
     describeEnd() {
       if (!exit) return undefined;
       const how = exit.signal === undefined ? `exit code ${exit.exitCode}` : `signal ${exit.signal}`;
-      const tail = stderr.trim();
+      const tail = cleanText(stderr).trim();
       return tail === '' ? how : `${how}; its last output: ${tail}`;
     },
     async start() {

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
-import { tool, type Tool, type ToolEffect } from '@treadle/core';
-import { checkedSchema } from './schemas.ts';
-import type { McpServer, McpServerOptions, McpTool } from './options.ts';
+import { messageOf, tool, type LiveRun, type Tool, type ToolEffect } from '@treadle/core';
+import { cancelSamples } from './calls.ts';
+import { DEFAULT_TIMEOUT_MS, type McpServer, type McpServerOptions, type McpTool } from './options.ts';
+import { checkedInput } from './schemas.ts';
 import { mcpServer } from './server.ts';
 
 export interface McpToolsOptions {
@@ -26,6 +27,57 @@ export async function mcpTools(
     : ['listTools' in servers ? servers : mcpServer(servers as McpServerOptions)];
   const lists = await Promise.all(all.map(async (server) => ({ server, tools: await server.listTools(signal) })));
   return toolsOf(lists, new Set(taken));
+}
+
+export interface FollowOptions {
+  readonly servers: readonly McpServer[];
+  /** The other tools of the run. */
+  readonly tools?: readonly Tool[];
+  /** The tools of a server could not be listed, or not be changed. The run keeps those that it has. */
+  readonly onProblem?: (problem: string) => void;
+}
+
+/**
+ * Gives a run the changed tools of its servers from its next turn on, until it ends or the returned function is called. A
+ * server that does not answer keeps the tools that it had.
+ */
+export function followMcpTools(
+  run: Pick<LiveRun, 'changeTools' | 'result'>,
+  { servers, tools = [], onProblem }: FollowOptions,
+): () => void {
+  const taken = new Set(tools.map(({ name }) => name));
+  const stopping = new AbortController();
+  let known: string | undefined;
+  let isListing = false;
+  let isChanged = false;
+
+  async function change(): Promise<void> {
+    isChanged = true;
+    if (isListing) return;
+    isListing = true;
+    try {
+      while (isChanged && !stopping.signal.aborted) {
+        isChanged = false;
+        const current = await mcpTools(servers, { signal: stopping.signal, taken });
+        const fingerprint = current.map((one) => `${one.name} ${one.fingerprint}`).join('\n');
+        if (fingerprint === known) continue;
+        known = fingerprint;
+        if (!(await run.changeTools([...tools, ...current]))) break;
+      }
+    } catch (error) {
+      if (!stopping.signal.aborted) onProblem?.(messageOf(error));
+    } finally {
+      isListing = false;
+    }
+  }
+
+  const unsubscribe = servers.map((server) => server.onToolsChanged(() => void change()));
+  const stop = (): void => {
+    stopping.abort();
+    for (const one of unsubscribe) one();
+  };
+  void run.result.then(stop, stop);
+  return stop;
 }
 
 interface ListedTools {
@@ -65,21 +117,34 @@ function prefixedName({ name: server, options: { prefix } }: McpServer, name: st
 }
 
 function toolOf(server: McpServer, described: McpTool, name: string): Tool {
-  const { approval, timeoutMs, trustAnnotations = false } = server.options;
+  const { approval, timeoutMs = DEFAULT_TIMEOUT_MS, trustAnnotations = false, sampling } = server.options;
   const { readOnlyHint, idempotentHint } = (trustAnnotations && described.annotations) || {};
   const effect: ToolEffect = readOnlyHint === true ? 'pure' : idempotentHint === true ? 'idempotent' : 'once';
-  return tool({
+  const { fingerprint } = described;
+  const made = tool({
     name,
     description: descriptionOf(server, described),
-    input: checkedSchema(described.inputSchema),
+    input: checkedInput(described.inputSchema),
     parameters: described.inputSchema,
     effect,
-    ...(timeoutMs !== undefined && { timeoutMs }),
+    timeoutMs,
+    fingerprint,
     ...(readOnlyHint === true && { touches: () => [] }),
     needsApproval: needsApproval(approval, described.name),
-    execute: (input, context) => server.callTool(described.name, input, context),
+    ...(sampling && {
+      async verify(_, context) {
+        await cancelSamples(sampling, context);
+        return { type: 'unknown' };
+      },
+    }),
+    execute: (input, context) => server.callTool(described.name, input, context, fingerprint),
   });
+  // A call may have child runs then: the requests of the server for a model.
+  return sampling ? { ...made, share: SAMPLING_SHARE, asks: [sampling] } : made;
 }
+
+/** The part of the remaining limits of a run that the server may use in one call. */
+const SAMPLING_SHARE = 0.5;
 
 function descriptionOf({ name }: McpServer, { title, description }: McpTool): string {
   const text = description === '' ? (title ?? 'No description.') : description;

@@ -1,5 +1,6 @@
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
 import { nearest } from '@treadle/tools/nearest';
+import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { Shape } from './shape.ts';
@@ -10,6 +11,7 @@ export interface Config {
   readonly server?: ServerConfig;
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
+  readonly mcp?: { readonly servers?: Readonly<Record<string, McpServerEntry>> };
   readonly orchestrator?: {
     readonly tool_loop_enabled?: boolean;
     readonly max_tool_iterations?: number;
@@ -103,7 +105,7 @@ export const CONFIG_SHAPE: Shape = {
     policy: { type: 'checked', check: ruleProblems },
     server: SERVER_SHAPE,
     store: { type: 'table', fields: { url: text } },
-    mcp: later,
+    mcp: MCP_SHAPE,
     edge: later,
   },
 };
@@ -167,10 +169,4 @@ function entryProblems(
     }
   }
   return problems;
-}
-
-function containsSecret({ username, password, searchParams }: URL): boolean {
-  return (
-    username !== '' || password !== '' || [...searchParams.keys()].some((key) => /key|token|secret|sig/i.test(key))
-  );
 }

@@ -8,6 +8,8 @@ export type Shape =
   | { readonly type: 'texts'; readonly choices?: readonly string[]; readonly form?: Form }
   /** `others`: the shape of keys that are not in `fields`; absent: such keys are errors. */
   | { readonly type: 'table'; readonly fields: Readonly<Record<string, Shape>>; readonly others?: Shape }
+  /** A string or a table. */
+  | { readonly type: 'either'; readonly text: Shape; readonly table: Shape }
   /** A list of tables, each of this shape: `[[path]]`. */
   | { readonly type: 'tables'; readonly each: Shape }
   /** A table that `check` validates. It returns one line per problem, which starts with the path. */
@@ -47,6 +49,8 @@ export function checkShape(value: unknown, shape: Shape, path: string): string[]
       return shape.form && !value.every(shape.form.matches) ? [`${path} must contain only ${shape.form.means}`] : [];
     case 'table':
       return isTable(value) ? checkTable(value, shape, path) : [`${path} must be a table, but is ${kind(value)}`];
+    case 'either':
+      return checkShape(value, isTable(value) ? shape.table : shape.text, path);
     case 'tables':
       return Array.isArray(value) && value.every(isTable)
         ? value.flatMap((item, index) => checkShape(item, shape.each, `${path}[${index}]`))
