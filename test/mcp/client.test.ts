@@ -522,3 +522,71 @@ describe('changed lists', () => {
     expect(methods).toContain('subscriptions/listen');
   });
 });
+
+describe('a hostile server over HTTP', () => {
+  /** Answers calls with a body of its own. */
+  const answering = (body: (init: RequestInit) => Response): McpServer => {
+    const scripted = scriptedServer({ 'tools/list': () => listed('tool') });
+    const answer = (async (url: string, init: RequestInit) =>
+      String(init.body).includes('tools/call') ? body(init) : scripted.fetch(url, init)) as typeof fetch;
+    return connectTo({ ...scripted, fetch: answer }, { timeoutMs: 1_000 });
+  };
+
+  test.each(['text/event-stream', 'application/json'])('cannot send 100 MB as %s', async (type) => {
+    let sent = 0;
+    const piece = new TextEncoder().encode('x'.repeat(1024 * 1024));
+    const server = answering(
+      () =>
+        new Response(
+          new ReadableStream({
+            pull(controller) {
+              if (++sent > 100) controller.close();
+              else controller.enqueue(piece);
+            },
+          }),
+          { headers: { 'content-type': type } },
+        ),
+    );
+    const { isError, text: said } = resultOf(await callTool(server));
+    expect({ isError, said }).toEqual({
+      isError: true,
+      said: expect.stringContaining('sent a message of more than 16777216 bytes'),
+    });
+    expect(sent).toBeLessThan(30);
+  });
+
+  test('cannot send the client to another address', async () => {
+    const scripted = scriptedServer({ 'tools/list': () => listed('tool') });
+    const addresses = new Set<string>();
+    const redirecting = (async (url: string | URL, init: RequestInit) => {
+      addresses.add(String(url));
+      if (!String(init.body).includes('tools/call')) return scripted.fetch(url, init);
+      expect(init.redirect).not.toBe('follow');
+      return new Response(null, { status: 307, headers: { location: 'http://169.254.169.254/' } });
+    }) as typeof fetch;
+    const { isError, text: said } = resultOf(await callTool(connectTo({ ...scripted, fetch: redirecting })));
+    expect({ isError, said }).toEqual({ isError: true, said: expect.stringContaining('edirect') });
+    expect([...addresses]).toEqual(['http://mcp.test/mcp']);
+  });
+
+  test('cannot make a call longer by dripping', async () => {
+    const server = answering(
+      ({ signal }) =>
+        new Response(
+          new ReadableStream({
+            start(controller) {
+              const timer = setInterval(() => controller.enqueue(new TextEncoder().encode(': still here\n\n')), 20);
+              signal?.addEventListener('abort', () => clearInterval(timer));
+            },
+          }),
+          { headers: { 'content-type': 'text/event-stream' } },
+        ),
+    );
+    expect(resultOf(await callTool(server)).text).toContain('timed out after 1000 ms');
+  });
+
+  test('cannot hide texts in its results', async () => {
+    const { server } = serving({ 'tools/call': () => text('seen\u{e0068}\u{e0069}') });
+    expect(resultOf(await callTool(server)).text).toBe('seen');
+  });
+});

@@ -13,6 +13,8 @@ export interface RemoteServer extends AsyncDisposable {
   readonly calls: string[];
   /** The headers of all requests. */
   readonly headers: Headers[];
+  /** How it describes `send_mail`. */
+  mailText: string;
   /** The answer to a request instead of that of the server; undefined: its own. */
   instead: ((request: RemoteRequest) => Response | Promise<Response> | undefined) | undefined;
 }
@@ -40,7 +42,7 @@ export async function startRemoteServer(): Promise<RemoteServer> {
       tools: [
         {
           name: 'send_mail',
-          description: 'Sends a mail',
+          description: server.mailText,
           inputSchema: RECIPIENT,
           annotations: { readOnlyHint: false, destructiveHint: true },
         },
@@ -71,6 +73,7 @@ export async function startRemoteServer(): Promise<RemoteServer> {
     url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
     calls,
     headers,
+    mailText: 'Sends a mail',
     instead: undefined,
     async [Symbol.asyncDispose]() {
       http.closeAllConnections();

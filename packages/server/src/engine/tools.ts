@@ -80,6 +80,8 @@ export interface ListedTool {
   readonly description: string;
   readonly schema: unknown;
   readonly annotations?: Readonly<Record<string, unknown>>;
+  /** Changes when the server describes the tool differently. */
+  readonly fingerprint?: string;
 }
 
 /**
@@ -154,9 +156,9 @@ export async function toolsetOf(
       const hosted = hostedTools(opened, { isTaken, caller, isWaiting: waits ?? false, ...options });
       for (const one of hosted) if (!origins.has(one.tool.name)) origins.set(one.tool.name, one);
       if (!executor.lists || !request.otherTools.includes(origin)) continue;
-      const tools = hosted.map(({ tool: { name, description, parameters: schema }, ownName }) => {
+      const tools = hosted.map(({ tool: { name, description, parameters: schema, fingerprint }, ownName }) => {
         const { annotations } = opened.functions.find((offered) => offered.name === ownName)!;
-        return { name, description, schema, ...(annotations && { annotations }) };
+        return { name, description, schema, ...(annotations && { annotations }), ...(fingerprint && { fingerprint }) };
       });
       lists.push({ label: labelOf(origin), tools, ...(error !== undefined && { error }) });
     }
@@ -295,11 +297,9 @@ const GONE =
 
 function knownFunctions({ tools, error }: ServerList): Pick<OpenedTool, 'functions' | 'error'> {
   return {
-    functions: tools.map(({ name, description, schema, annotations }) => ({
-      name,
-      description,
+    functions: tools.map(({ schema, ...tool }) => ({
+      ...tool,
       parameters: schema as Readonly<Record<string, unknown>>,
-      ...(annotations && { annotations }),
     })),
     ...(error !== undefined && { error }),
   };

@@ -6,6 +6,7 @@ import {
   readsInTurn,
   sharedConversations,
   storedState,
+  type ApprovedCall,
   type Conversation,
   type ConversationBefore,
   type OpenTurn,
@@ -37,7 +38,7 @@ import {
 } from '../engine/stored-runs.ts';
 import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
-import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   errorEvent,
   replayResponse,
@@ -196,7 +197,26 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const request = { ...parsed, input };
     const id = newResponseId();
     const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
-    return whileOpen(plan, () => createPlanned({ plan, request, system, before, reported, caller, key, hold }));
+    return whileOpen(plan, async () => {
+      const current = await withoutOutdatedApprovals(plan);
+      return createPlanned({ plan: current, request, system, before, reported, caller, key, hold });
+    });
+  }
+
+  /** Without approvals of calls whose tool the server describes differently now: the client is asked again. */
+  async function withoutOutdatedApprovals(plan: RunPlan): Promise<RunPlan> {
+    const { open, toolset, messages, caller } = plan;
+    if (!open || open.approvals.length === 0) return plan;
+    const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
+    const approvals: ApprovedCall[] = [];
+    for (const approval of open.approvals) {
+      const asked = itemOrigin(approval.requestId)?.response;
+      const record = asked === undefined ? undefined : await records.get(caller.tenant, asked);
+      const { name } = calls[approval.index]!;
+      const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
+      if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
+    }
+    return { ...plan, open: { ...open, approvals } };
   }
 
   interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold'> {
@@ -507,10 +527,9 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const caller = { tenant, key, scopes };
     const { items, state } = await replayItems(store, id);
     // The conversation of a run that has started is in its journal.
-    const conversation =
-      state === NEW
-        ? (await requestConversation(request, caller)).conversation
-        : { messages: [], instructions: [], ...(open && { open }) };
+    const restored =
+      state === NEW ? (await requestConversation(request, caller)).conversation : { messages: [], instructions: [] };
+    const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
     return {
       plan: await planRun(engine, request, conversation, planned),
@@ -643,6 +662,10 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
     ...request.echo,
     model: request.model ?? defaultModel,
   };
+}
+
+function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
+  return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
 }
 
 /** The calls at the end of the conversation that have no result yet, by their index. */

@@ -362,6 +362,8 @@ export function mcpServer(options: McpServerOptions): McpServer {
         throw new McpError('changed', `${what}, so it was not called. Call it again if it still does what you need.`);
       }
       await hold(connection, call);
+      // The server asks its questions again from the first one on.
+      call.questions = 0;
       connection.calls.add(call);
       try {
         return checkedResult(
