@@ -1,4 +1,12 @@
-import { childRuns, memoryJournal, runLoop, type Answer, type LoopResult, type Waiting } from '@treadle/core';
+import {
+  childRuns,
+  memoryJournal,
+  runLoop,
+  startLoop,
+  type Answer,
+  type LoopResult,
+  type Waiting,
+} from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { mcpServer, mcpTools, type McpServer, type McpServerOptions } from '@treadle/tools/mcp';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -293,5 +301,38 @@ describe('requests for a model', () => {
     controller.abort();
     expect((await run).outcome?.type).toBe('cancelled');
     expect(asking.aborted).toBe(true);
+  });
+
+  test('can be mixed with questions', async () => {
+    const server = scripted({
+      'tools/call': async ({ ask }) => {
+        const { result } = await ask('elicitation/create', FORM);
+        const reply = await ask('sampling/createMessage', request);
+        return text([result?.['action'], (reply.result!['content'] as { text: string }).text]);
+      },
+    });
+    const { end } = await asked(server, { user: 'me' }, { sampling: scriptedModel(['hi']) });
+    expect(JSON.parse(said(end))).toEqual(['accept', 'hi']);
+  });
+
+  test('of a call that was lost with its process are cancelled', async () => {
+    const started = Promise.withResolvers<void>();
+    const never = scriptedModel([
+      () => {
+        started.resolve();
+        return new Promise<string>(() => {});
+      },
+    ]);
+    const journal = memoryJournal();
+    const run = { journal, runId: 'r' };
+    const tools = await mcpTools(connectTo(sampling(), { sampling: never }));
+    const live = startLoop({ ...run, model: scriptedModel([CALL]), tools, input: 'go' });
+    await started.promise;
+    await live.detach();
+    const again = await mcpTools(connectTo(sampling(), { sampling: never }));
+    const end = await runLoop({ ...run, model: scriptedModel(['done']), tools: again });
+    expect(end.outcome?.type).toBe('completed');
+    expect(said(end)).toContain('interrupted');
+    expect((await childRuns(journal, 'r')).map(({ status }) => status)).toEqual(['cancelled']);
   });
 });

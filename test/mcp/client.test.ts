@@ -85,6 +85,13 @@ describe('lists', () => {
     await expect(server.listTools()).rejects.toMatchObject({ code: 'timeout' });
   });
 
+  test('a server can be closed while it is connected to', async () => {
+    const { server } = serving({ 'server/discover': () => new Promise(() => {}) });
+    const connecting = server.connect();
+    await server.close();
+    await expect(connecting).rejects.toMatchObject({ code: 'closed' });
+  });
+
   test('waiting for a list can be cancelled', async () => {
     const { server } = serving({ 'tools/list': () => new Promise(() => {}) });
     await server.connect();
@@ -529,7 +536,7 @@ describe('a hostile server over HTTP', () => {
     const scripted = scriptedServer({ 'tools/list': () => listed('tool') });
     const answer = (async (url: string, init: RequestInit) =>
       String(init.body).includes('tools/call') ? body(init) : scripted.fetch(url, init)) as typeof fetch;
-    return connectTo({ ...scripted, fetch: answer }, { timeoutMs: 1_000 });
+    return connectTo({ ...scripted, fetch: answer }, { timeoutMs: 500 });
   };
 
   test.each(['text/event-stream', 'application/json'])('cannot send 100 MB as %s', async (type) => {
@@ -582,7 +589,7 @@ describe('a hostile server over HTTP', () => {
           { headers: { 'content-type': 'text/event-stream' } },
         ),
     );
-    expect(resultOf(await callTool(server)).text).toContain('timed out after 1000 ms');
+    expect(resultOf(await callTool(server)).text).toContain('timed out after 500 ms');
   });
 
   test('cannot hide texts in its results', async () => {

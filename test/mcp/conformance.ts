@@ -1,12 +1,16 @@
 import { execFile } from 'node:child_process';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { PROCESS_ENV } from '../process-env.ts';
 
 const run = promisify(execFile);
 const ROOT = join(import.meta.dirname, '../..');
-const SUITE = join(ROOT, 'node_modules/@modelcontextprotocol/conformance/dist/index.js');
-const CLIENT = `${process.execPath} --conditions=treadle-source ${join(ROOT, 'test/mcp/conformance-client.ts')}`;
+const require = createRequire(import.meta.url);
+const SUITE = require.resolve('@modelcontextprotocol/conformance/dist/index.js');
+const PROGRAM = fileURLToPath(new URL('conformance-client.ts', import.meta.url));
+const CLIENT = `${process.execPath} --conditions=treadle-source ${PROGRAM}`;
 
 async function conformance(...args: readonly string[]): Promise<string> {
   const options = { cwd: ROOT, env: PROCESS_ENV, maxBuffer: 2 ** 26 };

@@ -1,6 +1,6 @@
 /** An MCP server over stdio that misbehaves as its first argument says. It has no dependencies, so it starts quickly. */
 import { spawn } from 'node:child_process';
-import { existsSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
 const [mode, file] = process.argv.slice(2);
@@ -18,7 +18,18 @@ if (mode === 'ignores-end') {
   writeFileSync(file, `${process.pid} ${child.pid}`);
 }
 
+if (file) appendFileSync(`${file}.starts`, '.');
+
 const handlers = {
+  ...(mode === 'modern' && {
+    'server/discover': () => ({
+      resultType: 'complete',
+      supportedVersions: ['2026-07-28'],
+      capabilities: { tools: {} },
+      ttlMs: 0,
+      cacheScope: 'private',
+    }),
+  }),
   initialize: ({ protocolVersion }) => ({
     protocolVersion,
     capabilities: { tools: {} },
@@ -26,7 +37,11 @@ const handlers = {
   }),
   ping: () => ({}),
   'tools/list': () => ({ tools: [{ name: 'tool', inputSchema: { type: 'object' } }] }),
-  'tools/call': () => {
+  'tools/call': ({ arguments: given }) => {
+    if (given?.forever) {
+      writeFileSync(`${file}.called`, '');
+      return undefined;
+    }
     if (mode === 'large') {
       const piece = 'x'.repeat(1024 * 1024);
       process.stdout.write('{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"');

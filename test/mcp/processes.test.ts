@@ -1,10 +1,16 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { memoryJournal, runLoop, type LoopResult } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore } from '@treadle/store';
+import { killProcess } from '@treadle/store/processes';
 import { mcpServer, mcpTools, type McpServer, type McpServerOptions } from '@treadle/tools/mcp';
 import { afterAll, afterEach, expect, test } from 'vitest';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const SERVER = path.join(import.meta.dirname, 'hostile-stdio.mjs');
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-mcp-'));
@@ -55,9 +61,15 @@ test('says why a server cannot be started, or how it ended', async () => {
   });
 });
 
-test('connects to a server that ends at an unknown request, and remembers its version', async () => {
-  const server = starting('picky');
-  await expect(server.connect()).resolves.toMatchObject({ protocolVersion: '2025-11-25' });
+test.each([
+  ['modern', '2026-07-28', 1],
+  ['older', '2025-11-25', 1],
+  // It ends at a request that it does not know.
+  ['picky', '2025-11-25', 2],
+])('starts a server that is %s, finds version %s, and starts %i process for that', async (mode, version, starts) => {
+  const server = starting(mode);
+  await expect(server.connect()).resolves.toMatchObject({ protocolVersion: version });
+  expect(readFileSync(`${server.file}.starts`, 'utf8')).toHaveLength(starts);
 });
 
 test('a result of 100 MB ends the server, not this process', async () => {
@@ -105,4 +117,29 @@ test('the process of a server is recorded with the run, to be killed if it survi
   expect(events).toContainEqual(
     expect.objectContaining({ type: 'resource-opened', process: expect.objectContaining({ pid }) }),
   );
+});
+
+test('a run whose process was killed in mid-call continues in another, which ends the server that survived', async () => {
+  const { file } = starting('ignores-end');
+  rmSync(`${file}.called`, { force: true });
+  const program = [fileURLToPath(new URL('killed-driver.ts', import.meta.url)), folder];
+  const server = [process.execPath, SERVER, 'ignores-end', file];
+  const driver = spawn(process.execPath, ['--conditions=treadle-source', ...program, ...server], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: PROCESS_ENV,
+  });
+  await expect.poll(() => existsSync(`${file}.called`), { timeout: 30_000 }).toBe(true);
+  driver.kill('SIGKILL');
+  await once(driver, 'exit');
+  const [pid] = readFileSync(file, 'utf8').split(' ').map(Number);
+  expect(isAlive(pid!)).toBe(true);
+
+  const store = sqliteStore(path.join(folder, 'runs.db'));
+  const run = { journal: store, runId: 'run', killProcess, tools: await mcpTools(starting('plain')) };
+  const result = await runLoop({ ...run, model: scriptedModel([CALL, 'done']) });
+  await store.close();
+  expect(isAlive(pid!)).toBe(false);
+  const [first, second] = results(result);
+  expect(first).toContain('was interrupted');
+  expect(second).toMatch(/^pid \d+$/);
 });

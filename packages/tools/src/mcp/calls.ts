@@ -36,6 +36,8 @@ export interface ActiveCall {
   readonly waitForPeople: <T>(work: () => Promise<T>) => Promise<T>;
   /** Questions of a server that does not name them. */
   questions: number;
+  /** All questions. */
+  asked: number;
   /** What child runs have used. */
   readonly used: { usage: Usage; calls: number }[];
   /** Samples that are in progress or were made. */
@@ -83,6 +85,7 @@ export function startCall(name: string, timeoutMs: number, context: ToolContext)
       }
     },
     questions: 0,
+    asked: 0,
     used: [],
     samples: 0,
     sampling: Promise.resolve(),

@@ -9,6 +9,9 @@ import { checkedSchema } from './schemas.ts';
  * starts again in another process.
  */
 
+/** A server that asks more in one call is refused. */
+const MAX_QUESTIONS = 50;
+
 const OPENED = 'opened';
 const ACCEPT = 'accept';
 const DECLINE = 'decline';
@@ -21,7 +24,7 @@ export async function elicit(
   id: string,
 ): Promise<ElicitResult> {
   const question = questionOf(name, request);
-  if (!question) return { action: 'decline' };
+  if (!question || call.asked++ >= MAX_QUESTIONS) return { action: 'decline' };
   try {
     const kind = request.mode === 'url' ? 'url' : 'form';
     return answerOf(kind, question, await call.waitForPeople(() => call.context.ask({ ...question, id })));

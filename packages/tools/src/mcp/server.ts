@@ -90,11 +90,12 @@ export function mcpServer(options: McpServerOptions): McpServer {
   let leftOut: readonly LeftOutTool[] = [];
   let failures = 0;
   let mayConnectAt = 0;
-  let isClosed = false;
+  /** Aborts when the server is closed. */
+  const closing = new AbortController();
 
   async function connected(signal: AbortSignal): Promise<Connection> {
     for (let attempt = 1; ; attempt++) {
-      if (isClosed) throw new McpError('closed', `MCP server "${name}" was closed.`);
+      if (closing.signal.aborted) throw new McpError('closed', `MCP server "${name}" was closed.`);
       const connecting = (current ??= connectLater());
       try {
         const connection = await abortable(connecting, signal);
@@ -112,7 +113,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
   async function connectLater(): Promise<Connection> {
     try {
       const wait = mayConnectAt - Date.now();
-      if (wait > 0) await new Promise((done) => void setTimeout(done, wait));
+      if (wait > 0) await abortable(new Promise((done) => void setTimeout(done, wait)), closing.signal);
       const connection = await open();
       failures = 0;
       // The list may have changed while there was no connection.
@@ -159,13 +160,18 @@ export function mcpServer(options: McpServerOptions): McpServer {
         (end === undefined ? undefined : new McpError('ended', `MCP server "${name}" ended: ${end}.`))
       );
     };
+    const stop = (): void => void transport.close().catch(ignore);
+    closing.signal.addEventListener('abort', stop);
     try {
-      await client.connect(transport, { timeout: listTimeoutMs, ...(verdict && { prior: verdict }) });
+      const connecting = client.connect(transport, { timeout: listTimeoutMs, ...(verdict && { prior: verdict }) });
+      await abortable(connecting, closing.signal);
     } catch (error) {
       await client.close().catch(() => {});
       await transport.close().catch(() => {});
       const isNegotiation = error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed;
       throw (isNegotiation ? failure : endReason()) ?? error;
+    } finally {
+      closing.signal.removeEventListener('abort', stop);
     }
     const discover = client.getDiscoverResult();
     prior = discover && client.getProtocolEra() === 'modern' ? { kind: 'modern', discover } : { kind: 'legacy' };
@@ -291,28 +297,32 @@ export function mcpServer(options: McpServerOptions): McpServer {
     return made.listed;
   }
 
-  async function listNow({ client, endReason }: Connection): Promise<Listed> {
-    try {
-      const request = {
-        signal: AbortSignal.timeout(listTimeoutMs),
-        timeout: listTimeoutMs,
-        cacheMode: 'refresh',
-      } as const;
-      const { tools } = await client.listTools(undefined, request);
-      const described = describeTools(tools);
-      ({ leftOut } = described);
-      return described;
-    } catch (error) {
-      throw endReason() ?? problemOf(error);
+  async function listNow({ client }: Connection): Promise<Listed> {
+    const signal = AbortSignal.timeout(listTimeoutMs);
+    const { tools } = await client.listTools(undefined, { signal, timeout: listTimeoutMs, cacheMode: 'refresh' });
+    const described = describeTools(tools);
+    ({ leftOut } = described);
+    return described;
+  }
+
+  /** Runs something that has no effect on an open connection, and again on a new one if the server did not accept it. */
+  async function onConnection<T>(signal: AbortSignal, work: (connection: Connection) => Promise<T>): Promise<T> {
+    for (let isRepeated = false; ; isRepeated = true) {
+      const connection = await connected(signal);
+      try {
+        return await abortable(work(connection), signal);
+      } catch (error) {
+        if (signal.aborted) throw error;
+        if (!wasNotAccepted(error) || isRepeated) throw connection.endReason() ?? problemOf(error);
+        await drop(connection);
+      }
     }
   }
 
   async function listTools(signal?: AbortSignal): Promise<readonly McpTool[]> {
-    return within(name, listTimeoutMs, signal, async (limited) => {
-      const { tools } = await list(await connected(limited));
-      const { tools: wanted } = options;
-      return wanted ? tools.filter((one) => wanted.includes(one.name)) : tools;
-    });
+    const { tools } = await within(name, listTimeoutMs, signal, (limited) => onConnection(limited, list));
+    const { tools: wanted } = options;
+    return wanted ? tools.filter((one) => wanted.includes(one.name)) : tools;
   }
 
   /** The tool as the server describes it now. */
@@ -355,15 +365,17 @@ export function mcpServer(options: McpServerOptions): McpServer {
     fingerprint: string | undefined,
   ): Promise<CallToolResult> {
     for (let isRepeated = false; ; isRepeated = true) {
-      const connection = await connected(call.signal);
-      const definition = await definitionOf(connection, tool);
+      const { connection, definition } = await onConnection(call.signal, async (opened) => ({
+        connection: opened,
+        definition: await definitionOf(opened, tool),
+      }));
       if (fingerprint !== undefined && definition.fingerprint !== fingerprint) {
         const what = `MCP server "${name}" has changed the tool ${JSON.stringify(tool)} since it was offered`;
         throw new McpError('changed', `${what}, so it was not called. Call it again if it still does what you need.`);
       }
       await hold(connection, call);
       // The server asks its questions again from the first one on.
-      call.questions = 0;
+      call.questions = call.asked = 0;
       connection.calls.add(call);
       try {
         return checkedResult(
@@ -373,7 +385,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       } catch (error) {
         if (call.signal.aborted) throw error;
         const isLost = isConnectionLost(error) || !connection.isOpen;
-        const wasRefused = isSessionLost(error) || isNotSent(error);
+        const wasRefused = wasNotAccepted(error);
         if (wasRefused || isLost) await drop(connection);
         if (isHeaderMismatch(error) && listing) listing.isStale = true;
         const mayRepeat = wasRefused || isHeaderMismatch(error) || (isLost && isRepeatable(options, definition));
@@ -444,7 +456,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       return () => void listeners.delete(listener);
     },
     async close() {
-      isClosed = true;
+      closing.abort(new McpError('closed', `MCP server "${name}" was closed.`));
       const connection = await current?.catch(ignore);
       if (connection) await drop(connection);
     },
@@ -470,13 +482,13 @@ function isConnectionLost(error: unknown): boolean {
   );
 }
 
-/** The server does not know the session any more, for example because it was started again. */
-function isSessionLost(error: unknown): boolean {
-  return error instanceof SdkHttpError && error.data.status === 404;
-}
-
-/** Nothing has reached the server. */
-function isNotSent(error: unknown): boolean {
+/** Nothing has reached the server, or it does not know the session any more: it was started again, for example. */
+function wasNotAccepted(error: unknown): boolean {
+  if (error instanceof SdkHttpError) {
+    const { status, text } = error.data as { readonly status: number; readonly text?: unknown };
+    // Many servers answer 400 instead of the 404 that the protocol requires.
+    return status === 404 || (status === 400 && typeof text === 'string' && /session/i.test(text));
+  }
   const { cause } = error as { readonly cause?: { readonly code?: unknown } };
   return error instanceof TypeError && cause?.code === 'ECONNREFUSED';
 }

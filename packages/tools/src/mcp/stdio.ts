@@ -135,7 +135,10 @@ export function stdioTransport(
     drained.resolve();
     if (failure) await transport.close();
     else {
-      exit = await Promise.race([ended, new Promise<undefined>((done) => setTimeout(done, GRACE_MS, undefined))]);
+      exit = await Promise.race([
+        ended,
+        new Promise<undefined>((done) => void setTimeout(done, GRACE_MS, undefined).unref()),
+      ]);
       await transport.close();
     }
   }
