@@ -33,23 +33,36 @@ export function newConversationId(): string {
 /** Begins the id of the record of a message in a conversation. The rest is that of its run. */
 export const MESSAGE_PREFIX = 'chat_';
 
+/** Begins the id of the record of a call over MCP, which is also that of its run. */
+export const MCP_CALL_PREFIX = 'mcp_';
+
+export function newMcpCallId(): string {
+  return MCP_CALL_PREFIX + randomHex();
+}
+
 /** The id of an output item. `number` counts the items of the turn in the order in which they opened. */
 export function itemId(kind: ItemKind, response: string, turn: number, number: number): string {
   return derivedId(PREFIXES[kind], response, turn, number);
 }
 
-export type ItemKind = 'message' | 'reasoning' | 'mcp_call' | 'function_call';
+export type ItemKind = 'message' | 'reasoning' | 'mcp_call' | 'mcp_list_tools' | 'function_call';
 
 const PREFIXES: Readonly<Record<ItemKind, string>> = {
   message: 'msg',
   reasoning: 'rs',
   mcp_call: 'mcp',
+  mcp_list_tools: 'mcpl',
   function_call: 'fc',
 };
 
 /** The `call_id` of a call. `index` counts the calls of the reply. */
 export function callIdFor(response: string, turn: number, index: number): string {
   return derivedId('call', response, turn, index);
+}
+
+/** The id of the `mcp_approval_request` for a call. `index` counts the calls of the reply. */
+export function approvalIdFor(response: string, turn: number, index: number): string {
+  return derivedId('mcpr', response, turn, index);
 }
 
 /** An id for an item that no client has sent. It does not name a turn. */
@@ -64,11 +77,11 @@ export interface ItemOrigin {
   /** Equal for all items of one turn of one response, and for no others. */
   readonly turnKey: string;
   readonly turn: number;
-  /** The number of the item in its turn; in a `call_id`, the index of the call in its turn. */
+  /** The number of the item in its turn; of a `call_id` and an approval request, the index of the call in its turn. */
   readonly number: number;
 }
 
-const DERIVED = /^(?:msg|rs|mcp|fc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
 /** Undefined for an id that this server did not derive. */
 export function itemOrigin(id: string): ItemOrigin | undefined {

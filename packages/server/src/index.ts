@@ -2,9 +2,11 @@ export { ApiError, type ApiErrorDetails, type ApiErrorType } from './api-error.t
 export { toAgUiResponse, type AgUiIds } from './conversations/ag-ui.ts';
 export { toUIMessageStreamResponse } from './conversations/ui-stream.ts';
 export type { ServedModels, ServerStore } from './engine/engine.ts';
+export type { McpServersOptions } from './engine/mcp-servers.ts';
 export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';
 export type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from './engine/executors.ts';
 export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
 export { newLog } from './http/log.ts';
 export { newMetrics, type Counter, type Histogram, type Metrics } from './http/metrics.ts';
+export { mcpAgent, type McpAgent, type McpAgentDefinition, type McpOptions, type McpRegistry } from './mcp/options.ts';
 export { treadleServer, type TreadleServer, type TreadleServerOptions } from './treadle-server.ts';

@@ -10,7 +10,8 @@ import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
-import { RECOVERED, storedRuns } from './engine/stored-runs.ts';
+import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
+import { isDrivenElsewhere, RECOVERED, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
@@ -18,6 +19,10 @@ import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
 import { sendJson } from './http/respond.ts';
 import { createServer } from './http/server.ts';
+import { MCP_CALL_PREFIX } from './ids.ts';
+import type { OpenedMcp } from './mcp/endpoint.ts';
+import { checkMcpNames, type McpOptions } from './mcp/options.ts';
+import { mcpRoutes } from './mcp/routes.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
 import { serveInbox } from './runs/inbox.ts';
@@ -33,6 +38,8 @@ export interface TreadleServerOptions {
   readonly executors?: readonly ToolExecutor[];
   /** Names of `tools` that are available to every request; default none. */
   readonly defaultTools?: readonly string[];
+  /** The MCP servers that requests may use: those that they name by their URL, and those that are configured here. */
+  readonly mcpServers?: McpServersOptions;
   /**
    * Judges the calls of all runs, for the key that sent the request. A response whose call needs an approval fails, because
    * nobody can be asked, unless `waitForAnswers` is set. Functions of clients are judged if the policy is code, or if its
@@ -46,6 +53,8 @@ export interface TreadleServerOptions {
   readonly waitForAnswers?: boolean;
   /** The model writes titles for conversations, after their first answer; default true. */
   readonly chatTitles?: boolean;
+  /** Settings of `/mcp`, where MCP clients call the tools and agents of the server. */
+  readonly mcp?: McpOptions;
   /** Requests that tell another program when runs wait or have ended. */
   readonly webhooks?: WebhookOptions;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
@@ -106,7 +115,15 @@ export interface TreadleServer {
 
 /** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
-  const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
+  const {
+    models,
+    store,
+    tools = [],
+    executors = [],
+    defaultTools = [],
+    mcpServers: configured = {},
+    log = newLog(),
+  } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
   checkOptions(options);
@@ -121,7 +138,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const engine: Engine = {
     models,
     store,
-    serverTools: { executors: [registeredTools(tools), ...executors], defaultTools },
+    serverTools: {
+      executors: [registeredTools(tools), ...executors, mcpExecutor(configured, { policy: options.policy, log })],
+      defaultTools,
+      ...(configured.defaults && { defaultServers: configured.defaults }),
+      ...(configured.listTimeoutMs !== undefined && { listTimeoutMs: configured.listTimeoutMs }),
+    },
     limits: {
       maxTurns: options.maxTurns ?? 10,
       maxDurationMs: options.maxDurationMs ?? 600_000,
@@ -161,7 +183,23 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
   const describeApi = apiDescriber();
-  const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
+  // Loaded when it is used for the first time.
+  let openedMcp: Promise<OpenedMcp> | undefined;
+  const openMcp = (): Promise<OpenedMcp> =>
+    (openedMcp ??= import('./mcp/endpoint.ts').then((mcp) =>
+      mcp.openMcp({
+        engine,
+        stored,
+        runs: allRuns,
+        tools,
+        options: options.mcp ?? {},
+        heartbeatMs,
+        stopping: stopping.signal,
+      }),
+    ));
+  stored.handle(MCP_CALL_PREFIX, async (...taken) => (await openMcp()).calls.resume(...taken), { waits: true });
+  const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
+  const parseOptions = labels.length > 0 ? { labels } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, corsOrigins: cors, requestsPerMinute } = options;
   const server = createServer({
@@ -186,6 +224,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
+        .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))
         .route('/', metricsRoutes(registry))
         .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),
     ready: () => checkWritable(store),
@@ -194,7 +233,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
 
   function startBackgroundTasks(): () => void {
     const stopWatching = metrics.watchEventLoop();
-    const stopPruning = pruneResponses(store, retentionMs, log);
+    const stopPruning = pruneResponses(store, retentionMs, log, () => cancelAbandonedCalls(store, stored));
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
     return () => {
@@ -298,16 +337,18 @@ function apiDescriber(): (routes: Hono['routes'], hasKeys: boolean) => Promise<o
 const HOUR_MS = 3_600_000;
 
 /**
- * Deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
+ * Calls `first`, and deletes expired keys and responses, and responses and streams that were not updated for `retentionMs` unless it is 0; now and every hour.
  * Returns a function that stops it.
  */
 function pruneResponses(
   { responses: records, conversations: chains, streams }: ServerStore,
   retentionMs: number,
   log: Logger,
+  first: () => Promise<void>,
 ): () => void {
   async function prune(): Promise<void> {
     const now = Date.now();
+    await first();
     let deleted = await records.pruneExpired(now);
     if (retentionMs > 0) {
       await chains.prune(now - retentionMs);
@@ -321,6 +362,21 @@ function pruneResponses(
   pruneAndLog();
   const timer = setInterval(pruneAndLog, HOUR_MS).unref();
   return () => clearInterval(timer);
+}
+
+/** A call over MCP is cancelled if its client has not answered a question or an approval for this time. */
+const ABANDONED_MS = 24 * HOUR_MS;
+
+async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: StoredRuns): Promise<void> {
+  const before = Date.now() - ABANDONED_MS;
+  for (const record of await records.unfinished()) {
+    if (!record.id.startsWith(MCP_CALL_PREFIX) || record.createdAt >= before) continue;
+    const [run] = await list({ runId: record.runId, limit: 1 });
+    if (run?.status !== 'paused' || run.updatedAt >= before) continue;
+    await stored.resume(record, { signal: AbortSignal.abort() }).catch((error: unknown) => {
+      if (!isDrivenElsewhere(error)) throw error;
+    });
+  }
 }
 
 /** The minimum of each numeric option. */
@@ -358,11 +414,22 @@ function checkOptions(options: TreadleServerOptions): void {
   if (names.size < tools.length) {
     throw new TreadleError('duplicate-tool', 'Two of the tools have the same name. Rename one.');
   }
+  checkServers(options.mcpServers ?? {});
   for (const name of defaultTools) {
     if (names.has(name)) continue;
     const known = [...names].join(', ') || 'none';
     throw invalidOption(`defaultTools contains "${name}", which is not one of the tools: ${known}.`);
   }
+  if (options.mcp?.agents) checkMcpNames(tools, options.mcp.agents);
+}
+
+function checkServers({ servers = [], defaults = [] }: McpServersOptions): void {
+  const labels = new Set(servers.map(({ name }) => name));
+  if (labels.has(OWN_LABEL)) throw invalidOption(`No MCP server may have the name "${OWN_LABEL}". Rename it.`);
+  if (labels.size < servers.length) throw invalidOption('Two of the MCP servers have the same name. Rename one.');
+  const unknown = defaults.find((label) => !labels.has(label));
+  if (unknown === undefined) return;
+  throw invalidOption(`mcpServers.defaults contains "${unknown}", which is not one of the MCP servers.`);
 }
 
 function invalidOption(message: string): TreadleError {

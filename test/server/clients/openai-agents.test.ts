@@ -281,9 +281,7 @@ test('a hosted MCP tool selects server tools by label, and an unknown label is r
     { type: 'hosted_tool_call', name: 'mcp_call', status: 'completed', output: 'xxxxx', providerData: { name: 'big' } },
     { type: 'message', content: [{ text: 'Five.' }] },
   ]);
-  const other = agentOf(script, {
-    tools: [hostedMcpTool({ serverLabel: 'elsewhere', serverUrl: 'http://127.0.0.1/' })],
-  });
+  const other = agentOf(script, { tools: [hostedMcpTool({ serverLabel: 'elsewhere' })] });
   await expect(runner().run(other, 'Go')).rejects.toMatchObject({ status: 400, code: 'unsupported_tool' });
 });
 

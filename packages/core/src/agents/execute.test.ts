@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { manualClock, scriptedModel } from '../testing/index.ts';
+import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
 import { defineAgent } from './define.ts';
 import { executeAgent } from './execute.ts';
 
@@ -92,4 +92,43 @@ test('a validator that never returns falls under toolTimeoutMs, and does not cou
   expect(await running).toMatchObject({ type: 'success', output: 2, metadata: { attempts: 2 } });
   expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
   expect(clock.pending).toBe(0);
+});
+
+test('a run that was detached is resumed by executing it again', async () => {
+  const detaching = new AbortController();
+  const model = scriptedModel([
+    { calls: [{ name: 'work' }] },
+    { calls: [{ name: 'answer', arguments: { output: 1 } }] },
+  ]);
+  let attempts = 0;
+  const agent = defineAgent({
+    name: 'working',
+    description: 'Works',
+    model,
+    prompts: { user: 'Work.' },
+    tools: {
+      helpers: [
+        {
+          definition: { name: 'work', description: 'Works', effect: 'idempotent' },
+          handler: (_, { signal }) => {
+            attempts += 1;
+            if (attempts > 1) return 'worked';
+            queueMicrotask(() => detaching.abort());
+            return new Promise((resolve) => {
+              signal.addEventListener('abort', resolve);
+            });
+          },
+        },
+      ],
+      output: { name: 'answer', description: 'The answer' },
+    },
+    validation: { outputSchema: z.number(), maxAttempts: 1 },
+  });
+  const options = { input: undefined, journal: memoryJournal(), runId: 'run' };
+  expect(await executeAgent(agent, { ...options, detach: detaching.signal })).toMatchObject({
+    error: { code: 'EXECUTION_PAUSED', context: { waiting: [] } },
+  });
+  expect(await executeAgent(agent, options)).toMatchObject({ type: 'success', output: 1 });
+  expect(attempts).toBe(2);
+  model.assertDone();
 });

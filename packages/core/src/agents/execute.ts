@@ -20,6 +20,11 @@ export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
   readonly input: Input;
   /** Cancels the execution. A cancelled run cannot be resumed. */
   readonly signal?: AbortSignal;
+  /**
+   * Leaves the run as it is, so that it can be resumed. The result is `EXECUTION_PAUSED`, with nothing to wait for. Needs a
+   * journal.
+   */
+  readonly detach?: AbortSignal;
   readonly callbacks?: ExecuteCallbacks<Output>;
   /** Stores the run, so that it can be resumed: execute it again with the same `runId` and `input`. */
   readonly journal?: Journal;
@@ -100,7 +105,10 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   return { runId, result, cancel, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
 }
 
-function checkExecution(agent: unknown, options: { readonly signal?: AbortSignal }): void {
+function checkExecution(
+  agent: unknown,
+  options: { readonly signal?: AbortSignal; readonly detach?: AbortSignal },
+): void {
   if ((agent as AnyAgent | undefined)?.validation === undefined) {
     throw new TreadleError('invalid-options', 'The agent is missing. Give one that defineAgent returned.');
   }
@@ -108,6 +116,7 @@ function checkExecution(agent: unknown, options: { readonly signal?: AbortSignal
     throw new TreadleError('invalid-options', 'The options are missing. Give { input }.');
   }
   checkSignal(options.signal);
+  checkSignal(options.detach);
 }
 
 /** A program that executes no agent does not load their code. */

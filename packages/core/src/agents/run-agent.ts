@@ -61,7 +61,10 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
     },
     { agent: { rules, check: outputChecker({ agent, input, context, matchPattern, onAccepted }) } },
   );
-  const result = await run.result;
+  const detach = (): void => void run.detach();
+  options.detach?.addEventListener('abort', detach, { once: true });
+  if (options.detach?.aborted) detach();
+  const result = await run.result.finally(() => options.detach?.removeEventListener('abort', detach));
   if (result.outcome?.type !== 'completed') {
     const error = agentErrorOf(result, dispatcher.state().maxIterations, signal?.aborted === true);
     return finish(result, { type: 'failure', error });

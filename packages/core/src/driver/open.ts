@@ -7,7 +7,7 @@ import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, Tool
 import type { State } from '../machine/state.ts';
 import { isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
-import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
+import { arePartsOf, userText, type Message, type ToolResult, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import { isPlain } from '../plain.ts';
 import type { PolicyLimits } from '../policy/port.ts';
@@ -62,7 +62,8 @@ export function openRun(
     model: model.id,
     settings,
     ...(instructions !== undefined && { instructions }),
-    input: conversationOf(options.input),
+    input: conversationOf(options.input, options.answered),
+    ...(options.answered && { answered: structuredClone(options.answered) }),
     ...(principal && { principal }),
     ...(parent && { parent }),
     ...(options.memory && { memory: memoryOption(options.memory) }),
@@ -74,6 +75,11 @@ export function openRun(
   const { rules } = started;
   if (options.compaction && model.usesTokens === false) {
     throw invalidOptions(`compaction is set, but the model "${model.id}" is a program, which reads the whole history`);
+  }
+  if (options.answered && (agent || rules.guardrails?.input || model.program !== undefined)) {
+    throw invalidOptions(
+      '"answered" is set for an agent, a program, or with guardrails of the input, which need a task',
+    );
   }
   requirePrices(rules.limits, options);
   return {
@@ -353,9 +359,18 @@ function invalidOptions(what: string): TreadleError {
 
 /* Input */
 
-/** The input of a run as messages. Throws `invalid-input` for a conversation that no provider accepts. */
-export function conversationOf(input: string | readonly Message[]): readonly Message[] {
-  if (typeof input === 'string' && input.trim() !== '') return [userText(input)];
+/**
+ * The input of a run as messages. Throws `invalid-input` for a conversation that no provider accepts. With `answered`, the
+ * last message has calls, and these are the results that some of them have.
+ */
+export function conversationOf(
+  input: string | readonly Message[],
+  answered?: readonly ToolResult[],
+): readonly Message[] {
+  if (typeof input === 'string' && input.trim() !== '') {
+    if (answered) checkAnswered(answered, []);
+    return [userText(input)];
+  }
   if (!Array.isArray(input) || input.length === 0)
     throw invalidInput('it is empty. Pass a text, or at least one message');
   let open: readonly string[] = [];
@@ -380,9 +395,17 @@ export function conversationOf(input: string | readonly Message[]): readonly Mes
     if (message.role === 'assistant')
       open = message.content.flatMap((part) => (part.type === 'tool-call' ? part.id : []));
   }
-  if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
+  if (answered) checkAnswered(answered, open);
+  else if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
   // A copy, because it is pinned in the journal and the caller may change the original.
   return structuredClone(input as readonly Message[]);
+}
+
+function checkAnswered(answered: readonly ToolResult[], open: readonly string[]): void {
+  if (open.length === 0) throw invalidInput('"answered" is set, but its last message has no calls');
+  const isComplete = answered.length === 0 || isMessage({ role: 'tool', content: answered });
+  if (isComplete && answered.every(({ callId }) => open.includes(callId))) return;
+  throw invalidInput('"answered" has something else than complete results of the calls in its last message');
 }
 
 /** Input for a run in progress, as messages. Throws `invalid-input` unless it is a user message. */

@@ -2,7 +2,7 @@ import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
 import type { Item } from '../journal/items.ts';
-import type { Message, ResultBlock, UserMessage } from '../messages.ts';
+import type { Message, ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal } from '../policy/port.ts';
@@ -21,6 +21,11 @@ import type { HandoffAgent } from './handoff.ts';
 export interface LoopOptions extends RunEnvironment, RunFacts {
   /** The task: a text, or a conversation for the model to continue. */
   readonly input: string | readonly Message[];
+  /**
+   * Set if `input` ends with a reply whose calls this run has to execute, such as calls that were approved later: the results
+   * of those that have one. The others are judged and executed before the model is called, whatever the tool choice is.
+   */
+  readonly answered?: readonly ToolResult[];
   readonly instructions?: string;
   /** The maximum number of model calls; default 20. The calls of the last reply are still executed. */
   readonly maxTurns?: number;

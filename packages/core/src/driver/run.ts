@@ -340,7 +340,8 @@ async function offerTools(context: RunContext, offered: readonly Tool[]): Promis
   await recorded;
 }
 
-const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
+/** Calls at the end of the input are those of turn 0. */
+const NO_REPLY: RunContext['lastReply'] = { turn: -1, checked: [] };
 
 /**
  * Whether a cancel, the deadline, a refused budget or a crash loop ended the run. They can end a run whose child runs are in

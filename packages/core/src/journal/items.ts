@@ -64,11 +64,12 @@ export function itemsBetween(before: State, { state: after, effects }: Next, eve
   const items: Item[] = [];
   const slotsBefore = slotsOf(before);
   const slots = slotsOf(after);
-  const recorded = recordedBetween(before, after);
+  const given = event?.type === 'run-started' ? event.answered : undefined;
+  const recorded = recordedBetween(before, after, given && (event as RunStarted).input.length);
   const count = recorded ? recorded.length : slots.length;
   for (let index = 0; index < count; index++) {
     const result = recorded ? recorded[index] : resultIn(slots[index]!);
-    if (result && slotsBefore[index]?.type !== 'settled') {
+    if (result && slotsBefore[index]?.type !== 'settled' && !given?.some(({ callId }) => callId === result.callId)) {
       items.push(callAnsweredItem(after, index, result, ruleFor(slotsBefore, index, event)));
     }
   }
@@ -98,10 +99,15 @@ export function partOf({ id, name, arguments: text }: Call): ToolCall {
   return { type: 'tool-call', id, name, arguments: text };
 }
 
-/** The results of the turn if the event recorded them in the history; until then they are in the slots. */
-function recordedBetween(before: State, after: State): readonly ToolResult[] | undefined {
-  if (before.phase.type === 'new') return undefined;
-  for (let index = before.history.length; index < after.history.length; index++) {
+type RunStarted = Extract<Event, { type: 'run-started' }>;
+
+/**
+ * The results of the turn if the event recorded them in the history; until then they are in the slots. `from`: the length of
+ * the input of a run that begins with calls.
+ */
+function recordedBetween(before: State, after: State, from?: number): readonly ToolResult[] | undefined {
+  if (before.phase.type === 'new' && from === undefined) return undefined;
+  for (let index = from ?? before.history.length; index < after.history.length; index++) {
     const message = after.history.items[index]!;
     if (message.role === 'tool') return message.content;
   }

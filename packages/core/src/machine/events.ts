@@ -1,4 +1,12 @@
-import type { AssistantPart, ErrorFacts, ErrorType, Message, ResultBlock, UserMessage } from '../messages.ts';
+import type {
+  AssistantPart,
+  ErrorFacts,
+  ErrorType,
+  Message,
+  ResultBlock,
+  ToolResult,
+  UserMessage,
+} from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { PolicyLimits, Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
@@ -19,6 +27,8 @@ export type Event =
       readonly settings: Settings;
       readonly instructions?: string;
       readonly input: readonly Message[];
+      /** Set if `input` ends with a reply whose calls the run executes, except those with a result here. */
+      readonly answered?: readonly ToolResult[];
       readonly principal?: Principal;
       readonly parent?: Parent;
       /** The initial memory; that of a typed agent is in its rules. */

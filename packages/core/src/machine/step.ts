@@ -341,15 +341,40 @@ export function activeMsAt(state: State, at: number): number {
 function onRunStarted(event: EventOf<'run-started'>): Next {
   const { runId, rules, model, settings, principal, instructions, tools, input, memory, policy, program, at } = event;
   const history = input.reduce(appendMessage, emptyHistory());
-  const inputLength = input.length;
+  const { answered } = event;
+  // The results of the calls at the end of the input belong to the task: compaction keeps both.
+  const inputLength = input.length + (answered ? 1 : 0);
   const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, program, inputLength };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   const narrowing = event.narrow && narrower(undefined, event.narrow);
   const policies = policy === undefined ? undefined : [policy];
   const started: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at };
+  if (answered) return continueTurn(started, answered);
   return rules.guardrails?.input
     ? enterPhase(started, { type: 'guarding', effect: effectId('guard', 0) })
     : nextTurn(started);
+}
+
+/** The arguments are checked when the call is judged or executed. */
+const CHECKED_LATER: CallCheck = {};
+
+/** Begins with the calls at the end of the input. The tool choice is for the replies of this run. */
+function continueTurn(state: Draft, answered: readonly ToolResult[]): Next {
+  const last = state.history.items[state.history.length - 1];
+  const calls = last?.role === 'assistant' ? last.content.filter((part) => part.type === 'tool-call') : [];
+  if (calls.length === 0) return nextTurn(state);
+  const unforced: State = { ...state, choice: 'auto' };
+  const slots = planCalls(
+    unforced,
+    calls,
+    calls.map(() => CHECKED_LATER),
+    answered,
+  );
+  if (mustBeJudged(slots, isJudged(state))) {
+    return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
+  }
+  state.calls += countQueued(slots);
+  return advanceCalls(state, slots);
 }
 
 /** What a fork changes also applies to an agent that the run is about to be handed to. */
@@ -683,8 +708,16 @@ const MAX_CALLS_PER_REPLY = 128;
 
 const NO_RESOURCES: readonly string[] = [];
 
-/** Returns one slot per call of a reply: queued if it may run, otherwise settled with an error result. */
-function planCalls(state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]): readonly Slot[] {
+/**
+ * Returns one slot per call of a reply: queued if it may run, otherwise settled with an error result, or with the one that
+ * it has already.
+ */
+function planCalls(
+  state: State,
+  calls: readonly ToolCall[],
+  checks: readonly CallCheck[],
+  answered?: readonly ToolResult[],
+): readonly Slot[] {
   let admitted = 0;
   let unshared = 1;
   let repeating = true;
@@ -709,6 +742,8 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
     const { references } = part;
     const counted: Call = facts?.uncounted ? { ...timed, uncounted: true } : timed;
     const call: Call = references && state.rules.references ? { ...counted, references } : counted;
+    const given = answered?.find(({ callId }) => callId === part.id);
+    if (given) return { type: 'settled', call, result: given, how: 'claimed' };
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
     const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';

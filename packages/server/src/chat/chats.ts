@@ -6,6 +6,7 @@ import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import {
   driveRequest,
   planRun,
+  whileOpen,
   type DrivenRun,
   type Ending,
   type ResumedRun,
@@ -99,9 +100,11 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       const id = newResponseId();
       const conversation = await requestConversation(request, caller.tenant);
       const plan = await planRun(engine, request, conversation, { id, caller });
-      release.hold(plan.size);
       const createdAt = Date.now();
-      const storedPlan = key && (await createRecord(plan, request, key, createdAt));
+      const storedPlan = await whileOpen(plan, () => {
+        release.hold(plan.size);
+        return key && createRecord(plan, request, key, createdAt);
+      });
       return {
         id: completionId(id),
         async run(emit, signal) {

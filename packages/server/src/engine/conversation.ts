@@ -14,13 +14,15 @@ import {
 } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
 import { inTurn } from '../http/large-work.ts';
-import { callIdFor } from '../ids.ts';
+import { approvalIdFor, callIdFor } from '../ids.ts';
 
 /** What is sent to the model when a run starts. */
 export interface Conversation {
   readonly messages: readonly Message[];
   /** Joined to the system prompt, in order; empty texts are ignored. */
   readonly instructions: readonly string[];
+  /** Set if the last message is a reply with calls that the run begins with. */
+  readonly open?: OpenTurn;
 }
 
 /** The most characters of a conversation, and of the input of a request. */
@@ -114,6 +116,26 @@ export interface ConversationBefore {
   readonly system: readonly string[];
   /** The calls of the paused turn, in order. */
   readonly open?: { readonly calls: readonly PausedCall[] };
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
+}
+
+/** The calls at the end of a conversation that its next run begins with. Plain JSON. */
+export interface OpenTurn {
+  /** The results of the calls that have one. */
+  readonly answered: readonly ToolResult[];
+  /** What the client decided about calls, by their index in the reply. */
+  readonly approvals: readonly ApprovedCall[];
+  /** What the user said after the calls. The model gets it with their results. */
+  readonly followUp: readonly UserMessage[];
+}
+
+export interface ApprovedCall {
+  readonly index: number;
+  /** The id of the `mcp_approval_request` item. */
+  readonly requestId: string;
+  readonly approved: boolean;
+  readonly reason?: string;
 }
 
 /** A call of the turn that a run paused in. */
@@ -124,6 +146,8 @@ export interface PausedCall {
   readonly name: string;
   /** Present if the server has answered it. */
   readonly result?: ToolResult;
+  /** What a call without a result needs of the client; default: its output. */
+  readonly needs?: 'approval' | 'nothing';
 }
 
 /** The state of a run, replayed from its journal; undefined if there is no such run. */
@@ -194,10 +218,12 @@ export function conversationBefore(id: string, state: State, system: readonly st
   const messages = messagesOf(state.history);
   if (state.phase.type !== 'tools') return { messages, system };
   const calls = state.phase.slots.map((slot) => ({
-    wireId: callIdFor(id, slot.call.turn, slot.call.index),
+    wireId: (slot.type === 'asking' ? approvalIdFor : callIdFor)(id, slot.call.turn, slot.call.index),
     callId: slot.call.id,
     name: slot.call.name,
     ...(slot.type === 'settled' && { result: slot.result }),
+    ...(slot.type === 'asking' && { needs: 'approval' as const }),
+    ...(slot.type === 'queued' && { needs: 'nothing' as const }),
   }));
   return { messages, system, open: { calls } };
 }

@@ -8,7 +8,12 @@ export interface RequestTool {
 }
 
 /** A function that an executor can run: what is sent to the model, and the rules that the loop applies to its calls. */
-export type OfferedFunction = Omit<ToolDefinition<Schema>, 'execute'>;
+export type OfferedFunction = Omit<ToolDefinition<Schema>, 'execute'> & {
+  /** As the server of the function describes it: `readOnlyHint` and others. Absent: an effect `pure` means that it only reads. */
+  readonly annotations?: Readonly<Record<string, unknown>>;
+  /** The name that the server has for it, if it is another one. Requests may use both. */
+  readonly serverName?: string;
+};
 
 /** A call that an executor has to run. */
 export interface ExecutorCall {
@@ -29,33 +34,40 @@ export interface ToolExecutor {
   readonly kind: string;
   /** Whether it runs this tool. The first executor that returns true is used. */
   canExecute(tool: RequestTool): boolean;
-  /** The functions of the tool for this principal. Rejects with an `ApiError` if the request cannot be served. */
-  functions(tool: RequestTool, asker: Principal): readonly OfferedFunction[] | Promise<readonly OfferedFunction[]>;
+  /**
+   * The functions of the tool for this principal. Rejects with an `ApiError` if the request cannot be served. `signal` aborts
+   * when the time for it is over.
+   */
+  functions(
+    tool: RequestTool,
+    asker: Principal,
+    signal: AbortSignal,
+  ): readonly OfferedFunction[] | Promise<readonly OfferedFunction[]>;
+  /**
+   * True: the functions are those of another server. A response reports them as an `mcp_list_tools` item. If they cannot be
+   * listed, the item has the error, and the response goes on without them. Names that are taken get the label in front.
+   */
+  readonly lists?: boolean;
   /**
    * Runs a call. Returns what a tool may return: a text, `{ content, isError }`, a value with a JSON form, or a promise. An
    * error that it throws becomes an error result for the model, and the run continues.
    */
   execute(call: ExecutorCall, context: ToolContext): unknown;
+  /** The run of the request does not need the tool any more. */
+  close?(tool: RequestTool): void | Promise<void>;
 }
 
 /** The `server_label` of the server's own tools. */
 export const OWN_LABEL = 'treadle';
 
-/** Runs the tools that the program registered: `{ type: 'mcp', server_label: 'treadle', allowed_tools? }`. */
+/** Runs the tools that the program registered: `{ type: 'mcp', server_label: 'treadle' }`. */
 export function registeredTools(tools: readonly Tool[]): ToolExecutor {
   const byName = new Map(tools.map((tool) => [tool.name, tool]));
   return {
     kind: 'mcp',
     canExecute: (tool) => tool['server_label'] === OWN_LABEL,
     functions(tool) {
-      if (![undefined, null, 'never'].includes(tool['require_approval'] as string)) {
-        throw badRequest(
-          'Approvals of server tools are not supported. Leave require_approval out, or set it to "never".',
-          'tools.require_approval',
-          'unsupported_parameter',
-        );
-      }
-      const allowed = allowedNames(tool['allowed_tools']);
+      const allowed = allowedNames(tool);
       for (const name of allowed ?? []) {
         if (byName.has(name)) continue;
         const known = [...byName.keys()].join(', ') || 'none';
@@ -71,11 +83,79 @@ export function registeredTools(tools: readonly Tool[]): ToolExecutor {
   };
 }
 
-/** `["read"]` or `{ tool_names: ["read"] }`. Undefined: all tools are allowed. */
-function allowedNames(allowed: unknown): readonly string[] | undefined {
-  if (allowed === undefined || allowed === null) return undefined;
-  const isFilter = typeof allowed === 'object' && 'tool_names' in allowed;
-  const names = isFilter ? allowed.tool_names : allowed;
-  if (Array.isArray(names) && names.every((name) => typeof name === 'string')) return [...new Set<string>(names)];
-  throw badRequest('allowed_tools must be a list of tool names.', 'tools.allowed_tools');
+/* The fields of a tool that select functions: `allowed_tools`, and `require_approval` */
+
+/** Functions with these names, or that only read or do not, or both. */
+interface Filter {
+  readonly names?: readonly string[];
+  readonly readOnly?: boolean;
+}
+
+type Selects = (offered: OfferedFunction) => boolean;
+
+/** The functions that the request allows. */
+export function allowedBy(tool: RequestTool): Selects {
+  const filter = filterOf(tool['allowed_tools'], 'allowed_tools');
+  return (offered) => !filter || matches(filter, offered);
+}
+
+/** The names in `allowed_tools`; undefined if it has none. */
+function allowedNames(tool: RequestTool): readonly string[] | undefined {
+  return filterOf(tool['allowed_tools'], 'allowed_tools')?.names;
+}
+
+/**
+ * The functions whose calls the client has to approve. `standard`: without the field. A function that neither filter selects
+ * needs no approval if there is only `always`.
+ */
+export function approvedByClient(tool: RequestTool, standard: 'always' | 'never'): Selects {
+  const given = tool['require_approval'] ?? standard;
+  if (given === 'always' || given === 'never') return () => given === 'always';
+  const { always, never } = objectIn(given, 'require_approval');
+  const asked = filterOf(always, 'require_approval.always');
+  const exempt = filterOf(never, 'require_approval.never');
+  return (offered) => {
+    if (asked && matches(asked, offered)) return true;
+    if (exempt && matches(exempt, offered)) return false;
+    return exempt !== undefined || (asked === undefined && standard === 'always');
+  };
+}
+
+/** `["read"]`, `{ tool_names: ["read"] }` or `{ read_only: true }`. */
+function filterOf(given: unknown, field: string): Filter | undefined {
+  if (given === undefined || given === null) return undefined;
+  const { tool_names: names, read_only: readOnly } = Array.isArray(given)
+    ? { tool_names: given as unknown, read_only: undefined }
+    : objectIn(given, field);
+  const areNames = names == null || (Array.isArray(names) && names.every((name) => typeof name === 'string'));
+  if (!areNames || (readOnly != null && typeof readOnly !== 'boolean')) throw malformed(field);
+  return {
+    ...(names != null && { names: [...new Set<string>(names as string[])] }),
+    ...(readOnly != null && { readOnly }),
+  };
+}
+
+function matches({ names, readOnly }: Filter, offered: OfferedFunction): boolean {
+  const { name, serverName = name } = offered;
+  if (names && !names.includes(name) && !names.includes(serverName)) return false;
+  return readOnly === undefined || isReadOnly(offered) === readOnly;
+}
+
+function isReadOnly({ annotations, effect }: OfferedFunction): boolean {
+  return annotations ? annotations['readOnlyHint'] === true : effect === 'pure';
+}
+
+function objectIn(given: unknown, field: string): Readonly<Record<string, unknown>> {
+  if (typeof given === 'object' && given !== null && !Array.isArray(given)) return given as Record<string, unknown>;
+  throw malformed(field);
+}
+
+function malformed(field: string): Error {
+  const forms =
+    field === 'require_approval'
+      ? '"always", "never", or { always, never } with filters'
+      : field === 'allowed_tools'
+        ? 'a list of tool names, or { tool_names, read_only }'
+        : '{ tool_names, read_only }';
+  return badRequest(`${field} must be ${forms}.`, `tools.${field}`, 'invalid_value');
 }

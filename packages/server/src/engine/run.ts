@@ -16,20 +16,31 @@ import {
   type Model,
   type ModelError,
   type Outcome,
+  type Policy,
   type RunStore,
   type Settings,
   type StartedRun,
+  type Tool,
   type Usage,
+  type Verdict,
   type Waiting,
 } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
-import { conversationSize, mergeSameRole, type Conversation } from './conversation.ts';
+import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from './conversation.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
-import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
+import {
+  principalOf,
+  rulesIn,
+  toolsetOf,
+  type RunCaller,
+  type ServerList,
+  type Toolset,
+  type ToolsRequest,
+} from './tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
 export interface RunRequest extends ToolsRequest {
@@ -68,17 +79,29 @@ export interface RunPlan {
   readonly waits?: boolean;
   /** At a limit, the model is asked for a final answer. */
   readonly closingTurn?: boolean;
+  /** What the tools of the run get as `context`. */
+  readonly context?: unknown;
+  /** The run begins with the calls at the end of `messages`. */
+  readonly open?: OpenTurn;
+  /** The client approves calls in its next request, and the response waits for that. */
+  readonly approvals?: boolean;
 }
+
+type PlannedRun = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn' | 'approvals'> & {
+  /** The lists of tools that the run was started with, if it is resumed. */
+  readonly lists?: readonly ServerList[] | undefined;
+};
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
 export async function planRun(
-  engine: Pick<Engine, 'models' | 'serverTools' | 'policy'>,
+  engine: Pick<Engine, 'models' | 'serverTools' | 'policy' | 'waits'>,
   request: RunRequest,
   conversation: Conversation,
-  run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn'>,
+  { lists, ...run }: PlannedRun,
 ): Promise<RunPlan> {
   const size = conversationSize(conversation);
-  const { messages, instructions } = conversation;
+  const { messages, instructions, open } = conversation;
+  const { approvals = false } = run;
   if (size > LARGE) await nextTurn();
   return {
     ...run,
@@ -87,8 +110,19 @@ export async function planRun(
     model: modelNamed(engine.models, request.model),
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
-    toolset: await toolsetOf(request, engine, run.caller),
+    ...(open && { open }),
+    toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
+}
+
+/** Does something with a plan before it is driven. If that fails, the plan is given up. */
+export async function whileOpen<T>({ toolset }: RunPlan, act: () => T | Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    await toolset.close();
+    throw error;
+  }
 }
 
 export interface DrivenRun extends Pick<StartedRun, 'send' | 'answer'> {
@@ -133,7 +167,7 @@ export function driveRequest(
   resume?: ResumedRun,
 ): DrivenRun {
   const { limits, log, policy, driven } = engine;
-  const { id: runId, request, toolset, caller } = plan;
+  const { id: runId, request, toolset, caller, open } = plan;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
   caller.runId = runId;
   let failure: ModelError | undefined;
@@ -154,12 +188,7 @@ export function driveRequest(
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
   const wasCancelled = last?.type === 'cancel-requested';
 
-  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
-  function logCall(answered: CallAnswered): void {
-    if (!log.isLevelEnabled('info')) return;
-    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
-    log.info(executionLine(answered, about), 'a tool was called');
-  }
+  const logCall = callLogger({ log, policy }, runId, caller);
 
   function logFailure({ code, status, message }: ModelError): void {
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
@@ -179,7 +208,9 @@ export function driveRequest(
       },
     }),
     tools: toolset.tools,
-    ...(policy && { policy }),
+    ...(policy && { policy: plan.approvals ? namedAsks(policy) : policy }),
+    ...(plan.context !== undefined && { context: plan.context }),
+    ...(open && open.approvals.length > 0 && { beforePause: giveApprovals }),
     journal: isLarge ? appendedInTurn(journal) : journal,
     // They are sent to the client.
     durableItems: true,
@@ -206,10 +237,12 @@ export function driveRequest(
   };
   const run = startedRun(
     resume
-      ? { ...common, acceptChangedTools: true, answers }
+      ? { ...common, tools: [...toolset.tools, ...toolset.foundTools], acceptChangedTools: true, answers }
       : {
           ...common,
+          tools: [...toolset.tools, ...calledTools(toolset.foundTools, plan.messages)],
           input: plan.messages,
+          ...(open && { answered: open.answered }),
           ...(plan.instructions !== '' && { instructions: plan.instructions }),
           toolChoice: toolset.toolChoice,
           ...(toolset.allowedTools && { allowedTools: toolset.allowedTools }),
@@ -228,6 +261,25 @@ export function driveRequest(
           principal: principalOf(caller),
         },
   );
+
+  // They are recorded together with the start of the run.
+  if (!resume) for (const message of open?.followUp ?? []) void run.send(message);
+
+  /** What the client has decided about the calls that the run began with. */
+  async function giveApprovals(waiting: readonly Waiting[]): Promise<void> {
+    for (const one of waiting) {
+      const given = open!.approvals.find(({ index }) => one.call.turn === 0 && one.call.index === index);
+      if (!given || one.type !== 'approval' || !isGivenByClient(one)) continue;
+      const { approved, reason } = given;
+      const { effect, digest } = one;
+      await run.answer({ type: 'approval', effect, digest, approved, ...(reason && { reason }) });
+    }
+  }
+
+  function isGivenByClient(one: Waiting): boolean {
+    const { name, index } = one.call;
+    return isClientAsked(one) && toolset.kinds.kindOf(name, index) === 'approved-later';
+  }
 
   /** If a reply was cut off after a complete call for the client, the run is cancelled: the call is not to be answered. */
   async function cancelIfCutOff(result: LoopResult): Promise<LoopResult> {
@@ -257,10 +309,14 @@ export function driveRequest(
     }
     if (result.detached) return {};
     const { outcome, waiting, wakeAt } = result;
-    if (plan.lease && !outcome && isAsleep(waiting, wakeAt, plan.waits)) return { isAsleep: true, waiting };
+    const rest = waiting.filter((one) => !isGivenByClient(one));
+    const isForClient = rest.length === 0 && waiting.length > 0;
+    if (plan.lease && !outcome && !isForClient && isAsleep(rest, wakeAt, plan.waits)) {
+      return { isAsleep: true, waiting };
+    }
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     failure ??= failureOfReplies(outcome);
-    const ending = endingOf(result, { isSpent, failure, at: Date.now() });
+    const ending = endingOf(result, { isSpent, failure, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
     return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
@@ -278,6 +334,7 @@ export function driveRequest(
   driven.set(runId, started);
   const remove = (): void => {
     if (driven.get(runId) === started) driven.delete(runId);
+    void toolset.close();
   };
   started.ended.then(
     (end) => {
@@ -290,6 +347,53 @@ export function driveRequest(
     },
   );
   return started;
+}
+
+/** The tools that a conversation has found and called. */
+function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {
+  if (found.length === 0) return found;
+  const parts = messages.flatMap((message) => (message.role === 'assistant' ? message.content : []));
+  const names = new Set(parts.map((part) => part.type === 'tool-call' && part.name));
+  return found.filter(({ name }) => names.has(name));
+}
+
+/** Writes a line to the log for each call of a run. */
+export function callLogger(
+  { log, policy }: { readonly log: Engine['log']; readonly policy: Policy | undefined },
+  runId: string,
+  caller: RunCaller,
+): (answered: CallAnswered) => void {
+  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
+  return (answered) => {
+    if (!log.isLevelEnabled('info')) return;
+    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
+    log.info(executionLine(answered, about), 'a tool was called');
+  };
+}
+
+/** Whether a call waits for an approval that only its tool requires, or the request. */
+export function isClientAsked({ type, rule }: { readonly type: string; readonly rule?: string | undefined }): boolean {
+  return type === 'approval' && rule === 'needsApproval';
+}
+
+/**
+ * A policy whose asks always name a rule. So they differ from those of tools, which clients may answer: what a policy asks
+ * about is not for the client to approve.
+ */
+function namedAsks(policy: Policy): Policy {
+  if (rulesIn(policy)) return policy;
+  const { rules, withRules, limits } = policy;
+  const named = (verdicts: readonly Verdict[]): readonly Verdict[] =>
+    verdicts.map((one) => (one?.type === 'ask' && one.rule === undefined ? { ...one, rule: 'policy' } : one));
+  return {
+    judge(...judged) {
+      const verdicts = policy.judge(...judged);
+      return Array.isArray(verdicts) ? named(verdicts) : Promise.resolve(verdicts).then(named);
+    },
+    ...(rules !== undefined && { rules }),
+    ...(withRules && { withRules: (recorded: unknown) => namedAsks(withRules.call(policy, recorded)) }),
+    ...(limits && { limits: (autonomy) => limits.call(policy, autonomy) }),
+  };
 }
 
 /**
@@ -386,13 +490,18 @@ interface EndingContext {
   /** The model failure, with a message for clients. */
   readonly failure: ModelError | undefined;
   readonly at: number;
+  /** Whether the client can give an approval; default: no. */
+  readonly isGivenByClient?: (waiting: Waiting) => boolean;
 }
 
 /** The ending of a run that ended or waits for its client. */
-export function endingOf({ outcome, waiting, usage }: LoopResult, { isSpent, failure, at }: EndingContext): Ending {
+export function endingOf(
+  { outcome, waiting, usage }: LoopResult,
+  { isSpent, failure, at, isGivenByClient = () => false }: EndingContext,
+): Ending {
   if (isSpent) return { at, usage, type: 'incomplete', reason: 'max_output_tokens' };
   if (outcome) return { at, usage, ...endingOfOutcome(outcome, failure) };
-  const others = waiting.filter(({ type }) => type !== 'client');
+  const others = waiting.filter((one) => one.type !== 'client' && !isGivenByClient(one));
   if (others.length === 0) return { at, usage, type: 'pending', waiting };
   const names = others.map(({ call }) => call.name).join(', ');
   const message = `The tool ${names} waits for an approval or an answer, which this API cannot provide.`;

@@ -15,7 +15,7 @@ import type { IdempotencyKey, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
-import { isAsleep, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
+import { isAsleep, isClientAsked, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
 import type { RunCaller } from './tools.ts';
 
 /**
@@ -451,7 +451,10 @@ async function isSleeping(journal: Journal, runId: string, { waits = false }: Ha
     const entries = await journal.read(runId);
     const { status, wakeAt } = entries.at(-1) ?? {};
     if (status !== 'paused' || (wakeAt !== undefined && wakeAt <= Date.now())) return false;
-    return isAsleep(waiting((await walkInSlices(entries)).state), wakeAt, waits);
+    // If its client approves calls, it has ended for the client, and only that was not stored.
+    const open = waiting((await walkInSlices(entries)).state);
+    const others = open.filter((one) => !isClientAsked(one));
+    return (others.length > 0 || open.length === 0) && isAsleep(others, wakeAt, waits);
   } catch {
     return false;
   }

@@ -3,7 +3,14 @@ import type { PolicyRules } from '@treadle/core/policy';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
 import type { Engine } from './engine.ts';
-import { OWN_LABEL, type RequestTool, type ToolExecutor } from './executors.ts';
+import {
+  allowedBy,
+  approvedByClient,
+  OWN_LABEL,
+  type OfferedFunction,
+  type RequestTool,
+  type ToolExecutor,
+} from './executors.ts';
 
 /** The loop refuses further calls of one reply. */
 const MAX_CALLS_PER_REPLY = 128;
@@ -39,23 +46,52 @@ export interface ServerTools {
   readonly executors: readonly ToolExecutor[];
   /** Names of the server's own tools that are available to every request. */
   readonly defaultTools: readonly string[];
+  /** Labels of other servers whose tools are available to every request; default none. */
+  readonly defaultServers?: readonly string[];
+  /** For listing the tools of one server; default 15 seconds. */
+  readonly listTimeoutMs?: number;
 }
 
 /** The tools of a request, and which of them may be called. */
 export interface Toolset {
   readonly tools: readonly Tool[];
+  /** Those that the run gets when it finds them with `tool_search`. */
+  readonly foundTools: readonly Tool[];
   readonly toolChoice: ToolChoice;
   readonly allowedTools?: readonly string[];
   readonly kinds: CallKinds;
+  /** The tools of other servers that the request names, in its order. */
+  readonly lists: readonly ServerList[];
+  /** Closes connections to other servers. Never rejects. */
+  close(): Promise<void>;
+}
+
+/** The tools that a server has listed, under the names that the model knows; or why it has not. Plain JSON. */
+export interface ServerList {
+  readonly label: string;
+  readonly tools: readonly ListedTool[];
+  readonly error?: string;
+  /** An earlier response of the conversation has reported the server, so this one does not. */
+  readonly isKnown?: true;
+}
+
+export interface ListedTool {
+  readonly name: string;
+  readonly description: string;
+  readonly schema: unknown;
+  readonly annotations?: Readonly<Record<string, unknown>>;
+  /** Changes when the server describes the tool differently. */
+  readonly fingerprint?: string;
 }
 
 /**
  * - `client`: the client executes the call. It is streamed as it arrives.
  * - `client-later`: the same, but the loop may still refuse the call. It is sent when that is decided.
  * - `server`: the server executes the call.
+ * - `approved-later`: the same, after the client has approved it in its next request.
  * - `refused`: the loop answers the call with an error. The client does not execute it.
  */
-export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
+export type CallKind = 'client' | 'client-later' | 'server' | 'approved-later' | 'refused';
 
 /** Classifies a call when it opens, by its name and its index among the calls of the reply. */
 export interface CallKinds {
@@ -77,41 +113,106 @@ export function principalOf({ key, tenant, scopes }: RunCaller): Principal {
   return { subject: key, tenant, scopes };
 }
 
-/** The names of the tools that the server executes, each with the tool of the request that it belongs to. */
-type Origins = Map<string, RequestTool>;
+/** A tool that the server executes. */
+interface Hosted {
+  readonly tool: Tool;
+  /** The tool of the request that it belongs to. */
+  readonly origin: RequestTool;
+  /** The name that its executor knows it by. */
+  readonly ownName: string;
+  /** The client approves its calls. */
+  readonly isApproved: boolean;
+  /** It is a tool of another server. */
+  readonly isListed: boolean;
+}
+
+/** By the names that the model knows. */
+type Origins = ReadonlyMap<string, Hosted>;
+
+interface ToolsetOptions {
+  /** The client can approve calls; default false. */
+  readonly approvals?: boolean;
+  /**
+   * The lists that the request was started with, in another process. Servers that it names by their URL are not available any
+   * more: their URLs and credentials are not stored.
+   */
+  readonly lists?: readonly ServerList[] | undefined;
+}
 
 /** Rejects with an `ApiError` for tools that cannot be served. */
 export async function toolsetOf(
   request: ToolsRequest,
-  { serverTools: served, policy }: Pick<Engine, 'serverTools' | 'policy'>,
+  { serverTools: served, policy, waits }: Pick<Engine, 'serverTools' | 'policy' | 'waits'>,
   caller: RunCaller,
+  options: ToolsetOptions = {},
 ): Promise<Toolset> {
   const clientTools = request.functions.map(clientTool);
-  const origins: Origins = new Map();
-  const hosted: Tool[] = [];
-  for (const requested of [...request.otherTools, ...defaultTools(request, served, caller)]) {
-    for (const added of await hostedTools(requested, served, caller)) {
-      if (origins.has(added.name)) continue;
-      origins.set(added.name, requested);
-      hosted.push(added);
-    }
-  }
-  for (const { name } of request.functions) {
-    if (!origins.has(name)) continue;
-    throw badRequest(
-      `The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`,
-      'tools',
-      'duplicate_tool',
-    );
-  }
-  const choice = choiceOf(request.toolChoice, origins);
+  const origins = new Map<string, Hosted>();
   const clientNames = new Set(clientTools.map(({ name }) => name));
-  checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
-  return {
-    tools: [...clientTools, ...hosted],
-    ...choice,
-    kinds: callKinds(policy, choice, clientNames, origins),
+  const lists: ServerList[] = [];
+  const all = await openAll([...request.otherTools, ...defaultTools(request, served, caller)], served, caller, options);
+  const close = async (): Promise<void> => {
+    await Promise.allSettled(all.map(async ({ origin, executor }) => executor.close?.(origin)));
   };
+  try {
+    for (const opened of all) {
+      const { executor, origin, error } = opened;
+      const isTaken = (name: string): boolean => origins.has(name) || clientNames.has(name);
+      const hosted = hostedTools(opened, { isTaken, caller, isWaiting: waits ?? false, ...options });
+      for (const one of hosted) if (!origins.has(one.tool.name)) origins.set(one.tool.name, one);
+      if (!executor.lists || !request.otherTools.includes(origin)) continue;
+      const tools = hosted.map(({ tool: { name, description, parameters: schema, fingerprint }, ownName }) => {
+        const { annotations } = opened.functions.find((offered) => offered.name === ownName)!;
+        return { name, description, schema, ...(annotations && { annotations }), ...(fingerprint && { fingerprint }) };
+      });
+      lists.push({ label: labelOf(origin), tools, ...(error !== undefined && { error }) });
+    }
+    for (const { name } of request.functions) {
+      if (!origins.has(name)) continue;
+      throw badRequest(
+        `The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`,
+        'tools',
+        'duplicate_tool',
+      );
+    }
+    const choice = choiceOf(request.toolChoice, origins, lists);
+    checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
+    const found = isSearched(choice, origins) ? [...origins.values()].filter(({ isListed }) => isListed) : [];
+    if (found.length > 0) origins.set(SEARCH, await searchTool(found));
+    return {
+      tools: [...clientTools, ...[...origins.values()].filter((one) => !found.includes(one)).map((one) => one.tool)],
+      foundTools: found.map((one) => one.tool),
+      ...choice,
+      kinds: callKinds(policy, choice, clientNames, origins),
+      lists,
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+const SEARCH = 'tool_search';
+/** With more tools of other servers, the model searches them. A copy, because loading the tools takes time. */
+const MAX_OFFERED_TOOLS = 40;
+
+/** Whether the model searches the tools of other servers. A choice that names tools needs them at once. */
+function isSearched({ toolChoice, allowedTools }: Choice, origins: Origins): boolean {
+  if (typeof toolChoice === 'object' || allowedTools || origins.has(SEARCH)) return false;
+  return [...origins.values()].filter(({ isListed }) => isListed).length > MAX_OFFERED_TOOLS;
+}
+
+async function searchTool(found: readonly Hosted[]): Promise<Hosted> {
+  const { toolSearchTool } = await import('@treadle/tools');
+  const about = `of the MCP servers ${[...new Set(found.map(({ origin }) => labelOf(origin)))].join(', ')}`;
+  const made = toolSearchTool({ tools: found.map((one) => one.tool), about });
+  const origin = { type: 'mcp', server_label: OWN_LABEL };
+  return { tool: made, origin, ownName: SEARCH, isApproved: false, isListed: false };
+}
+
+function labelOf(tool: RequestTool): string {
+  return String(tool['server_label']);
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
@@ -131,38 +232,160 @@ function clientTool({ name, description, parameters, strict }: FunctionTool): To
   }
 }
 
-/** The default tools, except those whose name a function of the client has. */
+/** The default tools, except those whose name a function of the client has, and the default servers. */
 function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: RunCaller): readonly RequestTool[] {
   const names = served.defaultTools.filter(
     (name) => mayExecute(scopes, name) && !request.functions.some((own) => own.name === name),
   );
-  if (names.length === 0) return [];
-  return [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
+  const own = names.length === 0 ? [] : [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
+  const named = new Set(request.otherTools.map(labelOf));
+  const servers = scopes.some(isToolScope) ? (served.defaultServers ?? []) : [];
+  return [...own, ...servers.flatMap((label) => (named.has(label) ? [] : { type: 'mcp', server_label: label }))];
 }
 
-async function hostedTools(
-  requested: RequestTool,
-  { executors }: ServerTools,
+/** A tool of the request with its functions, or with the reason why its server has not listed them. */
+interface OpenedTool {
+  readonly executor: ToolExecutor;
+  readonly origin: RequestTool;
+  readonly functions: readonly OfferedFunction[];
+  readonly error?: string;
+  /** Its calls fail, for this reason. */
+  readonly gone?: string;
+}
+
+const LIST_MS = 15_000;
+
+/** All servers at the same time. */
+async function openAll(
+  requested: readonly RequestTool[],
+  served: ServerTools,
   caller: RunCaller,
-): Promise<readonly Tool[]> {
-  const executor = executors.find((one) => one.kind === requested.type && one.canExecute(requested));
-  if (!executor) throw badRequest(unsupportedTool(requested), 'tools', 'unsupported_tool');
-  if (!caller.scopes.some((scope) => /^tools:execute(:|$)/.test(scope))) {
-    throw lacksScope('tools of the server', 'tools:execute');
+  options: ToolsetOptions,
+): Promise<readonly OpenedTool[]> {
+  const settled = await Promise.allSettled(requested.map((one) => openTool(one, served, caller, options)));
+  const failed = settled.find(({ status }) => status === 'rejected');
+  const opened = settled.flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
+  if (!failed) return opened;
+  await Promise.allSettled(opened.map(async ({ executor, origin }) => executor.close?.(origin)));
+  throw (failed as PromiseRejectedResult).reason;
+}
+
+async function openTool(
+  origin: RequestTool,
+  { executors, listTimeoutMs = LIST_MS }: ServerTools,
+  caller: RunCaller,
+  { lists }: ToolsetOptions,
+): Promise<OpenedTool> {
+  const executor = executors.find((one) => one.kind === origin.type && one.canExecute(origin));
+  if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
+  if (!caller.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
+  const asker = principalOf(caller);
+  if (!executor.lists) {
+    const signal = AbortSignal.timeout(listTimeoutMs);
+    return { executor, origin, functions: await executor.functions(origin, asker, signal) };
   }
-  const functions = await executor.functions(requested, principalOf(caller));
-  const permitted = functions.filter(({ name }) => mayExecute(caller.scopes, name));
-  const refused = functions.find((one) => !permitted.includes(one));
+  // A key for single tools of this server is not for others.
+  if (origin['server_url'] != null && !caller.scopes.includes('tools:execute')) {
+    throw lacksScope(`the server ${JSON.stringify(labelOf(origin))}`, 'tools:execute');
+  }
+  const known = lists?.find(({ label }) => label === labelOf(origin));
+  if (lists && origin['server_url'] != null) {
+    return { executor, origin, ...knownFunctions(known ?? { label: '', tools: [] }), gone: GONE };
+  }
+  const listed = await listedFunctions(executor, origin, asker, listTimeoutMs);
+  if (!known || listed.error === undefined) return { executor, origin, ...listed };
+  return { executor, origin, ...knownFunctions(known), gone: listed.error };
+}
+
+const GONE =
+  'The connection to its MCP server is gone: the response was resumed by another process, and URLs and credentials of ' +
+  'servers are not stored. Send a new request with the server.';
+
+function knownFunctions({ tools, error }: ServerList): Pick<OpenedTool, 'functions' | 'error'> {
+  return {
+    functions: tools.map(({ schema, ...tool }) => ({
+      ...tool,
+      parameters: schema as Readonly<Record<string, unknown>>,
+    })),
+    ...(error !== undefined && { error }),
+  };
+}
+
+/** Does not wait for an executor that ignores its signal. */
+async function listedFunctions(
+  executor: ToolExecutor,
+  origin: RequestTool,
+  asker: Principal,
+  timeoutMs: number,
+): Promise<Pick<OpenedTool, 'functions' | 'error'>> {
+  const late = new AbortController();
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    const error = new Error(`The server did not list its tools within ${timeoutMs} ms.`);
+    late.abort(error);
+    reject(error);
+  }, timeoutMs);
+  try {
+    return { functions: await Promise.race([executor.functions(origin, asker, late.signal), promise]) };
+  } catch (error) {
+    if (error instanceof ApiError) throw error;
+    return { functions: [], error: error instanceof Error ? error.message : String(error) };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+interface HostOptions extends ToolsetOptions {
+  readonly isTaken: (name: string) => boolean;
+  readonly caller: RunCaller;
+  /** Somebody else than the client approves calls of tools that need it themselves. */
+  readonly isWaiting: boolean;
+}
+
+function hostedTools(
+  { executor, origin, functions, gone }: OpenedTool,
+  { isTaken, caller, isWaiting, approvals = false }: HostOptions,
+): readonly Hosted[] {
+  const isAllowed = allowedBy(origin);
+  const isRemote = executor.lists === true && origin['server_url'] != null;
+  const mustApprove = approvedByClient(origin, isRemote ? 'always' : 'never');
+  const offered = functions.filter((one) => isAllowed(one));
+  const permitted = offered.filter(({ name }) => mayExecute(caller.scopes, name));
+  const refused = offered.find((one) => !permitted.includes(one));
   // Without a list of names, a request is for all tools that the key may use.
-  if (refused && (permitted.length === 0 || requested['allowed_tools'] != null)) {
+  if (refused && (permitted.length === 0 || origin['allowed_tools'] != null)) {
     throw lacksScope(`the tool ${JSON.stringify(refused.name)}`, `tools:execute:${refused.name}`);
   }
-  return permitted.map((offered) =>
-    tool({
-      ...offered,
-      execute: (input, context) => executor.execute({ name: offered.name, input, tool: requested }, context),
-    }),
-  );
+  return permitted.map((one): Hosted => {
+    const { annotations: _, serverName: __, name: ownName, ...definition } = one;
+    const isAsked = mustApprove(one);
+    if (isAsked && !approvals) throw noApprovals(origin);
+    const name = executor.lists && isTaken(ownName) ? `${labelOf(origin).replace(/\W/g, '_')}__${ownName}` : ownName;
+    return {
+      tool: tool({
+        ...definition,
+        name: name.slice(0, 64),
+        ...(isAsked && { needsApproval: true }),
+        execute: (input, context) => {
+          if (gone !== undefined) throw new Error(gone);
+          return executor.execute({ name: ownName, input, tool: origin }, context);
+        },
+      }),
+      origin,
+      ownName,
+      isApproved: isAsked && !(isWaiting && one.needsApproval !== undefined && one.needsApproval !== false),
+      isListed: executor.lists === true,
+    };
+  });
+}
+
+function noApprovals(origin: RequestTool): ApiError {
+  const message = `Approvals of the calls of ${JSON.stringify(labelOf(origin))} are not supported by this API. Set require_approval to "never", or use the Responses API.`;
+  return badRequest(message, 'tools.require_approval', 'unsupported_parameter');
+}
+
+function isToolScope(scope: string): boolean {
+  return /^tools:execute(:|$)/.test(scope);
 }
 
 /** Whether the scopes of a caller permit a tool. */
@@ -178,7 +401,7 @@ function lacksScope(what: string, scope: string): ApiError {
 function unsupportedTool(requested: RequestTool): string {
   if (requested.type === 'mcp') {
     const label = JSON.stringify(requested['server_label']);
-    return `This server does not connect to the MCP server ${label}. Its own tools have the server_label "${OWN_LABEL}".`;
+    return `This server knows no MCP server ${label}. Send its server_url. Its own tools have the server_label "${OWN_LABEL}".`;
   }
   const type = JSON.stringify(requested.type);
   return `This server does not support tools of type ${type}. Use "function", or "mcp" with server_label "${OWN_LABEL}".`;
@@ -186,19 +409,25 @@ function unsupportedTool(requested: RequestTool): string {
 
 type Choice = Pick<Toolset, 'toolChoice' | 'allowedTools'>;
 
-function choiceOf(choice: RequestToolChoice, origins: Origins): Choice {
+/** A choice that only a server can satisfy which has not listed its tools is ignored: the loop goes on without the server. */
+function choiceOf(choice: RequestToolChoice, origins: Origins, lists: readonly ServerList[]): Choice {
   if (typeof choice === 'string') return { toolChoice: choice };
+  const isDown = (selected: RequestTool): boolean =>
+    selected.type === 'mcp' && lists.some(({ label, error }) => error !== undefined && label === labelOf(selected));
   switch (choice.type) {
     case 'function':
       return { toolChoice: { tool: choice.name } };
     case 'mcp': {
+      if (isDown(choice)) return { toolChoice: 'auto' };
       const names = namesOf(choice, origins);
       return choice.name == null
         ? { toolChoice: 'required', allowedTools: names }
         : { toolChoice: { tool: names[0]! } };
     }
-    case 'allowed_tools':
-      return { toolChoice: choice.mode, allowedTools: choice.tools.flatMap((named) => namesOf(named, origins)) };
+    case 'allowed_tools': {
+      const allowedTools = choice.tools.flatMap((named) => (isDown(named) ? [] : namesOf(named, origins)));
+      return { toolChoice: allowedTools.length === 0 ? 'none' : choice.mode, allowedTools };
+    }
     default:
       return choice satisfies never;
   }
@@ -208,9 +437,9 @@ function choiceOf(choice: RequestToolChoice, origins: Origins): Choice {
 function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
   const { type, name, server_label: label } = selected;
   if (type === 'function') return [String(name)];
-  const names = [...origins].flatMap(([candidate, origin]) => {
+  const names = [...origins].flatMap(([candidate, { origin, ownName }]) => {
     const matches = origin.type === type && (label == null || origin['server_label'] === label);
-    return matches && (name == null || name === candidate) ? candidate : [];
+    return matches && (name == null || name === candidate || name === ownName) ? candidate : [];
   });
   if (names.length > 0) return names;
   const what = [type, label, name].filter((word) => word != null).join(' ');
@@ -259,11 +488,14 @@ function callKinds(
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
     labelOf(name) {
-      const label = origins.get(name)?.['server_label'];
+      const label = origins.get(name)?.origin['server_label'];
       return typeof label === 'string' ? label : OWN_LABEL;
     },
     kindOf(name, index) {
-      if (!clientNames.has(name)) return origins.has(name) ? 'server' : 'refused';
+      if (!clientNames.has(name)) {
+        const hosted = origins.get(name);
+        return hosted ? (hosted.isApproved ? 'approved-later' : 'server') : 'refused';
+      }
       if (toolChoice === 'none' || index >= MAX_CALLS_PER_REPLY || allowedTools?.includes(name) === false)
         return 'refused';
       if (policy && mayRefuse(policy, name)) return 'client-later';

@@ -59,6 +59,7 @@ const EXPOSED = [
   'x-ratelimit-limit-requests',
   'x-ratelimit-remaining-requests',
   'x-ratelimit-reset-requests',
+  'mcp-session-id',
 ].join(', ');
 
 /** A list of header names, as browsers send it. */

@@ -167,6 +167,13 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     answers: [EVENTS],
     others: { '204': 'Nothing is in progress.' },
   },
+  'POST /mcp': {
+    summary: 'Send a message of the Model Context Protocol',
+    answers: [JSON_TYPE, EVENTS],
+    others: { '202': 'The message needs no answer.' },
+  },
+  'GET /mcp': { summary: 'Open the stream of an MCP session', answers: [EVENTS] },
+  'DELETE /mcp': { summary: 'End an MCP session' },
   'GET /v1/runs': {
     summary: 'List runs',
     scope: 'runs:read',

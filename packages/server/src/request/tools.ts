@@ -54,16 +54,24 @@ export const functionTool: z.ZodType<FunctionTool> = z
 
 const names = list(z.string(), { expected: 'a list of names', max: Infinity });
 
-const namedTools = z.looseObject({ tool_names: names.nullish() });
+const toolFilter = z.looseObject({ tool_names: names.nullish(), read_only: z.boolean().nullish() });
+const approvalFilter = z.looseObject({ always: toolFilter.nullish(), never: toolFilter.nullish() });
+const approvalWord = z.enum(['always', 'never']);
 
 const mcpTool = z.looseObject({
   type: z.literal('mcp'),
   server_label: name.max(MAX_LENGTH.id),
   server_url: z.string().max(2_048).nullish(),
   allowed_tools: chosenSchema<unknown>(
-    (allowed) => (isObject(allowed) ? namedTools : names),
-    () => [names, namedTools],
+    (allowed) => (isObject(allowed) ? toolFilter : names),
+    () => [names, toolFilter],
   ).nullish(),
+  require_approval: chosenSchema<unknown>(
+    (required) => (isObject(required) ? approvalFilter : approvalWord),
+    () => [approvalWord, approvalFilter],
+  ).nullish(),
+  headers: z.record(z.string(), z.string()).nullish(),
+  authorization: z.string().nullish(),
 });
 
 const otherTool = z.looseObject({ type: z.string() });

@@ -4,7 +4,9 @@ import {
   mcpCallResult,
   type FunctionCallItem,
   type ItemStatus,
+  type McpApprovalRequestItem,
   type McpCallItem,
+  type McpListToolsItem,
   type MessageItem,
   type OutputItem,
   type OutputText,
@@ -56,6 +58,7 @@ export type TextKind = 'message' | 'refusal' | 'reasoning' | 'summary';
 
 /** A message or a reasoning item that is being streamed. It has one part, which contains all of its text. */
 export interface OpenText {
+  readonly type: 'text';
   readonly kind: TextKind;
   readonly id: string;
   /** In the response's output. */
@@ -215,6 +218,8 @@ export interface OpenCall {
   readonly callId: string;
   /** The `server_label` of a call that the server handles. */
   readonly label: string;
+  /** The request for an approval that the client has decided about. */
+  readonly approval: string | null;
   name: string;
   arguments: string;
   /** The event with the whole arguments was sent. */
@@ -302,31 +307,56 @@ function sendCallProgress(out: EventSender, { id, index }: OpenCall, type: strin
 }
 
 function wireCall(
-  { type, id, callId, label, name, arguments: text }: OpenCall,
+  { type, id, callId, label, approval, name, arguments: text }: OpenCall,
   status: McpCallItem['status'],
   { output, error }: Pick<McpCallItem, 'output' | 'error'> = NO_RESULT,
 ): FunctionCallItem | McpCallItem {
   if (type === 'function_call') {
     return { type, id, call_id: callId, name, arguments: text, status: status as ItemStatus };
   }
-  return { type, id, server_label: label, name, arguments: text, status, output, error, approval_request_id: null };
+  return { type, id, server_label: label, name, arguments: text, status, output, error, approval_request_id: approval };
+}
+
+/** An item that is sent at once: a list of tools, or a request for an approval. */
+export interface WholeItem {
+  readonly type: 'whole';
+  readonly done: McpListToolsItem | McpApprovalRequestItem;
+}
+
+export type StreamedItem = OpenText | OpenCall | WholeItem;
+
+/** Sends all events of an item that has no parts. */
+export function sendWhole(out: EventSender, { done: item }: WholeItem, index: number): void {
+  const isList = item.type === 'mcp_list_tools';
+  const { error: _, ...added } = isList ? { ...item, tools: EMPTY } : { ...item, error: undefined };
+  out.send({ type: 'response.output_item.added', sequence_number: out.next(), output_index: index, item: added });
+  if (isList) {
+    const about = { item_id: item.id, output_index: index };
+    out.send({ type: 'response.mcp_list_tools.in_progress', sequence_number: out.next(), ...about });
+    const end = item.error === undefined ? 'completed' : 'failed';
+    out.send({ type: `response.mcp_list_tools.${end}`, sequence_number: out.next(), ...about });
+  }
+  sendDone(out, index, item);
 }
 
 /** Closes every open item with the content that it has. */
-export function closeInterrupted(out: EventSender, items: readonly (OpenText | OpenCall)[]): void {
+export function closeInterrupted(out: EventSender, items: readonly StreamedItem[]): void {
   for (const item of items) {
     if (item.done) continue;
     if ('text' in item) closeText(out, item, item.isWhole ? 'completed' : 'incomplete');
-    else closeCall(out, item, 'incomplete');
+    else if (item.type !== 'whole') closeCall(out, item, 'incomplete');
   }
 }
 
 /** Sends all events of an item that is closed. Its text, or its arguments, are one delta. */
 export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
   const { type, id } = item;
+  if (type === 'mcp_list_tools' || type === 'mcp_approval_request') {
+    return sendWhole(out, { type: 'whole', done: item }, index);
+  }
   if (type === 'message' || type === 'reasoning') {
     const { kind, text } = textOfItem(item);
-    const open: OpenText = { kind, id, index, text: '', isWhole: false, done: undefined };
+    const open: OpenText = { type: 'text', kind, id, index, text: '', isWhole: false, done: undefined };
     openText(out, open);
     endText(out, open, text);
     sendDone(out, index, item);
@@ -338,6 +368,7 @@ export function sendClosedItem(out: EventSender, item: OutputItem, index: number
     index,
     callId: type === 'function_call' ? item.call_id : '',
     label: type === 'mcp_call' ? item.server_label : '',
+    approval: type === 'mcp_call' ? item.approval_request_id : null,
     name: item.name,
     arguments: '',
     isWhole: false,
@@ -351,7 +382,7 @@ export function sendClosedItem(out: EventSender, item: OutputItem, index: number
 }
 
 /** The item as it is now. */
-export function wireItem(item: OpenText | OpenCall): MessageItem | ReasoningItem | FunctionCallItem | McpCallItem {
-  if (item.done) return item.done;
+export function wireItem(item: StreamedItem): OutputItem {
+  if (item.type === 'whole' || item.done) return item.done!;
   return 'text' in item ? wireText(item, 'in_progress', true) : wireCall(item, 'in_progress');
 }

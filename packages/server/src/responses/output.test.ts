@@ -14,10 +14,13 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
-
+import type { MessageItem } from './wire.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import type { Ending } from '../engine/run.ts';
 import { responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
+
+/** An item that has a status. */
+type Closed = Pick<MessageItem, 'status'>;
 
 const HEX = RESPONSE_ID.slice('resp_'.length);
 const USAGE = { inputTokens: 7, outputTokens: 5, cachedTokens: 2, reasoningTokens: 1 };
@@ -297,7 +300,7 @@ describe('reasoning', () => {
     for (const item of [turn(1), thought('wellso'), text('ok'), replied(content)]) out.addItem(item);
     out.end();
     const { output: items } = out.current();
-    expect(items.map((item) => [item.type, item.id.at(-1), item.status])).toEqual([
+    expect(items.map((item) => [item.type, item.id.at(-1), (item as Closed).status])).toEqual([
       ['reasoning', '0', 'completed'],
       ['message', '1', 'completed'],
       ['reasoning', '2', 'completed'],
@@ -370,7 +373,11 @@ describe('a call', () => {
     for (const item of [turn(1), replied([called('ask'), called('read'), said('then')], 'content-filter')])
       out.addItem(item);
     out.end({ type: 'incomplete', reason: 'content_filter' });
-    expect(out.current().output.map(({ status }) => status)).toEqual(['incomplete', 'incomplete', 'incomplete']);
+    expect(out.current().output.map((item) => (item as Closed).status)).toEqual([
+      'incomplete',
+      'incomplete',
+      'incomplete',
+    ]);
   });
 
   test('has the status requires_action for a client that requests it', () => {
@@ -616,7 +623,7 @@ describe('an interruption', () => {
     expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
     for (const item of [text('again'), replied([said('again')])]) out.addItem(item);
     out.end({ type: 'incomplete', reason: 'max_turns' });
-    expect(out.current().output.map((item) => [item.id, item.status])).toEqual([
+    expect(out.current().output.map((item) => [item.id, (item as Closed).status])).toEqual([
       [`msg_${HEX}_1_0`, 'completed'],
       [`fc_${HEX}_1_1`, 'incomplete'],
       [`msg_${HEX}_1_2`, 'completed'],
@@ -653,7 +660,7 @@ describe('with the real loop', () => {
       { text: 'Now I ask.', calls: [{ name: 'read' }, { name: 'ask', arguments: { q: 1 } }] },
     ]);
     const { output: items, pending_call_ids: pending } = out.current();
-    expect(items.map((item) => [item.type, item.id.slice(-3), item.status])).toEqual([
+    expect(items.map((item) => [item.type, item.id.slice(-3), (item as Closed).status])).toEqual([
       ['message', '1_0', 'completed'],
       ['mcp_call', '1_1', 'completed'],
       ['mcp_call', '1_2', 'failed'],

@@ -1,8 +1,9 @@
-import type { AssistantPart, Finish, Item, ReasoningPart, ToolCall, ToolResult } from '@treadle/core';
+import type { AssistantPart, Finish, Item, ReasoningPart, RecordedVerdict, ToolCall, ToolResult } from '@treadle/core';
 import { typeInResponse } from '../engine/model-failure.ts';
-import type { Ending } from '../engine/run.ts';
-import type { CallKind, CallKinds } from '../engine/tools.ts';
-import { callIdFor, itemId, type ItemKind } from '../ids.ts';
+import type { ApprovedCall } from '../engine/conversation.ts';
+import { isClientAsked, type Ending } from '../engine/run.ts';
+import type { CallKind, CallKinds, ServerList } from '../engine/tools.ts';
+import { approvalIdFor, callIdFor, itemId, type ItemKind } from '../ids.ts';
 import {
   addArguments,
   addText,
@@ -16,6 +17,7 @@ import {
   openCall,
   openText,
   sendClosedItem,
+  sendWhole,
   startCall,
   wireItem,
   type EmitEvent,
@@ -24,6 +26,8 @@ import {
   type OpenText,
   type ResponseEvent,
   type TextKind,
+  type StreamedItem,
+  type WholeItem,
 } from './output-items.ts';
 import type { ReasoningSeal } from './reasoning-seal.ts';
 import { presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
@@ -32,12 +36,23 @@ export interface ResponseOutputOptions {
   /** The response as it was created: in progress, without output. */
   readonly response: ResponseResource;
   readonly calls: CallKinds;
+  /** The tools of other servers. The response reports them first, except those that the conversation has. */
+  readonly lists?: readonly ServerList[] | undefined;
+  /** The calls that the run begins with, by their index in the reply; those that have a result are absent. */
+  readonly begunWith?: ReadonlyMap<number, BegunCall> | undefined;
   /** The client wants to see the status `requires_action`. */
   readonly requiresAction: boolean;
   /** Set if the client wants `encrypted_content` of reasoning. */
   readonly seal?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
+}
+
+/** A call of an earlier response that this response executes. */
+export interface BegunCall {
+  readonly call: ToolCall;
+  /** What the client decided about it; absent if that was not needed. */
+  readonly approval?: ApprovedCall | undefined;
 }
 
 /**
@@ -71,12 +86,15 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, requiresAction, seal, emit } = options;
+  const { response, calls: kinds, lists = [], begunWith, requiresAction, seal, emit } = options;
   const out = eventSender(emit);
   const events = responseEvents(out, requiresAction);
-  const items: (OpenText | OpenCall)[] = [];
+  const items: StreamedItem[] = lists
+    .filter(({ isKnown }) => !isKnown)
+    .map((list, index) => listItem(response.id, list, index));
   let ended: ResponseResource | undefined;
   let turn: TurnItems = newTurnItems(0);
+  if (begunWith) turn.beginWith(begunWith);
 
   function newTurnItems(number: number): TurnItems {
     return turnItems(number, { out, items, response: response.id, kinds, seal });
@@ -106,6 +124,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       case 'fact':
         if (item.event.type === 'model-replied') turn.modelReplied(item.event.content, item.event.finish);
         else if (item.event.type === 'model-failed') turn.modelFailed();
+        else if (item.event.type === 'calls-judged') turn.callsJudged(item.event.verdicts);
         break;
       case 'tool-report':
       case 'resource-problem':
@@ -116,7 +135,10 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   }
 
   return {
-    sendCreated: () => events.sendCreated(response),
+    sendCreated() {
+      events.sendCreated(response);
+      for (const [index, item] of items.entries()) if (item.type === 'whole') sendWhole(out, item, index);
+    },
     addItem(item) {
       if (ended) return;
       applyItem(item);
@@ -140,6 +162,24 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       closeInterrupted(out, items);
       ended ??= { ...response, output: items.map(wireItem) };
       out.send(errorEvent(error, out.next()));
+    },
+  };
+}
+
+function listItem(response: string, { label, tools, error }: ServerList, index: number): WholeItem {
+  return {
+    type: 'whole',
+    done: {
+      type: 'mcp_list_tools',
+      id: itemId('mcp_list_tools', response, 0, index),
+      server_label: label,
+      tools: tools.map(({ name, description, schema, annotations }) => ({
+        name,
+        description,
+        input_schema: schema,
+        ...(annotations && { annotations }),
+      })),
+      ...(error !== undefined && { error }),
     },
   };
 }
@@ -218,7 +258,9 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
   const pending =
     ending.type === 'pending'
       ? ending.waiting.flatMap(({ type, call }) =>
-          type === 'client' ? callIdFor(response.id, call.turn, call.index) : [],
+          type === 'client' || type === 'approval'
+            ? (type === 'client' ? callIdFor : approvalIdFor)(response.id, call.turn, call.index)
+            : [],
         )
       : [];
   return {
@@ -241,6 +283,8 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
  * 2. A text is complete when another part begins. Its item is closed then, unless a property of it, or of a text before it,
  *    is known only with the whole reply: the phase of a message before reasoning, and the `encrypted_content` of reasoning.
  * 3. A call for the client is closed when the reply arrives, a call of the server when it has a result.
+ * 4. A call that the client has to approve has an item when it is judged: the request for the approval. The call itself has
+ *    one when it starts or has a result, in this response or, as a call that it begins with, in a later one.
  */
 interface TurnItems {
   readonly number: number;
@@ -253,12 +297,16 @@ interface TurnItems {
   callAnswered(index: number, result: ToolResult): void;
   /** The client has to execute the call. */
   callWaits(index: number): void;
+  /** The verdicts on the calls that could run, in order. */
+  callsJudged(verdicts: readonly RecordedVerdict[]): void;
+  /** The run begins with these calls, of a reply that it has not made. */
+  beginWith(begun: ReadonlyMap<number, BegunCall>): void;
 }
 
 interface TurnOptions {
   readonly out: EventSender;
   /** The items of the whole response. Those of this turn are added. */
-  readonly items: (OpenText | OpenCall)[];
+  readonly items: StreamedItem[];
   /** The response's id. */
   readonly response: string;
   readonly kinds: CallKinds;
@@ -274,6 +322,10 @@ interface ReplyCall {
   item: OpenCall | undefined;
   /** Undefined until the whole reply arrives. */
   whole: ToolCall | undefined;
+  /** The call has a result. */
+  isAnswered?: true;
+  /** The id of the request for the approval of the client. */
+  approval?: string;
 }
 
 function turnItems(number: number, { out, items, response, kinds, seal }: TurnOptions): TurnItems {
@@ -291,7 +343,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
 
   function beginText(kind: TextKind): OpenText {
     const id = newId(isMessage(kind) ? 'message' : 'reasoning');
-    const item: OpenText = { kind, id, index: items.length, text: '', isWhole: false, done: undefined };
+    const item: OpenText = { type: 'text', kind, id, index: items.length, text: '', isWhole: false, done: undefined };
     items.push(item);
     texts[kind].push(item);
     openText(out, item);
@@ -304,7 +356,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     endText(out, growing);
     const isKnown = isMessage(growing.kind) ? next === 'call' : !seal;
     // Texts are closed in the order of the output.
-    const isNext = items.every((item) => item === growing || item.done || !('text' in item));
+    const isNext = items.every((item) => item === growing || item.done || item.type !== 'text');
     if (isKnown && isNext) closeText(out, growing, 'completed', { phase: 'commentary' });
     growing = undefined;
   }
@@ -313,7 +365,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     endGrowing('call');
     call.kind = kinds.kindOf(call.name, index);
     openedCalls = index + 1;
-    if (call.kind === 'client-later') return;
+    if (call.kind === 'client-later' || call.kind === 'approved-later') return;
     addCallItem(call, index, call.kind === 'client' ? 'function_call' : 'mcp_call');
   }
 
@@ -324,6 +376,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
       index: items.length,
       callId: callIdFor(response, number, index),
       label: kinds.labelOf(call.name),
+      approval: call.approval ?? null,
       name: storedCallName(call.name),
       arguments: '',
       isWhole: false,
@@ -418,17 +471,54 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
       isOutOfOrder = false;
     },
     callStarted(index) {
-      const item = calls[index]?.item;
-      if (item) startCall(out, item);
+      const call = calls[index];
+      if (call?.kind === 'approved-later') call.item ??= addCallItem(call, index, 'mcp_call');
+      if (call?.kind === 'approved-later') endArguments(out, call.item!);
+      if (call?.item) startCall(out, call.item);
     },
     callAnswered(index, result) {
       const call = calls[index];
+      if (call) call.isAnswered = true;
       if (call) answerCall(out, call.item ?? addCallItem(call, index, 'mcp_call'), result);
     },
     callWaits(index) {
       const call = calls[index];
       if (call?.kind === 'client-later' && !call.item) {
         closeCall(out, addCallItem(call, index, 'function_call'), 'completed');
+      }
+    },
+    callsJudged(verdicts) {
+      let judged = 0;
+      for (const [index, call] of calls.entries()) {
+        if (!call || call.isAnswered) continue;
+        const verdict = verdicts[judged++];
+        const isAsked = verdict?.type === 'ask' && isClientAsked({ type: 'approval', rule: verdict.rule });
+        if (!isAsked || call.kind !== 'approved-later' || call.approval !== undefined) continue;
+        call.approval = approvalIdFor(response, number, index);
+        const item: WholeItem = {
+          type: 'whole',
+          done: {
+            type: 'mcp_approval_request',
+            id: call.approval,
+            server_label: kinds.labelOf(call.name),
+            name: storedCallName(call.name),
+            arguments: call.whole?.arguments ?? call.buffered,
+          },
+        };
+        items.push(item);
+        sendWhole(out, item, items.length - 1);
+      }
+    },
+    beginWith(begun) {
+      for (const [index, { call, approval }] of begun) {
+        calls[index] = {
+          name: call.name,
+          buffered: '',
+          kind: 'approved-later',
+          item: undefined,
+          whole: call,
+          ...(approval && { approval: approval.requestId }),
+        };
       }
     },
   };
@@ -453,8 +543,8 @@ interface PartEnd {
 }
 
 /** Deltas opened the item, and the whole reply does not contain it. */
-function isMissingInReply(item: OpenText | OpenCall): boolean {
-  return !item.done && ('text' in item || item.type !== 'mcp_call' || !item.isWhole);
+function isMissingInReply(item: StreamedItem): boolean {
+  return !item.done && !(item.type === 'mcp_call' && item.isWhole);
 }
 
 /** The name of a call as the loop stores it: one that every provider accepts. */

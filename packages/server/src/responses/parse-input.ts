@@ -164,8 +164,9 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       arguments: longText,
       output: longText.nullish(),
       error: z.unknown().optional(),
+      approval_request_id: callId.nullish(),
     })
-    .transform(({ status, output, error, ...item }): wire.McpCallItem => {
+    .transform(({ status, output, error, approval_request_id, ...item }): wire.McpCallItem => {
       const text = mcpErrorText(error);
       return {
         type: 'mcp_call',
@@ -173,15 +174,53 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
         status: text === null && status !== 'failed' ? itemStatus(status) : 'failed',
         output: output ?? null,
         error: text === null ? null : mcpError(text),
-        approval_request_id: null,
+        approval_request_id: approval_request_id ?? null,
       };
     });
 
-  const toolList = z.object({
-    type: z.literal('mcp_list_tools'),
-    id: idOr('mcpl'),
+  const approvalRequest = z.object({
+    type: z.literal('mcp_approval_request'),
+    id: callId,
     server_label: serverLabel,
-  }) satisfies z.ZodType<wire.McpToolList>;
+    name: toolName,
+    arguments: longText,
+  }) satisfies z.ZodType<wire.McpApprovalRequestItem>;
+
+  const approvalResponse = z
+    .object({
+      type: z.literal('mcp_approval_response'),
+      id: idOr('mcpa'),
+      approval_request_id: callId,
+      approve: z.boolean(),
+      reason: longText.nullish(),
+    })
+    .transform(({ reason, ...item }): wire.McpApprovalResponseItem => ({ ...item, ...(reason && { reason }) }));
+
+  const listedTool = z
+    .object({
+      name: z.string(),
+      description: z.string().nullish(),
+      input_schema: z.unknown().optional(),
+      annotations: z.record(z.string(), z.unknown()).nullish(),
+    })
+    .transform(({ name, description, input_schema, annotations }): wire.McpListedTool => ({
+      name,
+      ...(description != null && { description }),
+      input_schema,
+      ...(annotations && { annotations }),
+    }));
+  const toolList = z
+    .object({
+      type: z.literal('mcp_list_tools'),
+      id: idOr('mcpl'),
+      server_label: serverLabel,
+      tools: list(listedTool, { expected: 'a list of tools', max: Infinity }).nullish(),
+      error: z.unknown().optional(),
+    })
+    .transform(({ tools, error, ...item }): wire.McpListToolsItem => {
+      const text = mcpErrorText(error);
+      return { ...item, tools: tools ?? [], ...(text !== null && { error: text }) };
+    });
 
   const reference = z
     .object({ id: z.string().min(1).max(MAX_LENGTH.id) })
@@ -194,6 +233,8 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     ['function_call_output', functionCallOutput],
     ['mcp_call', mcpCall],
     ['mcp_list_tools', toolList],
+    ['mcp_approval_request', approvalRequest],
+    ['mcp_approval_response', approvalResponse],
     ['item_reference', reference],
     ['compaction', compaction],
   ]);
@@ -229,7 +270,15 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
 const ROLES = ['user', 'assistant', 'system', 'developer'];
 
 /** The types that the error for an unknown type lists. */
-const TYPES = ['message', 'reasoning', 'function_call', 'function_call_output', 'mcp_call', 'item_reference'] as const;
+const TYPES = [
+  'message',
+  'reasoning',
+  'function_call',
+  'function_call_output',
+  'mcp_call',
+  'mcp_approval_response',
+  'item_reference',
+] as const;
 
 const unknownItem = z.object({ type: z.enum(TYPES) }).transform((): never => z.NEVER);
 
@@ -246,7 +295,7 @@ function typeOf(item: JsonObject): unknown {
   return id === undefined ? undefined : 'item_reference';
 }
 
-const BEGINNING = /^(?:msg|rs|fc|fco|mcp|mcpl)_$/;
+const BEGINNING = /^(?:msg|rs|fc|fco|mcp|mcpl|mcpa)_$/;
 
 /**
  * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a

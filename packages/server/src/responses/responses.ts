@@ -5,13 +5,15 @@ import {
   conversationBefore,
   sharedConversations,
   storedState,
+  type ApprovedCall,
   type Conversation,
   type ConversationBefore,
+  type OpenTurn,
 } from '../engine/conversation.ts';
 import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
-import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/run.ts';
+import { driveRequest, planRun, whileOpen, type ResumedRun, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
   checkRunKey,
@@ -33,14 +35,15 @@ import {
   type StoredRuns,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
-import type { CallKinds, RunCaller } from '../engine/tools.ts';
+import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   errorEvent,
   replayResponse,
   responseOutput,
+  type BegunCall,
   type ResponseError,
   type ResponseOutputOptions,
 } from './output.ts';
@@ -94,6 +97,13 @@ interface StoredRequest {
   readonly system: readonly string[];
   readonly key: string;
   readonly scopes: readonly string[];
+  /** The tools of other servers that the run was started with. */
+  readonly lists?: readonly ServerList[];
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
+  /** What the run begins with, and the calls of which the response has items. */
+  readonly open?: OpenTurn;
+  readonly begunWith?: readonly (readonly [number, BegunCall])[];
 }
 
 interface ActiveResponse extends ActiveRun {
@@ -184,15 +194,64 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     key,
     hold,
   }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation, before } = await requestConversation(parsed, caller, false);
+    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, false);
     const request = { ...parsed, input };
     const seal = await wantedSeal(request, caller);
     const id = newResponseId();
-    const plan = await planRun(engine, request, conversation, { id, caller });
+    const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
+    return whileOpen(plan, async () => {
+      const current = await withoutOutdatedApprovals(plan);
+      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold });
+    });
+  }
+
+  /** Without approvals of calls whose tool the server describes differently now: the client is asked again. */
+  async function withoutOutdatedApprovals(plan: RunPlan): Promise<RunPlan> {
+    const { open, toolset, messages, caller } = plan;
+    if (!open || open.approvals.length === 0) return plan;
+    const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
+    const approvals: ApprovedCall[] = [];
+    for (const approval of open.approvals) {
+      const asked = itemOrigin(approval.requestId)?.response;
+      const record = asked === undefined ? undefined : await records.get(caller.tenant, asked);
+      const { name } = calls[approval.index]!;
+      const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
+      if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
+    }
+    return { ...plan, open: { ...open, approvals } };
+  }
+
+  interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold'> {
+    readonly plan: RunPlan;
+    readonly request: ResponseRequest;
+    readonly seal: ReasoningSeal | undefined;
+    readonly system: readonly string[];
+    readonly before: ConversationBefore | undefined;
+    readonly reported: ReadonlySet<string>;
+  }
+
+  async function createPlanned({
+    plan,
+    request,
+    seal,
+    system,
+    before,
+    reported,
+    caller,
+    key,
+    hold,
+  }: PlannedResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
+    const { id, open } = plan;
     hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
-    const continued = before && { before };
+    // What the conversation has is not reported again, but that a server is down is.
+    const lists = plan.toolset.lists.map((list) =>
+      list.error === undefined && reported.has(list.label) ? { ...list, isKnown: true as const } : list,
+    );
+    const listed = plan.toolset.lists.flatMap(({ label, error }) => (error === undefined ? label : []));
+    const begunWith = open && callsToBegin(plan, open);
+    const continued = { ...(before && { before }), lists, ...(begunWith && { begunWith }) };
     if (!request.store && !key) return { plan, run: { created, seal, ...continued } };
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
@@ -203,7 +262,15 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       createdAt: now,
       updatedAt: now,
       ...(request.previous !== undefined && { previous: request.previous }),
-      request: { request: storable(request), system, key: caller.key, scopes } satisfies StoredRequest,
+      request: {
+        request: storable(request),
+        system,
+        key: caller.key,
+        scopes,
+        ...(lists.length > 0 && { lists }),
+        ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
+        ...(open && { open, begunWith: [...begunWith!] }),
+      } satisfies StoredRequest,
       response: created,
     };
     const keyToStore = key && stored.keyToStore(key, now);
@@ -241,16 +308,27 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly conversation: Conversation;
     /** The conversation that the request continues. */
     readonly before: ConversationBefore | undefined;
+    /** The labels of the servers whose tools it contains. */
+    readonly reported: ReadonlySet<string>;
   }> {
     const { previous, instructions = '' } = request;
     const before = previous === undefined ? undefined : await previousConversation(previous, caller);
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
-    const { input, messages, system } = await restoreHistory(request.input, lookUp, {
+    const { input, messages, system, open } = await restoreHistory(request.input, lookUp, {
       before,
       seal: () => sealFor(caller.tenant),
       isStored,
     });
-    return { input, system, conversation: { messages, instructions: [instructions, ...system] }, before };
+    const sent = input.flatMap((item) =>
+      item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
+    );
+    return {
+      input,
+      system,
+      conversation: { messages, instructions: [instructions, ...system], ...(open && { open }) },
+      before,
+      reported: new Set([...(before?.reported ?? []), ...sent]),
+    };
   }
 
   /** The conversation that another response continues. */
@@ -266,19 +344,24 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const before =
       record &&
       (await shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
-        const system = await systemOf(caller.tenant, record.id);
+        const parts = await partsOf(caller.tenant, record.id);
         const state = await storedState(store, record.runId);
-        return state && system && conversationBefore(record.id, state, system);
+        return state && parts && { ...conversationBefore(record.id, state, parts.system), ...parts };
       }));
     if (before) return before;
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
 
-  /** The instructions of a conversation, without the request that contains them, which can be large. */
-  async function systemOf(tenant: string, response: string): Promise<StoredRequest['system'] | undefined> {
+  /** What a conversation has besides its messages, without the request that contains it, which can be large. */
+  async function partsOf(
+    tenant: string,
+    response: string,
+  ): Promise<Pick<StoredRequest, 'system' | 'reported'> | undefined> {
     const record = await inTurn(() => records.get(tenant, response));
-    return record && (record.request as StoredRequest).system;
+    if (!record) return undefined;
+    const { system, reported } = record.request as StoredRequest;
+    return { system, ...(reported && { reported }) };
   }
 
   interface ResponseRun {
@@ -297,15 +380,18 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly from?: string;
     /** Set if the run has started before. */
     readonly resume?: ResumedRun;
+    readonly lists?: ResponseOutputOptions['lists'];
+    readonly begunWith?: ResponseOutputOptions['begunWith'];
   }
 
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, seal, listener, signal, record, key, from, resume }: ResponseRun,
+    { created, seal, listener, signal, record, key, from, resume, lists, begunWith }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
-    const out = responseOutput({ response: created, calls: plan.toolset.kinds, seal, ...listener });
+    const calls = plan.toolset.kinds;
+    const out = responseOutput({ response: created, calls, lists, begunWith, seal, ...listener });
     out.sendCreated();
     for (const item of resume?.items ?? []) void out.addItem(item);
     const run = driveRequest(plan, engine, out.addItem, resume);
@@ -451,17 +537,21 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly run: ResponseRun;
   }> {
     const { tenant, runId: id, status: from } = record;
-    const { request, key, scopes } = record.request as StoredRequest;
+    const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
     const { items, state } = await replayItems(store, id);
     // The conversation of a run that has started is in its journal.
-    const conversation =
+    const restored =
       state === NEW
         ? (await requestConversation(request, caller, true)).conversation
         : { messages: [], instructions: [] };
+    const conversation = { ...restored, ...(open && { open }) };
+    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
     return {
-      plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits }),
+      plan: await planRun(engine, request, conversation, planned),
       run: {
+        lists,
+        begunWith: begunWith && new Map(begunWith),
         created: newResponse(id, request, engine.models.default, record.createdAt),
         seal: await wantedSeal(request, caller),
         listener: { requiresAction: false },
@@ -504,12 +594,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
     const { record, lease } = taken;
     const { tenant, runId, status: from } = record;
-    const { request } = record.request as StoredRequest;
+    const { request, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
+        lists,
+        begunWith: begunWith && new Map(begunWith),
         seal: await wantedSeal(request, record),
         requiresAction: false,
       });
@@ -586,6 +678,22 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
     ...request.echo,
     model: request.model ?? defaultModel,
   };
+}
+
+function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
+  return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
+}
+
+/** The calls at the end of the conversation that have no result yet, by their index. */
+function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn): ReadonlyMap<number, BegunCall> {
+  const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
+  const known = new Set(answered.map(({ callId }) => callId));
+  return new Map(
+    calls.flatMap((call, index) => {
+      const approval = approvals.find((one) => one.index === index);
+      return known.has(call.id) ? [] : [[index, { call, ...(approval && { approval }) }] as const];
+    }),
+  );
 }
 
 /** The kinds of calls as far as they follow from the request alone. */

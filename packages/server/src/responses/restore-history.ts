@@ -11,7 +11,9 @@
  *    model sees which tools it called and what they returned.
  * 3. Clients that do not request `encrypted_content` drop the signatures of reasoning. Some providers reject a turn
  *    with calls without them, so they are added again from the journal, for the turns since the last user message.
- * 4. Items are grouped into turns: one assistant message with all that the model said and called in the turn, and one
+ * 4. A call that the client had to approve has two items: the request for the approval, and, if it was decided, the call with
+ *    its result in the next response. They are one call of the turn of the request.
+ * 5. Items are grouped into turns: one assistant message with all that the model said and called in the turn, and one
  *    tool message with the results in call order. Ids of this server contain the turn; other items form one turn
  *    as long as they are adjacent.
  *
@@ -26,10 +28,11 @@ import type {
   SaidText,
   ToolResult,
   UserBlock,
+  UserMessage,
 } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
-import type { ConversationBefore, PausedCall } from '../engine/conversation.ts';
+import type { ApprovedCall, ConversationBefore, OpenTurn, PausedCall } from '../engine/conversation.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { fileBlock, imageBlock } from '../request/media.ts';
@@ -39,6 +42,7 @@ import type {
   FunctionCallOutputItem,
   InputItem,
   InputPart,
+  McpApprovalResponseItem,
   McpCallItem,
   MessageItem,
   OutputItem,
@@ -55,6 +59,8 @@ export interface RestoredConversation {
   readonly messages: readonly Message[];
   /** The texts of system and developer messages, in order. */
   readonly system: readonly string[];
+  /** Set if the last message is a reply with calls that are approved or denied now. */
+  readonly open?: OpenTurn;
 }
 
 export interface RestoreOptions {
@@ -351,7 +357,7 @@ function turnsWithoutSignatures(items: readonly InputItem[]): readonly SentTurn[
     };
     turns.set(turnKey, turn);
     turn.last = index;
-    if (item.type === 'function_call' || item.type === 'mcp_call') turn.hasCalls = true;
+    if (item.type !== 'message' && item.type !== 'reasoning') turn.hasCalls = true;
     if (item.type !== 'reasoning') continue;
     turn.reasoning.push(index);
     if (item.encrypted_content !== undefined) turn.isSigned = true;
@@ -378,9 +384,13 @@ export function conversationFrom(
   const messages = [...before.messages];
   const system = [...before.system];
   let turn: RestoredTurn | undefined = before.open && pausedTurn(before.open.calls);
+  /** What the user said while calls of the turn have no results yet. */
+  let followUp: UserMessage[] = [];
   const closeTurn = (): void => {
     if (turn) messages.push(...turn.close());
+    messages.push(...followUp);
     turn = undefined;
+    followUp = [];
   };
 
   for (const index of withOutputsFirst(items, before)) {
@@ -394,14 +404,17 @@ export function conversationFrom(
           if (text !== '') system.push(text);
           continue;
         }
-        closeTurn();
+        if (!turn?.isDecided()) closeTurn();
         const content = item.content.flatMap((part) => (isEmptyText(part) ? [] : [inputBlock(part)]));
-        if (content.length > 0) messages.push({ role: 'user', content });
+        if (content.length > 0) (turn ? followUp : messages).push({ role: 'user', content });
         continue;
       }
       case 'function_call_output':
         if (turn === undefined) throw outputWithoutCall(item, at, before);
         turn.addResult(item.call_id, outputContent(item), at);
+        continue;
+      case 'mcp_approval_response':
+        if (!turn?.addDecision(item)) throw decisionWithoutCall(item, at);
         continue;
       case 'mcp_list_tools':
         continue;
@@ -410,11 +423,17 @@ export function conversationFrom(
       default:
         break;
     }
+    if (item.type === 'mcp_call' && turn?.addApprovedResult(item)) continue;
+    if (item.type === 'mcp_approval_request' && turn?.has(item.id)) continue;
     if (!turn?.includes(item, at)) {
       closeTurn();
       turn = newTurn();
     }
     turn!.addItem(item, at);
+  }
+  if (turn?.isDecided()) {
+    const { reply, ...open } = turn.closeOpen();
+    return { messages: [...messages, ...reply], system, open: { ...open, followUp } };
   }
   closeTurn();
   return { messages: messages.length > 0 ? messages : [lastInstruction(system)], system };
@@ -441,6 +460,14 @@ function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBe
     }
     yield index;
   }
+}
+
+function decisionWithoutCall({ approval_request_id: id }: McpApprovalResponseItem, at: string): Error {
+  return badRequest(
+    `No approval is requested by '${id}', or it was decided already. Send the 'mcp_approval_request' item before it, or the 'previous_response_id' of the response that requested it, and one decision for each.`,
+    `${at}.approval_request_id`,
+    'unknown_approval',
+  );
 }
 
 /** Models need a user message. Without one, the last instruction is removed from `system` and used as the message. */
@@ -488,7 +515,9 @@ function outputWithoutCall({ call_id: id }: FunctionCallOutputItem, at: string, 
 }
 
 /** The items that a model's turn consists of. */
-type TurnItem = MessageItem | Extract<InputItem, { type: 'reasoning' | 'function_call' | 'mcp_call' }>;
+type TurnItem =
+  | MessageItem
+  | Extract<InputItem, { type: 'reasoning' | 'function_call' | 'mcp_call' | 'mcp_approval_request' }>;
 
 /** A turn that is being rebuilt from its items. */
 interface RestoredTurn {
@@ -497,18 +526,86 @@ interface RestoredTurn {
   addItem(item: TurnItem, at: string): void;
   /** Throws a 400 if no call waits for the result. */
   addResult(wireId: string, result: ResultContent, at: string): void;
-  /** The reply and its results. Throws a 400 if a call has no result. */
+  /** Whether a call of the turn has this id: a `call_id`, or that of a request for an approval. */
+  has(wireId: string): boolean;
+  /** False if no call waits for the decision. */
+  addDecision(item: McpApprovalResponseItem): boolean;
+  /** Adds the result of a call that was approved in the turn. False if there is none. */
+  addApprovedResult(item: McpCallItem): boolean;
+  /** Whether calls have no result although nothing is missing for them: the next run begins with them. */
+  isDecided(): boolean;
+  /**
+   * The reply and its results. Throws a 400 if a call has no result. A call that was decided has one, which the client left
+   * out.
+   */
   close(): readonly Message[];
+  /** The reply, if it is not in the history, and what the next run needs to begin with its calls. Throws like `close`. */
+  closeOpen(): Omit<OpenTurn, 'followUp'> & { readonly reply: readonly Message[] };
 }
 
-interface RestoredCall {
-  /** The `call_id` that the client uses; absent for calls that only the server answers. */
+/** A call of a turn that is being rebuilt. */
+interface TurnCall {
   readonly wireId?: string;
   readonly name: string;
+  result?: ResultContent;
+  /** What is missing for a call without a result. Absent: nothing. */
+  needs?: 'output' | 'approval';
+  /** What the client decided about it. */
+  decision?: Omit<ApprovedCall, 'index'>;
+}
+
+/** What turns have in common, whether their items are in the input or their reply is in the history. */
+function callsOfTurn(
+  calls: readonly TurnCall[],
+  find: (wireId: string) => TurnCall | undefined,
+): Pick<RestoredTurn, 'has' | 'addDecision' | 'addApprovedResult' | 'isDecided'> {
+  return {
+    has: (wireId) => find(wireId) !== undefined,
+    addDecision({ approval_request_id: requestId, approve: approved, reason }) {
+      const call = find(requestId);
+      if (call?.needs !== 'approval') return false;
+      delete call.needs;
+      call.decision = { requestId, approved, ...(reason !== undefined && { reason }) };
+      return true;
+    },
+    addApprovedResult(item) {
+      const call = item.approval_request_id === null ? undefined : find(item.approval_request_id);
+      if (!call || call.result) return false;
+      delete call.needs;
+      call.result = mcpResult(item);
+      return true;
+    },
+    isDecided: () =>
+      calls.some(({ result, needs }) => !result && !needs) && calls.every(({ result, needs }) => result || !needs),
+  };
+}
+
+/** The results that calls have in the conversation, if the next run does not begin with them. */
+function resultOf({ result, decision, name }: TurnCall): ResultContent {
+  if (result) return result;
+  if (decision?.approved === false) {
+    const text = `The call of "${name}" was not approved${decision.reason ? `: ${decision.reason}` : '.'}`;
+    return { content: [{ type: 'error', text }], isError: true };
+  }
+  return { content: [{ type: 'text', text: '(The output of this call was left out.)' }], isError: false };
+}
+
+function openTurnOf(
+  calls: readonly (TurnCall & { readonly id: string })[],
+  reply: readonly Message[],
+): ReturnType<RestoredTurn['closeOpen']> {
+  return {
+    reply,
+    answered: calls.flatMap(({ id, name, result }) => (result ? toolResult(id, name, result) : [])),
+    approvals: calls.flatMap(({ result, decision }, index) => (decision && !result ? { index, ...decision } : [])),
+  };
+}
+
+/** `wireId`: the id that the client uses; absent for calls that only the server answers. */
+interface RestoredCall extends TurnCall {
   readonly arguments: string;
   /** The index among the calls of the turn, if the id contains it. */
   readonly index?: number;
-  result?: ResultContent;
 }
 
 /** `undefined` is a call: which one is known when all calls of the turn are known. */
@@ -539,8 +636,9 @@ function newTurn(): RestoredTurn {
       const own = turnKeyOf(item);
       if (own !== undefined && turnKey !== undefined) return own === turnKey;
       // The next turn begins after outputs of the client, and with a text that follows calls which have results.
-      const isCall = item.type === 'function_call' || item.type === 'mcp_call';
-      return !hasClientResults && (isCall || calls.length === 0 || calls.some(({ result }) => result === undefined));
+      const isCall = item.type !== 'message' && item.type !== 'reasoning';
+      const isAnswered = hasClientResults || calls.some(({ decision }) => decision !== undefined);
+      return !isAnswered && (isCall || calls.length === 0 || calls.some(({ result }) => result === undefined));
     },
 
     addItem(item, at) {
@@ -558,7 +656,15 @@ function newTurn(): RestoredTurn {
         case 'function_call': {
           const { call_id: wireId, name, arguments: json } = item;
           const index = itemOrigin(wireId)?.number;
-          addCall({ wireId, name, arguments: json, ...(index !== undefined && { index }) }, `${at}.call_id`);
+          const call = { wireId, name, arguments: json, needs: 'output' as const };
+          addCall({ ...call, ...(index !== undefined && { index }) }, `${at}.call_id`);
+          break;
+        }
+        case 'mcp_approval_request': {
+          const { id: wireId, name, arguments: json } = item;
+          const index = itemOrigin(wireId)?.number;
+          const call = { wireId, name, arguments: json, needs: 'approval' as const };
+          addCall({ ...call, ...(index !== undefined && { index }) }, `${at}.id`);
           break;
         }
         case 'mcp_call':
@@ -582,29 +688,56 @@ function newTurn(): RestoredTurn {
       setResult(byId, wireId, result, `${at}.call_id`);
     },
 
+    ...callsOfTurn(calls, (wireId) => byId.get(wireId)),
+
     close() {
       checkAllAnswered(calls);
-      const ordered = inCallOrder(calls).map((call, index) => ({
-        ...call,
-        id: call.wireId ?? `call_${turnKey}_${index}`,
-      }));
-      let next = 0;
-      const content = withHiddenReasoning(parts, hidden).map((part): AssistantPart => {
-        if (part) return part;
-        const { id, name, arguments: json } = ordered[next++]!;
-        return { type: 'tool-call', id, name, arguments: json };
-      });
-      if (content.length === 0) return [];
-      const reply: Message = { role: 'assistant', content };
-      if (ordered.length === 0) return [reply];
-      return [reply, { role: 'tool', content: ordered.map(({ id, name, result }) => toolResult(id, name, result!)) }];
+      const { reply, ordered } = replyAndCalls();
+      if (ordered.length === 0) return reply;
+      return [
+        ...reply,
+        { role: 'tool', content: ordered.map((call) => toolResult(call.id, call.name, resultOf(call))) },
+      ];
+    },
+
+    closeOpen() {
+      checkAllAnswered(calls);
+      const { reply, ordered } = replyAndCalls();
+      return openTurnOf(ordered, reply);
     },
   };
+
+  function replyAndCalls(): {
+    reply: readonly Message[];
+    ordered: readonly (RestoredCall & { readonly id: string })[];
+  } {
+    const ordered = inCallOrder(calls).map((call, index) => ({
+      ...call,
+      id: call.wireId ?? `call_${turnKey}_${index}`,
+    }));
+    let next = 0;
+    const content = withHiddenReasoning(parts, hidden).map((part): AssistantPart => {
+      if (part) return part;
+      const { id, name, arguments: json } = ordered[next++]!;
+      return { type: 'tool-call', id, name, arguments: json };
+    });
+    return { reply: content.length === 0 ? [] : [{ role: 'assistant', content }], ordered };
+  }
 }
 
 /** The last turn of the previous response: its reply is in the history, and the client has to answer its calls. */
 function pausedTurn(open: readonly PausedCall[]): RestoredTurn {
-  const calls: (Omit<PausedCall, 'result'> & { result?: ResultContent })[] = open.map((call) => ({ ...call }));
+  const calls = open.map(
+    ({
+      callId: id,
+      needs = 'output' as const,
+      ...call
+    }): TurnCall & { readonly wireId: string; readonly id: string } => ({
+      ...call,
+      id,
+      ...(needs !== 'nothing' && { needs }),
+    }),
+  );
   const byId = new Map(calls.map((call) => [call.wireId, call]));
   return {
     includes(item, at) {
@@ -621,10 +754,15 @@ function pausedTurn(open: readonly PausedCall[]): RestoredTurn {
       throw new Error('Items cannot be added to a reply that is in the history. Check `includes` first.');
     },
     addResult: (wireId, result, at) => setResult(byId, wireId, result, `${at}.call_id`),
+    ...callsOfTurn(calls, (wireId) => byId.get(wireId)),
     close() {
       checkAllAnswered(calls);
       if (calls.length === 0) return [];
-      return [{ role: 'tool', content: calls.map(({ callId, name, result }) => toolResult(callId, name, result!)) }];
+      return [{ role: 'tool', content: calls.map((call) => toolResult(call.id, call.name, resultOf(call))) }];
+    },
+    closeOpen() {
+      checkAllAnswered(calls);
+      return openTurnOf(calls, []);
     },
   };
 }
@@ -637,20 +775,10 @@ function toolResult(callId: string, name: string, { content, isError }: ResultCo
   return { type: 'tool-result', callId, name, content, isError };
 }
 
-interface AnswerableCall {
-  readonly wireId?: string;
-  result?: ResultContent;
-}
-
-function setResult(
-  calls: ReadonlyMap<string, AnswerableCall>,
-  wireId: string,
-  result: ResultContent,
-  param: string,
-): void {
+function setResult(calls: ReadonlyMap<string, TurnCall>, wireId: string, result: ResultContent, param: string): void {
   const call = calls.get(wireId);
-  if (call === undefined) {
-    const open = idsOf([...calls.values()].filter(({ result }) => result === undefined));
+  if (call === undefined || call.needs === 'approval' || call.decision) {
+    const open = idsOf([...calls.values()].filter((one) => !one.result && one.needs === 'output'));
     throw badRequest(
       `No tool call found for function call output with call_id '${wireId}'. ${open === '' ? 'No call waits for an output here' : `Waiting for an output: ${open}`}.`,
       param,
@@ -667,8 +795,16 @@ function setResult(
   call.result = result;
 }
 
-function checkAllAnswered(calls: readonly AnswerableCall[]): void {
-  const open = calls.filter(({ result }) => result === undefined);
+function checkAllAnswered(calls: readonly TurnCall[]): void {
+  const asked = calls.filter(({ result, needs }) => !result && needs === 'approval');
+  if (asked.length > 0) {
+    throw badRequest(
+      `No decision found for mcp_approval_request ${idsOf(asked)}. Send an 'mcp_approval_response' item for each request, before any other item that follows it.`,
+      'input',
+      'missing_approval',
+    );
+  }
+  const open = calls.filter(({ result, needs }) => !result && needs === 'output');
   if (open.length === 0) return;
   throw badRequest(
     `No tool output found for function call ${idsOf(open)}. Send a 'function_call_output' item for each call, before any other item that follows it.`,
@@ -677,7 +813,7 @@ function checkAllAnswered(calls: readonly AnswerableCall[]): void {
   );
 }
 
-function idsOf(calls: readonly AnswerableCall[]): string {
+function idsOf(calls: readonly TurnCall[]): string {
   return calls.map(({ wireId }) => wireId).join(', ');
 }
 

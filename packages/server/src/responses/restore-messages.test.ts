@@ -2,7 +2,7 @@ import { runLoop, type Message, type ToolResult } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
-import { callIdFor, itemId } from '../ids.ts';
+import { approvalIdFor, callIdFor, itemId } from '../ids.ts';
 import type { InputItem } from './wire.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
 import { conversationFrom } from './restore-history.ts';
@@ -433,4 +433,119 @@ test('the loop accepts the conversation and sends it to the model', async () => 
   });
   expect(result.outcome).toEqual({ type: 'completed' });
   expect(seen).toEqual([messages]);
+});
+
+describe('calls that the client approves', () => {
+  const request = (id: string): object => ({
+    type: 'mcp_approval_request',
+    id,
+    server_label: 's',
+    name: 'read',
+    arguments: '{}',
+  });
+  const decided = (id: string, approve = true, reason?: string): object => ({
+    type: 'mcp_approval_response',
+    approval_request_id: id,
+    approve,
+    ...(reason && { reason }),
+  });
+  const approvalId = (turn: number, index: number): string => approvalIdFor(RESPONSE, turn, index);
+  const [first, second] = [approvalId(1, 0), approvalId(1, 2)];
+
+  test('at the end are what the next run begins with, in call order, with the results that others have', () => {
+    const input = items(
+      user('a'),
+      assistant('t', ours('message', 1, 0)),
+      call(callId(1, 1), ours('function_call', 1, 1)),
+      request(first),
+      decided(first),
+      output(callId(1, 1)),
+      request(second),
+      decided(second, false, 'no'),
+      user('b'),
+    );
+    const { messages, open } = conversationFrom(input);
+    expect(messages).toEqual([
+      said('a'),
+      {
+        role: 'assistant',
+        content: [{ type: 'text', text: 't' }, called(first, 'read'), called(callId(1, 1)), called(second, 'read')],
+      },
+    ]);
+    expect(open).toEqual({
+      answered: [answered(callId(1, 1))],
+      approvals: [
+        { index: 0, requestId: first, approved: true },
+        { index: 2, requestId: second, approved: false, reason: 'no' },
+      ],
+      followUp: [said('b')],
+    });
+  });
+
+  test('with their results are one call each, whatever the ids of the items are', () => {
+    const result = (id: string, approval: string): object => mcp(id, { output: 'o', approval_request_id: approval });
+    for (const [asked, id] of [
+      [first, itemId('mcp_call', `resp_${'cd'.repeat(16)}`, 0, 0)],
+      ['x1', 'x2'],
+    ] as const) {
+      const input = items(user('a'), request(asked), decided(asked), result(id, asked), assistant('t'), user('b'));
+      expect(conversationFrom(input)).toEqual({
+        messages: [
+          said('a'),
+          { role: 'assistant', content: [called(asked, 'read')] },
+          { role: 'tool', content: [answered(asked, 'o', 'read')] },
+          { role: 'assistant', content: [{ type: 'text', text: 't' }] },
+          said('b'),
+        ],
+        system: [],
+      });
+    }
+    // The client has left out the request.
+    const { messages } = conversationFrom(items(user('a'), result('x2', first), user('b')));
+    expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'user']);
+  });
+
+  test('are not executed again if the client has left out their results', () => {
+    const input = items(user('a'), request('x1'), request('x2'), decided('x1'), decided('x2', false), assistant('t'));
+    const { messages, open } = conversationFrom(input);
+    expect(open).toBe(undefined);
+    expect(messages[2]).toMatchObject({
+      content: [
+        { isError: false, content: [{ text: '(The output of this call was left out.)' }] },
+        { isError: true, content: [{ text: 'The call of "read" was not approved.' }] },
+      ],
+    });
+  });
+
+  test('of a previous response need no other item', () => {
+    const paused: ConversationBefore = {
+      messages: [said('a'), { role: 'assistant', content: [called('m0', 'read'), called('m1', 'read')] }],
+      system: [],
+      open: {
+        calls: [
+          { wireId: first, callId: 'm0', name: 'read', needs: 'approval' },
+          { wireId: callId(1, 1), callId: 'm1', name: 'read', needs: 'nothing' },
+        ],
+      },
+    };
+    expect(conversationFrom(items(request(first), decided(first)), paused)).toEqual({
+      messages: paused.messages,
+      system: [],
+      open: { answered: [], approvals: [{ index: 0, requestId: first, approved: true }], followUp: [] },
+    });
+    expect(refused(items(user('b')), paused)).toMatchObject({ code: 'missing_approval' });
+    expect(refused(items(decided(second)), paused)).toMatchObject({
+      code: 'unknown_approval',
+      param: 'input[0].approval_request_id',
+    });
+  });
+
+  test('need a decision each', () => {
+    const input = items(user('a'), request('x1'), request('x2'), decided('x1'));
+    expect(refused(input)).toMatchObject({
+      status: 400,
+      code: 'missing_approval',
+      message: expect.stringContaining('x2'),
+    });
+  });
 });

@@ -52,10 +52,42 @@ export interface McpCallItem {
   readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
   readonly output: string | null;
   readonly error: McpError | null;
-  readonly approval_request_id: null;
+  /** The request for the approval that the client has given, or refused. */
+  readonly approval_request_id: string | null;
 }
 
-export type OutputItem = MessageItem | ReasoningItem | FunctionCallItem | McpCallItem;
+/** A call that the client has to approve. */
+export interface McpApprovalRequestItem {
+  readonly type: 'mcp_approval_request';
+  readonly id: string;
+  readonly server_label: string;
+  readonly name: string;
+  readonly arguments: string;
+}
+
+/** The tools of another server. `error`: why it has not listed them. */
+export interface McpListToolsItem {
+  readonly type: 'mcp_list_tools';
+  readonly id: string;
+  readonly server_label: string;
+  readonly tools: readonly McpListedTool[];
+  readonly error?: string;
+}
+
+export interface McpListedTool {
+  readonly name: string;
+  readonly description?: string;
+  readonly input_schema: unknown;
+  readonly annotations?: Readonly<Record<string, unknown>>;
+}
+
+export type OutputItem =
+  | MessageItem
+  | ReasoningItem
+  | FunctionCallItem
+  | McpCallItem
+  | McpApprovalRequestItem
+  | McpListToolsItem;
 
 /** An input item as it is stored and returned: it has an id, and its content is a list of parts. */
 export type InputItem =
@@ -65,7 +97,9 @@ export type InputItem =
   | FunctionCallItem
   | FunctionCallOutputItem
   | McpCallItem
-  | McpToolList
+  | McpApprovalRequestItem
+  | McpApprovalResponseItem
+  | McpListToolsItem
   | ItemReference;
 
 export interface InputText {
@@ -114,11 +148,13 @@ export interface FunctionCallOutputItem {
   readonly is_error?: boolean;
 }
 
-/** Clients send it back with the other items. It is not sent to the model. */
-export interface McpToolList {
-  readonly type: 'mcp_list_tools';
+/** What the client decided about a call. */
+export interface McpApprovalResponseItem {
+  readonly type: 'mcp_approval_response';
   readonly id: string;
-  readonly server_label: string;
+  readonly approval_request_id: string;
+  readonly approve: boolean;
+  readonly reason?: string;
 }
 
 /** Refers to an item of an earlier response. */
@@ -180,7 +216,10 @@ export interface ResponseResource extends Echo {
   readonly incomplete_details: { readonly reason: string } | null;
   readonly output: readonly OutputItem[];
   readonly usage: WireUsage | null;
-  /** The calls that the client has to answer before the conversation continues. Absent when there are none. */
+  /**
+   * The calls that the client has to answer before the conversation continues, and the ids of requests for its approval.
+   * Absent when there are none.
+   */
   readonly pending_call_ids?: readonly string[];
 }
 

@@ -168,11 +168,11 @@ function timeOf(text: string, name: string): number {
   throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
 }
 
-function cursorOf({ startedAt, runId }: RunSummary): string {
+export function cursorOf({ startedAt, runId }: RunSummary): string {
   return Buffer.from(JSON.stringify([startedAt, runId])).toString('base64url');
 }
 
-function positionOf(cursor: string): NonNullable<RunFilter['after']> {
+export function positionOf(cursor: string): NonNullable<RunFilter['after']> {
   try {
     const [startedAt, runId] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [unknown, unknown];
     if (typeof startedAt === 'number' && typeof runId === 'string') return { startedAt, runId };
@@ -266,7 +266,7 @@ function wireSummary(summary: RunSummary): object {
   };
 }
 
-function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): object {
+export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): object {
   return {
     ...wireSummary(summary),
     driven: isDriven,

@@ -349,3 +349,59 @@ test('does not use the proxies of the environment', async () => {
   await once(child, 'close');
   expect([output, proxied]).toEqual(['direct', 0]);
 });
+
+describe('fetch', () => {
+  test('returns the reply before its body has ended', async () => {
+    const first = Promise.withResolvers<void>();
+    const port = await listen(async (request, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${await textOf(request)}\n\n`);
+      await first.promise;
+      response.end('data: 2\n\n');
+    });
+    const { fetch } = client();
+    const reply = await fetch(`http://a.test:${port}/`, { method: 'POST', body: '1', headers: { accept: '*/*' } });
+    expect([reply.status, reply.headers.get('content-type')]).toEqual([200, 'text/event-stream']);
+    const reader = reply.body!.getReader();
+    expect(Buffer.from((await reader.read()).value!).toString()).toBe('data: 1\n\n');
+    first.resolve();
+    expect(Buffer.from((await reader.read()).value!).toString()).toBe('data: 2\n\n');
+    expect((await reader.read()).done).toBe(true);
+  });
+
+  test('refuses a redirect to a denied address, and does not tell another origin the credentials', async () => {
+    const port = await listen(({ url, headers }, response) => {
+      if (url === '/seen') return void response.end(String(headers.authorization));
+      const location = url === '/denied' ? 'http://127.0.0.9/' : `http://b.test:${port}/seen`;
+      response.writeHead(307, { location }).end();
+    });
+    const { fetch } = client();
+    await expect(fetch(`http://a.test:${port}/denied`)).rejects.toThrow(DeniedError);
+    const other = await fetch(`http://a.test:${port}/other`, { headers: { authorization: 'Bearer secret' } });
+    expect(await other.text()).toBe('undefined');
+  });
+
+  test('limits the body, and the time until the headers', async () => {
+    const port = await listen(({ url }, response) => {
+      if (url === '/long') response.end(gzipSync('x'.repeat(1_000)).toString('base64').repeat(100));
+      if (url === '/zipped') response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync('x'.repeat(2_000)));
+    });
+    const { fetch } = client({ maxBytes: 1_000, timeoutMs: 50 });
+    const url = `http://a.test:${port}`;
+    await expect((await fetch(`${url}/long`)).text()).rejects.toThrow('more than 1000 bytes');
+    await expect((await fetch(`${url}/zipped`)).text()).rejects.toThrow('more than 1000 bytes');
+    await expect(fetch(`${url}/silent`)).rejects.toThrow('sent no reply in 50 ms');
+  });
+
+  test('ends with its signal, also while the body is read', async () => {
+    const closed = Promise.withResolvers<void>();
+    const port = await listen((_, response) => {
+      response.on('close', closed.resolve).write('x');
+    });
+    const controller = new AbortController();
+    const reply = await client().fetch(`http://a.test:${port}/`, { signal: controller.signal });
+    const text = reply.text();
+    controller.abort();
+    await expect(text).rejects.toThrow(/./);
+    await closed.promise;
+  });
+});

@@ -59,6 +59,19 @@ export interface HttpReply {
 export interface HttpClient {
   /** Throws a `DeniedError` if the check does not allow the request, and other errors if it fails or exceeds a limit. */
   request(url: string, request?: HttpRequest): Promise<HttpReply>;
+  /**
+   * The same for code that uses `fetch`, such as a client of a protocol with streams. The time limit is for the headers: the
+   * body is read until its end, its limit, or the abort of the signal. Bodies of requests are texts or bytes.
+   */
+  readonly fetch: typeof fetch;
+}
+
+/** A reply whose body has not been read. */
+interface OpenReply extends Omit<HttpReply, 'body'> {
+  /** Undefined if the reply has none. */
+  readonly content: Readable | undefined;
+  /** Ends the connection. */
+  readonly close: () => void;
 }
 
 /** All that another origin gets of the headers. Others may be credentials. */
@@ -84,34 +97,84 @@ export function httpClient(options: HttpOptions): HttpClient {
 
   return {
     async request(url, { method = 'GET', headers = {}, body, ignoreBody = false, signal } = {}) {
-      if (!METHOD.test(method) || method === 'CONNECT' || method === 'TRACE') {
-        throw new Error(
-          `The method ${JSON.stringify(method)} is not supported. Use GET, HEAD, POST, PUT, PATCH or DELETE.`,
-        );
-      }
+      checkMethod(method);
       const deadline = AbortSignal.timeout(timeoutMs);
       const stop = signal ? AbortSignal.any([signal, deadline]) : deadline;
       try {
-        return await follow({ url, method, headers: checkedHeaders(headers), body, ignoreBody }, stop);
+        const reply = await follow({ url, method, headers: checkedHeaders(headers), body, ignoreBody }, stop);
+        return await wholeReply(reply);
       } catch (error) {
         if (!deadline.aborted || signal?.aborted) throw error;
         throw new Error(`The request of ${url} took more than ${timeoutMs} ms.`, { cause: error });
       }
     },
+    async fetch(input, init = {}) {
+      const request = fetchRequest(input, init);
+      checkMethod(request.method);
+      const stopped = new AbortController();
+      const timer = setTimeout(() => {
+        stopped.abort(new Error(`${request.url} sent no reply in ${timeoutMs} ms.`));
+      }, timeoutMs);
+      const stop = init.signal ? AbortSignal.any([init.signal, stopped.signal]) : stopped.signal;
+      try {
+        return streamedResponse(await follow(request, stop), stop);
+      } catch (error) {
+        throw stopped.signal.aborted ? stopped.signal.reason : error;
+      } finally {
+        clearTimeout(timer);
+      }
+    },
   };
 
-  async function follow(first: Hop, stop: AbortSignal): Promise<HttpReply> {
+  async function wholeReply({ content, close, ...reply }: OpenReply): Promise<HttpReply> {
+    try {
+      return { ...reply, body: content ? await bodyOf(content, reply.url) : new Uint8Array() };
+    } finally {
+      close();
+    }
+  }
+
+  function streamedResponse({ url, status, headers, content, close }: OpenReply, stop: AbortSignal): Response {
+    async function* limited(): AsyncGenerator<Uint8Array> {
+      let bytes = 0;
+      try {
+        for await (const chunk of content as AsyncIterable<Uint8Array>) {
+          bytes += chunk.length;
+          if (bytes > maxBytes) throw tooLong(url);
+          yield chunk;
+        }
+      } finally {
+        stop.removeEventListener('abort', close);
+        close();
+      }
+    }
+    if (!content) {
+      close();
+      return new Response(null, { status, headers });
+    }
+    stop.addEventListener('abort', close, { once: true });
+    // The body is decoded.
+    const { 'content-encoding': _, 'content-length': __, ...others } = headers;
+    return new Response(ReadableStream.from(limited()), { status, headers: others });
+  }
+
+  function tooLong(url: string): Error {
+    return new Error(`The body of ${url} has more than ${maxBytes} bytes.`);
+  }
+
+  async function follow(first: Hop, stop: AbortSignal): Promise<OpenReply> {
     let hop = first;
     for (let redirects = 0; ; redirects++) {
       const reply = await requestOnce(hop, stop);
       const location = reply.headers['location'];
       if (!REDIRECTS.has(reply.status) || location === undefined) return reply;
+      reply.close();
       if (redirects === maxRedirects) throw new Error(`${first.url} redirects more than ${maxRedirects} times.`);
       hop = redirected(hop, reply.status, location);
     }
   }
 
-  async function requestOnce(hop: Hop, stop: AbortSignal): Promise<HttpReply> {
+  async function requestOnce(hop: Hop, stop: AbortSignal): Promise<OpenReply> {
     stop.throwIfAborted();
     const facts = urlFacts(hop.url);
     if (facts.unclear !== undefined)
@@ -126,8 +189,9 @@ export function httpClient(options: HttpOptions): HttpClient {
     try {
       const secured = scheme === 'https' ? await secure(socket, isName ? host : undefined, host, stop) : socket;
       return await exchange(secured, hop, { isSecure: scheme === 'https', host, port, stop });
-    } finally {
+    } catch (error) {
       socket.destroy();
+      throw error;
     }
   }
 
@@ -174,7 +238,7 @@ export function httpClient(options: HttpOptions): HttpClient {
     socket: Socket,
     { url, method, headers, body, ignoreBody }: Hop,
     to: { isSecure: boolean; host: string; port: number; stop: AbortSignal },
-  ): Promise<HttpReply> {
+  ): Promise<OpenReply> {
     const { pathname, search } = new URL(url);
     const isUsualPort = to.port === (to.isSecure ? 443 : 80);
     const outgoing = httpRequest({
@@ -205,29 +269,55 @@ export function httpClient(options: HttpOptions): HttpClient {
     const status = incoming.statusCode!;
     const isRedirect = REDIRECTS.has(status) && 'location' in replyHeaders;
     const hasBody = method !== 'HEAD' && status !== 204 && status !== 304 && !isRedirect && !ignoreBody;
-    return { url, status, headers: replyHeaders, body: hasBody ? await bodyOf(incoming, url) : new Uint8Array() };
+    const close = (): void => void socket.destroy();
+    return { url, status, headers: replyHeaders, content: hasBody ? contentOf(incoming, url) : undefined, close };
   }
 
-  async function bodyOf(incoming: IncomingMessage, url: string): Promise<Uint8Array> {
-    const chunks: Uint8Array[] = [];
-    let bytes = 0;
-    const tooLong = (): Error => new Error(`The body of ${url} has more than ${maxBytes} bytes.`);
+  function contentOf(incoming: IncomingMessage, url: string): Readable {
     const content = decoded(incoming, url);
     if (content !== incoming) {
       // A compressed body may be endless and yet have no content.
       let received = 0;
       incoming.on('data', (chunk: Uint8Array) => {
         received += chunk.length;
-        if (received > maxBytes) incoming.destroy(tooLong());
+        if (received > maxBytes) incoming.destroy(tooLong(url));
       });
     }
+    return content;
+  }
+
+  async function bodyOf(content: Readable, url: string): Promise<Uint8Array> {
+    const chunks: Uint8Array[] = [];
+    let bytes = 0;
     for await (const chunk of content as AsyncIterable<Uint8Array>) {
       bytes += chunk.length;
-      if (bytes > maxBytes) throw tooLong();
+      if (bytes > maxBytes) throw tooLong(url);
       chunks.push(chunk);
     }
     return Buffer.concat(chunks);
   }
+}
+
+function checkMethod(method: string): void {
+  if (METHOD.test(method) && method !== 'CONNECT' && method !== 'TRACE') return;
+  throw new Error(`The method ${JSON.stringify(method)} is not supported. Use GET, HEAD, POST, PUT, PATCH or DELETE.`);
+}
+
+function fetchRequest(input: Parameters<typeof fetch>[0], init: RequestInit): Hop {
+  const { method = 'GET', headers, body } = init;
+  if (input instanceof Request) throw new Error('A Request is not supported. Pass a URL and options.');
+  const isBytes = body instanceof Uint8Array;
+  if (body != null && typeof body !== 'string' && !isBytes && !(body instanceof URLSearchParams)) {
+    throw new Error('The body of a request has to be a text or bytes.');
+  }
+  const type = body instanceof URLSearchParams && { 'content-type': 'application/x-www-form-urlencoded' };
+  return {
+    url: String(input),
+    method,
+    headers: checkedHeaders({ ...type, ...Object.fromEntries(new Headers(headers)) }),
+    body: body == null ? undefined : isBytes ? body : String(body),
+    ignoreBody: false,
+  };
 }
 
 interface Hop {

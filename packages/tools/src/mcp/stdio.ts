@@ -49,6 +49,8 @@ export function stdioTransport(
   let failure: McpError | undefined;
   let closing: Promise<void> | undefined;
   let isClosed = false;
+  /** Resolves when all output has been read, which may be after the exit. */
+  const drained = Promise.withResolvers<void>();
 
   const transport: StdioTransport & { onclose?: () => void } = {
     stderr: null,
@@ -130,6 +132,7 @@ export function stdioTransport(
     } catch (error) {
       transport.onerror?.(error as Error);
     }
+    drained.resolve();
     if (failure) await transport.close();
     else {
       exit = await Promise.race([
@@ -164,6 +167,8 @@ export function stdioTransport(
         clearTimeout(timeout);
       }
       await execution.kill();
+      // A descendant that has escaped may keep the pipe open.
+      await Promise.race([drained.promise, new Promise((done) => setTimeout(done, GRACE_MS).unref())]);
     }
     transport.onclose?.();
   }

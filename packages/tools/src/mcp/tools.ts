@@ -33,6 +33,8 @@ export interface FollowOptions {
   readonly servers: readonly McpServer[];
   /** The other tools of the run. */
   readonly tools?: readonly Tool[];
+  /** Other names that its tools must not have. */
+  readonly taken?: Iterable<string>;
   /** The tools of a server could not be listed, or not be changed. The run keeps those that it has. */
   readonly onProblem?: (problem: string) => void;
 }
@@ -43,9 +45,9 @@ export interface FollowOptions {
  */
 export function followMcpTools(
   run: Pick<LiveRun, 'changeTools' | 'result'>,
-  { servers, tools = [], onProblem }: FollowOptions,
+  { servers, tools = [], taken: others = [], onProblem }: FollowOptions,
 ): () => void {
-  const taken = new Set(tools.map(({ name }) => name));
+  const taken = new Set([...others, ...tools.map(({ name }) => name)]);
   const stopping = new AbortController();
   let known: string | undefined;
   let isListing = false;

@@ -73,7 +73,7 @@ export const chatCommand: Command = defineCommand({
       }
     } finally {
       dialogue.close();
-      await session.store.close();
+      await session.close();
     }
   },
 });
@@ -105,6 +105,8 @@ function startConversation(options: {
   const { session, io, dialogue, colours, logCalls, resuming, yes } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
+  /** Names of tools that were offered on the way. */
+  const found = new Set<string>();
   return {
     unsent,
     async send(text) {
@@ -119,13 +121,27 @@ function startConversation(options: {
       const endRun = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
       try {
         const result = await driveRun({
-          start: { ...session.options, input: [...messages, userText(text)] },
+          start: {
+            ...session.options,
+            tools: session.toolsWith(found),
+            input: [...messages, userText(text)],
+          },
+          allTools: session.allTools,
           store: session.store,
           signal: interrupt.signal,
           stopping: 'cancel',
-          onItem,
+          onItem(item) {
+            // What one message has found is there for the next.
+            if (item.type === 'fact' && item.event.type === 'tools-changed') {
+              for (const { name } of item.event.tools) found.add(name);
+            }
+            onItem(item);
+          },
           logCalls,
-          onLive: (started) => (live = started),
+          onLive(started) {
+            live = started;
+            session.follow(started);
+          },
           approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),
           answer: dialogue.answer,
           user: userName(),

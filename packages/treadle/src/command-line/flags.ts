@@ -48,7 +48,7 @@ export const RULE_FLAGS = {
   tools: {
     type: 'text',
     value: 'LIST',
-    help: 'Tools for the model: read-only, coding (default), none, or names such as read,bash',
+    help: 'Tools for the model: read-only, coding, mcp, mcp:SERVER, none, names; default: coding,mcp',
   },
   'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
   finish: {

@@ -95,11 +95,13 @@ export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRul
   return { ...rules, permissions: { ...own, ...rules.permissions, ...Object.fromEntries(refused) } };
 }
 
-/** Denies the configuration and the store too if they are not where the rules deny them in any case. */
+/** Denies the configuration, the store and the secrets beside it if they are not where the rules deny them in any case. */
 function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
   const own = [
     ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
-    ...(store.type === 'sqlite' && basename(dirname(store.file)) !== '.treadle' ? [`${exactGlob(store.file)}*`] : []),
+    ...(store.type === 'sqlite' && basename(dirname(store.file)) !== '.treadle'
+      ? [`${exactGlob(store.file)}*`, `${exactGlob(store.file)}*/**`]
+      : []),
   ];
   return own.length === 0
     ? rules
@@ -121,9 +123,9 @@ function askingRules(rules: PolicyRules): PolicyRules {
 }
 
 /** Explains why people are asked about a call. */
-export function requestExplainer(made: RulePolicy, tools: readonly Tool[], colours: Colours): ExplainRequest {
+export function requestExplainer(made: RulePolicy, tools: () => readonly Tool[], colours: Colours): ExplainRequest {
   return async ({ call: { name, arguments: text } }) => {
-    const tool = tools.find((one) => one.name === name);
+    const tool = tools().find((one) => one.name === name);
     const judged = tool ? await judgedCall(tool, text) : { call: { name } };
     return 'problem' in judged ? [judged.problem] : explanationLines(await made.explain(judged.call), colours);
   };

@@ -1,4 +1,5 @@
-import { runLoop, textOf, type JudgedCall, type Model, type Tool } from '@treadle/core';
+import { runLoop, textOf, type JudgedCall, type Tool } from '@treadle/core';
+import { callingModel } from '@treadle/tools/calling-model';
 import { matchPattern } from '@treadle/tools/patterns';
 
 /**
@@ -26,18 +27,4 @@ export async function judgedCall(
   if (judged) return { call: judged };
   const results = messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
   return { problem: results.map(({ content }) => textOf(content)).join(' ') };
-}
-
-/** A model that makes one call. Use it with `maxTurns: 1`. */
-export function callingModel(name: string, text: string): Model {
-  return {
-    id: 'one call',
-    reply: async () => ({
-      type: 'reply',
-      content: [{ type: 'tool-call', id: 'call', name, arguments: text }],
-      finish: 'tool-calls',
-      model: 'one call',
-      usage: { inputTokens: 0, outputTokens: 0 },
-    }),
-  };
 }

@@ -10,6 +10,7 @@ import {
   type LoopResult,
   type RunStore,
   type StartedRun,
+  type Tool,
   type Waiting,
 } from '@treadle/core';
 import { matchPattern } from '@treadle/tools/patterns';
@@ -21,6 +22,8 @@ export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, Se
 
 export interface DriveRunOptions {
   readonly start: RunStart;
+  /** All tools that the run may be offered on the way, such as those that it finds; default: those of `start`. */
+  readonly allTools?: () => readonly Tool[];
   readonly store: RunStore;
   /** Aborts when the user stops the run. */
   readonly signal: AbortSignal;
@@ -94,7 +97,8 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       if (answer && !signal.aborted) answers.push(answer);
     }
     if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
-    const { model, tools, policy } = start;
+    const { model, policy } = start;
+    const tools = options.allTools?.() ?? start.tools;
     const next = { runId: result.runId, model, ...(tools && { tools }), ...(policy && { policy }) };
     rejected = undefined;
     try {

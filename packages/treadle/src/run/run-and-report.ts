@@ -1,4 +1,4 @@
-import type { Event, LoopResult, RunStore, Waiting } from '@treadle/core';
+import type { Event, LoopResult, RunStore, StartedRun, Tool, Waiting } from '@treadle/core';
 import { EXIT, type Values } from '../command-line/command.ts';
 import {
   followUpCommand,
@@ -71,6 +71,9 @@ export function runScreen(io: Io, { quiet, json }: OutputValues): RunScreen {
  */
 export async function runAndReport(options: {
   readonly start: RunStart;
+  readonly allTools?: () => readonly Tool[];
+  /** Called with the run that was started. */
+  readonly follow?: (live: StartedRun) => void;
   readonly store: RunStore;
   readonly context: CommandContext;
   readonly values: LocationValues & ModelValues & OutputValues & Values<typeof YES_FLAG>;
@@ -78,7 +81,7 @@ export async function runAndReport(options: {
   readonly screen: RunScreen;
   readonly explain: ExplainRequest;
 }): Promise<number> {
-  const { start, store, context, values, io, screen, explain } = options;
+  const { start, allTools, follow, store, context, values, io, screen, explain } = options;
   const { writeLine } = screen;
   const colours = coloursFor(io.stderr, io.env);
   const stored = context.store.type !== 'memory';
@@ -98,6 +101,8 @@ export async function runAndReport(options: {
   try {
     result = await driveRun({
       start,
+      ...(allTools && { allTools }),
+      ...(follow && { onLive: follow }),
       store,
       signal: interrupt.signal,
       stopping: stored ? 'detach' : 'cancel',

@@ -44,15 +44,25 @@ export const runCommand: Command = defineCommand({
     const task = await readTask(argument, io);
     const screen = runScreen(io, values);
     const { writeLine } = screen;
-    const { store, context, options, notices, explain } = await openSession(values, io, {
+    const { store, context, options, allTools, notices, explain, follow, close } = await openSession(values, io, {
       canAsk: canAskOn(io),
       writeLine,
     });
     try {
       if (!values.quiet) for (const text of notices) writeLine(text);
-      return await runAndReport({ start: { ...options, input: task }, store, context, values, io, screen, explain });
+      return await runAndReport({
+        start: { ...options, input: task },
+        allTools,
+        follow,
+        store,
+        context,
+        values,
+        io,
+        screen,
+        explain,
+      });
     } finally {
-      await store.close();
+      await close();
     }
   },
 });

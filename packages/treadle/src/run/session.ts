@@ -1,5 +1,5 @@
 import { homedir } from 'node:os';
-import type { LoopOptions, RunStore, RunSummary, Tool } from '@treadle/core';
+import type { LoopOptions, RunStore, RunSummary, StartedRun, Tool } from '@treadle/core';
 import { CommandError } from '../command-line/command.ts';
 import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
@@ -8,7 +8,8 @@ import { openStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
-import { chooseTools } from '../tools/command-tools.ts';
+import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
+import { chooseTools, commandTools, type ToolPlace } from '../tools/command-tools.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
@@ -25,11 +26,19 @@ export interface Session {
   readonly explain: ExplainRequest;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
+  /** All tools that a run may be offered on the way, as they are now. */
+  allTools(): readonly Tool[];
+  /** The tools for another run, with those of these names that an earlier one has found. */
+  toolsWith(found: ReadonlySet<string>): readonly Tool[];
+  /** Gives a run changed tools of MCP servers from its next turn on. */
+  follow(live: StartedRun): void;
+  /** Closes the store and the connections to MCP servers. */
+  close(): Promise<void>;
 }
 
 /**
  * `defaults`: of the command; configuration and flags override them. `canAsk`: there is a terminal to ask for approvals on.
- * `writeLine`: writes a line for the user during a run. The caller closes the store.
+ * `writeLine`: writes a line for the user during a run. The caller closes the session.
  */
 export async function openSession(
   values: SessionValues,
@@ -50,9 +59,12 @@ export async function openSession(
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
   const model = await openModel(choice);
-  const tools = chooseTools(context, { model, canAnswer: canAsk }, toolList(context, values.tools));
-  // Last, so that a command that cannot run does not create files.
-  const store = await openStore(context.store);
+  const list = splitToolList(context, toolList(context, values.tools));
+  const taken = commandTools(context).map(({ name }) => name);
+  const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
+  const { own, store } = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const tools = [...own, ...mcp.offered()];
+  const allTools = (): readonly Tool[] => [...own, ...mcp.all()];
   const told = new Set<string>();
   const why = values.ask === undefined ? 'nobody can be asked, and --yes is not given' : 'nobody can be asked';
   const policy = commandPolicy(context, asking, {
@@ -78,21 +90,50 @@ export async function openSession(
     choice.notice,
     agentsNotice(agents.files),
     ...agents.problems,
+    ...mcp.problems,
     await unfinishedNotice(store, values),
   ].filter((text) => text !== undefined);
   return {
     context,
     options: runOptions,
-    explain: requestExplainer(policy, tools, coloursFor(io.stderr, io.env)),
+    explain: requestExplainer(policy, allTools, coloursFor(io.stderr, io.env)),
     notices,
     store,
+    allTools,
+    toolsWith(found) {
+      const offered = new Set([...found, ...mcp.offered().map(({ name }) => name)]);
+      return [...own, ...mcp.all().filter(({ name }) => offered.has(name))];
+    },
+    follow: (live) => mcp.follow(live, own),
+    async close() {
+      await mcp.close();
+      await store.close();
+    },
   };
+}
+
+/** The parts that may fail while servers are connected. */
+async function openParts(options: {
+  readonly context: CommandContext;
+  readonly mcp: McpToolbox;
+  readonly place: ToolPlace;
+  readonly list: Parameters<typeof chooseTools>[2];
+}): Promise<{ readonly own: readonly Tool[]; readonly store: Awaited<ReturnType<typeof openStore>> }> {
+  const { context, mcp, place, list } = options;
+  try {
+    const own = chooseTools(context, { ...place, mcp: toolsForTasks(mcp) }, list);
+    // Last, so that a command that cannot run does not create files.
+    return { own, store: await openStore(context.store) };
+  } catch (error) {
+    await mcp.close();
+    throw error;
+  }
 }
 
 /** Which tools a new run gets: by --tools, or by the configuration. */
 export function toolList({ loaded }: CommandContext, flag?: string): { words: readonly string[]; from: string } {
   if (flag !== undefined) return { words: flag.split(',').map((word) => word.trim()), from: '--tools' };
-  const { offer = ['coding'] } = loaded.config.orchestrator?.tools ?? {};
+  const { offer = ['coding', 'mcp'] } = loaded.config.orchestrator?.tools ?? {};
   return { words: offer, from: `${loaded.file}: orchestrator.tools.offer` };
 }
 

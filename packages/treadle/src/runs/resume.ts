@@ -1,5 +1,5 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
-import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
+import type { Answer, Model, RunStore, RunSummary, StartedRun, State, Tool, ToolFacts, Waiting } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
 import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
@@ -12,7 +12,8 @@ import { killProcess } from '../run/drive-run.ts';
 import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
-import { chooseTools, toolsNamed } from '../tools/command-tools.ts';
+import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
+import { chooseTools, commandTools, toolsNamed } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
@@ -146,22 +147,37 @@ async function resumeRun(
   const place = { model, canAnswer: canAskOn(io) };
   const acceptChangedTools = values['accept-changed-tools'] === true;
   const names = new Set((state.nextTools ?? state.tools).map(({ name }) => name));
-  const tools = acceptChangedTools ? chooseTools(context, place, toolList(context)) : toolsNamed(context, place, names);
-  const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
-  const start = {
-    runId: state.runId,
-    answers,
-    model,
-    tools,
-    policy,
-    acceptChangedTools,
-  };
+  const own = new Set(commandTools(context).map(({ name }) => name));
+  const list = splitToolList(context, toolList(context));
+  const usesMcp = [...names].some((name) => !own.has(name) && !name.startsWith('read_result'));
+  const servers = acceptChangedTools ? list.servers : usesMcp ? [...serverEntries(context).keys()] : [];
+  const mcp = await openMcpTools(context, io.env, { taken: [...own], names: servers });
   try {
-    const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
-    return await runAndReport({ start, store, context, values, io, screen: runScreen(io, values), explain });
+    if (!values.quiet) for (const problem of mcp.problems) note(problem);
+    const inTasks = { ...place, mcp: toolsForTasks(mcp) };
+    const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
+    const ownTools = acceptChangedTools ? chooseTools(context, inTasks, list) : toolsNamed(context, inTasks, names);
+    const all = mcp.all();
+    const tools = [...ownTools, ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all)];
+    const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
+    const start = {
+      runId: state.runId,
+      answers,
+      model,
+      tools,
+      policy,
+      acceptChangedTools,
+      // Calls of a server that is away fail until it is back.
+      ...(mcp.problems.length > 0 && { keepMissingTools: true }),
+    };
+    const explain = requestExplainer(policy, () => tools, coloursFor(io.stderr, io.env));
+    const follow = (live: StartedRun): void => mcp.follow(live, ownTools);
+    return await runAndReport({ start, follow, store, context, values, io, screen: runScreen(io, values), explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
+  } finally {
+    await mcp.close();
   }
 }
 

@@ -4,12 +4,13 @@ import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/tools/nearest';
 import type { LoadedConfig } from '../config/load.ts';
 import { HOST, type KeyEntry } from '../config/server.ts';
+import { isMcpWord } from '../mcp/servers.ts';
 import type { Io } from '../terminal/io.ts';
 
 const DAY_MS = 24 * 60 * 60 * 1_000;
 
 /** The options of the server that flags and configuration set. */
-export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'policy' | 'log'>;
+export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'policy' | 'mcp' | 'mcpServers' | 'log'>;
 
 export interface AddressFlags {
   readonly host?: string | undefined;
@@ -35,7 +36,7 @@ export function serveOptions(
     maxConcurrentRuns: server.max_concurrent_runs,
     maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
     maxOpenStreams: server.max_open_streams,
-    defaultTools: server.default_tools,
+    defaultTools: server.default_tools?.filter((name) => !isMcpWord(name)),
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
     chatTitles: server.chat_titles,
@@ -93,7 +94,7 @@ function webhookOptions({ config, file }: LoadedConfig, env: Io['env']): Webhook
 
 function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[]): void {
   const names = tools.map(({ name }) => name);
-  const unknown = config.server?.default_tools?.find((name) => !names.includes(name));
+  const unknown = config.server?.default_tools?.find((name) => !isMcpWord(name) && !names.includes(name));
   if (unknown === undefined) return;
   throw new CommandError(
     names.length === 0

@@ -11,7 +11,9 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
+import { configuredServers, splitToolList } from '../mcp/servers.ts';
 import { chooseTools } from '../tools/command-tools.ts';
+import { version } from '../version.ts';
 import { apiKeys, serveOptions, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
@@ -36,10 +38,11 @@ export const serveCommand: Command = defineCommand({
   },
   notes: [
     'Endpoints: POST /v1/chat, /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz, /readyz, /metrics\n' +
-      'and /openapi.json. All entries of [models] are served under their names; --model selects the default. Clients execute\n' +
-      'the functions of their requests. The server executes the tools that tools in [server] names (default: the read-only file\n' +
-      'tools), for requests that contain {"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in\n' +
-      '[server].',
+      'and /openapi.json, and /mcp for MCP clients. All entries of [models] are served under their names; --model selects the\n' +
+      'default. Clients execute the functions of their requests. The server executes the tools that tools in [server] names\n' +
+      '(default: the read-only file tools), for MCP clients, for requests that contain\n' +
+      '{"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server]. The tools of\n' +
+      '[mcp.servers.NAME] have the server_label NAME.',
     'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
@@ -61,6 +64,10 @@ export const serveCommand: Command = defineCommand({
     // Whether somebody can answer is decided for each run.
     const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
     const options = serveOptions(values, context.loaded, { tools, env: io.env });
+    const defaults = splitToolList(context, {
+      words: server.default_tools ?? [],
+      from: `${context.loaded.file}: server.default_tools`,
+    });
     const { newLog, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
     const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
@@ -69,6 +76,11 @@ export const serveCommand: Command = defineCommand({
       else log.warn(text);
     };
     const served = { default: models.default, models: opened };
+
+    const remote = await configuredServers(context, io.env);
+    for (const problem of remote.problems) warn(problem);
+    const usable = remote.servers.map(({ name }) => name);
+    const mcpServers = { servers: remote.servers, defaults: defaults.servers.filter((name) => usable.includes(name)) };
 
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
@@ -79,7 +91,9 @@ export const serveCommand: Command = defineCommand({
         rates: store.rates,
         onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
       });
-      const server = treadleServer({ ...options, models: served, store, policy, log });
+      // MCP clients can be asked.
+      const mcp = { version: version(), policy: commandPolicy(context, 'policy', { rates: store.rates }) };
+      const server = treadleServer({ ...options, models: served, store, policy, mcp, mcpServers, log });
       /** Only the keys: other settings need a restart. A configuration with errors changes nothing. */
       const reload = async (): Promise<void> => {
         try {
@@ -106,6 +120,7 @@ export const serveCommand: Command = defineCommand({
       await server.close(graceMs);
       return EXIT.completed;
     } finally {
+      await Promise.allSettled(remote.servers.map((one) => one.close()));
       await store.close();
       stopReloading();
       stop.release();

@@ -12,6 +12,8 @@ export interface ToolPlace {
   readonly model: Model;
   /** There is somebody to answer questions. */
   readonly canAnswer: boolean;
+  /** Tools of MCP servers, for tasks. */
+  readonly mcp?: readonly Tool[];
 }
 
 /** For commands that only look at the definitions of tools. */
@@ -77,11 +79,11 @@ export function chooseTools(
 /** A task can use the tools that the run itself has. */
 function toolsIn(
   ops: Ops,
-  { model, canAnswer }: ToolPlace,
+  { model, canAnswer, mcp = [] }: ToolPlace,
   isOffered: (tool: Tool) => boolean = () => true,
 ): readonly Tool[] {
   const tools = [...codingTools(ops), questionTool({ canAnswer })].filter(isOffered);
-  const task = taskTool({ models: { default: model }, tools, instructions: TASK_INSTRUCTIONS });
+  const task = taskTool({ models: { default: model }, tools: [...tools, ...mcp], instructions: TASK_INSTRUCTIONS });
   return isOffered(task) ? [...tools, task] : tools;
 }
 

@@ -1,30 +1,13 @@
-import {
-  memoryJournal,
-  messageOf,
-  type CallAnswered,
-  type JsonSchema,
-  type ResultBlock,
-  type Tool,
-} from '@treadle/core';
+import type { JsonSchema, Tool } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
 import { LOCATION_FLAGS, LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { didYouMean } from '@treadle/tools/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
-import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
-import { callingModel } from '../policy/judged-call.ts';
-import { approveByFlag, askApproval, askQuestion, userName } from '../run/ask-approval.ts';
-import { openCallLog } from '../run/call-log.ts';
-import { driveRun } from '../run/drive-run.ts';
-import { outcomeText } from '../run/outcome-text.ts';
 import { canAskOn } from '../run/run-and-report.ts';
-import { transcript } from '../run/transcript.ts';
-import { coloursFor } from '../terminal/colours.ts';
-import { readStdin, type Io } from '../terminal/io.ts';
-import { alignColumns, exactLine, oneLine, printable } from '../terminal/printable.ts';
-import { askLine } from '../terminal/prompt.ts';
-import { durationText, sizeText } from '../terminal/quantities.ts';
-import { catchInterrupt } from '../terminal/signals.ts';
-import { NO_STATUS, statusLine } from '../terminal/status-line.ts';
+import type { Io } from '../terminal/io.ts';
+import { alignColumns, printable } from '../terminal/printable.ts';
+import { durationText } from '../terminal/quantities.ts';
+import { callOnce, CALL_EXIT_CODES } from './call-once.ts';
 import { commandTools, NO_PLACE, toolsNamed, whyDisabled } from './command-tools.ts';
 
 const PLACE_FLAGS = { config: LOCATION_FLAGS.config, cwd: LOCATION_FLAGS.cwd } as const;
@@ -144,86 +127,15 @@ const callCommand: Command = defineCommand({
     'JSON has the arguments of the tool; default: {}. "-" reads them from standard input. On a terminal, the policy can ask;\n' +
       'elsewhere a call that it asks about is denied, unless --yes is given. The result is what a model would get, with\n' +
       'images and files described. Nothing is stored, and the call is not counted for the rates.',
-    'Exit codes:\n' +
-      '  0    the result is on standard output\n' +
-      '  1    the call failed or was denied: the error is on standard error\n' +
-      '  2    the command, the arguments of the tool or the configuration are invalid\n' +
-      '  4    it waits for an approval or an answer that could not be given here\n' +
-      '  130  stopped with Ctrl-C',
+    CALL_EXIT_CODES,
     `Examples:\n  treadle tools call glob '{"pattern": "**/*.ts"}'\n  treadle tools call read '{"path": "notes.txt"}' --json`,
   ],
   async run({ values, arguments: [name, given = '{}'] }, io) {
     const context = await resolveContext(values, io);
     const tool = callableTool(name!, context, io);
-    const text = given === '-' ? await readStdin(io) : given;
-    checkArguments(text);
-    const canAsk = canAskOn(io);
-    const status = values.json ? NO_STATUS : statusLine(io);
-    const writeLine = (line: string): void => {
-      status.clear();
-      io.stderr.write(`${line}\n`);
-    };
-    const policy = commandPolicy(context, values.yes ? 'yes' : canAsk ? 'policy' : 'never', {
-      onDenied: ({ remedy }) => writeLine(`Nobody can be asked, and --yes is not given. ${exactLine(remedy)}`),
-    });
-    const colours = coloursFor(io.stderr, io.env);
-    const explain = requestExplainer(policy, [tool], colours);
-    const { onItem } = transcript({ writeLine: () => {}, colours, width: 80, status });
-    const interrupt = catchInterrupt(io);
-    const ask = (prompt: string): Promise<string | undefined> => {
-      status.hide();
-      return askLine(io, interrupt, prompt);
-    };
-    let answered: CallAnswered | undefined;
-    try {
-      const result = await driveRun({
-        start: { model: callingModel(tool.name, text), tools: [tool], policy, input: 'One call.', maxTurns: 1 },
-        store: memoryJournal(),
-        signal: interrupt.signal,
-        stopping: 'cancel',
-        onItem(item) {
-          onItem(item);
-          if (item.type === 'call-answered') answered = item;
-        },
-        ...(canAsk && {
-          approve: (request) => askApproval(request, { writeLine, ask }, explain),
-          answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
-        }),
-        ...(values.yes && { approve: approveByFlag }),
-        user: userName(),
-        logCalls: openCallLog(values.log, { cwd: io.cwd, writeLine }, policy),
-      });
-      status.hide();
-      if (interrupt.signal.aborted) return EXIT.cancelled;
-      if (!answered) {
-        writeLine(outcomeText(result) ?? 'The call has no result.');
-        return result.outcome ? EXIT.failed : EXIT.paused;
-      }
-      return printResult(answered, values.json === true, io);
-    } finally {
-      status.hide();
-      interrupt.release();
-    }
+    return callOnce({ tool, given, context, values, io });
   },
 });
-
-function printResult({ result }: CallAnswered, json: boolean, { stdout, stderr }: Io): number {
-  const { content, isError, errorType } = result;
-  const to = isError && !json ? stderr : stdout;
-  const text = json ? JSON.stringify(result, null, 2) : content.map(blockText).join('\n');
-  to.write(`${to.isTTY && !json ? printable(text) : text}${text.endsWith('\n') ? '' : '\n'}`);
-  if (!isError) return EXIT.completed;
-  return errorType === 'invalid_params' ? EXIT.usage : EXIT.failed;
-}
-
-/** A block as text. Images and files are described. */
-function blockText(block: ResultBlock): string {
-  if (block.type === 'text' || block.type === 'error') return block.text;
-  const { type, mediaType, source } = block;
-  const name = block.type === 'file' && block.name !== undefined ? `${block.name}, ` : '';
-  const what = source.type === 'data' ? sizeText(Buffer.byteLength(source.data, 'base64')) : source.url;
-  return oneLine(`[${type}: ${name}${mediaType}, ${what}]`, 200);
-}
 
 function findTool(name: string, context: CommandContext): Tool {
   const tools = commandTools(context);
@@ -243,17 +155,6 @@ function callableTool(name: string, context: CommandContext, io: Io): Tool {
   if (name === 'task') throw new CommandError('A task needs a model, and so a run: use "treadle run" instead.');
   const place = { ...NO_PLACE, canAnswer: canAskOn(io) };
   return toolsNamed(context, place, new Set([name]))[0]!;
-}
-
-function checkArguments(text: string): void {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new CommandError(`The arguments are not JSON: ${messageOf(error)}. Give an object, such as '{"path": "x"}'.`);
-  }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
-  throw new CommandError(`The arguments have to be a JSON object, such as '{"path": "x"}'.`);
 }
 
 function firstSentence(text: string): string {

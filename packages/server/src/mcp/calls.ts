@@ -1,0 +1,613 @@
+import {
+  fromJsonSchema,
+  inputRequired,
+  ProtocolError,
+  ProtocolErrorCode,
+  type CallToolResult,
+  type ClientCapabilities,
+  type InputRequest,
+  type InputRequiredResult,
+} from '@modelcontextprotocol/server';
+import {
+  executeAgent,
+  stableJson,
+  tool as toolOf,
+  TreadleError,
+  userText,
+  waiting,
+  walkInSlices,
+  type Agent,
+  type Answer,
+  type ExecuteResult,
+  type Item,
+  type Lease,
+  type StandardSchema,
+  type State,
+  type Tool,
+  type ToolResult,
+  type Waiting,
+} from '@treadle/core';
+import type { ResponseRecord } from '@treadle/store';
+import { callingModel } from '@treadle/tools/calling-model';
+import { ApiError } from '../api-error.ts';
+import type { Engine } from '../engine/engine.ts';
+import { OWN_LABEL } from '../engine/executors.ts';
+import {
+  callLogger,
+  driveRequest,
+  onlyParked,
+  runJournal,
+  type DrivenRun,
+  type Ending,
+  type RunEnd,
+  type RunRequest,
+} from '../engine/run.ts';
+import {
+  cancelRun,
+  checkRunKey,
+  isDrivenElsewhere,
+  isOpenRecord,
+  isStoreFailure,
+  isUnfit,
+  replayItems,
+  unresumableReason,
+  type Interruption,
+  type ResumeOptions,
+  type ResumeRecord,
+  type StoredEnd,
+  type StoredRuns,
+  type TakenRecord,
+} from '../engine/stored-runs.ts';
+import { principalOf, toolsetOf, type RunCaller } from '../engine/tools.ts';
+import type { Caller } from '../http/admission.ts';
+import { MCP_CALL_PREFIX, newMcpCallId } from '../ids.ts';
+import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
+import { errorResult, outputResult, outputSchemaOf, toolResult } from './content.ts';
+import type { McpAgent } from './options.ts';
+
+/**
+ * Calls of tools and agents over MCP. Each is a stored run.
+ *
+ * 1. A call that needs an approval or an answer pauses its run. The client gets what it is asked for, with a state that
+ *    names the run, and sends the call again with its answers. So any process with the same store can continue it, also
+ *    after a restart, and a client that repeats a call that has ended gets the same result.
+ * 2. The state is not a secret and grants nothing: the run must belong to the tenant of the caller, and have the same tool
+ *    and arguments. A state that does not name such a run is rejected.
+ * 3. An approval counts only if the client was asked for it: answers without a state answer no approval.
+ */
+export interface McpCalls {
+  /** What this caller may call. */
+  offered(caller: RunCaller): readonly Callable[];
+  /** Rejects with a `ProtocolError` or an `ApiError` if the call cannot be made. */
+  call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult>;
+  /** Cancels a call that waits for its client, by its state. Never rejects. */
+  cancel(state: string, caller: RunCaller): Promise<void>;
+  /** For the runs API, and for calls that a process has left behind. Nobody is told the result: it is stored. */
+  readonly resume: ResumeRecord;
+}
+
+export interface McpCallRequest {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+  /** The state and the answers that a client sends back. */
+  readonly state: string | undefined;
+  readonly responses: Readonly<Record<string, unknown>> | undefined;
+  readonly capabilities: ClientCapabilities;
+  /** Cancels the run. */
+  readonly signal: AbortSignal;
+  readonly onItem: (item: Item) => void;
+}
+
+/** Something that a client can call. */
+export type Callable = { readonly name: string; readonly outputSchema: object | undefined } & (
+  | { readonly type: 'tool'; readonly tool: Tool }
+  | {
+      readonly type: 'agent';
+      readonly agent: Agent<unknown, unknown>;
+      readonly input: StandardSchema;
+      readonly tool: Tool;
+    }
+);
+
+/** The stored request of a call. The store's records contain it, so its fields must not change. */
+interface StoredCall {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+  readonly key: string;
+  readonly scopes: readonly string[];
+}
+
+/** One attempt to drive the run of a call. */
+interface Round {
+  readonly id: string;
+  readonly callable: Callable;
+  readonly input: Readonly<Record<string, unknown>>;
+  readonly caller: RunCaller;
+  readonly lease: Lease;
+  readonly capabilities: ClientCapabilities;
+  readonly onItem: (item: Item) => void;
+  readonly signal?: AbortSignal;
+  /** Absent: the run is new. */
+  readonly resume?: { readonly items: readonly Item[]; readonly answers: readonly Answer[] };
+}
+
+interface DrivenCall {
+  readonly run: DrivenRun;
+  readonly result: (ending: Ending) => CallToolResult;
+}
+
+interface RoundEnd extends StoredEnd {
+  /** Absent: the run waits, or was interrupted. */
+  readonly result?: CallToolResult;
+}
+
+export function mcpCalls(
+  engine: Engine,
+  stored: StoredRuns,
+  { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
+): McpCalls {
+  const { store, runs, log, limits, policy, driven } = engine;
+  const records = store.responses;
+  const callables = new Map([...tools.map(toolCallable), ...agents.map(agentCallable)].map((one) => [one.name, one]));
+
+  const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
+
+  async function driveTool({
+    id,
+    callable,
+    input,
+    caller,
+    lease,
+    capabilities,
+    resume,
+    onItem,
+  }: Round): Promise<DrivenCall> {
+    let answered: ToolResult | undefined;
+    const listen = (item: Item): void => {
+      if (item.type === 'call-answered') answered = item.result;
+      onItem(item);
+    };
+    for (const item of resume?.items ?? []) if (item.type === 'call-answered') answered = item.result;
+    const request = requestFor(callable.name);
+    const plan = {
+      id,
+      request,
+      model: callingModel(callable.name, JSON.stringify(input)),
+      instructions: '',
+      messages: [userText(`Call ${callable.name}.`)],
+      size: 0,
+      toolset: await toolsetOf(request, engine, caller),
+      caller,
+      journal: store,
+      lease,
+      waits: true,
+      context: mcpContext(capabilities),
+    };
+    const run = driveRequest(plan, engine, listen, resume && { ...resume, usedTokens: 0 });
+    const isStructured = callable.outputSchema !== undefined;
+    return { run, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
+  }
+
+  async function driveAgent(round: Round, callable: Callable & { readonly type: 'agent' }): Promise<DrivenCall> {
+    const { id, caller, lease, capabilities, resume, onItem } = round;
+    const { agent } = callable;
+    const input = await checkedInput(callable, round.input);
+    const logCall = callLogger({ log, policy }, id, caller);
+    const [stop, leave] = [new AbortController(), new AbortController()];
+    const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
+    let executed: ExecuteResult<unknown> | undefined;
+
+    async function execute(): Promise<RunEnd> {
+      try {
+        executed = await executeAgent(agent, {
+          input,
+          runId: id,
+          journal: runJournal(store, lease),
+          signal: stop.signal,
+          detach: leave.signal,
+          limits: { durationMs },
+          principal: principalOf(caller),
+          context: mcpContext(capabilities),
+          ...(policy && { policy }),
+          ...(resume && { answers: resume.answers, acceptChangedTools: true }),
+          onItem(item) {
+            if (item.type === 'call-answered') logCall(item);
+            onItem(item);
+          },
+        });
+        return agentEnd(executed);
+      } catch (error) {
+        if (error instanceof TreadleError && error.code === 'answer-unfit') return { rejectedAnswer: error };
+        throw error;
+      }
+    }
+
+    const cancel = (): void => stop.abort();
+    const run: DrivenRun = {
+      cancel,
+      async detach() {
+        leave.abort();
+        await run.ended.catch(() => {});
+      },
+      send: async () => false,
+      answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
+      ended: execute(),
+    };
+    driven.set(id, run);
+    const remove = (): void => void (driven.get(id) === run && driven.delete(id));
+    run.ended.then(remove, remove);
+    return {
+      run,
+      result: (ending) =>
+        executed?.type === 'success'
+          ? outputResult(executed.output, callable.outputSchema !== undefined)
+          : executed
+            ? errorResult(executed.error.message)
+            : endResult(ending),
+    };
+  }
+
+  /** Drives the run of a call until it ends or waits, and stores its end. Releases the lease. */
+  async function driveRound(round: Round): Promise<RoundEnd> {
+    const { id, lease, callable, signal } = round;
+    let call: DrivenCall;
+    try {
+      call = await (callable.type === 'agent' ? driveAgent(round, callable) : driveTool(round));
+    } catch (error) {
+      await lease.release();
+      throw error;
+    }
+    const { run, result } = call;
+    signal?.addEventListener('abort', run.cancel, { once: true });
+    if (signal?.aborted) run.cancel();
+    const finished = stored.awaitEnd<RoundEnd>(run.ended, {
+      id,
+      lease,
+      async finish({ ending }, release) {
+        const end = result(ending);
+        await records.finish(id, { status: statusOf(ending), response: end, at: Date.now() });
+        await release();
+        return { result: end };
+      },
+      interrupt: (interruption) => ({ interruption }),
+    });
+    runs.add({ detach: () => void run.detach(), finished });
+    return finished.finally(() => signal?.removeEventListener('abort', run.cancel));
+  }
+
+  async function startCall(round: Omit<Round, 'lease'>): Promise<RoundEnd> {
+    const { id, callable, input, caller } = round;
+    if (callable.type === 'agent') await checkedInput(callable, input);
+    const now = Date.now();
+    const { tenant, key, scopes } = caller;
+    const request: StoredCall = { name: callable.name, arguments: input, key, scopes };
+    const lease = await store.acquire(id);
+    try {
+      const times = { createdAt: now, updatedAt: now };
+      await records.create({ id, tenant, runId: id, status: 'in_progress', ...times, request });
+    } catch (error) {
+      await lease.release();
+      throw error;
+    }
+    return driveRound({ ...round, lease });
+  }
+
+  async function continueCall(record: ResponseRecord, round: Omit<Round, 'lease'>): Promise<RoundEnd> {
+    // Somebody may have answered over the runs API.
+    await stored.whenEnded(record.id);
+    const taken = await stored.takeOver(record, isOpenRecord);
+    if (taken) return driveRound({ ...round, lease: taken.lease });
+    const ended = await records.get(record.tenant, record.id);
+    return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
+  }
+
+  async function resumeCall(
+    taken: TakenRecord,
+    { answers = [], signal }: ResumeOptions = {},
+  ): Promise<{ readonly finished: Promise<StoredEnd> }> {
+    const { record, lease } = taken;
+    const { id, tenant } = record;
+    const { name, arguments: input, key, scopes } = record.request as StoredCall;
+    const caller = { tenant, key, scopes };
+    try {
+      if (!signal?.aborted) checkRunKey(engine, caller);
+      const callable = callables.get(name);
+      if (!callable) throw unknownTool(name);
+      const { items } = await replayItems(store, id);
+      const resume = items.length > 0 && { resume: { items, answers } };
+      const round = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {}, ...resume };
+      return { finished: driveRound({ ...round, ...(signal && { signal }) }) };
+    } catch (error) {
+      if (isStoreFailure(error)) {
+        await lease.release();
+        throw error;
+      }
+      log.warn({ err: error, run: id }, 'a call over MCP cannot be resumed');
+      return { finished: failUnresumable(taken, error) };
+    }
+  }
+
+  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {
+    const { record, lease } = taken;
+    try {
+      await cancelRun(store, taken).catch((failure: unknown) => {
+        if (isStoreFailure(failure)) throw failure;
+      });
+      const response = errorResult(unresumableReason(error));
+      await records.finish(record.id, { status: 'failed', response, at: Date.now() });
+      return {};
+    } finally {
+      await lease.release();
+    }
+  }
+
+  /** The record that the state of a client names, and how many entries its run had then. */
+  async function findCall(
+    { name, arguments: input, state = '' }: McpCallRequest,
+    { tenant }: RunCaller,
+  ): Promise<{ readonly record: ResponseRecord; readonly entries: number }> {
+    const [, id, number] = STATE.exec(state) ?? [];
+    const record = id === undefined ? undefined : await records.get(tenant, id);
+    const request = record?.request as StoredCall | undefined;
+    if (!record || request?.name !== name || stableJson(request.arguments) !== stableJson(input)) throw invalidState();
+    return { record, entries: Number(number) };
+  }
+
+  async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
+    const { name, arguments: input, capabilities, signal, onItem } = request;
+    const callable = callables.get(name);
+    if (!callable) throw unknownTool(name);
+    if (!mayCall(caller, callable)) throw lacksScope(callable);
+    const found = request.state === undefined ? undefined : await findCall(request, caller);
+    if (found?.record.response !== undefined) return found.record.response as CallToolResult;
+    const common = { id: found?.record.id ?? newMcpCallId(), callable, input, caller, capabilities, onItem, signal };
+    const { id } = common;
+    const responses = new Map(Object.entries(request.responses ?? {}));
+    let rejected: string | undefined;
+    if (!found) {
+      const { result, interruption } = await withCapacity(caller, () => startCall(common));
+      if (result) return result;
+      rejected = rejectedBy(interruption);
+    }
+    const record = found?.record ?? (await records.get(caller.tenant, id));
+    if (!record) throw invalidState();
+    for (let isAsked = found !== undefined; ; isAsked = false) {
+      const { state, items, entries } = await readRun(id);
+      // Answers to another state of the run do not count.
+      if (isAsked && entries !== found?.entries) responses.clear();
+      const waits = keyedWaits(state, callable);
+      if (waits.length > 0 && onlyParked(waits)) return errorResult(inBackground(id));
+      const client = { responses, isAsked, capabilities, caller, rejected };
+      const answers = answersTo(waits, client);
+      if (answers === 'declined' || (waits.length > 0 && answers.length === 0)) {
+        const requests = answers === 'declined' ? undefined : requestsFor(waits, client);
+        const lacks = (one: InputRequest): boolean => capabilities[neededCapability(one)] === undefined;
+        // The SDK refuses to send what the client does not support.
+        const isRefused = !requests || Object.values(requests).some(lacks);
+        if (isRefused) await stored.resume(record, { signal: AbortSignal.abort() });
+        if (requests) return inputRequired({ inputRequests: requests, requestState: `${id}.${entries}` });
+        return errorResult(answers === 'declined' ? DECLINED : notForClients(waits));
+      }
+      const resume = { items, answers };
+      const { result, interruption } = await withCapacity(caller, () => continueCall(record, { ...common, resume }));
+      if (result) return result;
+      rejected = rejectedBy(interruption);
+    }
+  }
+
+  async function withCapacity<T>({ tenant }: Caller, work: () => Promise<T>): Promise<T> {
+    const release = runs.reserve(tenant);
+    try {
+      return await work();
+    } catch (error) {
+      if (isDrivenElsewhere(error)) throw internal('Another request continues this call. Wait for its result.');
+      throw error;
+    } finally {
+      release();
+    }
+  }
+
+  async function readRun(id: string): Promise<{ state: State; items: readonly Item[]; entries: number }> {
+    const entries = await store.read(id);
+    const items: Item[] = [];
+    const { state } = await walkInSlices(entries, (step) => void items.push(...step.items));
+    return { state, items, entries: entries.length };
+  }
+
+  async function cancelWaiting(state: string, { tenant }: RunCaller): Promise<void> {
+    const [, id = ''] = STATE.exec(state) ?? [];
+    try {
+      const record = await records.get(tenant, id);
+      if (record && isOpenRecord(record)) await stored.resume(record, { signal: AbortSignal.abort() });
+    } catch (error) {
+      if (!isDrivenElsewhere(error)) log.warn({ err: error, run: id }, 'a call over MCP was not cancelled');
+    }
+  }
+
+  return {
+    offered,
+    call,
+    cancel: cancelWaiting,
+    resume: resumeCall,
+  };
+}
+
+const STATE = new RegExp(`^(${MCP_CALL_PREFIX}[0-9a-f]{32})\\.(\\d{1,9})$`);
+
+/** A call of the server's own tool, as the other APIs request it. */
+function requestFor(name: string): RunRequest {
+  return {
+    functions: [],
+    otherTools: [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: [name] }],
+    toolChoice: 'auto',
+    parallel: true,
+    settings: {},
+    truncation: 'disabled',
+  };
+}
+
+function toolCallable(tool: Tool): Callable {
+  return { type: 'tool', name: tool.name, tool, outputSchema: outputSchemaOf(tool.output) };
+}
+
+function agentCallable({ agent, input, parameters, name, description }: McpAgent): Callable {
+  // Its name and its schema are checked, and converted, as those of a tool are.
+  const described: Tool = toolOf({
+    name: name ?? agent.name,
+    description: description ?? agent.description,
+    input,
+    ...(parameters && { parameters }),
+    effect: 'once',
+  });
+  return {
+    type: 'agent',
+    name: described.name,
+    agent,
+    input: '~standard' in input ? (input as StandardSchema) : (fromJsonSchema(input as never) as StandardSchema),
+    tool: described,
+    outputSchema: outputSchemaOf(agent.validation.outputSchema),
+  };
+}
+
+function mayCall({ scopes }: RunCaller, { type, name }: Callable): boolean {
+  if (type === 'agent') return scopes.includes('agents:invoke');
+  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
+}
+
+async function checkedInput({ name, input }: Callable & { readonly type: 'agent' }, given: unknown): Promise<unknown> {
+  const verdict = await input['~standard'].validate(given);
+  if (!verdict.issues) return verdict.value;
+  const problems = verdict.issues.map(({ path, message }) =>
+    [path?.map(String).join('.'), message].filter(Boolean).join(': '),
+  );
+  throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Invalid arguments for ${name}: ${problems.join('; ')}`);
+}
+
+/** What a run waits for, with its key on the wire. */
+type KeyedWait = Waiting & { readonly key: string };
+
+/** Questions of a tool have the ids that the tool gave them. An agent may call several tools, with the same ids. */
+function keyedWaits(state: State, { type }: Callable): readonly KeyedWait[] {
+  const { phase } = state;
+  return waiting(state).map((wait) => {
+    const [, index, question] = /^t\d+\.question\.(\d+)\.(\d+)$/.exec(wait.effect)?.map(Number) ?? [];
+    const slot = 'slots' in phase && index !== undefined ? phase.slots?.[index] : undefined;
+    const asked = slot && 'asked' in slot && question !== undefined ? slot.asked?.[question] : undefined;
+    return { ...wait, key: type === 'tool' && asked ? asked.key : wait.effect };
+  });
+}
+
+interface Answering {
+  readonly responses: Map<string, unknown>;
+  /** The client was asked for these responses. */
+  readonly isAsked: boolean;
+  readonly capabilities: ClientCapabilities;
+  readonly caller: Caller;
+  /** Why the last answers were rejected. */
+  readonly rejected: string | undefined;
+}
+
+/** The answers that a client has given, and those that do not need it. Each response is used once. */
+function answersTo(
+  waits: readonly KeyedWait[],
+  { responses, isAsked, capabilities, caller: { key: by }, rejected }: Answering,
+): readonly Answer[] | 'declined' {
+  const answers: Answer[] = [];
+  for (const wait of waits) {
+    const { key, type } = wait;
+    const isSilent = type === 'approval' && !capabilities.elicitation;
+    if (isSilent && !wait.approvers && rejected === undefined) answers.push(denial(wait));
+    if (isSilent || !responses.has(key) || (type === 'approval' && !isAsked)) continue;
+    const given = answerFrom(wait, responses.get(key), by === '' ? undefined : by);
+    responses.delete(key);
+    if (given === 'declined') return 'declined';
+    if (given !== 'missing') answers.push(given);
+  }
+  return answers;
+}
+
+/** Undefined if the run waits for something that this client cannot give. */
+function requestsFor(
+  waits: readonly KeyedWait[],
+  { caller: { key: by }, rejected }: Answering,
+): Record<string, InputRequest> | undefined {
+  const requests: Record<string, InputRequest> = {};
+  for (const wait of waits) {
+    const isOthers =
+      wait.type === 'approval' && (wait.approvers?.includes(by) === false || wait.approvedBy?.includes(by) === true);
+    const request = isOthers ? undefined : inputRequest(wait, rejected);
+    if (request) requests[wait.key] = request;
+  }
+  return Object.keys(requests).length > 0 ? requests : undefined;
+}
+
+function rejectedBy(interruption: Interruption | undefined): string | undefined {
+  if (interruption && isUnfit(interruption)) return interruption.reason;
+  if (interruption && interruption.code !== 'response_waiting') throw internal(interruption.reason);
+  return undefined;
+}
+
+function agentEnd(result: ExecuteResult<unknown>): RunEnd {
+  const { tokens } = result.metadata;
+  const common = { at: Date.now(), usage: { inputTokens: tokens?.input ?? 0, outputTokens: tokens?.output ?? 0 } };
+  if (result.type === 'success') return { ending: { type: 'completed', ...common } };
+  const { error } = result;
+  switch (error.code) {
+    case 'EXECUTION_PAUSED':
+      return error.context.waiting.length > 0 ? { isAsleep: true, waiting: error.context.waiting } : {};
+    case 'EXECUTION_CANCELLED':
+      return { ending: { type: 'cancelled', ...common } };
+    default:
+      return { ending: { type: 'failed', error: { code: error.code, message: error.message }, ...common } };
+  }
+}
+
+function statusOf({ type }: Ending): string {
+  return type === 'pending' ? 'failed' : type;
+}
+
+/** The result of a call that has none of its own. */
+function endResult(ending: Ending): CallToolResult {
+  switch (ending.type) {
+    case 'failed':
+      return errorResult(ending.error.message);
+    case 'incomplete':
+      return errorResult(`The call ended at a limit: ${ending.reason}.`);
+    case 'cancelled':
+      return errorResult('The call was cancelled.');
+    case 'completed':
+    case 'pending':
+      return errorResult('The call has no result.');
+    default:
+      return ending satisfies never;
+  }
+}
+
+const DECLINED = 'The call was cancelled: the user did not answer a question of the tool.';
+
+function notForClients(waits: readonly Waiting[]): string {
+  const names = waits.map(({ call }) => call.name).join(', ');
+  return `The call was cancelled: ${names} needs an approval or an answer of somebody else, which MCP cannot provide.`;
+}
+
+function inBackground(id: string): string {
+  return `The call waits for something that takes long, and continues in the background. Its run is treadle://runs/${id}.`;
+}
+
+function unknownTool(name: string): ProtocolError {
+  return new ProtocolError(ProtocolErrorCode.InvalidParams, `There is no tool ${JSON.stringify(name)}.`);
+}
+
+function lacksScope({ type, name }: Callable): ApiError {
+  const scope = type === 'agent' ? 'agents:invoke' : `tools:execute:${name}`;
+  const message = `This key may not use ${JSON.stringify(name)}: it lacks the scope "${scope}".`;
+  return new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+}
+
+function invalidState(): ProtocolError {
+  return new ProtocolError(ProtocolErrorCode.InvalidParams, 'Invalid or expired requestState');
+}
+
+function internal(message: string): ProtocolError {
+  return new ProtocolError(ProtocolErrorCode.InternalError, message);
+}

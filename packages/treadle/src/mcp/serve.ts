@@ -1,0 +1,73 @@
+import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS } from '../command-line/flags.ts';
+import { chooseModel } from '../config/choose-model.ts';
+import { resolveContext } from '../config/context.ts';
+import { openServerStore } from '../config/store.ts';
+import { openModel } from '../models/open-model.ts';
+import { commandPolicy } from '../policy/command-policy.ts';
+import { userName } from '../run/ask-approval.ts';
+import { catchStopSignal } from '../terminal/signals.ts';
+import { chooseTools, NO_PLACE } from '../tools/command-tools.ts';
+import { version } from '../version.ts';
+
+export const mcpServeCommand: Command = defineCommand({
+  name: 'mcp serve',
+  summary: 'Serve the tools of the working folder to an MCP client, over standard input and output',
+  flags: {
+    tools: {
+      type: 'text',
+      value: 'LIST',
+      help: 'Tools for the client: read-only (default), coding, or names such as read,bash',
+    },
+    ...MODEL_FLAGS,
+    ...LOCATION_FLAGS,
+  },
+  notes: [
+    'For the configuration of an MCP client: the command is "treadle", with the arguments "mcp" and "serve". The policy of\n' +
+      'treadle.toml applies to every call. What it asks about, the client asks its user (elicitation); a client that cannot\n' +
+      'ask gets an error. Each call is a run in the store, and the client can read the runs as resources.',
+    'Only the tool "task" needs a model. "treadle serve" serves the same over HTTP, at /mcp.',
+    'Standard output carries the protocol alone. The log goes to standard error, as JSON lines. The command ends when its\n' +
+      'standard input is closed, and at SIGINT and SIGTERM.',
+    KEY_NOTE,
+    'Examples:\n  treadle mcp serve\n  treadle mcp serve --tools coding --cwd ~/project',
+  ],
+  async run({ values }, io) {
+    const context = await resolveContext(values, io);
+    const { loaded, folder } = context;
+    const { orchestrator = {}, server = {} } = loaded.config;
+    const words = values.tools?.split(',').map((word) => word.trim()) ?? ['read-only'];
+    const needsModel = words.includes('coding') || words.includes('task');
+    const model = needsModel ? await openModel(chooseModel(values, loaded, io.env)) : NO_PLACE.model;
+    const tools = chooseTools(context, { model, canAnswer: true }, { words, from: '--tools' });
+    const { newLog } = await import('@treadle/server');
+    const { mcpStdioServer } = await import('@treadle/server/mcp');
+    const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
+    // Last, so that a command that cannot run does not create files.
+    const store = await openServerStore(context.store);
+    const stop = catchStopSignal(io);
+    try {
+      const connection = mcpStdioServer({
+        version: version(),
+        instructions: `The tools act in the folder ${folder}.`,
+        store,
+        tools,
+        policy: commandPolicy(context, 'policy', { rates: store.rates }),
+        user: userName(),
+        log,
+        stdin: io.stdin,
+        stdout: io.stdout,
+        ...(orchestrator.default_tool_timeout_ms !== undefined && {
+          toolTimeoutMs: orchestrator.default_tool_timeout_ms,
+        }),
+        ...(server.max_duration_ms !== undefined && { maxDurationMs: server.max_duration_ms }),
+      });
+      void stop.received.then(() => connection.close());
+      await connection.closed;
+      return EXIT.completed;
+    } finally {
+      await store.close();
+      stop.release();
+    }
+  },
+});

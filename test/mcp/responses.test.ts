@@ -1,0 +1,620 @@
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { policy } from '@treadle/core/policy';
+import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { tool, type Model, type ModelRequest } from '@treadle/core';
+import { hashKey, newKey, newLog, type TreadleServerOptions } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
+import { mcpServer } from '@treadle/tools/mcp';
+import OpenAI from 'openai';
+import type { Response as OpenAIResponse, ResponseInputItem, Tool } from 'openai/resources/responses/responses';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
+import { startRemoteServer, type RemoteServer } from './remote-server.ts';
+
+let remote: RemoteServer;
+beforeAll(async () => {
+  remote = await startRemoteServer();
+});
+afterAll(async () => remote[Symbol.asyncDispose]());
+beforeEach(() => {
+  remote.calls.length = 0;
+  remote.headers.length = 0;
+  remote.instead = undefined;
+  remote.mailText = 'Sends a mail';
+});
+
+/** The server of the test, offered by its URL. */
+function hosted(more: Partial<Tool.Mcp> = {}): Tool.Mcp {
+  return { type: 'mcp', server_label: 'mail', server_url: remote.url, require_approval: 'never', ...more };
+}
+
+const WEATHER: Tool = {
+  type: 'function',
+  name: 'weather',
+  parameters: { type: 'object', properties: {} },
+  strict: false,
+};
+
+interface Setting extends AsyncDisposable {
+  readonly server: InProcessServer;
+  readonly client: OpenAI;
+  /** What the model was sent. */
+  readonly requests: readonly ModelRequest[];
+}
+
+async function setting(steps: readonly ScriptStep[], options: Partial<TreadleServerOptions> = {}): Promise<Setting> {
+  const script = scriptedModel(steps);
+  const requests: ModelRequest[] = [];
+  const model: typeof script = {
+    ...script,
+    reply: (request, ...others) => {
+      // The array of messages grows with the run.
+      requests.push({ ...request, messages: [...request.messages] });
+      return script.reply(request, ...others);
+    },
+  };
+  const server = await startInProcess(model, { mcpServers: { allowPrivate: true }, ...options });
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'any', maxRetries: 0 });
+  return { server, client, requests, [Symbol.asyncDispose]: () => server[Symbol.asyncDispose]() };
+}
+
+/** The texts of the results in the last message of a request. */
+function resultsIn({ messages }: ModelRequest): readonly string[] {
+  const last = messages.findLast(({ role }) => role === 'tool');
+  return (last?.content ?? []).map((result) =>
+    'content' in result ? result.content.map((block) => ('text' in block ? block.text : block.type)).join() : '',
+  );
+}
+
+const MAIL = { name: 'send_mail', arguments: '{"to":"ann"}' };
+const NOTE = { name: 'read_note', arguments: '{}' };
+
+describe('a server by its URL', () => {
+  test('has its tools listed, and its calls are executed in the loop, beside functions of the client', async () => {
+    await using at = await setting([{ calls: [MAIL] }, { calls: [NOTE, { name: 'weather' }] }, 'Done.']);
+    const tools = [WEATHER, hosted()];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    expect(first.output.map(({ type }) => type)).toEqual(['mcp_list_tools', 'mcp_call', 'mcp_call', 'function_call']);
+    const [list, mail] = first.output;
+    expect(list).toMatchObject({
+      server_label: 'mail',
+      tools: [
+        { name: 'read_note', input_schema: { type: 'object' }, annotations: { readOnlyHint: true } },
+        { name: 'repeat_headers' },
+        { name: 'send_mail', input_schema: { required: ['to'] } },
+      ],
+    });
+    expect(list).not.toHaveProperty('error');
+    expect(mail).toMatchObject({
+      server_label: 'mail',
+      name: 'send_mail',
+      output: 'sent to ann',
+      error: null,
+      status: 'completed',
+      approval_request_id: null,
+    });
+    const output = first.output.flatMap((item) =>
+      item.type === 'function_call'
+        ? [{ type: 'function_call_output' as const, call_id: item.call_id, output: '12' }]
+        : [],
+    );
+    const second = await at.client.responses.create({
+      model: 'm',
+      previous_response_id: first.id,
+      input: output,
+      tools,
+    });
+    // The conversation has the list already.
+    expect(second.output.map(({ type }) => type)).toEqual(['message']);
+    expect(resultsIn(at.requests[2]!)).toEqual(['the note', '12']);
+    expect(remote.calls).toEqual(['send_mail {"to":"ann"}', 'read_note {}']);
+  });
+});
+
+/** The requests for approvals in a response. */
+function askedIn({ output }: Pick<OpenAIResponse, 'output'>) {
+  return output.flatMap((item) => (item.type === 'mcp_approval_request' ? item : []));
+}
+
+function decision(id: string, approve: boolean, reason?: string): ResponseInputItem.McpApprovalResponse {
+  return { type: 'mcp_approval_response', approval_request_id: id, approve, ...(reason && { reason }) };
+}
+
+describe('approvals', () => {
+  test('pause the response, and the next one executes the call', async () => {
+    await using at = await setting([{ text: 'I send it.', calls: [MAIL] }, 'Done.']);
+    // As OpenAI does, the server asks if the field is absent.
+    const { require_approval: _, ...server } = hosted();
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools: [server] });
+    expect(first.output.map(({ type }) => type)).toEqual(['mcp_list_tools', 'message', 'mcp_approval_request']);
+    const [asked] = askedIn(first);
+    expect(asked).toEqual({
+      type: 'mcp_approval_request',
+      id: asked!.id,
+      server_label: 'mail',
+      name: 'send_mail',
+      arguments: MAIL.arguments,
+    });
+    expect(first).toMatchObject({ status: 'completed', pending_call_ids: [asked!.id] });
+    expect(remote.calls).toEqual([]);
+
+    const input = [decision(asked!.id, true)];
+    const next = { model: 'm', previous_response_id: first.id, input, tools: [server] };
+    const second = await at.client.responses.create(next);
+    expect(second.output).toMatchObject([
+      {
+        type: 'mcp_call',
+        name: 'send_mail',
+        arguments: MAIL.arguments,
+        approval_request_id: asked!.id,
+        output: 'sent to ann',
+        status: 'completed',
+      },
+      { type: 'message' },
+    ]);
+    expect(remote.calls).toEqual(['send_mail {"to":"ann"}']);
+    expect(at.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
+    expect(await at.client.responses.retrieve(second.id)).toEqual(second);
+    const { data } = await at.client.responses.inputItems.list(second.id);
+    expect(data).toMatchObject([{ type: 'mcp_approval_response', approve: true }]);
+  });
+
+  test('of several calls in one turn, beside functions and other calls; a denial has its reason', async () => {
+    const bob = { name: 'send_mail', arguments: '{"to":"bob"}' };
+    await using at = await setting([{ calls: [MAIL, NOTE, { name: 'weather' }, bob] }, 'Done.']);
+    const tools = [WEATHER, hosted({ require_approval: { never: { read_only: true } } })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const [ann, second] = askedIn(first);
+    expect(remote.calls).toEqual(['read_note {}']);
+    const call = first.output.find(({ type }) => type === 'function_call') as { call_id: string };
+    const outputs = [
+      decision(second!.id, false, 'not to bob'),
+      { type: 'function_call_output' as const, call_id: call.call_id, output: '12' },
+      decision(ann!.id, true),
+      { role: 'user' as const, content: 'And hurry.' },
+    ];
+    const events: string[] = [];
+    const stream = at.client.responses.stream({ model: 'm', previous_response_id: first.id, input: outputs, tools });
+    for await (const { type } of stream) events.push(type);
+    const { output } = await stream.finalResponse();
+    expect(output).toMatchObject([
+      { type: 'mcp_call', approval_request_id: ann!.id, status: 'completed', output: 'sent to ann' },
+      { type: 'mcp_call', approval_request_id: second!.id, status: 'failed', output: null },
+      { type: 'message' },
+    ]);
+    expect(resultsIn(at.requests[1]!)).toEqual([
+      'sent to ann',
+      'the note',
+      '12',
+      'The call of "send_mail" was not approved: not to bob',
+    ]);
+    expect(at.requests[1]!.messages.at(-1)).toEqual({ role: 'user', content: [{ type: 'text', text: 'And hurry.' }] });
+    expect(remote.calls).toEqual(['read_note {}', 'send_mail {"to":"ann"}']);
+    for (const end of ['arguments.delta', 'arguments.done']) {
+      expect(events.filter((type) => type === `response.mcp_call_${end}`)).toHaveLength(2);
+    }
+    expect(events.filter((type) => type.startsWith('response.mcp_call.')).toSorted()).toEqual([
+      'response.mcp_call.completed',
+      'response.mcp_call.failed',
+      'response.mcp_call.in_progress',
+      'response.mcp_call.in_progress',
+    ]);
+  });
+
+  test('stream the list and the request as the official client has them', async () => {
+    await using at = await setting([{ calls: [MAIL] }]);
+    const tools = [hosted({ require_approval: 'always' })];
+    const headers = { 'Idempotency-Key': 'once' };
+    const types = async (): Promise<string[]> => {
+      const all: string[] = [];
+      const stream = await at.client.responses.create({ model: 'm', input: 'Go', tools, stream: true }, { headers });
+      for await (const event of stream) {
+        all.push('item' in event ? `${event.type} ${event.item.type}` : event.type);
+      }
+      return all;
+    };
+    const once = await types();
+    expect(once).toEqual([
+      'response.created',
+      'response.in_progress',
+      'response.output_item.added mcp_list_tools',
+      'response.mcp_list_tools.in_progress',
+      'response.mcp_list_tools.completed',
+      'response.output_item.done mcp_list_tools',
+      'response.output_item.added mcp_approval_request',
+      'response.output_item.done mcp_approval_request',
+      'response.completed',
+    ]);
+    // Replayed from the store.
+    expect(await types()).toEqual(once);
+  });
+
+  test('may be given to the same response more than once: each is a branch', async () => {
+    await using at = await setting([{ calls: [MAIL] }, 'Denied.', 'Sent.']);
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const [asked] = askedIn(first);
+    const next = { model: 'm', previous_response_id: first.id, tools };
+    const denied = await at.client.responses.create({ ...next, input: [decision(asked!.id, false)] });
+    const sent = await at.client.responses.create({ ...next, input: [decision(asked!.id, true)] });
+    expect([denied.output_text, sent.output_text]).toEqual(['Denied.', 'Sent.']);
+    expect(remote.calls).toEqual(['send_mail {"to":"ann"}']);
+  });
+
+  test('work with items alone, and in a conversation that the client holds', async () => {
+    const steps: ScriptStep[] = [
+      { text: 'First.', calls: [NOTE, MAIL] },
+      'Sent.',
+      { calls: [MAIL] },
+      'Not sent.',
+      'Bye.',
+    ];
+    await using at = await setting(steps);
+    const tools = [hosted({ require_approval: { always: { tool_names: ['send_mail'] } } })];
+    const held: ResponseInputItem[] = [{ role: 'user', content: 'Go' }];
+    const turn = async (...items: readonly ResponseInputItem[]) => {
+      held.push(...items);
+      const response = await at.client.responses.create({ model: 'm', input: held, tools, store: false });
+      held.push(...(response.output as ResponseInputItem[]));
+      return response;
+    };
+    const first = await turn();
+    const second = await turn(decision(askedIn(first)[0]!.id, true));
+    expect(second.output.map(({ type }) => type)).toEqual(['mcp_call', 'message']);
+    expect(resultsIn(at.requests[1]!)).toEqual(['the note', 'sent to ann']);
+    const third = await turn({ role: 'user', content: 'Again' });
+    const fourth = await turn(decision(askedIn(third)[0]!.id, false, 'enough'));
+    expect(fourth.output_text).toBe('Not sent.');
+    await turn({ role: 'user', content: 'Bye' });
+    const shape = at.requests
+      .at(-1)!
+      .messages.map(({ role, content }) => [role, ...content.map((part) => ('callId' in part ? 'result' : part.type))]);
+    expect(shape).toEqual([
+      ['user', 'text'],
+      ['assistant', 'text', 'tool-call', 'tool-call'],
+      ['tool', 'result', 'result'],
+      ['assistant', 'text'],
+      ['user', 'text'],
+      ['assistant', 'tool-call'],
+      ['tool', 'result'],
+      ['assistant', 'text'],
+      ['user', 'text'],
+    ]);
+    expect(resultsIn(at.requests.at(-1)!)).toEqual(['The call of "send_mail" was not approved: enough']);
+    expect(remote.calls).toEqual(['read_note {}', 'send_mail {"to":"ann"}']);
+  });
+
+  test('are required for tools of this server and of a configured one alike', async () => {
+    const paid: unknown[] = [];
+    const pay = tool({ name: 'pay', description: '', effect: 'pure', execute: () => (paid.push(1), 'paid') });
+    await using configured = Object.assign(mcpServer({ name: 'desk', url: remote.url }), {
+      [Symbol.asyncDispose]: () => configured.close(),
+    });
+    await using at = await setting([{ calls: [{ name: 'pay' }, MAIL, NOTE] }, 'Done.'], {
+      tools: [pay],
+      mcpServers: { servers: [configured] },
+    });
+    const tools: Tool[] = [
+      { type: 'mcp', server_label: 'treadle', require_approval: 'always' },
+      { type: 'mcp', server_label: 'desk', require_approval: { always: { tool_names: ['send_mail'] } } },
+    ];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    expect(askedIn(first).map(({ server_label: label, name }) => [label, name])).toEqual([
+      ['treadle', 'pay'],
+      ['desk', 'send_mail'],
+    ]);
+    const input = askedIn(first).map(({ id }) => decision(id, true));
+    await at.client.responses.create({ model: 'm', previous_response_id: first.id, input, tools });
+    expect(resultsIn(at.requests[1]!)).toEqual(['paid', 'sent to ann', 'the note']);
+    expect(paid).toHaveLength(1);
+  });
+
+  test.each([
+    ['no decision', () => [], 'missing_approval'],
+    ['a message instead', () => [{ role: 'user', content: 'Hi' }], 'missing_approval'],
+    ['a decision about something else', (id: string) => [decision(`${id}0`, true)], 'unknown_approval'],
+    ['two decisions', (id: string) => [decision(id, true), decision(id, false)], 'unknown_approval'],
+    ['an output instead', (id: string) => [{ type: 'function_call_output', call_id: id, output: 'x' }], 'unknown_call'],
+  ])('%s gets a 400 that names it', async (_, inputFor, code) => {
+    await using at = await setting([{ calls: [MAIL] }, 'Done.']);
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const input = inputFor(askedIn(first)[0]!.id) as ResponseInputItem[];
+    const next = at.client.responses.create({ model: 'm', previous_response_id: first.id, input, tools });
+    await expect(next).rejects.toMatchObject({ status: 400, code });
+    expect(remote.calls).toEqual([]);
+  });
+
+  test('of the client do not replace those that a policy asks for', async () => {
+    const asking = { judge: (calls: readonly unknown[]) => calls.map(() => ({ type: 'ask' as const })) };
+    await using at = await setting([{ calls: [MAIL] }], { policy: asking });
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    expect(askedIn(first)).toEqual([]);
+    expect(first).toMatchObject({ status: 'failed', error: { message: expect.stringContaining('send_mail') } });
+  });
+
+  test('are asked for again if the server describes the tool differently by then', async () => {
+    await using at = await setting([{ calls: [MAIL] }, 'Done.']);
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    remote.mailText = 'Sends a mail, and a copy to the author of this server';
+    const next = (previous: OpenAIResponse) => {
+      const input = askedIn(previous).map(({ id }) => decision(id, true));
+      return at.client.responses.create({ model: 'm', previous_response_id: previous.id, input, tools });
+    };
+    const second = await next(first);
+    expect(second.output).toMatchObject([{ type: 'mcp_approval_request', name: 'send_mail' }]);
+    expect(remote.calls).toEqual([]);
+    const third = await next(second);
+    expect(third.output).toMatchObject([
+      { type: 'mcp_call', approval_request_id: askedIn(second)[0]!.id, output: 'sent to ann' },
+      { type: 'message' },
+    ]);
+    expect(at.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
+  });
+
+  test('can also be given over the runs API', async () => {
+    await using at = await setting([{ calls: [MAIL] }, 'Done.'], { waitForAnswers: true });
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const { body: run } = await at.server.send('GET', `/v1/runs/${first.id}`);
+    const [{ effect, digest }] = run.waiting;
+    const answers = [{ type: 'approval', effect, digest, approved: true }];
+    await at.server.send('POST', `/v1/runs/${first.id}/answers`, { answers });
+    const { output } = (await at.server.getEnded(first.id)) as unknown as OpenAIResponse;
+    // The response was resumed without the URL of the server.
+    expect(output).toMatchObject([
+      { type: 'mcp_list_tools' },
+      { type: 'mcp_approval_request' },
+      {
+        type: 'mcp_call',
+        approval_request_id: askedIn(first)[0]!.id,
+        error: { message: expect.stringContaining('gone') },
+      },
+      { type: 'message' },
+    ]);
+  });
+
+  test('are refused by Chat Completions, which has no items for them', async () => {
+    await using at = await setting([{ calls: [MAIL] }, 'Sent.']);
+    const messages = [{ role: 'user' as const, content: 'Go' }];
+    const create = (server: Tool.Mcp) =>
+      at.client.chat.completions.create({ model: 'm', messages, tools: [server as never] });
+    const { require_approval: _, ...asking } = hosted();
+    await expect(create(asking)).rejects.toMatchObject({ status: 400, code: 'unsupported_parameter' });
+    expect((await create(hosted())).choices[0]!.message.content).toBe('Sent.');
+    expect(remote.calls).toEqual(['send_mail {"to":"ann"}']);
+  });
+});
+
+describe('the tools of a server', () => {
+  test.each([
+    [['send_mail'], ['send_mail']],
+    [{ tool_names: ['send_mail', 'no_such_tool'] }, ['send_mail']],
+    [{ read_only: true }, ['read_note']],
+    [{ read_only: false, tool_names: ['read_note', 'send_mail'] }, ['send_mail']],
+  ])('are filtered by %j', async (allowed, names) => {
+    await using at = await setting(['Done.']);
+    await at.client.responses.create({ model: 'm', input: 'Go', tools: [hosted({ allowed_tools: allowed })] });
+    expect(at.requests[0]!.tools.map(({ name }) => name)).toEqual(names);
+  });
+
+  test('have the label in front of a name that is taken', async () => {
+    const mine: Tool = { ...(WEATHER as Tool & { type: 'function' }), name: 'send_mail' };
+    await using at = await setting([{ calls: [{ ...MAIL, name: 'mail__send_mail' }] }, 'Done.']);
+    const tools = [mine, hosted({ allowed_tools: ['send_mail'] })];
+    const { output } = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    expect(output).toMatchObject([
+      { type: 'mcp_list_tools', tools: [{ name: 'mail__send_mail' }] },
+      { type: 'mcp_call', name: 'mail__send_mail', output: 'sent to ann' },
+      {},
+    ]);
+  });
+
+  test('can be chosen', async () => {
+    await using at = await setting([{ calls: [NOTE] }, 'Done.']);
+    const choice = { type: 'mcp', server_label: 'mail', name: 'read_note' } as const;
+    await at.client.responses.create({ model: 'm', input: 'Go', tools: [hosted()], tool_choice: choice });
+    expect(at.requests[0]!.toolChoice).toEqual({ tool: 'read_note' });
+  });
+});
+
+describe('a server that is down', () => {
+  test('is reported in the list, and the loop continues without it', async () => {
+    await using at = await setting([{ calls: [NOTE] }, 'Done.'], {
+      mcpServers: { allowPrivate: true, listTimeoutMs: 300 },
+    });
+    remote.instead = ({ path }) =>
+      path === '/hangs' ? new Promise<Response>(() => {}) : Response.json({}, { status: 500 });
+    const tools = [
+      hosted({ server_label: 'broken' }),
+      hosted({ server_label: 'hangs', server_url: `${new URL(remote.url).origin}/hangs` }),
+      hosted({ server_label: 'nobody', server_url: 'http://127.0.0.1:1/secret-path' }),
+    ];
+    const choice = { type: 'mcp', server_label: 'broken' } as const;
+    const events: string[] = [];
+    const stream = at.client.responses.stream({ model: 'm', input: 'Go', tools, tool_choice: choice });
+    for await (const { type } of stream) if (type.includes('mcp_list')) events.push(type);
+    const response = await stream.finalResponse();
+    expect(response.output.slice(0, 3)).toMatchObject([
+      { type: 'mcp_list_tools', server_label: 'broken', tools: [], error: expect.stringMatching(/500|300 ms/) },
+      { type: 'mcp_list_tools', server_label: 'hangs', tools: [], error: expect.stringContaining('300 ms') },
+      { type: 'mcp_list_tools', server_label: 'nobody', tools: [], error: expect.stringContaining('ECONNREFUSED') },
+    ]);
+    expect(events.filter((type) => type.endsWith('failed'))).toHaveLength(3);
+    expect(response.output_text).toBe('Done.');
+    expect(JSON.stringify(response)).not.toContain('secret-path');
+  });
+
+  test('fails its calls, and is tried again by the next response', async () => {
+    await using at = await setting([{ calls: [NOTE] }, 'Down.', { calls: [NOTE] }, 'Up.']);
+    const tools = [hosted()];
+    remote.instead = ({ body }) => (body.includes('tools/call') ? Response.json({}, { status: 503 }) : undefined);
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    expect(first.output[1]).toMatchObject({
+      type: 'mcp_call',
+      status: 'failed',
+      error: { type: 'mcp_tool_execution_error' },
+    });
+    remote.instead = undefined;
+    const second = await at.client.responses.create({
+      model: 'm',
+      previous_response_id: first.id,
+      input: 'Again',
+      tools,
+    });
+    expect(second.output[0]).toMatchObject({ type: 'mcp_call', output: 'the note' });
+  });
+});
+
+describe('a URL', () => {
+  const errorOf = async (at: Setting, url = remote.url): Promise<string> => {
+    const tools = [hosted({ server_url: url })];
+    const { output } = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    return (output[0] as { error?: string }).error ?? '';
+  };
+
+  test('of an address that is not public is not connected to', async () => {
+    await using at = await setting(['Done.', 'Done.', 'Done.', 'Done.'], { mcpServers: {} });
+    const paths: string[] = [];
+    remote.instead = ({ path }) => void paths.push(path) as undefined;
+    const own = new URL('/private', remote.url).href;
+    expect(await errorOf(at, own)).toContain('not a public address');
+    expect(await errorOf(at, own.replace('127.0.0.1', 'localhost'))).toContain('not a public address');
+    expect(await errorOf(at, own.replace('127.0.0.1', '[::ffff:127.0.0.1]'))).toContain('not a public address');
+    expect(await errorOf(at, 'http://169.254.169.254/latest')).toContain('not a public address');
+    expect(paths).not.toContain('/private');
+  });
+
+  test('may not redirect to such an address, and the domain rules decide', async () => {
+    const { host } = new URL(remote.url);
+    await using at = await setting(['Done.', 'Done.'], { policy: policy({ domains: { allow: [host] } }) });
+    expect(await errorOf(at)).toBe('');
+    remote.instead = () => new Response(null, { status: 307, headers: { location: 'http://127.0.0.1:1/' } });
+    expect(await errorOf(at)).toContain('The policy does not allow this server');
+    await using denied = await setting(['Done.'], { policy: policy({ domains: { deny: [host] } }) });
+    const paths: string[] = [];
+    remote.instead = ({ path }) => void paths.push(path) as undefined;
+    expect(await errorOf(denied, new URL('/denied', remote.url).href)).toContain('denies');
+    expect(paths).not.toContain('/denied');
+  });
+
+  test.each([
+    [{ server_url: 'ftp://a.example/' }, 'tools.server_url'],
+    [{ connector_id: 'connector_gmail' }, 'tools.connector_id'],
+    [{ headers: { 'bad name': 'x' } }, 'tools.headers'],
+    [{ authorization: 'a', headers: { Authorization: 'b' } }, 'tools.authorization'],
+    [{ require_approval: 'sometimes' }, 'tools[0].require_approval'],
+    [{ allowed_tools: { read_only: 'yes' } }, 'tools[0].allowed_tools.read_only'],
+  ])('with %j gets a 400', async (more, param) => {
+    await using at = await setting(['Done.']);
+    const create = at.client.responses.create({ model: 'm', input: 'Go', tools: [hosted(more as Partial<Tool.Mcp>)] });
+    await expect(create).rejects.toMatchObject({ status: 400, param });
+  });
+
+  test('needs the scope for all tools, and a label that nobody knows gets a 400', async () => {
+    const key = newKey();
+    const scopes = ['agents:invoke', 'tools:execute:read_note'] as const;
+    await using keyed = await setting(['Done.'], { keys: [{ name: 'k', tenant: 't', hash: hashKey(key), scopes }] });
+    const client = keyed.client.withOptions({ apiKey: key });
+    const remoteRequest = client.responses.create({ model: 'm', input: 'Go', tools: [hosted()] });
+    await expect(remoteRequest).rejects.toMatchObject({ status: 403, code: 'insufficient_scope' });
+    await using at = await setting(['Done.']);
+    const create = at.client.responses.create({ model: 'm', input: 'Go', tools: [{ type: 'mcp', server_label: 'x' }] });
+    await expect(create).rejects.toMatchObject({ status: 400, code: 'unsupported_tool' });
+  });
+});
+
+describe('credentials', () => {
+  test('reach the server, and are not stored, logged or repeated', async () => {
+    const lines: string[] = [];
+    const log = newLog({ level: 'trace', to: { write: (line: string) => void lines.push(line) } });
+    const file = join(mkdtempSync(join(tmpdir(), 'treadle-')), 'treadle.db');
+    const store = sqliteStore(file);
+    await using at = await setting([{ calls: [{ name: 'repeat_headers' }] }, 'Done.', 'Done.'], { store, log });
+    const server = hosted({
+      server_url: `${remote.url}?key=query-secret`,
+      authorization: 'bearer-secret',
+      headers: { 'X-Api-Key': 'header-secret' },
+    });
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools: [server] });
+    expect(remote.headers.at(-1)!.get('authorization')).toBe('Bearer bearer-secret');
+    expect(remote.headers.at(-1)!.get('x-api-key')).toBe('header-secret');
+    expect(first.output[1]).toMatchObject({ type: 'mcp_call', output: expect.stringContaining('<redacted>') });
+    remote.instead = ({ headers }) => new Response(`no: ${headers.get('authorization')}`, { status: 400 });
+    const second = await at.client.responses.create({ model: 'm', input: 'Go', tools: [server] });
+    expect(second.output[0]).toMatchObject({ error: expect.any(String) });
+    const stored = await Promise.all([first, second].map(({ id }) => at.server.get(id)));
+    await store.close();
+    const bytes = readFileSync(file, 'latin1');
+    for (const text of [JSON.stringify([first, second, stored, at.requests]), lines.join(''), bytes]) {
+      expect(text.match(/(query|bearer|header)-secret/)?.[0]).toBe(undefined);
+    }
+    expect(lines.join('')).toContain('did not list its tools');
+  });
+});
+
+describe('a response that another process resumes', () => {
+  test('says that the server is gone, because its URL and credentials are not stored', async () => {
+    const store = sqliteStore(':memory:');
+    const replying = Promise.withResolvers<void>();
+    const script = scriptedModel([{ calls: [NOTE] }]);
+    const hanging: Model = {
+      ...script,
+      reply: (request, ...others) => {
+        if (request.messages.length === 1) return script.reply(request, ...others);
+        replying.resolve();
+        return new Promise(() => {});
+      },
+    };
+    const options = { store, mcpServers: { allowPrivate: true } };
+    const before = await startInProcess(hanging, options);
+    const posted = before.post({ model: 'm', input: 'Go', tools: [hosted()] });
+    await replying.promise;
+    await before[Symbol.asyncDispose]();
+    const id = /resp_\w+/.exec((await posted).text)![0];
+    await using after = await startInProcess(scriptedModel([{ calls: [NOTE] }, 'Done.']), options);
+    const { output, status } = (await after.getEnded(id)) as unknown as OpenAIResponse;
+    expect(status).toBe('completed');
+    expect(output).toMatchObject([
+      { type: 'mcp_list_tools', server_label: 'mail', tools: [{}, {}, {}] },
+      { type: 'mcp_call', server_label: 'mail', output: 'the note' },
+      { type: 'mcp_call', server_label: 'mail', error: { message: expect.stringContaining('another process') } },
+      { type: 'message' },
+    ]);
+    await store.close();
+  });
+
+  test('executes a call that was approved, once', async () => {
+    const store = sqliteStore(':memory:');
+    const started = Promise.withResolvers<void>();
+    let runs = 0;
+    const execute = () => {
+      if (++runs > 1) return 'paid';
+      started.resolve();
+      return new Promise(() => {});
+    };
+    const pay = tool({ name: 'pay', description: '', effect: 'idempotent', execute });
+    const options = { store, tools: [pay] };
+    const tools: Tool[] = [{ type: 'mcp', server_label: 'treadle', require_approval: 'always' }];
+    const before = await startInProcess(scriptedModel([{ calls: [{ name: 'pay' }] }]), options);
+    const first = JSON.parse((await before.post({ model: 'm', input: 'Go', tools })).text) as OpenAIResponse;
+    const [asked] = askedIn(first);
+    const input = [decision(asked!.id, true)];
+    const posted = before.post({ model: 'm', previous_response_id: first.id, input, tools });
+    await started.promise;
+    await before[Symbol.asyncDispose]();
+    const id = /resp_\w+/.exec((await posted).text)![0];
+    await using after = await startInProcess(scriptedModel(['Done.']), options);
+    const { output } = (await after.getEnded(id)) as unknown as OpenAIResponse;
+    expect(output).toMatchObject([
+      { type: 'mcp_call', name: 'pay', output: 'paid', approval_request_id: asked!.id },
+      { type: 'message' },
+    ]);
+    expect(runs).toBe(2);
+    await store.close();
+  });
+});

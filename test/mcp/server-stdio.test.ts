@@ -1,0 +1,71 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { command } from '../command/in-process.ts';
+import { PROCESS_ENV } from '../process-env.ts';
+import { newClient, oldClient, type Target } from './official-clients.ts';
+
+const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'treadle-mcp-'));
+  await writeFile(join(folder, 'notes.txt'), 'Remember the milk.\n');
+  await writeFile(join(folder, 'treadle.toml'), '[policy]\nautonomy = 1\n');
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const target = (...flags: string[]): Target => ({
+  command: process.execPath,
+  args: ['--conditions=treadle-source', '--disable-warning=ExperimentalWarning', MAIN, 'mcp', 'serve', ...flags],
+  cwd: folder,
+  env: PROCESS_ENV,
+});
+
+test.each([
+  { name: '2', open: newClient },
+  { name: '1', open: oldClient },
+])('serves the tools of the folder to a client of SDK $name, and asks as the policy says', async ({ name, open }) => {
+  const asked: string[] = [];
+  await using client = await open(target('--tools', 'read,write,question'), {
+    answer(message) {
+      asked.push(message);
+      return { action: 'accept', content: { approve: true } };
+    },
+  });
+  expect((await client.tools()).map((one) => one.name)).toEqual(['read', 'write', 'question']);
+  expect(await client.call('read', { path: 'notes.txt' })).toMatchObject({
+    text: expect.stringContaining('Remember the milk.'),
+    isError: false,
+  });
+  const path = `new-${name}.txt`;
+  expect(await client.call('write', { path, content: 'x' })).toMatchObject({ isError: false });
+  expect(asked).toHaveLength(1);
+  expect(await readFile(join(folder, path), 'utf8')).toBe('x');
+  expect(JSON.parse(await client.read((await client.resources()).resources[0]!.uri))).toMatchObject({
+    title: 'Call write.',
+    status: 'completed',
+  });
+});
+
+test('writes nothing but the protocol to standard output, and ends with its input', async () => {
+  const stdin = new PassThrough();
+  const sent = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18' } };
+  const params = { ...sent.params, capabilities: {}, clientInfo: { name: 'x', version: '1' } };
+  stdin.write(`${JSON.stringify({ ...sent, params })}\nnot JSON\n`);
+  const stdout = new PassThrough();
+  stdout.once('data', () => stdin.end());
+  const lines: string[] = [];
+  stdout.setEncoding('utf8').on('data', (text: string) => lines.push(...text.trim().split('\n')));
+  const { code } = await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
+  expect(code).toBe(0);
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ id: 1, result: { protocolVersion: '2025-06-18' } }]);
+});
+
+test('refuses tools that it does not have', async () => {
+  const { code, stderr } = await command(['mcp', 'serve', '--tools', 'reed'], folder);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--tools names "reed", which is not a tool.')]);
+});
