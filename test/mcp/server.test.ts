@@ -1,4 +1,5 @@
 import { defineAgent, tool, type Tool } from '@treadle/core';
+import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -440,6 +441,31 @@ test('an agent that waits is continued by another process', async () => {
   const { result } = await post(server, 'tools/call', { ...call, inputResponses, requestState: waiting.requestState });
   expect(result).toMatchObject({ content: [{ text: '{"ok":true}' }], structuredContent: { ok: true } });
   model.assertDone();
+});
+
+test('judges calls by the policy for MCP clients, and limits how many run', async () => {
+  const { slow, isRunning } = slowTool();
+  await using server = await start({
+    tools: [add, slow],
+    policy: policy({ tools: { '*': 'deny' } }),
+    mcp: { policy: policy({ tools: { add: 'ask', slow: 'allow' } }) },
+    maxConcurrentRuns: 1,
+  });
+  let asked = 0;
+  await using client = await newClient(server, {
+    answer(message) {
+      asked += 1;
+      return approve(message);
+    },
+  });
+  expect(await client.call('add', { a: 1, b: 2 })).toMatchObject({ structured: { sum: 3 } });
+  expect(asked).toBe(1);
+  const controller = new AbortController();
+  const called = client.call('slow', {}, { signal: controller.signal });
+  await isRunning;
+  await expect(client.call('add', { a: 1, b: 2 })).rejects.toThrow('limit of concurrent runs');
+  controller.abort();
+  await expect(called).rejects.toThrow(/abort/i);
 });
 
 test('stops although older clients keep their streams open', async () => {
