@@ -443,6 +443,35 @@ test('an agent that waits is continued by another process', async () => {
   model.assertDone();
 });
 
+test('an agent that waits is cancelled over the runs API, and a tool that is gone fails its call', async () => {
+  const store = sqliteStore(':memory:');
+  const { slow, isRunning } = slowTool();
+  const agent = defineAgent({
+    name: 'asking',
+    description: 'Asks',
+    model: scriptedModel([{ calls: [{ name: 'who' }] }]),
+    prompts: { user: 'Ask' },
+    tools: { helpers: [who], output: { name: 'report', description: 'Reports' } },
+    validation: { outputSchema: EMPTY, maxAttempts: 1 },
+  });
+  {
+    const mcp = { agents: [mcpAgent({ agent, input: EMPTY })] };
+    await using server = await start({ tools: [slow], mcp, store });
+    const { requestState } = (await post(server, 'tools/call', { name: 'asking', arguments: {} })).result!;
+    await server.send('POST', `/v1/runs/${requestState!.split('.')[0]}/cancel`);
+    const { result } = await post(server, 'tools/call', { name: 'asking', arguments: {}, requestState });
+    expect(result).toMatchObject({ isError: true, content: [{ text: 'The execution was cancelled.' }] });
+    void post(server, 'tools/call', { name: 'slow', arguments: {} });
+    await isRunning;
+  }
+  await using server = await start({ store });
+  expect(server.recovered).toBe(1);
+  await expect
+    .poll(async () => (await server.send('GET', '/v1/runs')).body.data.map((one: { status: string }) => one.status))
+    .toEqual(['cancelled', 'cancelled']);
+  expect(await store.responses.unfinished()).toEqual([]);
+});
+
 test('judges calls by the policy for MCP clients, and limits how many run', async () => {
   const { slow, isRunning } = slowTool();
   await using server = await start({
