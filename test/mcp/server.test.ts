@@ -1,4 +1,5 @@
 import { defineAgent, tool, type Tool } from '@treadle/core';
+import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -440,6 +441,60 @@ test('an agent that waits is continued by another process', async () => {
   const { result } = await post(server, 'tools/call', { ...call, inputResponses, requestState: waiting.requestState });
   expect(result).toMatchObject({ content: [{ text: '{"ok":true}' }], structuredContent: { ok: true } });
   model.assertDone();
+});
+
+test('an agent that waits is cancelled over the runs API, and a tool that is gone fails its call', async () => {
+  const store = sqliteStore(':memory:');
+  const { slow, isRunning } = slowTool();
+  const agent = defineAgent({
+    name: 'asking',
+    description: 'Asks',
+    model: scriptedModel([{ calls: [{ name: 'who' }] }]),
+    prompts: { user: 'Ask' },
+    tools: { helpers: [who], output: { name: 'report', description: 'Reports' } },
+    validation: { outputSchema: EMPTY, maxAttempts: 1 },
+  });
+  {
+    const mcp = { agents: [mcpAgent({ agent, input: EMPTY })] };
+    await using server = await start({ tools: [slow], mcp, store });
+    const { requestState } = (await post(server, 'tools/call', { name: 'asking', arguments: {} })).result!;
+    await server.send('POST', `/v1/runs/${requestState!.split('.')[0]}/cancel`);
+    const { result } = await post(server, 'tools/call', { name: 'asking', arguments: {}, requestState });
+    expect(result).toMatchObject({ isError: true, content: [{ text: 'The execution was cancelled.' }] });
+    void post(server, 'tools/call', { name: 'slow', arguments: {} });
+    await isRunning;
+  }
+  await using server = await start({ store });
+  expect(server.recovered).toBe(1);
+  await expect
+    .poll(async () => (await server.send('GET', '/v1/runs')).body.data.map((one: { status: string }) => one.status))
+    .toEqual(['cancelled', 'cancelled']);
+  expect(await store.responses.unfinished()).toEqual([]);
+});
+
+test('judges calls by the policy for MCP clients, and limits how many run', async () => {
+  const { slow, isRunning } = slowTool();
+  await using server = await start({
+    tools: [add, slow],
+    policy: policy({ tools: { '*': 'deny' } }),
+    mcp: { policy: policy({ tools: { add: 'ask', slow: 'allow' } }) },
+    maxConcurrentRuns: 1,
+  });
+  let asked = 0;
+  await using client = await newClient(server, {
+    answer(message) {
+      asked += 1;
+      return approve(message);
+    },
+  });
+  expect(await client.call('add', { a: 1, b: 2 })).toMatchObject({ structured: { sum: 3 } });
+  expect(asked).toBe(1);
+  const controller = new AbortController();
+  const called = client.call('slow', {}, { signal: controller.signal });
+  await isRunning;
+  await expect(client.call('add', { a: 1, b: 2 })).rejects.toThrow('limit of concurrent runs');
+  controller.abort();
+  await expect(called).rejects.toThrow(/abort/i);
 });
 
 test('stops although older clients keep their streams open', async () => {

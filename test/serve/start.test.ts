@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
+import { newClient } from '../mcp/official-clients.ts';
 import { logLines, useServeFixture } from './serve-command.ts';
 
 const SERVER_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
@@ -41,6 +42,15 @@ describe('without a configuration', () => {
     expect((await server.stop()).code).toBe(0);
     const listed = await command(['runs', 'list'], fixture.play.folder);
     expect(listed).toMatchObject({ code: 0, stdout: expect.stringContaining('Read notes.txt') });
+  });
+
+  test('MCP clients call the tools of the server', async () => {
+    const server = await fixture.serve();
+    await using client = await newClient(server);
+    expect((await client.tools()).map(({ name }) => name)).toContain('read');
+    expect((await client.call('read', { path: 'notes.txt' })).text).toContain(fixture.play.nonce);
+    await client[Symbol.asyncDispose]();
+    expect((await server.stop()).code).toBe(0);
   });
 
   test('the OpenAI client streams a response and creates a chat completion', async () => {

@@ -152,16 +152,8 @@ export function mcpCalls(
 
   const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
 
-  async function driveTool({
-    id,
-    callable,
-    input,
-    caller,
-    lease,
-    capabilities,
-    resume,
-    onItem,
-  }: Round): Promise<DrivenCall> {
+  async function driveTool(round: Round): Promise<DrivenCall> {
+    const { id, callable, input, caller, lease, capabilities, resume, onItem } = round;
     let answered: ToolResult | undefined;
     const listen = (item: Item): void => {
       if (item.type === 'call-answered') answered = item.result;
@@ -247,17 +239,12 @@ export function mcpCalls(
     };
   }
 
-  /** Drives the run of a call until it ends or waits, and stores its end. Releases the lease. */
-  async function driveRound(round: Round): Promise<RoundEnd> {
-    const { id, lease, callable, signal } = round;
-    let call: DrivenCall;
-    try {
-      call = await (callable.type === 'agent' ? driveAgent(round, callable) : driveTool(round));
-    } catch (error) {
-      await lease.release();
-      throw error;
-    }
-    const { run, result } = call;
+  /** Starts or resumes the run of a call. Rejects if it cannot be, with the lease unreleased. */
+  const driveCall = (round: Round): Promise<DrivenCall> =>
+    round.callable.type === 'agent' ? driveAgent(round, round.callable) : driveTool(round);
+
+  /** Waits until the run ends or waits, and stores its end. Releases the lease. */
+  async function settleCall({ id, lease, signal }: Round, { run, result }: DrivenCall): Promise<RoundEnd> {
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
     const finished = stored.awaitEnd<RoundEnd>(run.ended, {
@@ -281,24 +268,37 @@ export function mcpCalls(
     const now = Date.now();
     const { tenant, key, scopes } = caller;
     const request: StoredCall = { name: callable.name, arguments: input, key, scopes };
+    const times = { createdAt: now, updatedAt: now };
+    const record = { id, tenant, runId: id, status: 'in_progress', ...times, request };
     const lease = await store.acquire(id);
     try {
-      const times = { createdAt: now, updatedAt: now };
-      await records.create({ id, tenant, runId: id, status: 'in_progress', ...times, request });
+      await records.create(record);
     } catch (error) {
       await lease.release();
       throw error;
     }
-    return driveRound({ ...round, lease });
+    const taken = { ...round, lease };
+    const call = await driveCall(taken).catch(async (error: unknown) => {
+      await failUnresumable({ record, lease }, error);
+      throw error;
+    });
+    return settleCall(taken, call);
   }
 
   async function continueCall(record: ResponseRecord, round: Omit<Round, 'lease'>): Promise<RoundEnd> {
     // Somebody may have answered over the runs API.
     await stored.whenEnded(record.id);
     const taken = await stored.takeOver(record, isOpenRecord);
-    if (taken) return driveRound({ ...round, lease: taken.lease });
-    const ended = await records.get(record.tenant, record.id);
-    return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
+    if (!taken) {
+      const ended = await records.get(record.tenant, record.id);
+      return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
+    }
+    const { lease } = taken;
+    const call = await driveCall({ ...round, lease }).catch(async (error: unknown) => {
+      await lease.release();
+      throw error;
+    });
+    return settleCall({ ...round, lease }, call);
   }
 
   async function resumeCall(
@@ -315,8 +315,9 @@ export function mcpCalls(
       if (!callable) throw unknownTool(name);
       const { items } = await replayItems(store, id);
       const resume = items.length > 0 && { resume: { items, answers } };
-      const round = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {}, ...resume };
-      return { finished: driveRound({ ...round, ...(signal && { signal }) }) };
+      const common = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {} };
+      const round = { ...common, ...resume, ...(signal && { signal }) };
+      return { finished: settleCall(round, await driveCall(round)) };
     } catch (error) {
       if (isStoreFailure(error)) {
         await lease.release();
