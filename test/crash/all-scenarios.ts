@@ -3,6 +3,7 @@ import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { approvals, policed } from './scenarios/approvals.ts';
 import { asking } from './scenarios/asking.ts';
 import { sharedBudget, spent } from './scenarios/budget.ts';
+import { beginning } from './scenarios/beginning.ts';
 import { calls } from './scenarios/calls.ts';
 import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
@@ -62,4 +63,5 @@ export const SCENARIOS: readonly Scenario[] = [
   sleeping,
   holding,
   retrying,
+  beginning,
 ];

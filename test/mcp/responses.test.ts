@@ -6,7 +6,7 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { tool, type Model, type ModelRequest } from '@treadle/core';
 import { hashKey, newKey, newLog, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
-import { mcpServer } from '@treadle/tools/mcp';
+import { mcpServer, type McpServer } from '@treadle/tools/mcp';
 import OpenAI from 'openai';
 import type { Response as OpenAIResponse, ResponseInputItem, Tool } from 'openai/resources/responses/responses';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -467,6 +467,57 @@ describe('a server that is down', () => {
       tools,
     });
     expect(second.output[0]).toMatchObject({ type: 'mcp_call', output: 'the note' });
+  });
+});
+
+describe('a configured server', () => {
+  const open = (name: string, more: object = {}): McpServer => mcpServer({ name, url: remote.url, ...more });
+
+  test('is used by its label, or by every request', async () => {
+    const [desk, down] = [open('desk'), open('down', { url: 'http://127.0.0.1:1/' })];
+    await using at = await setting([{ calls: [NOTE] }, 'Done.'], {
+      mcpServers: { servers: [desk, down], defaults: ['desk', 'down'], listTimeoutMs: 1_000 },
+    });
+    // Default servers are not reported.
+    const { output } = await at.client.responses.create({ model: 'm', input: 'Go' });
+    expect(output).toMatchObject([
+      { type: 'mcp_call', server_label: 'desk', name: 'read_note', output: 'the note' },
+      { type: 'message' },
+    ]);
+    const secret = at.client.responses.create({
+      model: 'm',
+      input: 'Go',
+      tools: [{ type: 'mcp', server_label: 'desk', authorization: 'x' }],
+    });
+    await expect(secret).rejects.toMatchObject({ status: 400, param: 'tools.authorization' });
+    await Promise.all([desk.close(), down.close()]);
+  });
+
+  test('whose own configuration requires approvals gets them only from clients that ask for them', async () => {
+    const desk = open('desk', { approval: 'always' });
+    await using at = await setting([{ calls: [NOTE] }, { calls: [NOTE] }, 'Done.'], {
+      mcpServers: { servers: [desk] },
+    });
+    const create = (more: object, required?: 'always') =>
+      at.client.responses.create({
+        model: 'm',
+        tools: [{ type: 'mcp', server_label: 'desk', ...(required && { require_approval: required }) }],
+        ...more,
+      } as OpenAI.Responses.ResponseCreateParamsNonStreaming);
+    expect(await create({ input: 'Go' })).toMatchObject({ status: 'failed' });
+    const asking = await create({ input: 'Go' }, 'always');
+    const input = askedIn(asking).map(({ id }) => decision(id, true));
+    const { output } = await create({ previous_response_id: asking.id, input }, 'always');
+    expect(output[0]).toMatchObject({ type: 'mcp_call', output: 'the note' });
+    await desk.close();
+  });
+
+  test.each([
+    [{ servers: [{ name: 'treadle' }] }, 'may have the name'],
+    [{ servers: [{ name: 'a' }, { name: 'a' }] }, 'the same name'],
+    [{ defaults: ['a'] }, 'not one of the MCP servers'],
+  ])('%j is rejected', async (mcpServers, message) => {
+    await expect(setting([], { mcpServers: mcpServers as never })).rejects.toThrow(message);
   });
 });
 

@@ -23,6 +23,20 @@ const problem = async (asked: Asked, who = caller, offered: typeof offer = offer
     (error: ApiError) => error,
   );
 
+test('an executor that does not return its functions in time gets its signal aborted, and the request a 503', async () => {
+  const signals: AbortSignal[] = [];
+  const slow: ToolExecutor = {
+    kind: 'slow',
+    canExecute: () => true,
+    functions: (_, __, signal) => (signals.push(signal), new Promise(() => {})),
+    execute: () => '',
+  };
+  const served = { executors: [slow], defaultTools: [], listTimeoutMs: 5 };
+  const asked = { ...plain, otherTools: [{ type: 'slow' }] };
+  expect(await problem(asked, caller, served)).toMatchObject({ status: 503, code: 'tools_unavailable' });
+  expect(signals[0]!.aborted).toBe(true);
+});
+
 describe('the tools of a request', () => {
   test('are its functions, and the server tools that it requests by their label', async () => {
     expect(names(await toolsetOf(plain, { serverTools: offer }, caller))).toEqual(['ask']);

@@ -281,8 +281,7 @@ async function openTool(
   if (!caller.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
   const asker = principalOf(caller);
   if (!executor.lists) {
-    const signal = AbortSignal.timeout(listTimeoutMs);
-    return { executor, origin, functions: await executor.functions(origin, asker, signal) };
+    return { executor, origin, functions: await functionsInTime(executor, origin, asker, listTimeoutMs) };
   }
   // A key for single tools of this server is not for others.
   if (origin['server_url'] != null && !caller.scopes.includes('tools:execute')) {
@@ -311,25 +310,40 @@ function knownFunctions({ tools, error }: ServerList): Pick<OpenedTool, 'functio
   };
 }
 
-/** Does not wait for an executor that ignores its signal. */
+/** The functions of a server, or why it has not listed them. */
 async function listedFunctions(
   executor: ToolExecutor,
   origin: RequestTool,
   asker: Principal,
   timeoutMs: number,
 ): Promise<Pick<OpenedTool, 'functions' | 'error'>> {
+  try {
+    return { functions: await functionsInTime(executor, origin, asker, timeoutMs) };
+  } catch (error) {
+    if (error instanceof ApiError && error.status < 500) throw error;
+    return { functions: [], error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** Does not wait for an executor that ignores its signal. */
+async function functionsInTime(
+  executor: ToolExecutor,
+  origin: RequestTool,
+  asker: Principal,
+  timeoutMs: number,
+): Promise<readonly OfferedFunction[]> {
   const late = new AbortController();
+  const functions = executor.functions(origin, asker, late.signal);
+  if (!(functions instanceof Promise)) return functions;
   const { promise, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
-    const error = new Error(`The server did not list its tools within ${timeoutMs} ms.`);
+    const message = `The server did not list its tools within ${timeoutMs} ms.`;
+    const error = new ApiError(503, 'server_error', message, { param: 'tools', code: 'tools_unavailable' });
     late.abort(error);
     reject(error);
   }, timeoutMs);
   try {
-    return { functions: await Promise.race([executor.functions(origin, asker, late.signal), promise]) };
-  } catch (error) {
-    if (error instanceof ApiError) throw error;
-    return { functions: [], error: error instanceof Error ? error.message : String(error) };
+    return await Promise.race([functions, promise]);
   } finally {
     clearTimeout(timer);
   }
