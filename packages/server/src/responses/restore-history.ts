@@ -441,7 +441,7 @@ export function conversationFrom(
 
 /**
  * The indices of the items in the order in which they are read. Some clients send a user message between a call and its
- * output. The output is read first then, because providers require the results right after the calls.
+ * output or approval. That is read first then, because providers require the results right after the calls.
  */
 function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBefore): Iterable<number> {
   const waiting = new Set(open?.calls.map(({ wireId }) => wireId));
@@ -449,17 +449,23 @@ function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBe
   for (const [index, item] of items.entries()) {
     if (read.has(index)) continue;
     if (item.type === 'function_call') waiting.add(item.call_id);
-    if (item.type === 'function_call_output') waiting.delete(item.call_id);
+    if (item.type === 'mcp_approval_request') waiting.add(item.id);
+    waiting.delete(answeredBy(item));
     if (item.type === 'message' && item.role === 'user' && waiting.size > 0) {
       for (let later = index + 1; later < items.length && waiting.size > 0; later++) {
-        const output = items[later]!;
-        if (output.type !== 'function_call_output' || !waiting.delete(output.call_id)) continue;
+        if (!waiting.delete(answeredBy(items[later]!))) continue;
         read.add(later);
         yield later;
       }
     }
     yield index;
   }
+}
+
+/** The id of the call that an item has the output of, or of the request that it decides. */
+function answeredBy(item: InputItem): string {
+  if (item.type === 'mcp_approval_response') return item.approval_request_id;
+  return item.type === 'function_call_output' ? item.call_id : '';
 }
 
 function decisionWithoutCall({ approval_request_id: id }: McpApprovalResponseItem, at: string): Error {
