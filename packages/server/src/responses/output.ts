@@ -1,4 +1,4 @@
-import type { AssistantPart, Finish, Item, ReasoningPart, ToolCall, ToolResult } from '@treadle/core';
+import type { AssistantPart, Finish, Item, ReasoningPart, TokenLogprob, ToolCall, ToolResult } from '@treadle/core';
 import { typeInResponse } from '../engine/model-failure.ts';
 import type { Ending } from '../engine/run.ts';
 import type { CallKind, CallKinds } from '../engine/tools.ts';
@@ -85,7 +85,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   function applyItem(item: Item): void {
     switch (item.type) {
       case 'text-delta':
-        turn.textDelta(item.refusal ? 'refusal' : 'message', item.text);
+        turn.textDelta(item.refusal ? 'refusal' : 'message', item.text, item.logprobs);
         break;
       case 'reasoning-delta':
         turn.textDelta(item.summary ? 'summary' : 'reasoning', item.text);
@@ -244,7 +244,7 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
  */
 interface TurnItems {
   readonly number: number;
-  textDelta(kind: TextKind, delta: string): void;
+  textDelta(kind: TextKind, delta: string, tokens?: readonly TokenLogprob[]): void;
   callDelta(index: number, name: string, delta: string): void;
   modelReplied(content: readonly AssistantPart[], finish: Finish): void;
   /** The model is called again: its deltas so far do not belong to a reply. */
@@ -354,7 +354,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
       endGrowing('text');
       item = beginText(part.type);
     }
-    endText(out, item, part.text);
+    endText(out, item, part.text, part.logprobs);
     const sealed = part.first && seal ? { encrypted: seal.seal(part.first) } : {};
     closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...sealed });
   }
@@ -377,7 +377,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
 
   return {
     number,
-    textDelta(kind, delta) {
+    textDelta(kind, delta, tokens) {
       if (delta === '') return;
       isOutOfOrder ||= openedCalls < calls.length;
       if (isOutOfOrder) return;
@@ -385,7 +385,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
         endGrowing('text');
         growing = beginText(kind);
       }
-      addText(out, growing, delta);
+      addText(out, growing, delta, tokens);
     },
     callDelta(index, name, delta) {
       const call = replyCall(index);
@@ -472,6 +472,7 @@ type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; re
 interface ShownText {
   readonly type: TextKind;
   readonly text: string;
+  readonly logprobs?: readonly TokenLogprob[];
   /** The first reasoning part that it consists of. Absent for messages. */
   readonly first?: ReasoningPart;
 }
@@ -506,8 +507,11 @@ export function shownReply(content: readonly AssistantPart[]): ShownReply {
     if (isReasoning && (extended || part.text === '') && (part.text || part.signature))
       hidden.push({ part, after: parts.length });
     if (part.text === '') continue;
-    if (extended) parts[parts.length - 1] = { ...extended, text: extended.text + part.text };
-    else parts.push({ type, text: part.text, ...(isReasoning && { first: part }) });
+    const logprobs = isReasoning ? undefined : part.logprobs;
+    if (extended) {
+      const tokens = logprobs && { logprobs: [...(extended.logprobs ?? []), ...logprobs] };
+      parts[parts.length - 1] = { ...extended, text: extended.text + part.text, ...tokens };
+    } else parts.push({ type, text: part.text, ...(logprobs && { logprobs }), ...(isReasoning && { first: part }) });
   }
   return { parts, calls, hidden };
 }
