@@ -283,7 +283,7 @@ describe('echoed fields', () => {
       frequency_penalty: -0.5,
       top_logprobs: 2,
       truncation: 'auto',
-      service_tier: 'flex',
+      service_tier: 'default',
       store: false,
       safety_identifier: 'somebody',
       prompt_cache_key: 'here',

@@ -155,6 +155,7 @@ export {
   type SaidText,
   type Source,
   type TextBlock,
+  type TokenLogprob,
   type ToolCall,
   type ToolMessage,
   type ToolResult,
@@ -164,6 +165,7 @@ export {
 export type {
   Accepts,
   Attempt,
+  Effort,
   Emit,
   Finish,
   JsonSchema,

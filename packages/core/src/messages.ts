@@ -30,6 +30,18 @@ export interface SaidText extends TextBlock {
   readonly phase?: 'commentary' | 'final_answer';
   /** The provider marked the text as the model's refusal to answer. */
   readonly refusal?: true;
+  /** The tokens of the text, if `settings.topLogprobs` requested them and the provider sent them. */
+  readonly logprobs?: readonly TokenLogprob[];
+}
+
+/** A token, and how likely it was. */
+export interface TokenLogprob {
+  readonly token: string;
+  readonly logprob: number;
+  /** In UTF-8. Several tokens may be one character. */
+  readonly bytes?: readonly number[];
+  /** The most likely tokens at this place. */
+  readonly top?: readonly Omit<TokenLogprob, 'top'>[];
 }
 
 /** The bytes of an image or a file. `data` is base64. */
@@ -40,6 +52,8 @@ export interface ImageBlock {
   readonly mediaType: string;
   readonly name?: string;
   readonly source: Source;
+  /** How closely the model looks at it. Absent: the provider decides. */
+  readonly detail?: 'low' | 'high' | 'original';
 }
 
 export interface FileBlock {

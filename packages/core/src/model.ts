@@ -1,4 +1,4 @@
-import type { AssistantPart, Message } from './messages.ts';
+import type { AssistantPart, Message, TokenLogprob } from './messages.ts';
 
 /** A language model as the loop uses it. `@treadle/models` implements it; tests and programs may implement their own. */
 export interface Model {
@@ -11,6 +11,11 @@ export interface Model {
   readonly asks?: readonly Model[];
   /** What the model takes besides text. Absent, and each field that is absent: it takes them, or that is not known. */
   readonly accepts?: Accepts;
+  /**
+   * The settings that it passes on. Absent: `temperature`, `maxOutputTokens`, `topP`, `stop`, `seed` and `reasoning`, or
+   * what all models in `asks` take. Others are ignored.
+   */
+  readonly takes?: readonly (keyof Settings)[];
   /**
    * The model uses no tokens and costs nothing, such as a program. The usage in its replies is ignored. Limits of tokens
    * and cost do not fail the run, and a ledger reserves nothing for its calls.
@@ -40,6 +45,10 @@ export interface Accepts {
   readonly images?: boolean;
   /** Such as PDFs. */
   readonly files?: boolean;
+  /** Files by their URL. `pdf`: only PDFs. */
+  readonly fileUrls?: boolean | 'pdf';
+  /** `ImageBlock.detail`. */
+  readonly imageDetail?: boolean;
 }
 
 export interface ModelDefaults {
@@ -72,8 +81,8 @@ export interface ModelRequest {
   readonly settings: Settings;
   /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
-  /** Name and strictness of the output schema, for providers that enforce it. */
-  readonly outputForm?: { readonly name?: string; readonly strict?: boolean };
+  /** What the output is called and for, and whether the provider should enforce its schema, if it can. */
+  readonly outputForm?: { readonly name?: string; readonly description?: string; readonly strict?: boolean };
   /** The deadline of the run, in milliseconds since 1970. A retry after it is useless. */
   readonly deadline?: number;
   /** `runId/effectId`: the same when a call is repeated after a crash. */
@@ -101,12 +110,31 @@ export interface Settings {
   readonly topP?: number;
   readonly stop?: readonly string[];
   readonly seed?: number;
-  readonly reasoning?: 'low' | 'medium' | 'high';
+  /** A provider without a level gets the nearest one that it has. `none`: the model should not reason. */
+  readonly reasoning?: Effort;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  /** By the number of the token. */
+  readonly logitBias?: { readonly [token: string]: number };
+  /** How fast and at what price, in the words of OpenAI: `auto`, `default`, `flex`, `priority`. */
+  readonly serviceTier?: string;
+  /** Requests with the same key may share the provider's cache. */
+  readonly promptCacheKey?: string;
+  readonly verbosity?: 'low' | 'medium' | 'high';
+  /** Texts contain the log probabilities of their tokens, each with this number of the most likely tokens. */
+  readonly topLogprobs?: number;
 }
+
+export type Effort = 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max';
 
 /** A piece of a reply. The whole reply contains all pieces again. */
 export type ModelDelta =
-  | { readonly type: 'text-delta'; readonly text: string; readonly refusal?: true }
+  | {
+      readonly type: 'text-delta';
+      readonly text: string;
+      readonly refusal?: true;
+      readonly logprobs?: readonly TokenLogprob[];
+    }
   | { readonly type: 'reasoning-delta'; readonly text: string; readonly summary?: true }
   /** `call` is the position of the call in the reply, from 0; `arguments` is the next piece of the JSON text, or empty. */
   | { readonly type: 'call-delta'; readonly call: number; readonly name: string; readonly arguments: string };

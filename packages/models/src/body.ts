@@ -199,9 +199,10 @@ const outputInstructions = memoized(
  * The instructions, followed by a description of the form of the answer. For hosts that do not enforce a schema, or not
  * while there are tools. The loop validates the answer in any case.
  */
-export function instructionsWithForm({ instructions, output }: ModelRequest): string | undefined {
+export function instructionsWithForm({ instructions, output, outputForm }: ModelRequest): string | undefined {
   if (output === undefined) return instructions;
-  const form = outputInstructions(output);
+  const purpose = outputForm?.description;
+  const form = purpose === undefined ? outputInstructions(output) : `${outputInstructions(output)}\n${purpose}`;
   return instructions ? `${instructions}\n\n${form}` : form;
 }
 

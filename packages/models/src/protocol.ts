@@ -1,4 +1,4 @@
-import type { Accepts, Emit, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import type { Accepts, Emit, ModelError, ModelReply, ModelRequest, Settings } from '@treadle/core';
 import type { Framing, WireEvent } from './framing.ts';
 
 /**
@@ -14,6 +14,8 @@ export interface Protocol<State> {
   readonly framing: Framing;
   /** What requests can contain besides text. The others are replaced by notes. */
   readonly accepts?: Accepts;
+  /** The settings that requests can contain. */
+  readonly takes: readonly (keyof Settings)[];
   /** The request as JSON, valid until the reply has arrived. Reuses what an earlier turn has serialised. */
   readonly body: (request: ModelRequest) => Uint8Array;
   readonly start: () => State;

@@ -16,7 +16,8 @@ interface WireMessage {
 const FIELDS = new Set(
   `model messages tools tool_choice parallel_tool_calls stream stream_options temperature max_tokens
    max_completion_tokens top_p stop seed reasoning_effort response_format store user metadata
-   service_tier prompt_cache_key verbosity safety_identifier`.split(/\s+/),
+   service_tier prompt_cache_key verbosity safety_identifier presence_penalty frequency_penalty logit_bias logprobs
+   top_logprobs`.split(/\s+/),
 );
 const NAME = '^[a-zA-Z0-9_-]+$';
 const PARTS = ['text', 'image_url', 'file', 'input_audio'];

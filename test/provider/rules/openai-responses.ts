@@ -8,7 +8,7 @@ interface WireItem {
 const FIELDS = new Set(
   `model input instructions tools tool_choice parallel_tool_calls stream stream_options temperature
    top_p max_output_tokens max_tool_calls reasoning text store include user metadata service_tier
-   truncation previous_response_id prompt_cache_key safety_identifier`.split(/\s+/),
+   truncation previous_response_id prompt_cache_key safety_identifier top_logprobs`.split(/\s+/),
 );
 const NAME = '^[a-zA-Z0-9_-]+$';
 const PREFIXES: Readonly<Record<string, string>> = {

@@ -74,6 +74,7 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
   const adapted: Model = {
     id: modelId,
     priced: price !== undefined,
+    accepts: { imageDetail: false },
     ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),
     reply: (request, emit, signal) =>
       withRetries(

@@ -24,7 +24,12 @@ export interface CallOptions {
   readonly stopSequences?: readonly string[];
   readonly seed?: number;
   readonly reasoning?: string;
-  readonly responseFormat?: { readonly type: 'json'; readonly schema: unknown; readonly name: string };
+  readonly responseFormat?: {
+    readonly type: 'json';
+    readonly schema: unknown;
+    readonly name: string;
+    readonly description?: string;
+  };
   readonly tools?: readonly unknown[];
   readonly toolChoice?: { readonly type: 'auto' | 'none' | 'required' } | { readonly type: 'tool'; toolName: string };
   readonly providerOptions?: ProviderOptions;

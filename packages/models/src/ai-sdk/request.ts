@@ -3,6 +3,7 @@ import {
   type AssistantMessage,
   type FileBlock,
   type ImageBlock,
+  type JsonSchema,
   type Message,
   type ModelRequest,
   type ResultBlock,
@@ -51,11 +52,18 @@ function callOptions(request: ModelRequest, defaults: RequestOptions): Omit<Call
     ...(stop !== undefined && { stopSequences: stop }),
     ...(seed !== undefined && { seed }),
     ...(version === 'v4' && reasoning !== undefined && { reasoning }),
-    ...(request.output && { responseFormat: { type: 'json', schema: request.output, name: 'answer' } as const }),
+    ...(request.output && { responseFormat: responseFormatOf(request.output, request.outputForm) }),
     ...toolsOf(request),
     ...(Object.keys(providerOptions).length > 0 && { providerOptions }),
     ...(headers && { headers }),
   };
+}
+
+function responseFormatOf(
+  schema: JsonSchema,
+  { name = 'answer', description }: NonNullable<ModelRequest['outputForm']> = {},
+): NonNullable<CallOptions['responseFormat']> {
+  return { type: 'json', schema, name, ...(description !== undefined && { description }) };
 }
 
 /** The AI SDK cannot restrict calls to some of the tools, so the others are not sent. */

@@ -1,4 +1,4 @@
-import type { Model } from '@treadle/core';
+import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
 import { checkEndpoint, rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
@@ -17,6 +17,9 @@ import type { ThinkingDisplay } from './thinking.ts';
 
 const BASE_URL = 'https://api.anthropic.com/v1';
 const VERSION = '2023-06-01';
+
+const TAKEN: readonly (keyof Settings)[] = ['maxOutputTokens', 'stop', 'reasoning'];
+const TAKEN_WITH_SAMPLING: readonly (keyof Settings)[] = [...TAKEN, 'temperature', 'topP'];
 
 export interface AnthropicOptions extends EndpointOptions {
   /** The version of the API; default `2023-06-01`. */
@@ -89,6 +92,8 @@ export function anthropicProtocol(body: AnthropicBody): Protocol<AnthropicStream
   return {
     path: '/messages',
     framing: sse,
+    accepts: { fileUrls: 'pdf', imageDetail: false },
+    takes: body.sampling ? TAKEN_WITH_SAMPLING : TAKEN,
     body: anthropicBody(body),
     start: () => startAnthropic(body.signer),
     step: stepAnthropic,

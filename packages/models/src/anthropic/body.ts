@@ -54,7 +54,9 @@ export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => U
       // A schema that the API does not support is described in the instructions.
       const text = (request.output && !schema ? instructionsWithForm(request) : request.instructions) ?? '';
       const system = text.trim() === '' ? undefined : [{ type: 'text', text, ...mark }];
-      const format = schema && { type: 'json_schema', schema };
+      const description = request.outputForm?.description;
+      const described = description === undefined ? schema : { description, ...schema };
+      const format = schema && { type: 'json_schema', schema: described };
       const rest = anthropicFields(body, request, calledWithoutThought(conversation), format);
       return `${jsonOf({ model, system, ...rest, ...mark }).slice(0, -1)}${toolsOf(request.tools)},"messages":[`;
     },
@@ -93,8 +95,10 @@ function anthropicFields(
     tool_choice: choice,
     thinking,
     output_config: effort || format ? { effort, format } : undefined,
-    ...(body.sampling && reasoning === undefined && samplingFields(settings)),
+    ...(body.sampling && (reasoning === undefined || reasoning === 'none') && samplingFields(settings)),
     stop_sequences: stops.length === 0 ? undefined : stops,
+    // `auto` is the default. The API has no other tiers.
+    service_tier: settings.serviceTier === 'default' ? 'standard_only' : undefined,
   };
 }
 

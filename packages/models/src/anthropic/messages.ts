@@ -190,7 +190,9 @@ function fileBlock({ mediaType, name, source }: FileBlock): object | undefined {
 }
 
 function documentSource(mediaType: string, source: FileBlock['source']): object | undefined {
-  if (mediaType === 'application/pdf') {
+  const isPdf = mediaType === 'application/pdf';
+  // The API fetches only PDFs. A URL without a known ending may be one.
+  if (isPdf || (source.type === 'url' && mediaType === 'application/octet-stream')) {
     return source.type === 'url' ? { type: 'url', url: source.url } : base64(mediaType, source.data);
   }
   if (source.type === 'url' || !TEXTS.test(mediaType)) return undefined;

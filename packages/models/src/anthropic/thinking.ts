@@ -1,7 +1,7 @@
-import type { ReasoningPart, Settings } from '@treadle/core';
+import type { Effort, ReasoningPart, Settings } from '@treadle/core';
 import type { ThinkingForm } from './models.ts';
 
-const BUDGETS = { low: 4_096, medium: 8_192, high: 16_384 } as const;
+const BUDGETS = { minimal: 1_024, low: 4_096, medium: 8_192, high: 16_384, xhigh: 24_576, max: 32_768 } as const;
 const LEAST_BUDGET = 1_024;
 
 /** Whether thoughts are sent as text, or only as the signature that has to be sent back. */
@@ -12,7 +12,7 @@ export interface Thinking {
     | { readonly type: 'disabled' }
     | { readonly type: 'adaptive'; readonly display?: ThinkingDisplay }
     | { readonly type: 'enabled'; readonly budget_tokens: number; readonly display?: ThinkingDisplay };
-  readonly effort?: NonNullable<Settings['reasoning']>;
+  readonly effort?: Exclude<Effort, 'none' | 'minimal'>;
 }
 
 export interface ThinkingOptions {
@@ -37,14 +37,16 @@ export function thinkingOf(options: ThinkingOptions): Thinking {
 }
 
 function adaptiveThinking({ reasoning, forced, byDefault, display }: ThinkingOptions): Thinking {
-  const effort = reasoning && { effort: reasoning };
+  // The API has no lower effort than `low`.
+  const effort = reasoning && reasoning !== 'none' && { effort: reasoning === 'minimal' ? 'low' : reasoning };
+  if (reasoning === 'none') return byDefault ? { thinking: { type: 'disabled' } } : {};
   if (forced) return { ...effort, thinking: { type: 'disabled' } };
   if (reasoning === undefined && !(byDefault && display)) return {};
   return { ...effort, thinking: { type: 'adaptive', ...(display && { display }) } };
 }
 
 function budgetedThinking({ reasoning, forced, calledWithoutThought, maxTokens, display }: ThinkingOptions): Thinking {
-  if (reasoning === undefined || forced || calledWithoutThought) return {};
+  if (reasoning === undefined || reasoning === 'none' || forced || calledWithoutThought) return {};
   const budget_tokens = Math.min(BUDGETS[reasoning], Math.floor(maxTokens / 2));
   if (budget_tokens < LEAST_BUDGET) return {};
   return { thinking: { type: 'enabled', budget_tokens, ...(display && { display }) } };

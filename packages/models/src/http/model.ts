@@ -80,6 +80,7 @@ export function httpModel<State>(
     priced: reportsCost || price !== undefined,
     ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),
     ...((protocol.accepts ?? options.accepts) && { accepts: { ...protocol.accepts, ...options.accepts } }),
+    takes: protocol.takes,
     reply(request, emit, signal) {
       const post = writePost(request);
       if ('type' in post) return Promise.resolve(post);

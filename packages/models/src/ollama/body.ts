@@ -1,6 +1,7 @@
 import {
   textOf,
   type AssistantMessage,
+  type Effort,
   type Message,
   type ModelRequest,
   type ResultBlock,
@@ -65,21 +66,35 @@ function ollamaFields(
     // The server enforces the schema on every token, which prevents calls.
     format: offeredOllamaTools(request).length === 0 ? output : undefined,
     keep_alive: keepAlive,
+    logprobs: settings.topLogprobs === undefined ? undefined : true,
+    top_logprobs: settings.topLogprobs || undefined,
     options: {
       temperature: settings.temperature,
       num_predict: settings.maxOutputTokens,
       top_p: settings.topP,
       stop: settings.stop,
       seed: settings.seed,
+      presence_penalty: settings.presencePenalty,
+      frequency_penalty: settings.frequencyPenalty,
       num_ctx: contextTokens,
     },
   };
 }
 
-/** Only gpt-oss has levels, and accepts nothing else. Other models reject them. */
+const LEVELS = {
+  none: 'low',
+  minimal: 'low',
+  low: 'low',
+  medium: 'medium',
+  high: 'high',
+  xhigh: 'high',
+  max: 'high',
+} as const satisfies Record<Effort, Think>;
+
+/** Only gpt-oss has levels, and accepts nothing else: it always thinks. Other models reject them. */
 function thinkFor(model: string, { reasoning }: Settings): Think | undefined {
   if (reasoning === undefined) return undefined;
-  return /gpt-?oss/i.test(model) ? reasoning : true;
+  return /gpt-?oss/i.test(model) ? LEVELS[reasoning] : reasoning !== 'none';
 }
 
 /** The wire messages of a message. A tool message becomes one per result; images of results follow in user messages. */

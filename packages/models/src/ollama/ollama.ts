@@ -1,4 +1,4 @@
-import type { Model } from '@treadle/core';
+import type { Model, Settings } from '@treadle/core';
 import { ndjson } from '../framing.ts';
 import { rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
@@ -7,6 +7,18 @@ import { ollamaBody, type OllamaBody, type Think } from './body.ts';
 import { decodeOllama, endOllama, failureOfOllamaBody, startOllama, stepOllama, type OllamaStream } from './stream.ts';
 
 const BASE_URL = 'http://127.0.0.1:11434';
+
+const TAKEN: readonly (keyof Settings)[] = [
+  'temperature',
+  'maxOutputTokens',
+  'topP',
+  'stop',
+  'seed',
+  'reasoning',
+  'presencePenalty',
+  'frequencyPenalty',
+  'topLogprobs',
+];
 
 export interface OllamaOptions extends EndpointOptions {
   /**
@@ -40,7 +52,8 @@ export function ollamaProtocol(body: OllamaBody): Protocol<OllamaStream> {
   return {
     path: '/api/chat',
     framing: ndjson,
-    accepts: { files: false },
+    accepts: { files: false, fileUrls: false, imageDetail: false },
+    takes: TAKEN,
     body: ollamaBody(body),
     start: startOllama,
     step: stepOllama,

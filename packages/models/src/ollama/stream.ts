@@ -1,7 +1,8 @@
-import type { AssistantPart, Finish, ModelError, ModelReply, ToolCall, Usage } from '@treadle/core';
+import type { AssistantPart, Finish, ModelError, ModelReply, TokenLogprob, ToolCall, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
 import { cutOff, failureOfBody, failureOfFrame, notJson } from '../http/failures.ts';
 import { isRecord, parsed, textIn } from '../json.ts';
+import { addLogprobs, logprobsOf, type WithLogprobs } from '../logprobs.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
 
@@ -9,6 +10,7 @@ import { usageOf } from '../usage.ts';
 interface WireChunk {
   readonly model?: unknown;
   readonly message?: WireMessage | null;
+  readonly logprobs?: unknown;
   readonly done?: unknown;
   readonly done_reason?: unknown;
   readonly prompt_eval_count?: unknown;
@@ -40,7 +42,7 @@ export interface OllamaStream {
   model: string;
 }
 
-type OpenPart = { readonly type: 'text' | 'reasoning'; readonly pieces: string[] } | ToolCall;
+type OpenPart = ({ readonly type: 'text' | 'reasoning'; readonly pieces: string[] } & WithLogprobs) | ToolCall;
 
 export function startOllama(): OllamaStream {
   return { parts: [], calls: 0, last: undefined, model: '' };
@@ -52,7 +54,7 @@ export function stepOllama(stream: OllamaStream, { data }: WireEvent, emit: Emit
   if (!isRecord(chunk)) return MORE;
   if (chunk.error) return { type: 'failure', error: failureOfLine(chunk.error) };
   if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
-  if (isRecord(chunk.message)) readOllamaMessage(stream, chunk.message, emit);
+  if (isRecord(chunk.message)) readOllamaMessage(stream, chunk.message, emit, logprobsOf(chunk.logprobs));
   if (chunk.done !== true) return MORE;
   stream.last = chunk;
   return DONE;
@@ -82,9 +84,10 @@ function readOllamaMessage(
   stream: OllamaStream,
   { thinking, content, tool_calls: calls }: WireMessage,
   emit: Emit,
+  logprobs: readonly TokenLogprob[] | undefined,
 ): void {
   addOllamaPiece(stream, 'reasoning', textIn(thinking), emit);
-  addOllamaPiece(stream, 'text', textIn(content), emit);
+  addOllamaPiece(stream, 'text', textIn(content), emit, logprobs);
   if (!Array.isArray(calls)) return;
   for (const wire of calls as readonly (WireCall | null)[]) {
     if (!isRecord(wire)) continue;
@@ -105,16 +108,26 @@ function ollamaCall({ id, function: called }: WireCall): ToolCall {
   };
 }
 
-function addOllamaPiece({ parts }: OllamaStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+function addOllamaPiece(
+  { parts }: OllamaStream,
+  type: 'text' | 'reasoning',
+  text: string,
+  emit: Emit,
+  logprobs?: readonly TokenLogprob[],
+): void {
   if (text === '') return;
-  const part = parts.at(-1);
+  let part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
-  else parts.push({ type, pieces: [text] });
-  emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
+  else parts.push((part = { type, pieces: [text] }));
+  if (!logprobs) return void emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
+  addLogprobs(part, logprobs);
+  emit({ type: 'text-delta', text, logprobs });
 }
 
 function ollamaPart(part: OpenPart): AssistantPart {
-  return part.type === 'tool-call' ? part : { type: part.type, text: part.pieces.join('') };
+  if (part.type === 'tool-call') return part;
+  const text = part.pieces.join('');
+  return part.logprobs ? { type: 'text', text, logprobs: part.logprobs } : { type: part.type, text };
 }
 
 /** The reasons are `stop`, also with calls, and `length`; `load` and `unload` if the request had no messages. */

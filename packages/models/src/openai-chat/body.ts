@@ -74,10 +74,21 @@ function chatFields(body: ChatBody, request: ModelRequest): Record<string, unkno
     top_p: settings.topP,
     stop: settings.stop,
     seed: settings.seed,
+    presence_penalty: settings.presencePenalty,
+    frequency_penalty: settings.frequencyPenalty,
+    logit_bias: settings.logitBias,
+    logprobs: settings.topLogprobs === undefined ? undefined : true,
+    // 0 is the default.
+    top_logprobs: settings.topLogprobs || undefined,
+    ...(body.hints !== false && hintFields(settings)),
     reasoning_effort: isOpenRouter ? undefined : settings.reasoning,
     reasoning: isOpenRouter && settings.reasoning ? { effort: settings.reasoning } : undefined,
     response_format: responseFormat(body, request, hasNoTools || choice === 'none'),
   };
+}
+
+function hintFields({ promptCacheKey, verbosity, serviceTier }: ModelRequest['settings']): Record<string, unknown> {
+  return { prompt_cache_key: promptCacheKey, verbosity, service_tier: serviceTier };
 }
 
 function responseFormat(
@@ -88,8 +99,8 @@ function responseFormat(
   if (output === undefined || mode === 'none') return undefined;
   if (mode === 'object') return { type: 'json_object' };
   if (mode === 'schema-without-tools' && !noCalls) return undefined;
-  const { name = 'answer', strict } = outputForm;
-  return { type: 'json_schema', json_schema: { name, schema: output, ...(strict && { strict }) } };
+  const { name = 'answer', description, strict } = outputForm;
+  return { type: 'json_schema', json_schema: { name, description, schema: output, ...(strict && { strict }) } };
 }
 
 interface OfferedTools {
@@ -159,7 +170,7 @@ function chatUserPart(block: UserBlock, form: MessageForm): unknown {
   if (!isAccepted(block, form)) return { type: 'text', text: notShown(block) };
   const url = mediaURL(block);
   return block.type === 'image'
-    ? { type: 'image_url', image_url: { url } }
+    ? { type: 'image_url', image_url: { url, detail: block.detail } }
     : { type: 'file', file: { filename: block.name ?? 'file', file_data: url } };
 }
 

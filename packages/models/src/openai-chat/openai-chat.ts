@@ -1,4 +1,4 @@
-import type { Model } from '@treadle/core';
+import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
 import type { EndpointOptions } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
@@ -11,6 +11,20 @@ import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './str
 
 const BASE_URL = 'https://api.openai.com/v1';
 const OPENAI: Quirks = { maxTokensField: 'max_completion_tokens' };
+
+/** What most hosts take. */
+const WIDELY_TAKEN: readonly (keyof Settings)[] = [
+  'temperature',
+  'maxOutputTokens',
+  'topP',
+  'stop',
+  'seed',
+  'reasoning',
+  'presencePenalty',
+  'frequencyPenalty',
+  'logitBias',
+  'topLogprobs',
+];
 
 export type OpenAiChatOptions = EndpointOptions;
 
@@ -43,7 +57,9 @@ export function openaiChatProtocol(body: ChatBody): Protocol<ChatStream> {
   return {
     path: '/chat/completions',
     framing: sse,
-    ...(body.media === false && { accepts: { images: false, files: false } }),
+    // The API fetches images by URL, but not files.
+    accepts: { fileUrls: false, ...(body.media === false && { images: false, files: false }) },
+    takes: body.hints === false ? WIDELY_TAKEN : [...WIDELY_TAKEN, 'promptCacheKey', 'verbosity', 'serviceTier'],
     body: chatBody(body),
     start: () => startChat(signer),
     step: stepChat,

@@ -35,12 +35,17 @@ export interface Quirks {
   readonly callIds?: 'any' | 'nine';
   /** False: a user message may not follow a result, so an assistant message is inserted (Mistral). */
   readonly userAfterResults?: boolean;
+  /**
+   * False: `prompt_cache_key`, `verbosity` and `service_tier` are not sent. Only OpenAI and Azure have them; other hosts may
+   * reject a request with unknown fields.
+   */
+  readonly hints?: boolean;
   /** False: content is always text, and notes replace images and files (DeepSeek). */
   readonly media?: boolean;
 }
 
 /** The quirks of an unknown host. */
-export const UNKNOWN_HOST: Quirks = { toolChoice: 'named' };
+export const UNKNOWN_HOST: Quirks = { toolChoice: 'named', hints: false };
 
 const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name][] } = {
   maxTokensField: ['max_tokens', 'max_completion_tokens'],
@@ -51,6 +56,7 @@ const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name]
   reasoning: ['none', 'reasoning_content', 'openrouter'],
   callIds: ['any', 'nine'],
   userAfterResults: [true, false],
+  hints: [true, false],
   media: [true, false],
 };
 

@@ -1,7 +1,8 @@
-import type { AssistantPart, Finish, ModelReply, Usage } from '@treadle/core';
+import type { AssistantPart, Finish, ModelReply, TokenLogprob, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
 import { cutOff, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
 import { isRecord, parsed } from '../json.ts';
+import { addLogprobs, logprobsOf, type WithLogprobs } from '../logprobs.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
 import {
@@ -34,6 +35,7 @@ interface WireChoice {
   /** In a whole answer. */
   readonly message?: WireMessage | null;
   readonly finish_reason?: string | null;
+  readonly logprobs?: { readonly content?: unknown } | null;
 }
 
 interface WireMessage {
@@ -80,7 +82,7 @@ export interface ChatStream {
 }
 
 type OpenPart =
-  | { readonly type: 'text' | 'refusal' | 'reasoning'; readonly pieces: string[] }
+  | ({ readonly type: 'text' | 'refusal' | 'reasoning'; readonly pieces: string[] } & WithLogprobs)
   | { readonly type: 'call'; readonly call: OpenCall };
 
 export function startChat(signer: string): ChatStream {
@@ -135,9 +137,9 @@ function readChatChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit):
 
   const choice = Array.isArray(chunk.choices) ? (chunk.choices[0] as WireChoice | null | undefined) : undefined;
   if (!choice || choice.index) return MORE;
-  const { delta, message = null, finish_reason: reason } = choice;
+  const { delta, message = null, finish_reason: reason, logprobs } = choice;
   const content = delta ?? message;
-  if (isRecord(content)) readChatMessage(stream, content, emit);
+  if (isRecord(content)) readChatMessage(stream, content, emit, logprobs ? logprobsOf(logprobs.content) : undefined);
   if (typeof reason !== 'string' || reason === '') return MORE;
   const breakdown = BREAKDOWNS.get(reason);
   if (breakdown !== undefined) {
@@ -147,14 +149,21 @@ function readChatChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit):
   return MORE;
 }
 
-function readChatMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
+function readChatMessage(
+  stream: ChatStream,
+  message: WireMessage,
+  emit: Emit,
+  logprobs: readonly TokenLogprob[] | undefined,
+): void {
   const reasoning = message.reasoning_content || message.reasoning;
   if (typeof reasoning === 'string') addChatPiece(stream, 'reasoning', reasoning, emit);
   if (Array.isArray(message.reasoning_details)) {
     readDetails((stream.details ??= startDetails()), message.reasoning_details);
   }
-  if (typeof message.content === 'string') addChatPiece(stream, 'text', message.content, emit);
-  else if (Array.isArray(message.content)) addChatContent(stream, message.content, emit);
+  if (typeof message.content === 'string') {
+    if (logprobs) addTextWithLogprobs(stream, message.content, logprobs, emit);
+    else addChatPiece(stream, 'text', message.content, emit);
+  } else if (Array.isArray(message.content)) addChatContent(stream, message.content, emit);
   if (typeof message.refusal === 'string') addChatPiece(stream, 'refusal', message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
   if (Array.isArray(calls) && calls.length > 0) {
@@ -187,6 +196,14 @@ function addChatPiece({ parts }: ChatStream, type: 'text' | 'refusal' | 'reasoni
   else emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
 }
 
+function addTextWithLogprobs({ parts }: ChatStream, text: string, logprobs: readonly TokenLogprob[], emit: Emit): void {
+  let part = parts.at(-1);
+  if (part?.type !== 'text') parts.push((part = { type: 'text', pieces: [] }));
+  part.pieces.push(text);
+  addLogprobs(part, logprobs);
+  emit({ type: 'text-delta', text, logprobs });
+}
+
 /** The signature goes with the first part of the reasoning. If the reasoning has no text, it becomes a part of its own. */
 function chatContent(stream: ChatStream): readonly AssistantPart[] {
   const content: AssistantPart[] = [];
@@ -204,7 +221,8 @@ function chatContent(stream: ChatStream): readonly AssistantPart[] {
 function chatPart(part: OpenPart, signer: string): AssistantPart {
   if (part.type === 'call') return toolCallOf(part.call, signer);
   const text = part.pieces.join('');
-  return part.type === 'refusal' ? { type: 'text', text, refusal: true } : { type: part.type, text };
+  if (part.type === 'refusal') return { type: 'text', text, refusal: true };
+  return part.logprobs ? { type: 'text', text, logprobs: part.logprobs } : { type: part.type, text };
 }
 
 /** Finish reasons of OpenRouter and DeepSeek that mean a failure of the provider. */

@@ -12,12 +12,12 @@ export interface PresetOptions extends EndpointOptions {
 export type Preset = (options: PresetOptions) => Model;
 
 function preset(factory: string, baseURL: string, quirks: Quirks): Preset {
-  return (options) => compatibleModel({ factory, baseURL, quirks }, options);
+  return (options) => compatibleModel({ factory, baseURL, quirks: { hints: false, ...quirks } }, options);
 }
 
 /** A model at openrouter.ai. Replies contain their cost. Reasoning is sent back with the signatures of its provider. */
 export function openRouter(options: PresetOptions): Model {
-  const quirks: Quirks = { toolChoice: 'named', reasoning: 'openrouter' };
+  const quirks: Quirks = { toolChoice: 'named', reasoning: 'openrouter', hints: false };
   return compatibleModel(
     { factory: 'openRouter', baseURL: 'https://openrouter.ai/api/v1', quirks, reportsCost: true },
     options,

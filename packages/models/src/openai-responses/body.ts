@@ -6,6 +6,7 @@ import {
   type ModelRequest,
   type ResultBlock,
   type SaidText,
+  type Settings,
   type ToolCall,
   type ToolResult,
   type ToolSpec,
@@ -59,26 +60,40 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => U
   });
 }
 
-/** Undefined fields are not sent. The API supports neither stop sequences nor a seed. */
+/** Undefined fields are not sent. */
 function responsesFields(body: ResponsesBody, request: ModelRequest): Record<string, unknown> {
   const { settings, tools, parallel, output, outputForm } = request;
   const reasoning = { effort: settings.reasoning, summary: body.reasoningSummary };
   return {
     stream: body.stream,
     store: body.store,
-    include: body.encryptedReasoning ? ['reasoning.encrypted_content'] : undefined,
+    include: includedFields(body, settings),
     tool_choice: tools.length === 0 ? undefined : responsesToolChoice(request),
     parallel_tool_calls: tools.length === 0 || parallel ? undefined : false,
     temperature: settings.temperature,
     max_output_tokens: settings.maxOutputTokens,
     top_p: settings.topP,
     reasoning: reasoning.effort === undefined && reasoning.summary === undefined ? undefined : reasoning,
-    text: output && { format: formatOf(output, { strict: body.strict, ...outputForm }) },
+    service_tier: settings.serviceTier,
+    prompt_cache_key: settings.promptCacheKey,
+    top_logprobs: settings.topLogprobs,
+    text: (output ?? settings.verbosity) && {
+      format: output && formatOf(output, { strict: body.strict, ...outputForm }),
+      verbosity: settings.verbosity,
+    },
   };
 }
 
-function formatOf(schema: JsonSchema, { name = 'answer', strict }: NonNullable<ModelRequest['outputForm']>): unknown {
-  return { type: 'json_schema', name, schema, strict };
+function includedFields({ encryptedReasoning }: ResponsesBody, { topLogprobs }: Settings): unknown {
+  if (topLogprobs === undefined) return encryptedReasoning ? ['reasoning.encrypted_content'] : undefined;
+  return [...(encryptedReasoning ? ['reasoning.encrypted_content'] : []), 'message.output_text.logprobs'];
+}
+
+function formatOf(
+  schema: JsonSchema,
+  { name = 'answer', description, strict }: NonNullable<ModelRequest['outputForm']>,
+): unknown {
+  return { type: 'json_schema', name, description, schema, strict };
 }
 
 /** Undefined means `auto`, the default of the API. */
@@ -169,7 +184,7 @@ function inputPart(block: ResultBlock): unknown {
     case 'error':
       return { type: 'input_text', text: block.text };
     case 'image':
-      return { type: 'input_image', image_url: mediaURL(block), detail: 'auto' };
+      return { type: 'input_image', image_url: mediaURL(block), detail: block.detail ?? 'auto' };
     case 'file':
       return block.source.type === 'url'
         ? { type: 'input_file', file_url: block.source.url }

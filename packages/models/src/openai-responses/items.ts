@@ -1,5 +1,6 @@
 import type { AssistantPart, ReasoningPart, SaidText } from '@treadle/core';
 import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
+import { addLogprobs, logprobsOf, type WithLogprobs } from '../logprobs.ts';
 
 /** The fields of an output item that are read. Hosts omit and add fields, so no field and no type is certain. */
 export interface WireItem {
@@ -18,6 +19,7 @@ export interface WireItem {
 
 interface WirePart {
   readonly text?: unknown;
+  readonly logprobs?: unknown;
   readonly refusal?: unknown;
 }
 
@@ -46,16 +48,17 @@ function phaseOf({ phase }: WireItem): Pick<SaidText, 'phase'> {
 }
 
 /** Texts that follow each other are one. */
-function messageTexts({ content }: WireItem): readonly Pick<SaidText, 'text' | 'refusal'>[] {
-  const texts: { text: string; refusal?: true }[] = [];
+function messageTexts({ content }: WireItem): readonly Pick<SaidText, 'text' | 'refusal' | 'logprobs'>[] {
+  const texts: ({ text: string; refusal?: true } & WithLogprobs)[] = [];
   for (const value of typeof content === 'string' ? [{ text: content }] : listOf(content)) {
     const part = fieldsOf<WirePart>(value);
     const isRefusal = textIn(part.text) === '';
     const text = isRefusal ? textIn(part.refusal) : textIn(part.text);
     if (text === '') continue;
-    const last = texts.at(-1);
+    let last = texts.at(-1);
     if (last && (last.refusal ?? false) === isRefusal) last.text += text;
-    else texts.push(isRefusal ? { text, refusal: true } : { text });
+    else texts.push((last = isRefusal ? { text, refusal: true } : { text }));
+    addLogprobs(last, logprobsOf(part.logprobs));
   }
   return texts;
 }

@@ -1,4 +1,4 @@
-import type { Model } from '@treadle/core';
+import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
 import type { EndpointOptions } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
@@ -22,6 +22,18 @@ export interface OpenAiResponsesOptions extends EndpointOptions {
 }
 
 const BASE_URL = 'https://api.openai.com/v1';
+/** The API has no stop sequences, seed, penalties and biases. */
+const TAKEN: readonly (keyof Settings)[] = [
+  'temperature',
+  'maxOutputTokens',
+  'topP',
+  'reasoning',
+  'serviceTier',
+  'promptCacheKey',
+  'verbosity',
+  'topLogprobs',
+];
+
 const WITHOUT_REASONING = /(^|[/:])(chatgpt-|gpt-[34]|gpt-5[\w.]*-chat)/;
 
 /** A model behind OpenAI's Responses API, or a host with the same API. Throws if the options are invalid. */
@@ -51,6 +63,7 @@ export function openaiResponsesProtocol(body: ResponsesBody): Protocol<Responses
   return {
     path: '/responses',
     framing: sse,
+    takes: TAKEN,
     body: responsesBody(body),
     start: () => startResponses(body.signer),
     step: stepResponses,

@@ -1,7 +1,8 @@
-import type { Finish, ModelDelta, ModelError, ModelReply, Usage } from '@treadle/core';
+import type { Finish, ModelDelta, ModelError, ModelReply, TokenLogprob, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
 import { cutOff, failureOfFrame, isErrorFrame, protocolFailure, notJson } from '../http/failures.ts';
 import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
+import { logprobsOf } from '../logprobs.ts';
 import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
 import { partsOf, THOUGHT_BREAK, type WireItem } from './items.ts';
@@ -28,6 +29,7 @@ interface StreamEvent {
   readonly summary_index?: unknown;
   readonly content_index?: unknown;
   readonly delta?: unknown;
+  readonly logprobs?: unknown;
   readonly error?: unknown;
   readonly object?: unknown;
 }
@@ -65,6 +67,8 @@ interface OpenItem {
 interface OpenPart {
   readonly type: PartType;
   readonly pieces: string[];
+  /** The tokens as the provider sent them. */
+  logprobs?: unknown[];
   /** The thought that the newest piece belongs to. */
   thought: unknown;
 }
@@ -91,7 +95,7 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
       completeItem(stream, event, emit);
       return MORE;
     case 'response.output_text.delta':
-      addPiece(itemFor(stream, event, 'message', emit), 'output_text', textIn(event.delta), emit);
+      addOutputText(itemFor(stream, event, 'message', emit), event, emit);
       return MORE;
     case 'response.refusal.delta':
       addPiece(itemFor(stream, event, 'message', emit), 'refusal', textIn(event.delta), emit);
@@ -169,7 +173,8 @@ function completeItem(stream: ResponsesStream, event: StreamEvent, emit: Emit): 
   if (item.parts.length > 0) return;
   for (const part of partsOf([wire], stream.signer)) {
     if (part.type === 'tool-call') addPiece(item, 'arguments', part.arguments, emit);
-    else if (part.type === 'text') addPiece(item, part.refusal ? 'refusal' : 'output_text', part.text, emit);
+    else if (part.type === 'text')
+      addPiece(item, part.refusal ? 'refusal' : 'output_text', part.text, emit, part.logprobs);
     else addPiece(item, part.summary ? 'summary_text' : 'reasoning_text', part.text, emit);
   }
 }
@@ -185,12 +190,19 @@ function addThought(stream: ResponsesStream, event: StreamEvent, type: PartType,
   item.parts.at(-1)!.thought = thought;
 }
 
-function addPiece(item: OpenItem, type: PartType, piece: string, emit: Emit): void {
+function addOutputText(item: OpenItem, { delta, logprobs: wire }: StreamEvent, emit: Emit): void {
+  const logprobs = logprobsOf(wire);
+  addPiece(item, 'output_text', textIn(delta), emit, logprobs);
+  const part = item.parts.at(-1);
+  if (logprobs && part) (part.logprobs ??= []).push(...listOf(wire));
+}
+
+function addPiece(item: OpenItem, type: PartType, piece: string, emit: Emit, logprobs?: readonly TokenLogprob[]): void {
   if (piece === '') return;
   const last = item.parts.at(-1);
   if (last?.type === type) last.pieces.push(piece);
   else item.parts.push({ type, pieces: [piece], thought: undefined });
-  emit(deltaOf(item, type, piece));
+  emit(logprobs ? { type: 'text-delta', text: piece, logprobs } : deltaOf(item, type, piece));
 }
 
 function deltaOf({ call, wire }: OpenItem, type: PartType, text: string): ModelDelta {
@@ -213,7 +225,11 @@ function deltaOf({ call, wire }: OpenItem, type: PartType, text: string): ModelD
 /** The complete item, assembled from its pieces if the provider has not sent it. */
 function itemOf({ wire, isComplete, type, parts }: OpenItem): Partial<WireItem> {
   if (isComplete || parts.length === 0) return wire;
-  const whole = parts.map(({ type, pieces }) => ({ type, [type === 'refusal' ? type : 'text']: pieces.join('') }));
+  const whole = parts.map(({ type, pieces, logprobs }) => ({
+    type,
+    [type === 'refusal' ? type : 'text']: pieces.join(''),
+    ...(logprobs && { logprobs }),
+  }));
   switch (type) {
     case 'message':
       return { ...wire, content: whole };

@@ -64,6 +64,8 @@ export function withToolSupport(
     ...(model.maxCost && { maxCost: (input: number, output: number) => model.maxCost!(input, output) }),
     ...(model.asks && { asks: model.asks }),
     ...(model.accepts && { accepts: model.accepts }),
+    // Texts that may contain calls are cut anew, without their tokens.
+    ...(model.takes && { takes: model.takes.filter((setting) => setting !== 'topLogprobs') }),
     reply: withFallback((request, emit, signal) => model.reply(request, emit, signal)),
   };
   return setSingleAttempt(supported, withFallback(singleAttemptOf(model)));

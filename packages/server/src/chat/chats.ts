@@ -1,8 +1,9 @@
-import { memoryJournal, NEW, type Journal } from '@treadle/core';
+import { memoryJournal, NEW, type Journal, type Model } from '@treadle/core';
 import { ApiError, errorBody } from '../api-error.ts';
 import { conversationBefore, storedState, type Conversation } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
+import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import {
   driveRequest,
   planRun,
@@ -102,6 +103,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       const plan = await planRun(engine, request, conversation, { id, caller });
       const createdAt = Date.now();
       const storedPlan = await whileOpen(plan, () => {
+        checkSupport(plan.model, request, request.model ?? models.default);
         release.hold(plan.size);
         return key && createRecord(plan, request, key, createdAt);
       });
@@ -355,6 +357,17 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
 }
 
 const CANCELLED: Ending = { type: 'cancelled', at: 0, usage: { inputTokens: 0, outputTokens: 0 } };
+
+/** Throws a 400 for what the model of a request does not take. */
+function checkSupport(model: Model, { settings, messages }: ChatRequest, name: string): void {
+  checkSettings(model, name, settings, { reasoning: 'reasoning_effort', topLogprobs: 'logprobs' });
+  for (const message of messages) {
+    if (message.role !== 'user') continue;
+    for (const block of message.content) {
+      if (block.type === 'image' && !acceptsMedia(model, block)) throw notTaken(name, 'image_url.detail');
+    }
+  }
+}
 
 /** The id of the record of a completion with a key. */
 function recordId(runId: string): string {

@@ -1,11 +1,12 @@
-import { runLoop, tool, type Item, type ModelReply } from '@treadle/core';
+import { runLoop, tool, type Item, type ModelReply, type TokenLogprob } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
 import { endingOf, type Ending } from '../engine/run.ts';
 import type { CallKinds } from '../engine/tools.ts';
-import { chatOutput, type ChatOutputOptions } from './output.ts';
+import type { WireLogprob } from '../responses/wire.ts';
+import { chatOutput, replayCompletion, type ChatOutputOptions } from './output.ts';
 import type { ChatChunk, ChatCompletion, ChatHead } from './wire.ts';
 
 const HEX = '0123456789abcdef0123456789abcdef';
@@ -114,6 +115,60 @@ test('sends the role, the text, the finish reason and the usage', async () => {
       },
     ],
     usage,
+  });
+});
+
+describe('log probabilities', () => {
+  const token = (text: string): TokenLogprob => ({ token: text, logprob: -1, top: [{ token: 'x', logprob: -2 }] });
+  const wire = (text: string): WireLogprob => ({
+    token: text,
+    logprob: -1,
+    bytes: [...Buffer.from(text)],
+    top_logprobs: [{ token: 'x', logprob: -2, bytes: [120] }],
+  });
+  const deltas: readonly Item[] = ['日 ', 'b'].map((text) => ({ type: 'text-delta', text, logprobs: [token(text)] }));
+  const reply: Extract<ModelReply, { type: 'reply' }> = {
+    type: 'reply',
+    content: [{ type: 'text', text: '日 b', logprobs: [token('日 '), token('b')] }],
+    finish: 'stop',
+    usage: { inputTokens: 1, outputTokens: 1 },
+    model: 'm',
+  };
+
+  test.each([
+    { streamed: 2, sent: [['日 '], ['b']] },
+    { streamed: 1, sent: [['日 '], ['b']] },
+    { streamed: 0, sent: [['日 ', 'b']] },
+  ])('are sent with the text if $streamed deltas came before the reply', ({ streamed, sent }) => {
+    const frames: ChatChunk[] = [];
+    const emit = (frame: Frame): void => void frames.push(frame as ChatChunk);
+    const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false, emit });
+    const { type: _, ...replied } = reply;
+    const event = { ...replied, type: 'model-replied', at: 0, effect: 't1.model.0', checks: [] } as const;
+    for (const item of [...deltas.slice(0, streamed), { type: 'fact', seq: 0, event } as const]) void out.addItem(item);
+    const whole = out.endCompletion({ type: 'completed', at: 0, usage: reply.usage }) as ChatCompletion;
+    expect(frames.map(({ choices }) => choices[0]!.logprobs)).toEqual(
+      sent.map((tokens) => ({ content: tokens.map(wire), refusal: null })),
+    );
+    expect(whole.choices[0].logprobs).toEqual({ content: [wire('日 '), wire('b')], refusal: null });
+  });
+
+  test('are those of the last turn in a required format', async () => {
+    const first: ModelReply = {
+      ...reply,
+      content: [
+        { type: 'text', text: 'Hm.', logprobs: [token('Hm.')] },
+        { type: 'tool-call', id: 'c', name: 'look', arguments: '{}' },
+      ],
+    };
+    const { frames, whole } = await play([first, reply], { lastTextOnly: true });
+    const logprobs = { content: [wire('日 '), wire('b')], refusal: null };
+    expect((whole as ChatCompletion).choices[0].logprobs).toEqual(logprobs);
+    const choices = (frames as readonly ChatChunk[]).flatMap((frame) => frame.choices);
+    expect(choices.filter((choice) => choice.logprobs)).toMatchObject([{ delta: { content: '日 b' }, logprobs }]);
+    const replayed: ChatChunk[] = [];
+    await replayCompletion(whole as ChatCompletion, false, (frame) => void replayed.push(frame as ChatChunk));
+    expect(replayed.map((chunk) => chunk.choices[0]!.logprobs)).toEqual([null, logprobs, null]);
   });
 });
 

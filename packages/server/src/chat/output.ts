@@ -1,10 +1,20 @@
-import type { AssistantPart, Item, ModelError, Usage, Waiting } from '@treadle/core';
+import type { AssistantPart, Item, ModelError, TokenLogprob, Usage, Waiting } from '@treadle/core';
 import { ApiError, errorBody } from '../api-error.ts';
 import { modelApiError } from '../engine/model-failure.ts';
 import type { Ending } from '../engine/run.ts';
 import { parsableArguments, type CallKinds } from '../engine/tools.ts';
+import { wireLogprobs, type WireLogprob } from '../responses/wire.ts';
 import { completionCallId } from './restore-history.ts';
-import type { ChatChunk, ChatCompletion, ChatDelta, ChatHead, ChatUsage, FinishReason, Incomplete } from './wire.ts';
+import type {
+  ChatChunk,
+  ChatCompletion,
+  ChatDelta,
+  ChatHead,
+  ChatLogprobs,
+  ChatUsage,
+  FinishReason,
+  Incomplete,
+} from './wire.ts';
 
 export interface ChatOutputOptions {
   readonly head: ChatHead;
@@ -60,6 +70,8 @@ interface Texts {
 
 interface OpenTurn extends Texts {
   readonly number: number;
+  /** The tokens of the content, if the client wants them. */
+  logprobs?: readonly WireLogprob[];
   readonly calls: OpenCall[];
 }
 
@@ -74,24 +86,30 @@ function textKind(isText: boolean, refusal?: boolean): keyof Texts {
 
 export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: ChatOutputOptions): ChatOutput {
   const sentCalls: SentCall[] = [];
-  const whole: Texts = { content: '', refusal: '', reasoning_content: '' };
+  const whole: Texts & Pick<OpenTurn, 'logprobs'> = { content: '', refusal: '', reasoning_content: '' };
   let turn = newTurn(0);
   let sendRest: (() => void) | undefined;
   let backpressure: void | Promise<void>;
 
-  function sendDelta(delta: ChatDelta, ending?: CompletedEnding): void {
+  const open: ChunkOptions = { finish: null, includeUsage };
+
+  function sendDelta(delta: ChatDelta, ending?: CompletedEnding, logprobs?: readonly WireLogprob[]): void {
     if (!emit) return;
-    const chunk = chunkOf(head, delta, ending ? finishReasonOf(ending) : null, includeUsage);
+    const options = ending ? { finish: finishReasonOf(ending), includeUsage } : logprobs ? { ...open, logprobs } : open;
+    const chunk = chunkOf(head, delta, options);
     backpressure = emit(ending?.type === 'incomplete' ? { ...chunk, ...incompleteDetails(ending) } : chunk);
   }
 
-  function addText(kind: keyof Texts, text: string): void {
-    if (text === '') return;
-    const delta = turn[kind] === '' && whole[kind] !== '' ? TURN_SEPARATOR + text : text;
+  function addText(kind: keyof Texts, text: string, tokens?: readonly TokenLogprob[]): void {
+    if (text === '' && !tokens?.length) return;
+    const delta = text !== '' && turn[kind] === '' && whole[kind] !== '' ? TURN_SEPARATOR + text : text;
     turn[kind] += text;
+    const logprobs = kind === 'content' && tokens ? wireLogprobs(tokens) : undefined;
+    if (logprobs) turn.logprobs = [...(turn.logprobs ?? []), ...logprobs];
     if (kind === 'content' && lastTextOnly) return;
     whole[kind] += delta;
-    sendDelta({ [kind]: delta });
+    if (logprobs) whole.logprobs = [...(whole.logprobs ?? []), ...logprobs];
+    sendDelta({ [kind]: delta }, undefined, logprobs);
   }
 
   function addCallDelta(index: number, name: string, delta: string): void {
@@ -119,11 +137,18 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   function addReply(parts: readonly AssistantPart[]): void {
     let index = 0;
     const reply: Texts = { content: '', refusal: '', reasoning_content: '' };
+    let tokens = 0;
     for (const part of parts) {
       if (part.type !== 'tool-call') {
         const kind = textKind(part.type === 'text', part.type === 'text' && part.refusal);
         reply[kind] += part.text;
-        addText(kind, restOf(reply[kind], turn[kind]));
+        const logprobs = part.type === 'text' ? part.logprobs : undefined;
+        addText(
+          kind,
+          restOf(reply[kind], turn[kind]),
+          logprobs?.slice(Math.max(0, (turn.logprobs?.length ?? 0) - tokens)),
+        );
+        tokens += logprobs?.length ?? 0;
       } else {
         const sent = turn.calls[index]?.sent?.arguments ?? '';
         addCallDelta(index++, part.name, restOf(parsableArguments(part.arguments), sent));
@@ -155,7 +180,7 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
     return {
       ...head,
       object: 'chat.completion',
-      choices: [{ index: 0, message, logprobs: null, finish_reason: finishReasonOf(ending) }],
+      choices: [{ index: 0, message, logprobs: chatLogprobs(whole.logprobs), finish_reason: finishReasonOf(ending) }],
       usage: chatUsage(ending.usage),
       ...incompleteDetails(ending),
     };
@@ -166,7 +191,7 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
 
     addItem(item) {
       backpressure = undefined;
-      if (item.type === 'text-delta') addText(textKind(true, item.refusal), item.text);
+      if (item.type === 'text-delta') addText(textKind(true, item.refusal), item.text, item.logprobs);
       else if (item.type === 'reasoning-delta') addText('reasoning_content', item.text);
       else if (item.type === 'call-delta') addCallDelta(item.call, item.name, item.arguments);
       else if (item.type === 'turn-started') turn = newTurn(item.turn);
@@ -182,9 +207,12 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
       }
       const streamed = sentCalls.length;
       if (ending.type === 'pending') ending.waiting.forEach(addWaitingCall);
-      if (lastTextOnly) whole.content = turn.content;
+      if (lastTextOnly) {
+        whole.content = turn.content;
+        if (turn.logprobs) whole.logprobs = turn.logprobs;
+      }
       sendRest = () => {
-        if (lastTextOnly && whole.content !== '') sendDelta({ content: whole.content });
+        if (lastTextOnly && whole.content !== '') sendDelta({ content: whole.content }, undefined, whole.logprobs);
         for (const [index, call] of sentCalls.entries()) if (index >= streamed) sendCall(call, index);
         sendDelta({}, ending);
         if (includeUsage)
@@ -197,16 +225,21 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   };
 }
 
-function chunkOf(
-  head: ChatHead,
-  delta: ChatDelta,
-  finish_reason: FinishReason | null,
-  includeUsage: boolean,
-): ChatChunk {
+interface ChunkOptions {
+  readonly finish: FinishReason | null;
+  readonly includeUsage: boolean;
+  readonly logprobs?: readonly WireLogprob[] | undefined;
+}
+
+function chatLogprobs(content: readonly WireLogprob[] | undefined): ChatLogprobs | null {
+  return content ? { content, refusal: null } : null;
+}
+
+function chunkOf(head: ChatHead, delta: ChatDelta, { finish, includeUsage, logprobs }: ChunkOptions): ChatChunk {
   return {
     ...head,
     object: 'chat.completion.chunk',
-    choices: [{ index: 0, delta, logprobs: null, finish_reason }],
+    choices: [{ index: 0, delta, logprobs: chatLogprobs(logprobs), finish_reason: finish }],
     ...(includeUsage && { usage: null }),
   };
 }
@@ -218,7 +251,7 @@ export async function replayCompletion(
   emit: NonNullable<ChatOutputOptions['emit']>,
 ): Promise<void> {
   const { object: _, choices, usage, incomplete_details, ...head } = completion;
-  const [{ message, finish_reason }] = choices;
+  const [{ message, logprobs, finish_reason: finish }] = choices;
   const { content, refusal, reasoning_content, tool_calls = [] } = message;
   const deltas: ChatDelta[] = [
     ROLE,
@@ -227,8 +260,11 @@ export async function replayCompletion(
     ...(refusal === null ? [] : [{ refusal }]),
     ...tool_calls.map((call, index): ChatDelta => ({ tool_calls: [{ index, ...call }] })),
   ];
-  for (const delta of deltas) await emit(chunkOf(head, delta, null, includeUsage));
-  const last = chunkOf(head, {}, finish_reason, includeUsage);
+  for (const delta of deltas) {
+    const tokens = delta.content ? logprobs?.content : undefined;
+    await emit(chunkOf(head, delta, { finish: null, includeUsage, logprobs: tokens }));
+  }
+  const last = chunkOf(head, {}, { finish, includeUsage });
   await emit(incomplete_details ? { ...last, incomplete_details } : last);
   if (includeUsage) await emit({ ...head, object: 'chat.completion.chunk', choices: [], usage });
 }

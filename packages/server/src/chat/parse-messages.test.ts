@@ -78,7 +78,12 @@ test('accepts images and files', () => {
     },
   ]);
   expect(messages[0]!.content).toEqual([
-    { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://example.com/a.png' } },
+    {
+      type: 'image',
+      mediaType: 'image/png',
+      source: { type: 'url', url: 'https://example.com/a.png' },
+      detail: 'low',
+    },
     { type: 'image', mediaType: 'image/jpeg', source: { type: 'data', data: 'AAAA' } },
     { type: 'file', mediaType: 'application/pdf', name: 'a.pdf', source: { type: 'data', data: 'JVBERi0x' } },
   ]);

@@ -2,7 +2,7 @@ import type { AssistantPart, Message, TextBlock, SaidText, ToolCall, ToolResult,
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
-import { checkFile, checkImage, fileBlock, imageBlock } from '../request/media.ts';
+import { checkFile, checkImage, fileBlock, imageBlock, imageDetail } from '../request/media.ts';
 import {
   checkCharacters,
   list,
@@ -33,12 +33,12 @@ const refusalPart = z
 const imagePart = z
   .object({
     type: z.literal('image_url'),
-    image_url: z.object({ url: z.string().max(MAX_LENGTH.image) }),
+    image_url: z.object({ url: z.string().max(MAX_LENGTH.image), detail: imageDetail }),
   })
-  .transform(({ image_url: { url } }, ctx): UserBlock => {
+  .transform(({ image_url: { url, detail } }, ctx): UserBlock => {
     const before = ctx.issues.length;
     checkImage(url, ctx, ['image_url']);
-    return ctx.issues.length > before ? z.NEVER : imageBlock(url);
+    return ctx.issues.length > before ? z.NEVER : imageBlock(url, detail);
   });
 
 const filePart = z

@@ -56,7 +56,13 @@ test('parses every supported field', () => {
     metadata: { a: 'b' },
     user: 'ann',
     n: 1,
-    logprobs: false,
+    presence_penalty: 1,
+    frequency_penalty: -1,
+    logit_bias: { 50: 100 },
+    verbosity: 'high',
+    prompt_cache_key: 'k',
+    logprobs: true,
+    top_logprobs: 3,
     something_new: { a: 1 },
   });
   expect(request).toEqual({
@@ -71,7 +77,20 @@ test('parses every supported field', () => {
     parallel: false,
     maxToolCalls: 3,
     maxOutputTokens: 5,
-    settings: { temperature: 0.5, topP: 0.9, stop: ['a', 'b'], seed: 7, reasoning: 'low' },
+    settings: {
+      temperature: 0.5,
+      topP: 0.9,
+      stop: ['a', 'b'],
+      seed: 7,
+      reasoning: 'minimal',
+      presencePenalty: 1,
+      frequencyPenalty: -1,
+      logitBias: { 50: 100 },
+      verbosity: 'high',
+      promptCacheKey: 'k',
+      topLogprobs: 3,
+      serviceTier: 'priority',
+    },
     format: { schema: { type: 'object', required: ['a'] }, name: 'answer' },
     truncation: 'disabled',
     includeUsage: true,
@@ -87,6 +106,11 @@ test('treats null like an absent field', () => {
   ];
   const nulls = Object.fromEntries(names.flatMap((line) => line.split(' ')).map((name) => [name, null]));
   expect(parse(nulls)).toEqual(parse());
+});
+
+test('default values are not settings', () => {
+  const defaults = { presence_penalty: 0, frequency_penalty: 0, logit_bias: {}, logprobs: false, top_logprobs: 0 };
+  expect(parse(defaults)).toEqual(parse());
 });
 
 test('accepts max_tokens, and prefers max_completion_tokens', () => {
@@ -147,7 +171,9 @@ describe('rejects, with the path of the field,', () => {
     ['a list', [], null, /but got a list/],
     ['no messages', {}, 'messages', /Missing required parameter: 'messages'/],
     ['several answers', { messages, n: 2 }, 'n', /several requests/],
-    ['log probabilities', { messages, logprobs: true }, 'logprobs', /not supported/],
+    ['tokens without log probabilities', { messages, top_logprobs: 2 }, 'top_logprobs', /needs 'logprobs': true/],
+    ['a bias above 100', { messages, logit_bias: { 1: 101 } }, 'logit_bias.1', /at most 100/],
+    ['a bias that is not a number', { messages, logit_bias: { 1: 'a' } }, 'logit_bias.1', /a number/],
     ['functions', { messages, functions: [] }, 'functions', /'tools'/],
     ['function_call', { messages, function_call: 'auto' }, 'function_call', /'tool_choice'/],
     ['audio', { messages, modalities: ['text', 'audio'] }, 'modalities', /only text/],

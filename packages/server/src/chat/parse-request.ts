@@ -1,8 +1,10 @@
 import { z } from 'zod';
+import { badRequest } from '../api-error.ts';
 import type { RunRequest } from '../engine/run.ts';
 import {
   answerFormat,
   DEFAULT_LIMITS,
+  echoedTier,
   effort,
   jsonSchemaFormat,
   MAX_LENGTH,
@@ -12,7 +14,7 @@ import {
   type RequestLimits,
 } from '../request/fields.ts';
 import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema } from '../request/tools.ts';
-import { checkJson, list, textOr, unsupported, validateBody } from '../request/validate.ts';
+import { checkJson, jsonObject, list, PARAM, refuse, textOr, unsupported, validateBody } from '../request/validate.ts';
 import { messagesSchema, type ChatConversation } from './parse-messages.ts';
 
 /** A validated request for a completion. */
@@ -36,23 +38,51 @@ export function parseChat(body: unknown, { labels = [], ...limits }: ChatParseOp
   const parsed = validateBody(Object.keys(limits).length === 0 ? STANDARD : bodySchema(all), body);
   const { tools, tool_choice: choice, stop, seed, response_format: format } = parsed;
   checkDeclared(choice, tools, labels);
-  const shared = sharedRequest(parsed, parsed.reasoning_effort);
+  if (parsed.top_logprobs && !parsed.logprobs) {
+    throw badRequest(
+      "'top_logprobs' needs 'logprobs': true. Send both, or none of them.",
+      'top_logprobs',
+      'invalid_value',
+    );
+  }
+  const { logit_bias: logitBias } = parsed;
+  const shared = sharedRequest(parsed, {
+    reasoning: parsed.reasoning_effort,
+    verbosity: parsed.verbosity,
+    topLogprobs: parsed.logprobs ? (parsed.top_logprobs ?? 0) : undefined,
+  });
   const maxOutputTokens = parsed.max_completion_tokens ?? parsed.max_tokens;
   return {
     ...shared,
     functions: tools.functions,
     otherTools: tools.others,
     toolChoice: choice.choice,
-    settings: { ...shared.settings, ...(stop && stop.length > 0 && { stop }), ...(seed != null && { seed }) },
+    settings: {
+      ...shared.settings,
+      ...(stop && stop.length > 0 && { stop }),
+      ...(seed != null && { seed }),
+      ...(logitBias && Object.keys(logitBias).length > 0 && { logitBias }),
+    },
     ...(maxOutputTokens != null && { maxOutputTokens }),
     ...(format.format && { format: format.format }),
     ...parsed.messages,
     includeUsage: parsed.stream_options?.include_usage ?? false,
-    serviceTier: parsed.service_tier,
+    serviceTier: echoedTier(parsed.service_tier),
   };
 }
 
 const MAX_STOPS = 16;
+
+/** OpenAI accepts no more. */
+const MAX_BIASES = 1_024;
+
+const logitBias = jsonObject
+  .superRefine((biases, ctx) => {
+    const count = Object.keys(biases).length;
+    if (count > MAX_BIASES) refuse(ctx, `Invalid ${PARAM}: it has ${count} tokens; expected at most ${MAX_BIASES}.`);
+  })
+  .pipe(z.record(z.string(), z.number().min(-100).max(100)))
+  .nullish();
 
 /** Unknown fields are ignored. */
 function bodySchema(limits: RequestLimits) {
@@ -75,7 +105,9 @@ function bodySchema(limits: RequestLimits) {
       schema: z.int().nullish(),
     }),
     seed: z.int().nullish(),
-    logprobs: unsupported('Leave it out.', { isUsed: (wanted) => wanted === true, schema: z.boolean().nullish() }),
+    logprobs: z.boolean().nullish(),
+    top_logprobs: z.int().min(0).max(20).nullish(),
+    logit_bias: logitBias,
     stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
     ...SHARED_FIELDS,
     reasoning_effort: effort,

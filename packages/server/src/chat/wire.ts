@@ -1,3 +1,5 @@
+import type { WireLogprob } from '../responses/wire.ts';
+
 /** The objects that `/v1/chat/completions` returns. */
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
@@ -53,11 +55,17 @@ export interface ChatCompletion extends ChatHead, Incomplete {
     {
       readonly index: 0;
       readonly message: ChatMessage;
-      readonly logprobs: null;
+      readonly logprobs: ChatLogprobs | null;
       readonly finish_reason: FinishReason;
     },
   ];
   readonly usage: ChatUsage;
+}
+
+/** The tokens of the content. */
+export interface ChatLogprobs {
+  readonly content: readonly WireLogprob[];
+  readonly refusal: null;
 }
 
 export interface ChatDelta {
@@ -82,7 +90,7 @@ export interface ChatChunk extends ChatHead, Incomplete {
   readonly choices: readonly {
     readonly index: 0;
     readonly delta: ChatDelta;
-    readonly logprobs: null;
+    readonly logprobs: ChatLogprobs | null;
     readonly finish_reason: FinishReason | null;
   }[];
   /** Only if the client requested it; null in all chunks but the last. */

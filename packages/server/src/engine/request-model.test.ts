@@ -1,6 +1,7 @@
-import type { Message, Model, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import type { Message, Model, ModelError, ModelReply, ModelRequest, Settings } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
-import { requestModel } from './request-model.ts';
+import { acceptsMedia, checkSettings, requestModel } from './request-model.ts';
 
 const request: ModelRequest = {
   messages: [],
@@ -120,4 +121,86 @@ test('merges consecutive messages of one role', async () => {
     new AbortController().signal,
   );
   expect(seen).toEqual([[said('user', 'a\n\nb')]]);
+});
+
+const NAMES = { reasoning: 'reasoning.effort', topLogprobs: 'top_logprobs' };
+
+function problem(model: Model, settings: Settings): unknown {
+  try {
+    checkSettings(model, 'm', settings, NAMES);
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}
+
+const custom: Model = scriptedModel([]);
+const taking = (...takes: readonly (keyof Settings)[]): Model => ({ ...custom, takes });
+
+describe('settings', () => {
+  test.each<[string, Settings]>([
+    ['presence_penalty', { presencePenalty: 1 }],
+    ['frequency_penalty', { frequencyPenalty: 1 }],
+    ['logit_bias', { logitBias: { 1: 1 } }],
+    ['service_tier', { serviceTier: 'flex' }],
+    ['top_logprobs', { topLogprobs: 0 }],
+    ['temperature', { temperature: 0 }],
+    ['top_p', { topP: 0.5 }],
+    ['stop', { stop: ['.'] }],
+    ['seed', { seed: 7 }],
+    ['reasoning.effort', { reasoning: 'none' }],
+  ])('%s is refused by a model that does not take it, with what to do', (param, settings) => {
+    expect(problem(taking(), settings)).toMatchObject({
+      status: 400,
+      code: 'unsupported_parameter',
+      param,
+      message: `The model "m" does not support '${param}'. Leave it out, or use another model.`,
+    });
+    expect(problem(taking(...(Object.keys(settings) as (keyof Settings)[])), settings)).toBeUndefined();
+  });
+
+  test.each<Settings>([
+    { promptCacheKey: 'k' },
+    { verbosity: 'low' },
+    { serviceTier: 'auto' },
+    { serviceTier: 'default' },
+    { temperature: 1, topP: 1 },
+    { maxOutputTokens: 16 },
+  ])('%j is accepted by every model', (settings) => {
+    expect(problem(taking(), settings)).toBeUndefined();
+  });
+
+  test('a model that does not say what it takes has the usual settings', () => {
+    expect(problem(custom, { temperature: 0, topP: 0, stop: ['.'], seed: 7, reasoning: 'max' })).toBeUndefined();
+    expect(problem(custom, { presencePenalty: 1 })).toMatchObject({ param: 'presence_penalty' });
+  });
+
+  test('a model that asks others takes what all of them take', () => {
+    const asking = (...asks: readonly Model[]): Model => ({ ...custom, asks });
+    const both = asking(taking('seed', 'stop'), taking('seed'));
+    expect(problem(both, { seed: 7 })).toBeUndefined();
+    expect(problem(both, { stop: ['.'] })).toMatchObject({ param: 'stop' });
+    expect(problem(asking(taking('presencePenalty'), custom), { presencePenalty: 1 })).toBeDefined();
+    const itself: { asks: Model[] } & Model = { ...custom, asks: [] };
+    itself.asks.push(itself);
+    expect(problem(itself, { seed: 7 })).toBeUndefined();
+  });
+});
+
+test('images with a detail and files by URL are accepted unless a model that may reply says otherwise', () => {
+  const image = { type: 'image', detail: 'low' } as const;
+  const file = (mediaType: string) => ({ type: 'file', mediaType, source: { type: 'url', url: 'https://a' } }) as const;
+  const all = [image, file('application/pdf'), file('text/csv'), file('application/octet-stream')];
+  const accepted = (model: Model): boolean[] => all.map((block) => acceptsMedia(model, block));
+  const pdf: Model = { ...custom, accepts: { fileUrls: 'pdf' } };
+  expect(accepted(custom)).toEqual([true, true, true, true]);
+  expect(accepted(pdf)).toEqual([true, true, false, true]);
+  expect(accepted({ ...custom, accepts: { fileUrls: false, imageDetail: false } })).toEqual([
+    false,
+    false,
+    false,
+    false,
+  ]);
+  expect(accepted({ ...custom, asks: [custom, pdf] })).toEqual([true, true, false, true]);
+  expect(acceptsMedia({ ...custom, accepts: { imageDetail: false } }, { type: 'image' })).toBe(true);
 });

@@ -1,4 +1,14 @@
-import type { Message, Model, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import type {
+  FileBlock,
+  ImageBlock,
+  Message,
+  Model,
+  ModelError,
+  ModelReply,
+  ModelRequest,
+  Settings,
+} from '@treadle/core';
+import { badRequest, type ApiError } from '../api-error.ts';
 import { nextTurn } from '../http/large-work.ts';
 import { mergeSameRole } from './conversation.ts';
 
@@ -6,6 +16,7 @@ import { mergeSameRole } from './conversation.ts';
 export interface AnswerFormat {
   readonly schema: Readonly<Record<string, unknown>>;
   readonly name?: string;
+  readonly description?: string;
   readonly strict?: boolean;
 }
 
@@ -89,4 +100,78 @@ function sentMessages(messages: readonly Message[], dropped: number): readonly M
 function nextCut(messages: readonly Message[], dropped: number): number | undefined {
   const starts = messages.flatMap(({ role }, index) => (role === 'user' && index > dropped ? index : []));
   return starts[Math.floor((starts.length - 1) / 2)];
+}
+
+// What a request may ask of a model. A setting that the model does not take is refused, because the answer would not be
+// what the client asked for. Default values and mere hints are accepted, and ignored by models that do not take them.
+
+/** The names that both APIs have for settings. */
+const NAMES = {
+  temperature: 'temperature',
+  topP: 'top_p',
+  stop: 'stop',
+  seed: 'seed',
+  presencePenalty: 'presence_penalty',
+  frequencyPenalty: 'frequency_penalty',
+  logitBias: 'logit_bias',
+  serviceTier: 'service_tier',
+} as const;
+
+/** The names that differ between the APIs. */
+export type SettingNames = Readonly<Record<'reasoning' | 'topLogprobs', string>>;
+
+/** What a model takes that does not say it. */
+const USUAL: readonly (keyof Settings)[] = ['temperature', 'maxOutputTokens', 'topP', 'stop', 'seed', 'reasoning'];
+
+/** Throws a 400 for a setting that the model, or one that may reply instead, does not take. */
+export function checkSettings(model: Model, name: string, settings: Settings, names: SettingNames): void {
+  for (const key in settings) {
+    const setting = key as keyof Settings;
+    if (isHint(setting, settings[setting]) || takesSetting(model, setting)) continue;
+    throw notTaken(name, { ...NAMES, ...names }[setting]);
+  }
+}
+
+function isHint(
+  setting: keyof Settings,
+  value: unknown,
+): setting is 'promptCacheKey' | 'verbosity' | 'maxOutputTokens' {
+  switch (setting) {
+    case 'promptCacheKey':
+    case 'verbosity':
+    case 'maxOutputTokens':
+      return true;
+    case 'serviceTier':
+      return value === 'auto' || value === 'default';
+    case 'temperature':
+    case 'topP':
+      return value === 1;
+    default:
+      return false;
+  }
+}
+
+function takesSetting(model: Model, setting: keyof Settings): boolean {
+  if (model.takes) return model.takes.includes(setting);
+  const others = (model.asks ?? []).filter((other) => other !== model);
+  return others.length > 0 ? others.every((other) => takesSetting(other, setting)) : USUAL.includes(setting);
+}
+
+/** Whether the model, and each one that may reply instead, can be sent the image with its detail, or the file by its URL. */
+export function acceptsMedia(model: Model, block: CheckedMedia): boolean {
+  const { imageDetail, fileUrls } = model.accepts ?? {};
+  if (block.type === 'image' && block.detail !== undefined && imageDetail === false) return false;
+  if (block.type === 'file' && block.source.type === 'url') {
+    if (fileUrls === false || (fileUrls === 'pdf' && !PDF_OR_UNKNOWN.includes(block.mediaType))) return false;
+  }
+  return (model.asks ?? []).every((other) => other === model || acceptsMedia(other, block));
+}
+
+type CheckedMedia = Pick<ImageBlock, 'type' | 'detail'> | Pick<FileBlock, 'type' | 'mediaType' | 'source'>;
+
+const PDF_OR_UNKNOWN = ['application/pdf', 'application/octet-stream'];
+
+export function notTaken(model: string, param: string, remedy: string = 'Leave it out'): ApiError {
+  const message = `The model ${JSON.stringify(model)} does not support '${param}'. ${remedy}, or use another model.`;
+  return badRequest(message, param, 'unsupported_parameter');
 }

@@ -1,4 +1,4 @@
-import type { Settings } from '@treadle/core';
+import type { Effort, Settings } from '@treadle/core';
 import { z } from 'zod';
 import { MAX_CONVERSATION_CHARS } from '../engine/conversation.ts';
 import type { AnswerFormat } from '../engine/request-model.ts';
@@ -41,13 +41,11 @@ export const DEFAULT_LIMITS: RequestLimits = {
 /** The limits of the specification for single strings, in characters. */
 export const MAX_LENGTH = { text: 10_485_760, image: 20_971_520, file: 33_554_432, id: 256, name: 64 } as const;
 
-const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
-const TIERS = ['auto', 'default', 'flex', 'scale', 'priority'] as const;
+const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const satisfies Effort[];
+const TIERS = ['auto', 'default', 'flex', 'scale', 'priority', 'fast', 'ultrafast'] as const;
 
-type Effort = (typeof EFFORTS)[number] | null | undefined;
-
-export const effort: z.ZodType<Effort> = z.enum(EFFORTS).nullish();
-export const verbosity: z.ZodType<string | null | undefined> = z.enum(['low', 'medium', 'high']).nullish();
+export const effort: z.ZodType<Effort | null | undefined> = z.enum(EFFORTS).nullish();
+export const verbosity: z.ZodType<Settings['verbosity'] | null> = z.enum(['low', 'medium', 'high']).nullish();
 
 const METADATA = { pairs: 16, key: 64, value: 512 } as const;
 
@@ -77,7 +75,8 @@ export type SharedFields = Nullish<'model' | 'user' | 'safety_identifier' | 'pro
   Nullish<'stream' | 'store' | 'parallel_tool_calls', boolean> &
   Nullish<'max_tool_calls' | 'temperature' | 'top_p' | 'presence_penalty' | 'frequency_penalty', number> &
   Nullish<'truncation', 'auto' | 'disabled'> &
-  Nullish<'metadata', Readonly<Record<string, string>>> & { readonly service_tier: string };
+  Nullish<'metadata', Readonly<Record<string, string>>> &
+  Nullish<'service_tier', (typeof TIERS)[number]>;
 
 export const SHARED_FIELDS: { readonly [Name in keyof SharedFields]: z.ZodType<SharedFields[Name]> } = {
   model: z.string().min(1).max(MAX_LENGTH.id).nullish(),
@@ -90,38 +89,34 @@ export const SHARED_FIELDS: { readonly [Name in keyof SharedFields]: z.ZodType<S
   presence_penalty: z.number().min(-2).max(2).nullish(),
   frequency_penalty: z.number().min(-2).max(2).nullish(),
   truncation: z.enum(['auto', 'disabled']).nullish(),
-  service_tier: z
-    .enum(TIERS)
-    .nullish()
-    .transform((tier) => (tier == null || tier === 'auto' ? 'default' : tier)),
+  service_tier: z.enum(TIERS).nullish(),
   metadata,
   user: z.string().max(MAX_LENGTH.id).nullish(),
   safety_identifier: z.string().max(64).nullish(),
   prompt_cache_key: z.string().max(64).nullish(),
 };
 
-type Reasoning = NonNullable<Settings['reasoning']>;
+/** The tier that a response names: the server does not know which one the provider chose for `auto`. */
+export function echoedTier(tier: SharedFields['service_tier']): string {
+  return tier == null || tier === 'auto' ? 'default' : tier;
+}
 
-/** Core has three levels. `none` sends no level. */
-const REASONING: Readonly<Record<(typeof EFFORTS)[number], Reasoning | undefined>> = {
-  none: undefined,
-  minimal: 'low',
-  low: 'low',
-  medium: 'medium',
-  high: 'high',
-  xhigh: 'high',
-  max: 'high',
-};
+/** The settings that the APIs have under different names. */
+interface OtherSettings {
+  readonly reasoning: Effort | null | undefined;
+  readonly verbosity: Settings['verbosity'] | null;
+  /** Absent: no log probabilities. */
+  readonly topLogprobs: number | undefined;
+}
 
 /** The part of a request that follows from the shared fields. */
 export function sharedRequest(
   body: SharedFields,
-  reasoningEffort: Effort,
+  { reasoning, verbosity, topLogprobs }: OtherSettings,
 ): Pick<RunRequest, 'model' | 'parallel' | 'maxToolCalls' | 'settings' | 'truncation'> & {
   readonly stream: boolean;
   readonly store: boolean;
 } {
-  const reasoning = REASONING[reasoningEffort ?? 'none'];
   return {
     ...(body.model != null && { model: body.model }),
     stream: body.stream ?? false,
@@ -132,6 +127,12 @@ export function sharedRequest(
       ...(body.temperature != null && { temperature: body.temperature }),
       ...(body.top_p != null && { topP: body.top_p }),
       ...(reasoning && { reasoning }),
+      ...(body.presence_penalty && { presencePenalty: body.presence_penalty }),
+      ...(body.frequency_penalty && { frequencyPenalty: body.frequency_penalty }),
+      ...(body.service_tier && { serviceTier: body.service_tier }),
+      ...(body.prompt_cache_key && { promptCacheKey: body.prompt_cache_key }),
+      ...(verbosity && { verbosity }),
+      ...(topLogprobs !== undefined && { topLogprobs }),
     },
     truncation: body.truncation ?? 'disabled',
   };
@@ -169,7 +170,7 @@ export function jsonSchemaFormat(
       strict: z.boolean().nullish(),
     })
     .transform(({ name, description, schema, strict }) => ({
-      format: { schema, name, ...(strict != null && { strict }) },
+      format: { schema, name, ...(description && { description }), ...(strict != null && { strict }) },
       echo: { type: 'json_schema', name, description: description ?? null, schema, strict: strict ?? false },
     }));
 }

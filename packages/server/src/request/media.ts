@@ -1,4 +1,5 @@
 import type { FileBlock, ImageBlock, Source } from '@treadle/core';
+import { z } from 'zod';
 import { PARAM, refuse, type IssueContext } from './validate.ts';
 
 /** Reports an issue for an image that no model could read. `path`: of the field with the URL. */
@@ -33,10 +34,15 @@ export function checkData(data: string, ctx: IssueContext, path: readonly string
   if (decodedData(data) === undefined) refuseData(ctx, path);
 }
 
+export const imageDetail: z.ZodType<'auto' | NonNullable<ImageBlock['detail']> | null | undefined> = z
+  .enum(['low', 'high', 'auto', 'original'])
+  .nullish();
+
 /** `url` was checked by `checkImage`. */
-export function imageBlock(url: string): ImageBlock {
-  if (isDataUrl(url)) return { type: 'image', ...decodedData(url)! };
-  return { type: 'image', mediaType: typeByName(url, IMAGES) ?? 'image/*', source: { type: 'url', url } };
+export function imageBlock(url: string, detail?: z.infer<typeof imageDetail>): ImageBlock {
+  const wanted = detail != null && detail !== 'auto' && { detail };
+  if (isDataUrl(url)) return { type: 'image', ...decodedData(url)!, ...wanted };
+  return { type: 'image', mediaType: typeByName(url, IMAGES) ?? 'image/*', source: { type: 'url', url }, ...wanted };
 }
 
 /** The fields were checked by `checkFile`. */

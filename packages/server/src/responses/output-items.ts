@@ -1,7 +1,8 @@
-import type { ToolResult } from '@treadle/core';
+import type { TokenLogprob, ToolResult } from '@treadle/core';
 import { parsableArguments } from '../engine/tools.ts';
 import {
   mcpCallResult,
+  wireLogprobs,
   type FunctionCallItem,
   type ItemStatus,
   type McpApprovalRequestItem,
@@ -11,6 +12,7 @@ import {
   type OutputItem,
   type OutputText,
   type ReasoningItem,
+  type WireLogprob,
 } from './wire.ts';
 
 /** The output items while they are streamed, and the events that open them, extend them and close them. */
@@ -64,6 +66,8 @@ export interface OpenText {
   /** In the response's output. */
   readonly index: number;
   text: string;
+  /** The tokens of the text so far, if the client wants them. */
+  logprobs?: readonly WireLogprob[];
   /** The event with the whole text was sent. */
   isWhole: boolean;
   /** The final item; undefined while it is open. */
@@ -88,7 +92,7 @@ export function openText(out: EventSender, item: OpenText): void {
 }
 
 /** Opens the part of the item with the first delta: reasoning without readable text has no part. */
-export function addText(out: EventSender, item: OpenText, delta: string): void {
+export function addText(out: EventSender, item: OpenText, delta: string, tokens?: readonly TokenLogprob[]): void {
   const { kind, id, index } = item;
   if (item.text === '') sendPart(out, item, 'added', '');
   item.text += delta;
@@ -98,17 +102,32 @@ export function addText(out: EventSender, item: OpenText, delta: string): void {
     out.send({ type, sequence_number, item_id: id, output_index: index, summary_index: 0, delta });
   } else if (kind === 'message') {
     const type = 'response.output_text.delta';
-    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta, logprobs: EMPTY });
+    const logprobs = tokens ? addTokens(item, tokens) : EMPTY;
+    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta, logprobs });
   } else {
     const type = kind === 'refusal' ? 'response.refusal.delta' : 'response.reasoning_text.delta';
     out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta });
   }
 }
 
+function addTokens(item: OpenText, tokens: readonly TokenLogprob[]): readonly WireLogprob[] {
+  const logprobs = wireLogprobs(tokens);
+  item.logprobs = item.logprobs ? [...item.logprobs, ...logprobs] : logprobs;
+  return logprobs;
+}
+
 /** Sends the whole text. What the deltas did not contain is sent as another delta first. */
-export function endText(out: EventSender, item: OpenText, whole: string = item.text): void {
+export function endText(
+  out: EventSender,
+  item: OpenText,
+  whole: string = item.text,
+  tokens?: readonly TokenLogprob[],
+): void {
   if (item.isWhole) return;
-  if (whole.length > item.text.length && whole.startsWith(item.text)) addText(out, item, whole.slice(item.text.length));
+  if (whole.length > item.text.length && whole.startsWith(item.text)) {
+    addText(out, item, whole.slice(item.text.length), tokens?.slice(item.logprobs?.length ?? 0));
+  }
+  if (tokens) item.logprobs = wireLogprobs(tokens);
   item.text = whole;
   item.isWhole = true;
   if (whole === '') return;
@@ -116,7 +135,7 @@ export function endText(out: EventSender, item: OpenText, whole: string = item.t
     type: TEXT_DONE[item.kind],
     sequence_number: out.next(),
     ...placeOf(item),
-    ...wholeText(item.kind, whole),
+    ...wholeText(item, whole),
   });
   sendPart(out, item, 'done', whole);
 }
@@ -128,9 +147,9 @@ const TEXT_DONE: Readonly<Record<TextKind, string>> = {
   summary: 'response.reasoning_summary_text.done',
 };
 
-function wholeText(kind: TextKind, text: string): object {
+function wholeText({ kind, logprobs = EMPTY }: OpenText, text: string): object {
   if (kind === 'refusal') return { refusal: text };
-  return kind === 'message' ? { text, logprobs: EMPTY } : { text };
+  return kind === 'message' ? { text, logprobs } : { text };
 }
 
 /** The place of the only part of an item. */
@@ -140,14 +159,14 @@ function placeOf({ kind, id, index }: OpenText): object {
 
 function sendPart(out: EventSender, item: OpenText, what: 'added' | 'done', text: string): void {
   const name = item.kind === 'summary' ? 'reasoning_summary_part' : 'content_part';
-  const part = partOf(item.kind, text);
+  const part = partOf(item.kind, text, what === 'done' ? item.logprobs : undefined);
   out.send({ type: `response.${name}.${what}`, sequence_number: out.next(), ...placeOf(item), part });
 }
 
-function partOf(kind: TextKind, text: string): object {
+function partOf(kind: TextKind, text: string, logprobs?: readonly WireLogprob[]): object {
   switch (kind) {
     case 'message':
-      return outputText(text);
+      return outputText(text, logprobs);
     case 'refusal':
       return { type: 'refusal', refusal: text };
     case 'reasoning':
@@ -171,12 +190,12 @@ function sendDone(out: EventSender, index: number, item: OutputItem): void {
 }
 
 function wireText(
-  { kind, id, text }: OpenText,
+  { kind, id, text, logprobs }: OpenText,
   status: ItemStatus,
   withParts: boolean,
   { phase, encrypted }: TextEnd = {},
 ): MessageItem | ReasoningItem {
-  const parts = withParts && text !== '' ? [partOf(kind, text)] : [];
+  const parts = withParts && text !== '' ? [partOf(kind, text, logprobs)] : [];
   if (kind === 'message' || kind === 'refusal') {
     const content = parts as MessageItem['content'];
     return { type: 'message', id, status, role: 'assistant', ...(phase && { phase }), content };
@@ -193,7 +212,7 @@ function wireText(
 }
 
 /** What the text of a closed item is, and the text. */
-function textOfItem(item: MessageItem | ReasoningItem): { readonly kind: TextKind; readonly text: string } {
+function textOfItem(item: MessageItem | ReasoningItem): ClosedText {
   if (item.type === 'reasoning') {
     const part = item.content?.[0];
     return part ? { kind: 'reasoning', text: part.text } : { kind: 'summary', text: item.summary[0]?.text ?? '' };
@@ -201,11 +220,21 @@ function textOfItem(item: MessageItem | ReasoningItem): { readonly kind: TextKin
   const part = item.content[0];
   return part?.type === 'refusal'
     ? { kind: 'refusal', text: part.refusal }
-    : { kind: 'message', text: part?.text ?? '' };
+    : { kind: 'message', text: part?.text ?? '', tokens: part?.logprobs?.map(tokenOf) };
 }
 
-function outputText(text: string): OutputText {
-  return { type: 'output_text', text, annotations: EMPTY, logprobs: EMPTY };
+interface ClosedText {
+  readonly kind: TextKind;
+  readonly text: string;
+  readonly tokens?: readonly TokenLogprob[] | undefined;
+}
+
+function tokenOf({ top_logprobs: top, ...token }: WireLogprob): TokenLogprob {
+  return { ...token, top };
+}
+
+function outputText(text: string, logprobs: readonly WireLogprob[] = EMPTY): OutputText {
+  return { type: 'output_text', text, annotations: EMPTY, logprobs };
 }
 
 /** A call that is being streamed: a `function_call` for the client, or an `mcp_call` that the server handles. */
@@ -355,10 +384,10 @@ export function sendClosedItem(out: EventSender, item: OutputItem, index: number
     return sendWhole(out, { type: 'whole', done: item }, index);
   }
   if (type === 'message' || type === 'reasoning') {
-    const { kind, text } = textOfItem(item);
+    const { kind, text, tokens } = textOfItem(item);
     const open: OpenText = { type: 'text', kind, id, index, text: '', isWhole: false, done: undefined };
     openText(out, open);
-    endText(out, open, text);
+    endText(out, open, text, tokens?.length ? tokens : undefined);
     sendDone(out, index, item);
     return;
   }

@@ -8,6 +8,7 @@ import {
   type Item,
   type ModelError,
   type ResultBlock,
+  type TokenLogprob,
   type Waiting,
 } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
@@ -17,7 +18,7 @@ import { reasoningSeal } from './reasoning-seal.ts';
 import type { MessageItem } from './wire.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import type { Ending } from '../engine/run.ts';
-import { responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
+import { replayResponse, responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
 
 /** An item that has a status. */
 type Closed = Pick<MessageItem, 'status'>;
@@ -109,6 +110,43 @@ function waitingFor(name: string, index: number): Waiting {
 
 const MESSAGE = ['output_item.added', 'content_part.added'];
 const MESSAGE_END = ['output_text.done', 'content_part.done', 'output_item.done'];
+
+describe('log probabilities', () => {
+  const token = (token: string): TokenLogprob => ({ token, logprob: -1, top: [{ token: 'x', logprob: -2 }] });
+  const wire = (text: string): object => ({
+    token: text,
+    logprob: -1,
+    bytes: [...Buffer.from(text)],
+    top_logprobs: [{ token: 'x', logprob: -2, bytes: [120] }],
+  });
+  const delta = (text: string): Item => ({ type: 'text-delta', text, logprobs: [token(text)] });
+  const all = [wire('日 '), wire('b')];
+
+  test.each([
+    { items: [delta('日 '), delta('b')], sent: [[wire('日 ')], [wire('b')]] },
+    { items: [delta('日 ')], sent: [[wire('日 ')], [wire('b')]] },
+    { items: [], sent: [all] },
+    { items: [text('日 '), text('b')], sent: [[], []] },
+  ])('are in the deltas, in the events at the end and in the item ($sent.length deltas)', async ({ items, sent }) => {
+    const out = listening();
+    out.sendCreated();
+    const whole: AssistantPart = { type: 'text', text: '日 b', logprobs: [token('日 '), token('b')] };
+    for (const item of [turn(1), ...items, replied([whole])]) out.addItem(item);
+    out.end();
+    const response = out.current();
+    const ofType = (events: readonly WireEvent[], type: string): unknown[] =>
+      events.flatMap((event) => (event.type === `response.${type}` ? (event['logprobs'] ?? event['part']) : []));
+    const deltas = out.events.filter(({ type }) => type === 'response.output_text.delta');
+    expect(deltas.map(({ logprobs }) => logprobs)).toEqual(sent);
+    expect(ofType(out.events, 'output_text.done')).toEqual(all);
+    expect(ofType(out.events, 'content_part.done')).toMatchObject([{ logprobs: all }]);
+    expect(response.output).toMatchObject([{ content: [{ text: '日 b', logprobs: all }] }]);
+    const replayed: WireEvent[] = [];
+    await replayResponse(response, { requiresAction: true, emit: (event) => void replayed.push(event) });
+    expect(ofType(replayed, 'output_text.delta')).toEqual(all);
+    expect(ofType(replayed, 'output_text.done')).toEqual(all);
+  });
+});
 
 describe('a message', () => {
   test('is streamed as deltas, and sent as a whole with every field', () => {

@@ -1,4 +1,13 @@
-import type { AssistantPart, Finish, Item, ReasoningPart, RecordedVerdict, ToolCall, ToolResult } from '@treadle/core';
+import type {
+  AssistantPart,
+  Finish,
+  Item,
+  ReasoningPart,
+  RecordedVerdict,
+  TokenLogprob,
+  ToolCall,
+  ToolResult,
+} from '@treadle/core';
 import { typeInResponse } from '../engine/model-failure.ts';
 import type { ApprovedCall } from '../engine/conversation.ts';
 import { isClientAsked, type Ending } from '../engine/run.ts';
@@ -103,7 +112,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   function applyItem(item: Item): void {
     switch (item.type) {
       case 'text-delta':
-        turn.textDelta(item.refusal ? 'refusal' : 'message', item.text);
+        turn.textDelta(item.refusal ? 'refusal' : 'message', item.text, item.logprobs);
         break;
       case 'reasoning-delta':
         turn.textDelta(item.summary ? 'summary' : 'reasoning', item.text);
@@ -288,7 +297,7 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
  */
 interface TurnItems {
   readonly number: number;
-  textDelta(kind: TextKind, delta: string): void;
+  textDelta(kind: TextKind, delta: string, tokens?: readonly TokenLogprob[]): void;
   callDelta(index: number, name: string, delta: string): void;
   modelReplied(content: readonly AssistantPart[], finish: Finish): void;
   /** The model is called again: its deltas so far do not belong to a reply. */
@@ -407,7 +416,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
       endGrowing('text');
       item = beginText(part.type);
     }
-    endText(out, item, part.text);
+    endText(out, item, part.text, part.logprobs);
     const sealed = part.first && seal ? { encrypted: seal.seal(part.first) } : {};
     closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...sealed });
   }
@@ -430,7 +439,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
 
   return {
     number,
-    textDelta(kind, delta) {
+    textDelta(kind, delta, tokens) {
       if (delta === '') return;
       isOutOfOrder ||= openedCalls < calls.length;
       if (isOutOfOrder) return;
@@ -438,7 +447,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
         endGrowing('text');
         growing = beginText(kind);
       }
-      addText(out, growing, delta);
+      addText(out, growing, delta, tokens);
     },
     callDelta(index, name, delta) {
       const call = replyCall(index);
@@ -562,6 +571,7 @@ type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; re
 interface ShownText {
   readonly type: TextKind;
   readonly text: string;
+  readonly logprobs?: readonly TokenLogprob[];
   /** The first reasoning part that it consists of. Absent for messages. */
   readonly first?: ReasoningPart;
 }
@@ -596,8 +606,11 @@ export function shownReply(content: readonly AssistantPart[]): ShownReply {
     if (isReasoning && (extended || part.text === '') && (part.text || part.signature))
       hidden.push({ part, after: parts.length });
     if (part.text === '') continue;
-    if (extended) parts[parts.length - 1] = { ...extended, text: extended.text + part.text };
-    else parts.push({ type, text: part.text, ...(isReasoning && { first: part }) });
+    const logprobs = isReasoning ? undefined : part.logprobs;
+    if (extended) {
+      const tokens = logprobs && { logprobs: [...(extended.logprobs ?? []), ...logprobs] };
+      parts[parts.length - 1] = { ...extended, text: extended.text + part.text, ...tokens };
+    } else parts.push({ type, text: part.text, ...(logprobs && { logprobs }), ...(isReasoning && { first: part }) });
   }
   return { parts, calls, hidden };
 }

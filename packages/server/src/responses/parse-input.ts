@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
-import { checkFile, checkImage } from '../request/media.ts';
+import { checkFile, checkImage, imageDetail } from '../request/media.ts';
 import {
   checkCharacters,
   chosenSchema,
@@ -40,7 +40,7 @@ const inputImage = z
     type: z.literal('input_image'),
     image_url: z.string().max(MAX_LENGTH.image).nullish(),
     file_id: z.string().nullish(),
-    detail: z.string().nullish(),
+    detail: imageDetail,
   })
   .transform(({ image_url: url, file_id: id, detail }, ctx): wire.InputImage => {
     if (url == null && id != null) return refuseUpload(ctx, "'image_url', an http(s) URL or a data URL");
@@ -49,7 +49,7 @@ const inputImage = z
       return refuse(ctx, message, { path: ['image_url'], code: 'missing_required_parameter' });
     }
     checkImage(url, ctx, ['image_url']);
-    return { type: 'input_image', image_url: url, detail: detail === 'low' || detail === 'high' ? detail : 'auto' };
+    return { type: 'input_image', image_url: url, detail: detail ?? 'auto' };
   });
 
 const inputFile = z

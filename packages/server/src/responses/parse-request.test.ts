@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import type { ResponseIncludable } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
 import { conversationFrom } from './restore-history.ts';
@@ -168,17 +169,33 @@ test('parses and repeats every supported field', () => {
   });
 });
 
-test.each([
-  ['none', undefined],
-  ['minimal', 'low'],
-  ['low', 'low'],
-  ['medium', 'medium'],
-  ['high', 'high'],
-  ['xhigh', 'high'],
-  [null, undefined],
-])('reasoning of effort %s', (effort, reasoning) => {
+test('log probabilities are wanted with a number of tokens, or if they are included', () => {
+  const wanted = (body: object): unknown => parseRequest({ input: 'Hi', ...body }).settings;
+  const include = ['message.output_text.logprobs'];
+  expect([{ include }, { top_logprobs: 2 }, { include, top_logprobs: 2 }, { top_logprobs: 0 }].map(wanted)).toEqual([
+    { topLogprobs: 0 },
+    { topLogprobs: 2 },
+    { topLogprobs: 2 },
+    {},
+  ]);
+});
+
+test('accepts every value of include that the API has', () => {
+  const include: ResponseIncludable[] = [
+    'file_search_call.results',
+    'web_search_call.results',
+    'web_search_call.action.sources',
+    'message.input_image.image_url',
+    'computer_call_output.output.image_url',
+    'code_interpreter_call.outputs',
+    'reasoning.encrypted_content',
+  ];
+  expect(parseRequest({ input: 'Hi', include })).toMatchObject({ include, settings: {} });
+});
+
+test.each(['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max', null])('reasoning of effort %s', (effort) => {
   const { settings, echo } = parseRequest({ input: 'Hi', reasoning: { effort } });
-  expect(settings).toEqual(reasoning === undefined ? {} : { reasoning });
+  expect(settings).toEqual(effort === null ? {} : { reasoning: effort });
   expect(echo.reasoning).toEqual({ effort, summary: null });
 });
 
@@ -294,6 +311,28 @@ describe('rejects, with the path of the field,', () => {
     [{ input: 'a', max_output_tokens: 1e300 }, { param: 'max_output_tokens' }],
     [{ input: 'a', max_tool_calls: 0 }, { param: 'max_tool_calls' }],
     [{ input: 'a', top_logprobs: 21 }, { param: 'top_logprobs' }],
+    [
+      { input: 'a', include: ['reasoning.everything'] },
+      { param: 'include[0]', message: expect.stringContaining("'message.output_text.logprobs'") },
+    ],
+    [
+      { input: 'a', stop: ['.'] },
+      { param: 'stop', code: 'unsupported_parameter' },
+    ],
+    [
+      { input: 'a', seed: 1 },
+      { param: 'seed', code: 'unsupported_parameter' },
+    ],
+    [
+      { input: 'a', logit_bias: { 1: 1 } },
+      { param: 'logit_bias', code: 'unsupported_parameter' },
+    ],
+    [
+      {
+        input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'https://a.example/b', detail: 'most' }] }],
+      },
+      { param: 'input[0].content[0].detail' },
+    ],
     [{ input: 'a', presence_penalty: 3 }, { param: 'presence_penalty' }],
     [{ input: 'a', frequency_penalty: -3 }, { param: 'frequency_penalty' }],
     [

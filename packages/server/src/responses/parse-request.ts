@@ -4,6 +4,7 @@ import type { RunRequest } from '../engine/run.ts';
 import {
   answerFormat,
   DEFAULT_LIMITS,
+  echoedTier,
   effort,
   jsonSchemaFormat,
   MAX_LENGTH,
@@ -55,7 +56,11 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
   checkDeclared(choice, tools, labels);
   if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);
   return {
-    ...sharedRequest(parsed, parsed.reasoning?.effort),
+    ...sharedRequest(parsed, {
+      reasoning: parsed.reasoning?.effort,
+      verbosity: text?.verbosity,
+      topLogprobs: wantedLogprobs(parsed),
+    }),
     ...(previous != null && { previous }),
     ...(instructions != null && { instructions }),
     input: withIds(input),
@@ -74,7 +79,30 @@ export function storable(request: ResponseRequest): ResponseRequest {
   return { ...request, otherTools: request.otherTools.map(withoutSecrets) };
 }
 
+/** `encrypted_content` of reasoning is included. */
+export const ENCRYPTED = 'reasoning.encrypted_content';
+const LOGPROBS = 'message.output_text.logprobs';
+
+/** The other values of the API name parts of items that this server does not have, so there is nothing to include. */
+const INCLUDABLE = [
+  ENCRYPTED,
+  LOGPROBS,
+  'file_search_call.results',
+  'web_search_call.results',
+  'web_search_call.action.sources',
+  'message.input_image.image_url',
+  'computer_call_output.output.image_url',
+  'code_interpreter_call.outputs',
+] as const;
+
+/** With how many of the most likely tokens log probabilities are wanted; undefined: they are not. */
+function wantedLogprobs({ include, top_logprobs: top }: ParsedBody): number | undefined {
+  return top || include?.includes(LOGPROBS) ? (top ?? 0) : undefined;
+}
+
 const SUMMARIES = ['auto', 'concise', 'detailed'] as const;
+
+const CHAT_ONLY = 'The Responses API does not have it. Leave it out, or use Chat Completions.';
 
 /** Unknown fields are ignored. */
 function bodySchema(limits: RequestLimits) {
@@ -83,7 +111,7 @@ function bodySchema(limits: RequestLimits) {
   return z.object({
     ...SHARED_FIELDS,
     previous_response_id: z.string().min(1).max(MAX_LENGTH.id).nullish(),
-    include: list(z.string(), { expected: 'array', max: 64 }).nullish(),
+    include: list(z.string().pipe(z.enum(INCLUDABLE)), { expected: 'array', max: 64 }).nullish(),
     max_output_tokens: z.int().min(16).nullish(),
     top_logprobs: z.int().min(0).max(20).nullish(),
     reasoning: z
@@ -97,6 +125,9 @@ function bodySchema(limits: RequestLimits) {
       isUsed: (value) => value === true,
       schema: z.boolean().nullish(),
     }),
+    stop: unsupported(CHAT_ONLY),
+    seed: unsupported(CHAT_ONLY),
+    logit_bias: unsupported(CHAT_ONLY),
     conversation: unsupported("Use 'previous_response_id' to continue a conversation."),
     prompt: unsupported("Send the text itself as 'instructions' or 'input'."),
     instructions: textOr(longText, input.superRefine(refuseOtherItems).transform(textOfMessages)).nullish(),
@@ -172,7 +203,7 @@ function echoOf(body: ParsedBody): Omit<Echo, 'model'> {
       ? { effort: reasoning.effort ?? null, summary: reasoning.summary ?? reasoning.generate_summary ?? null }
       : null,
     safety_identifier: body.safety_identifier ?? null,
-    service_tier: body.service_tier,
+    service_tier: echoedTier(body.service_tier),
     store: body.store ?? true,
     temperature: body.temperature ?? 1,
     text: {

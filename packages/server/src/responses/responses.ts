@@ -1,4 +1,4 @@
-import { NEW, TreadleError, type Answer, type ModelError } from '@treadle/core';
+import { NEW, TreadleError, type Answer, type Model, type ModelError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
@@ -13,6 +13,7 @@ import {
 import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
+import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import { driveRequest, planRun, whileOpen, type ResumedRun, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
@@ -39,6 +40,7 @@ import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import { fileBlock } from '../request/media.ts';
 import {
   errorEvent,
   replayResponse,
@@ -47,10 +49,10 @@ import {
   type ResponseError,
   type ResponseOutputOptions,
 } from './output.ts';
-import { storable, type ResponseRequest } from './parse-request.ts';
+import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
-import type { ResponseResource } from './wire.ts';
+import type { InputItem, InputPart, ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -200,6 +202,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const id = newResponseId();
     const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
+      checkSupport(plan.model, parsed, request.model ?? engine.models.default);
       const current = await withoutOutdatedApprovals(plan);
       return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold });
     });
@@ -645,8 +648,30 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   };
 }
 
-/** The value of `include` that requests `encrypted_content` of reasoning. */
-const ENCRYPTED = 'reasoning.encrypted_content';
+/** Throws a 400 for what the model of a request does not take. */
+function checkSupport(model: Model, { settings, input }: ResponseRequest, name: string): void {
+  const topLogprobs = settings.topLogprobs === 0 ? 'include' : 'top_logprobs';
+  checkSettings(model, name, settings, { reasoning: 'reasoning.effort', topLogprobs });
+  for (const [at, item] of input.entries()) {
+    const [field, parts] =
+      item.type === 'function_call_output' ? ['output', item.output] : ['content', contentOf(item)];
+    if (typeof parts === 'string') continue;
+    for (const [index, part] of parts.entries()) {
+      const param = `input[${at}].${field}[${index}]`;
+      if (part.type === 'input_image' && part.detail !== 'auto') {
+        if (!acceptsMedia(model, { type: 'image', detail: part.detail })) throw notTaken(name, `${param}.detail`);
+      } else if (part.type === 'input_file' && part.file_url !== undefined) {
+        const { filename, file_url: url } = part;
+        if (acceptsMedia(model, fileBlock({ name: filename, url }))) continue;
+        throw notTaken(name, `${param}.file_url`, "Send the file itself in 'file_data'");
+      }
+    }
+  }
+}
+
+function contentOf(item: InputItem): readonly InputPart[] {
+  return item.type === 'message' && item.role === 'user' ? item.content : [];
+}
 
 /** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */
 const DO_NOT_RETRY = { 'x-should-retry': 'false' };

@@ -492,7 +492,7 @@ function inputBlock(part: InputPart): UserBlock {
     case 'input_text':
       return { type: 'text', text: part.text };
     case 'input_image':
-      return imageBlock(part.image_url);
+      return imageBlock(part.image_url, part.detail);
     case 'input_file':
       return fileBlock({ name: part.filename, data: part.file_data, url: part.file_url });
     default:

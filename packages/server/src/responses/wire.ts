@@ -1,4 +1,4 @@
-import type { ResultBlock, ToolResult, Usage } from '@treadle/core';
+import type { ResultBlock, TokenLogprob, ToolResult, Usage } from '@treadle/core';
 
 /** The objects of the Responses API, and the conversions of single values between them and the loop. */
 
@@ -8,7 +8,15 @@ export interface OutputText {
   readonly type: 'output_text';
   readonly text: string;
   readonly annotations: readonly unknown[];
-  readonly logprobs: readonly unknown[];
+  readonly logprobs: readonly WireLogprob[];
+}
+
+/** A token in the form of both APIs. */
+export interface WireLogprob {
+  readonly token: string;
+  readonly logprob: number;
+  readonly bytes: readonly number[];
+  readonly top_logprobs: readonly Omit<WireLogprob, 'top_logprobs'>[];
 }
 
 export interface MessageItem {
@@ -111,7 +119,7 @@ export interface InputText {
 export interface InputImage {
   readonly type: 'input_image';
   readonly image_url: string;
-  readonly detail: 'low' | 'high' | 'auto';
+  readonly detail: 'low' | 'high' | 'auto' | 'original';
 }
 
 /** Exactly one of `file_data`, a data URL or base64, and `file_url` is present. */
@@ -237,6 +245,18 @@ export function wireUsage({ inputTokens, outputTokens, cachedTokens = 0, reasoni
     output_tokens_details: { reasoning_tokens: reasoningTokens },
     total_tokens: inputTokens + outputTokens,
   };
+}
+
+export function wireLogprobs(tokens: readonly TokenLogprob[]): readonly WireLogprob[] {
+  return tokens.map((token) => ({ ...wireToken(token), top_logprobs: (token.top ?? []).map(wireToken) }));
+}
+
+function wireToken({
+  token,
+  logprob,
+  bytes = [...Buffer.from(token)],
+}: TokenLogprob): Omit<WireLogprob, 'top_logprobs'> {
+  return { token, logprob, bytes };
 }
 
 /** Why a call of the server failed, in the form of the official clients. `message` is for clients that show it. */
