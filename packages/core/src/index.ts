@@ -113,6 +113,7 @@ export type {
   Leniency,
   Limits,
   Memory,
+  OutputCheck,
   Parent,
   Rules,
   RunFacts,

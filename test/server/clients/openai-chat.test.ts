@@ -70,6 +70,20 @@ test('has a refusal in its own field, streamed or not, also for structured outpu
   expect(choices[0]!.message).toMatchObject({ refusal: 'I cannot.', parsed: null });
 });
 
+test('validates a strict answer, and repairs it once if it is not streamed', async () => {
+  const response_format = zodResponseFormat(z.object({ n: z.number() }), 'answer');
+  const request = { messages: hello, response_format };
+  const repaired = await fixture.script({ text: '{"n":"1"}' }, { text: '{"n":1}' });
+  const { choices } = await client().chat.completions.parse({ ...request, model: repaired.model });
+  expect(choices[0]!.message).toMatchObject({ content: '{"n":1}', parsed: { n: 1 } });
+  const script = await fixture.script({ text: '{"n":"1"}' }, { text: '{}' }, { text: '{}' });
+  const failed = client().chat.completions.create({ ...request, model: script.model });
+  await expect(failed).rejects.toMatchObject({ status: 502, code: 'output_invalid' });
+  const stream = client().chat.completions.stream({ ...request, model: script.model });
+  await expect(stream.finalChatCompletion()).rejects.toMatchObject({ code: 'output_invalid' });
+  expect(await script.bodies()).toHaveLength(3);
+});
+
 describe('client functions', () => {
   test('are called in parallel and answered by tool messages', async () => {
     const script = await fixture.script(

@@ -198,7 +198,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       },
       calls: plan.toolset.kinds,
       includeUsage: request.includeUsage,
-      lastTextOnly: request.format !== undefined && plan.toolset.tools.some(({ execute }) => execute),
+      lastTextOnly: hasOneAnswer(request, plan),
       ...(emit && { emit }),
     });
     out.sendRole();
@@ -352,6 +352,15 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
 }
 
 const CANCELLED: Ending = { type: 'cancelled', at: 0, usage: { inputTokens: 0, outputTokens: 0 } };
+
+/**
+ * Whether the content is only that of the last turn: JSON must not follow another text, neither one before a call of the
+ * server nor an answer that was not valid.
+ */
+function hasOneAnswer({ format, stream }: ChatRequest, { toolset }: RunPlan): boolean {
+  if (!format) return false;
+  return toolset.tools.some(({ execute }) => execute) || (format.strict === true && !stream);
+}
 
 /** The id of the record of a completion with a key. */
 function recordId(runId: string): string {

@@ -77,6 +77,8 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   const items: (OpenText | OpenCall)[] = [];
   let ended: ResponseResource | undefined;
   let turn: TurnItems = newTurnItems(0);
+  /** The reply of this turn does not match the schema of the answer. If the model is called again, it is not shown. */
+  let isRejected = false;
 
   function newTurnItems(number: number): TurnItems {
     return turnItems(number, { out, items, response: response.id, kinds, seal });
@@ -95,7 +97,11 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         break;
       case 'turn-started':
         // The same turn starts again when the model is called with a shorter conversation.
-        if (item.turn !== turn.number) turn = newTurnItems(item.turn);
+        if (item.turn !== turn.number) {
+          if (isRejected && !emit) turn.discard();
+          isRejected = false;
+          turn = newTurnItems(item.turn);
+        }
         break;
       case 'call-started':
         turn.callStarted(item.index);
@@ -106,6 +112,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       case 'fact':
         if (item.event.type === 'model-replied') turn.modelReplied(item.event.content, item.event.finish);
         else if (item.event.type === 'model-failed') turn.modelFailed();
+        else if (item.event.type === 'output-checked') isRejected = item.event.result.type === 'invalid';
         break;
       case 'tool-report':
       case 'resource-problem':
@@ -253,6 +260,8 @@ interface TurnItems {
   callAnswered(index: number, result: ToolResult): void;
   /** The client has to execute the call. */
   callWaits(index: number): void;
+  /** Removes its items from the response. Not if their events were sent. */
+  discard(): void;
 }
 
 interface TurnOptions {
@@ -431,6 +440,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
         closeCall(out, addCallItem(call, index, 'function_call'), 'completed');
       }
     },
+    discard: () => void items.splice(items.length - opened),
   };
 }
 
