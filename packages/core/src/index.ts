@@ -140,6 +140,7 @@ export type {
 } from './machine/state.ts';
 export { fits, NEW, step, type Next } from './machine/step.ts';
 export {
+  customInput,
   textOf,
   userText,
   type AssistantMessage,
@@ -167,6 +168,7 @@ export type {
   Attempt,
   Emit,
   Finish,
+  CustomForm,
   JsonSchema,
   Model,
   ModelDelta,

@@ -38,13 +38,14 @@ export function itemId(kind: ItemKind, response: string, turn: number, number: n
   return derivedId(PREFIXES[kind], response, turn, number);
 }
 
-export type ItemKind = 'message' | 'reasoning' | 'mcp_call' | 'function_call';
+export type ItemKind = 'message' | 'reasoning' | 'mcp_call' | 'function_call' | 'custom_tool_call';
 
 const PREFIXES: Readonly<Record<ItemKind, string>> = {
   message: 'msg',
   reasoning: 'rs',
   mcp_call: 'mcp',
   function_call: 'fc',
+  custom_tool_call: 'ctc',
 };
 
 /** The `call_id` of a call. `index` counts the calls of the reply. */
@@ -68,7 +69,7 @@ export interface ItemOrigin {
   readonly number: number;
 }
 
-const DERIVED = /^(?:msg|rs|mcp|fc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+const DERIVED = /^(?:msg|rs|mcp|fc|ctc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
 /** Undefined for an id that this server did not derive. */
 export function itemOrigin(id: string): ItemOrigin | undefined {

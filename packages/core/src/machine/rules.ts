@@ -1,4 +1,4 @@
-import type { JsonSchema, ToolChoice } from '../model.ts';
+import type { CustomForm, JsonSchema, ToolChoice } from '../model.ts';
 
 /**
  * The rules that `step` decides by, as plain JSON. `run-started` pins them, so that a journal replays the same after the
@@ -107,6 +107,7 @@ export interface ToolFacts {
   readonly description: string;
   readonly parameters: JsonSchema;
   readonly strict?: boolean;
+  readonly custom?: CustomForm;
   readonly effect: ToolEffect;
   readonly exclusive: boolean;
   readonly polling: boolean;

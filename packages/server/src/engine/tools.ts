@@ -1,4 +1,12 @@
-import { tool, TreadleError, type Policy, type Principal, type Tool, type ToolChoice } from '@treadle/core';
+import {
+  tool,
+  TreadleError,
+  type CustomForm,
+  type Policy,
+  type Principal,
+  type Tool,
+  type ToolChoice,
+} from '@treadle/core';
 import type { PolicyRules } from '@treadle/core/policy';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
@@ -15,13 +23,15 @@ export interface FunctionTool {
   readonly description: string | null;
   readonly parameters: Readonly<Record<string, unknown>> | null;
   readonly strict: boolean | null;
+  /** It takes a text instead of JSON: a tool of type `custom`. */
+  readonly custom?: { readonly format?: CustomForm['format'] };
 }
 
 export type RequestToolChoice =
   | 'auto'
   | 'required'
   | 'none'
-  | { readonly type: 'function'; readonly name: string }
+  | { readonly type: 'function' | 'custom'; readonly name: string }
   | { readonly type: 'mcp'; readonly server_label: string; readonly name?: string | null }
   | { readonly type: 'allowed_tools'; readonly mode: 'auto' | 'required'; readonly tools: readonly RequestTool[] };
 
@@ -60,6 +70,8 @@ export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
 /** Classifies a call when it opens, by its name and its index among the calls of the reply. */
 export interface CallKinds {
   kindOf(name: string, index: number): CallKind;
+  /** Whether the tool takes a text instead of JSON. Absent: none does. */
+  isCustom?(name: string): boolean;
   /** The `server_label` of a call that the client does not execute; for a refused call the server's own label. */
   labelOf(name: string): string;
 }
@@ -110,25 +122,46 @@ export async function toolsetOf(
   return {
     tools: [...clientTools, ...hosted],
     ...choice,
-    kinds: callKinds(policy, choice, clientNames, origins),
+    kinds: callKinds(policy, choice, request.functions, origins),
   };
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
-function clientTool({ name, description, parameters, strict }: FunctionTool): Tool {
+function clientTool({ name, description, parameters, strict, custom }: FunctionTool): Tool {
+  const common = { name, asWritten: true, uncounted: true, description: description ?? '' };
   try {
+    if (custom) return tool({ ...common, ...customParts(common.description, custom.format) });
     return tool({
-      name,
-      description: description ?? '',
+      ...common,
       parameters: { type: 'object', properties: {}, ...parameters },
-      asWritten: true,
-      uncounted: true,
       ...(strict !== null && { strict }),
     });
   } catch (error) {
     if (error instanceof TreadleError) throw badRequest(error.message, 'tools');
     throw error;
   }
+}
+
+const CUSTOM_INPUT = {
+  type: 'object',
+  properties: { input: { type: 'string', description: 'The whole text, exactly as the tool is to receive it.' } },
+  required: ['input'],
+  additionalProperties: false,
+} as const;
+
+/** Models without such tools get a function. Its description has the grammar of the text, which nothing enforces then. */
+function customParts(
+  description: string,
+  format: CustomForm['format'],
+): Pick<Tool, 'description' | 'parameters'> & { readonly custom: CustomForm } {
+  const { type, syntax, definition } = format ?? {};
+  const grammar =
+    type === 'grammar' ? `The input must match this grammar (${String(syntax)}):\n${String(definition)}` : '';
+  return {
+    description: [description, grammar].filter((text) => text !== '').join('\n\n'),
+    parameters: CUSTOM_INPUT,
+    custom: { description, ...(format && { format }) },
+  };
 }
 
 /** The default tools, except those whose name a function of the client has. */
@@ -140,13 +173,22 @@ function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: Ru
   return [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
 }
 
+/**
+ * Tools that clients such as Codex add to every request, and that only widen what the model can do. Without an executor the
+ * model does not get them. All other types of tools are refused.
+ */
+const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
+
 async function hostedTools(
   requested: RequestTool,
   { executors }: ServerTools,
   caller: RunCaller,
 ): Promise<readonly Tool[]> {
   const executor = executors.find((one) => one.kind === requested.type && one.canExecute(requested));
-  if (!executor) throw badRequest(unsupportedTool(requested), 'tools', 'unsupported_tool');
+  if (!executor) {
+    if (LEFT_OUT.has(requested.type)) return [];
+    throw badRequest(unsupportedTool(requested), 'tools', 'unsupported_tool');
+  }
   if (!caller.scopes.some((scope) => /^tools:execute(:|$)/.test(scope))) {
     throw lacksScope('tools of the server', 'tools:execute');
   }
@@ -190,6 +232,7 @@ function choiceOf(choice: RequestToolChoice, origins: Origins): Choice {
   if (typeof choice === 'string') return { toolChoice: choice };
   switch (choice.type) {
     case 'function':
+    case 'custom':
       return { toolChoice: { tool: choice.name } };
     case 'mcp': {
       const names = namesOf(choice, origins);
@@ -207,7 +250,7 @@ function choiceOf(choice: RequestToolChoice, origins: Origins): Choice {
 /** The names of the tools that an entry of `tool_choice` selects: one by its name, or all of a tool of the request. */
 function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
   const { type, name, server_label: label } = selected;
-  if (type === 'function') return [String(name)];
+  if (type === 'function' || type === 'custom') return [String(name)];
   const names = [...origins].flatMap(([candidate, origin]) => {
     const matches = origin.type === type && (label == null || origin['server_label'] === label);
     return matches && (name == null || name === candidate) ? candidate : [];
@@ -253,11 +296,14 @@ function mayRefuse(policy: Policy, name: string): boolean {
 function callKinds(
   policy: Policy | undefined,
   { toolChoice, allowedTools }: Choice,
-  clientNames: ReadonlySet<string>,
+  functions: readonly FunctionTool[],
   origins: Origins,
 ): CallKinds {
+  const clientNames = new Set(functions.map(({ name }) => name));
+  const custom = new Set(functions.flatMap((one) => (one.custom ? one.name : [])));
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
+    isCustom: (name) => custom.has(name),
     labelOf(name) {
       const label = origins.get(name)?.['server_label'];
       return typeof label === 'string' ? label : OWN_LABEL;

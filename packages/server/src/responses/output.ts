@@ -323,7 +323,11 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     call.kind = kinds.kindOf(call.name, index);
     openedCalls = index + 1;
     if (call.kind === 'client-later') return;
-    addCallItem(call, index, call.kind === 'client' ? 'function_call' : 'mcp_call');
+    addCallItem(call, index, call.kind === 'client' ? clientCallType(call) : 'mcp_call');
+  }
+
+  function clientCallType({ name }: ReplyCall): OpenCall['type'] {
+    return kinds.isCustom?.(name) ? 'custom_tool_call' : 'function_call';
   }
 
   function addCallItem(call: ReplyCall, index: number, type: OpenCall['type']): OpenCall {
@@ -376,7 +380,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     if (!call.item) return;
     call.item.name = storedCallName(whole.name);
     endArguments(out, call.item, whole.arguments);
-    if (call.item.type === 'function_call') closeCall(out, call.item, isCut ? 'incomplete' : 'completed');
+    if (call.item.type !== 'mcp_call') closeCall(out, call.item, isCut ? 'incomplete' : 'completed');
   }
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
@@ -437,7 +441,9 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     callWaits(index) {
       const call = calls[index];
       if (call?.kind === 'client-later' && !call.item) {
-        closeCall(out, addCallItem(call, index, 'function_call'), 'completed');
+        const item = addCallItem(call, index, clientCallType(call));
+        endArguments(out, item, call.whole?.arguments);
+        closeCall(out, item, 'completed');
       }
     },
     discard: () => void items.splice(items.length - opened),

@@ -597,8 +597,12 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
 
 /** The kinds of calls as far as they follow from the request alone. */
 function kindsByName({ functions }: ResponseRequest): CallKinds {
-  const clientNames = new Set(functions.map(({ name }) => name));
-  return { kindOf: (name) => (clientNames.has(name) ? 'client' : 'server'), labelOf: () => OWN_LABEL };
+  const byName = new Map(functions.map((one) => [one.name, one]));
+  return {
+    kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
+    isCustom: (name) => byName.get(name)?.custom !== undefined,
+    labelOf: () => OWN_LABEL,
+  };
 }
 
 function isDamaged(error: unknown): boolean {

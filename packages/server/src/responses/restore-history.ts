@@ -35,6 +35,7 @@ import { fileBlock, imageBlock } from '../request/media.ts';
 import { shownReply } from './output.ts';
 import { unsealedReasoning, type DecodedReasoning, type ReasoningSeal } from './reasoning-seal.ts';
 import type {
+  FunctionCallItem,
   FunctionCallOutputItem,
   InputItem,
   InputPart,
@@ -42,6 +43,7 @@ import type {
   MessageItem,
   OutputItem,
   ReasoningItem,
+  PASSED_OVER,
   ResponseResource,
 } from './wire.ts';
 
@@ -82,7 +84,8 @@ export async function restoreHistory(
   };
   const input = await resolveReferences(items, lookUpOnce);
   const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
-  const opened = input.some(isSealed) ? openReasoning(input, await seal(), isTrusted) : input;
+  const known = input.map(asFunctionCall);
+  const opened = known.some(isSealed) ? openReasoning(known, await seal(), isTrusted) : known;
   const withCalls = await insertServerCalls(opened, lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
@@ -200,6 +203,29 @@ function unknownItem(id: string, at: string): Error {
   );
 }
 
+// Calls of tools that take a text
+
+/** A call of a tool that takes a text, as one of a function. Never received from a client. */
+interface FunctionCallWithText extends FunctionCallItem {
+  readonly custom?: true;
+}
+
+function asFunctionCall(item: InputItem): InputItem {
+  if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
+  if (item.type !== 'custom_tool_call') return item;
+  const { id, call_id, name, input, status } = item;
+  const call: FunctionCallWithText = {
+    type: 'function_call',
+    id,
+    call_id,
+    name,
+    arguments: JSON.stringify({ input }),
+    status,
+    custom: true,
+  };
+  return call;
+}
+
 // Reasoning that the server gave to the client
 
 /** A reasoning item with what the model needs to get back. Never received from a client. */
@@ -284,7 +310,7 @@ function withCallsOf(output: readonly OutputItem[], items: readonly InputItem[])
 
 /** Clients preserve the ids of calls, but not always those of their items. */
 function callOrItemId(item: InputItem): string {
-  return item.type === 'function_call' ? item.call_id : item.id;
+  return item.type === 'function_call' || item.type === 'custom_tool_call' ? item.call_id : item.id;
 }
 
 // Step 3: reasoning
@@ -404,10 +430,18 @@ export function conversationFrom(
         continue;
       case 'mcp_list_tools':
         continue;
+      case 'custom_tool_call':
+      case 'custom_tool_call_output':
+        throw new Error('Calls with a text are converted first.');
       case 'item_reference':
         throw unknownItem(item.id, at);
-      default:
+      case 'reasoning':
+      case 'function_call':
+      case 'mcp_call':
         break;
+      default:
+        item.type satisfies (typeof PASSED_OVER)[number];
+        continue;
     }
     if (!turn?.includes(item, at)) {
       closeTurn();
@@ -505,6 +539,7 @@ interface RestoredCall {
   readonly wireId?: string;
   readonly name: string;
   readonly arguments: string;
+  readonly custom?: true;
   /** The index among the calls of the turn, if the id contains it. */
   readonly index?: number;
   result?: ResultContent;
@@ -555,9 +590,10 @@ function newTurn(): RestoredTurn {
           }
           break;
         case 'function_call': {
-          const { call_id: wireId, name, arguments: json } = item;
+          const { call_id: wireId, name, arguments: json, custom }: FunctionCallWithText = item;
           const index = itemOrigin(wireId)?.number;
-          addCall({ wireId, name, arguments: json, ...(index !== undefined && { index }) }, `${at}.call_id`);
+          const call = { wireId, name, arguments: json, ...(custom && { custom }) };
+          addCall({ ...call, ...(index !== undefined && { index }) }, `${at}.call_id`);
           break;
         }
         case 'mcp_call':
@@ -590,8 +626,8 @@ function newTurn(): RestoredTurn {
       let next = 0;
       const content = withHiddenReasoning(parts, hidden).map((part): AssistantPart => {
         if (part) return part;
-        const { id, name, arguments: json } = ordered[next++]!;
-        return { type: 'tool-call', id, name, arguments: json };
+        const { id, name, arguments: json, custom } = ordered[next++]!;
+        return { type: 'tool-call', id, name, arguments: json, ...(custom && { custom }) };
       });
       if (content.length === 0) return [];
       const reply: Message = { role: 'assistant', content };
