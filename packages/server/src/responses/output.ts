@@ -36,6 +36,8 @@ export interface ResponseOutputOptions {
   readonly requiresAction: boolean;
   /** Set if the client wants `encrypted_content` of reasoning. */
   readonly seal?: ReasoningSeal | undefined;
+  /** Set if the response is not stored: the results of the server's calls are sent as `encrypted_content` too. */
+  readonly carrier?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
 }
@@ -71,7 +73,7 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, requiresAction, seal, emit } = options;
+  const { response, calls: kinds, requiresAction, seal, carrier, emit } = options;
   const out = eventSender(emit);
   const events = responseEvents(out, requiresAction);
   const items: (OpenText | OpenCall)[] = [];
@@ -81,7 +83,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   let isRejected = false;
 
   function newTurnItems(number: number): TurnItems {
-    return turnItems(number, { out, items, response: response.id, kinds, seal });
+    return turnItems(number, { out, items, response: response.id, kinds, seal, carrier });
   }
 
   function applyItem(item: Item): void {
@@ -100,6 +102,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         if (item.turn !== turn.number) {
           if (isRejected && !emit) turn.discard();
           isRejected = false;
+          turn.carryResults();
           turn = newTurnItems(item.turn);
         }
         break;
@@ -136,6 +139,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       if (ending.type === 'pending') {
         for (const { type, call } of ending.waiting) if (type === 'client') turn.callWaits(call.index);
       }
+      turn.carryResults();
       closeInterrupted(out, items);
       ended = endedResponse(response, items.map(wireItem), ending);
       return ended;
@@ -260,6 +264,8 @@ interface TurnItems {
   callAnswered(index: number, result: ToolResult): void;
   /** The client has to execute the call. */
   callWaits(index: number): void;
+  /** Adds an item with the results of the server's calls, for clients that do not send those calls back. */
+  carryResults(): void;
   /** Removes its items from the response. Not if their events were sent. */
   discard(): void;
 }
@@ -272,6 +278,7 @@ interface TurnOptions {
   readonly response: string;
   readonly kinds: CallKinds;
   readonly seal: ReasoningSeal | undefined;
+  readonly carrier: ReasoningSeal | undefined;
 }
 
 interface ReplyCall {
@@ -285,7 +292,7 @@ interface ReplyCall {
   whole: ToolCall | undefined;
 }
 
-function turnItems(number: number, { out, items, response, kinds, seal }: TurnOptions): TurnItems {
+function turnItems(number: number, { out, items, response, kinds, seal, carrier }: TurnOptions): TurnItems {
   let opened = 0;
   let growing: OpenText | undefined;
   let texts = noTexts();
@@ -445,6 +452,12 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
         endArguments(out, item, call.whole?.arguments);
         closeCall(out, item, 'completed');
       }
+    },
+    carryResults() {
+      if (!carrier) return;
+      const made = calls.flatMap(({ item }) => (item?.done?.type === 'mcp_call' ? item.done : []));
+      calls = [];
+      if (made.length > 0) closeText(out, beginText('reasoning'), 'completed', { encrypted: carrier.sealCalls(made) });
     },
     discard: () => void items.splice(items.length - opened),
   };

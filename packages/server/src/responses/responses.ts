@@ -190,11 +190,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const seal = await wantedSeal(request, caller);
     const id = newResponseId();
     const plan = await planRun(engine, request, conversation, { id, caller });
+    const carrier = await carrierFor(plan, request, caller);
     hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     const continued = before && { before };
-    if (!request.store && !key) return { plan, run: { created, seal, ...continued } };
+    if (!request.store && !key) return { plan, run: { created, seal, carrier, ...continued } };
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -216,7 +217,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await lease.release();
       throw error;
     }
-    const run = { created, seal, record: record.id, ...(key && { key }), ...continued };
+    const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
     return { plan: { ...plan, journal: store, lease, waits }, run };
   }
 
@@ -226,6 +227,15 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     { tenant }: Pick<RunCaller, 'tenant'>,
   ): Promise<ReasoningSeal | undefined> {
     return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
+  }
+
+  /** For a response that is not stored and may have results of the server. */
+  async function carrierFor(
+    { toolset }: Pick<RunPlan, 'toolset'>,
+    { store: isStored }: Pick<ResponseRequest, 'store'>,
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined> {
+    return !isStored && toolset.tools.some(({ execute }) => execute) ? sealFor(tenant) : undefined;
   }
 
   /**
@@ -292,6 +302,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly created: ResponseResource;
     /** Set if the client wants `encrypted_content` of reasoning. */
     readonly seal: ReasoningSeal | undefined;
+    /** Set if the response is not stored and may have results of the server. */
+    readonly carrier?: ReasoningSeal | undefined;
     /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
     readonly before?: ConversationBefore;
     readonly listener: ResponseListener;
@@ -309,10 +321,10 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, seal, listener, signal, record, key, from, resume }: ResponseRun,
+    { created, seal, carrier, listener, signal, record, key, from, resume }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
-    const out = responseOutput({ response: created, calls: plan.toolset.kinds, seal, ...listener });
+    const out = responseOutput({ response: created, calls: plan.toolset.kinds, seal, carrier, ...listener });
     out.sendCreated();
     for (const item of resume?.items ?? []) void out.addItem(item);
     const run = driveRequest(plan, engine, out.addItem, resume);
@@ -466,11 +478,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       state === NEW
         ? (await requestConversation(request, caller, true)).conversation
         : { messages: [], instructions: [] };
+    const plan = await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits });
     return {
-      plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits }),
+      plan,
       run: {
         created: newResponse(id, request, engine.models.default, record.createdAt),
         seal: await wantedSeal(request, caller),
+        carrier: await carrierFor(plan, request, caller),
         listener: { requiresAction: false },
         record: record.id,
         from,

@@ -7,8 +7,9 @@
  *
  * 1. An `item_reference` contains only an id, and some clients send `mcp_call` items without their output. Both are
  *    replaced by the stored item.
- * 2. Some clients do not know `mcp_call` items and drop them. They are inserted again from the stored output, so that the
- *    model sees which tools it called and what they returned.
+ * 2. Some clients do not know `mcp_call` items and drop them. They are inserted again from the stored output, or for a
+ *    response that was not stored from its `encrypted_content`, so that the model sees which tools it called and what they
+ *    returned.
  * 3. Clients that do not request `encrypted_content` drop the signatures of reasoning. Some providers reject a turn
  *    with calls without them, so they are added again from the journal, for the turns since the last user message.
  * 4. Items are grouped into turns: one assistant message with all that the model said and called in the turn, and one
@@ -86,7 +87,7 @@ export async function restoreHistory(
   const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
   const known = input.map(asFunctionCall);
   const opened = known.some(isSealed) ? openReasoning(known, await seal(), isTrusted) : known;
-  const withCalls = await insertServerCalls(opened, lookUpOnce);
+  const withCalls = await insertServerCalls(insertCarriedCalls(opened), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
 
@@ -263,9 +264,29 @@ export function openReasoning(
 
 // Step 2: calls of the server
 
+/** Replaces items that contain calls of the server by those calls. What the client sends itself is used. */
+export function insertCarriedCalls(items: readonly InputItem[]): readonly InputItem[] {
+  const carried = new Map<string, McpCallItem>();
+  for (const item of items) for (const call of carriedBy(item)) carried.set(call.id, call);
+  if (carried.size === 0) return items;
+  const sent = new Set(items.flatMap(({ type, id }) => (type === 'mcp_call' ? id : [])));
+  return items.flatMap((item): InputItem | readonly InputItem[] => {
+    if (isCarrier(item)) return carriedBy(item).filter(({ id }) => !sent.has(id));
+    return isPartial(item) ? (carried.get(item.id) ?? item) : item;
+  });
+}
+
+function isCarrier(item: InputItem): item is OpenedReasoning {
+  return item.type === 'reasoning' && (item as OpenedReasoning).decoded?.calls !== undefined;
+}
+
+function carriedBy(item: InputItem): readonly McpCallItem[] {
+  return isCarrier(item) ? item.decoded!.calls! : [];
+}
+
 /**
- * Inserts the server's calls of every response of which the input has a call for the client, but no call of the server.
- * A client that sends some of the server's calls has left out the others deliberately.
+ * Inserts the server's calls of every response of which the input has an item, but no call of the server. A client that
+ * sends some of the server's calls has left out the others deliberately.
  */
 export async function insertServerCalls(
   items: readonly InputItem[],
@@ -273,7 +294,7 @@ export async function insertServerCalls(
 ): Promise<readonly InputItem[]> {
   const incomplete = new Set<string>();
   for (const item of items) {
-    const origin = item.type === 'function_call' ? itemOrigin(item.call_id) : undefined;
+    const origin = item.type === 'function_call_output' ? undefined : itemOrigin(callOrItemId(item));
     if (origin) incomplete.add(origin.response);
   }
   for (const item of items) {
@@ -283,27 +304,48 @@ export async function insertServerCalls(
     if (!origin) return items;
     incomplete.delete(origin.response);
   }
-  let result = items;
-  for (const response of incomplete) result = withCallsOf((await lookUp(response))?.output ?? [], result);
-  return result;
+  const gaps = new Map<string, Gap>();
+  for (const response of incomplete) {
+    const output = (await lookUp(response))?.output ?? [];
+    if (!output.some(({ type }) => type === 'mcp_call')) continue;
+    const positions = new Map(output.map((item, index) => [callOrItemId(item), index]));
+    gaps.set(response, { output, positions, next: 0, last: -1 });
+  }
+  return gaps.size === 0 ? items : withCallsOf(gaps, items);
+}
+
+/** A response of which the input lacks the calls of the server. */
+interface Gap {
+  readonly output: readonly OutputItem[];
+  /** The index of each item of the output. */
+  readonly positions: ReadonlyMap<string, number>;
+  /** The index of the first item of the output whose place in the input is not known yet. */
+  next: number;
+  /** The index of the last item in the input that is one of the output. */
+  last: number;
 }
 
 /** Inserts each call before the first sent item that follows it in the output. */
-function withCallsOf(output: readonly OutputItem[], items: readonly InputItem[]): readonly InputItem[] {
-  if (!output.some(({ type }) => type === 'mcp_call')) return items;
-  const positions = new Map(output.map((item, index) => [callOrItemId(item), index]));
-  const sent = items.map((item) => ('id' in item ? positions.get(callOrItemId(item)) : undefined));
-  const last = sent.findLastIndex((index) => index !== undefined);
+function withCallsOf(gaps: ReadonlyMap<string, Gap>, items: readonly InputItem[]): readonly InputItem[] {
   const result: InputItem[] = [];
-  let next = 0;
-  const addCalls = (end: number): void => {
-    for (; next < end; next++) if (output[next]!.type === 'mcp_call') result.push(output[next]!);
+  const addCalls = (gap: Gap, end: number): void => {
+    for (; gap.next < end; gap.next++) {
+      const item = gap.output[gap.next]!;
+      if (item.type === 'mcp_call') result.push(item);
+    }
   };
+  const places = items.map((item, position) => {
+    const id = callOrItemId(item);
+    const gap = gaps.get(itemOrigin(id)?.response ?? '');
+    const index = gap?.positions.get(id);
+    if (gap && index !== undefined) gap.last = position;
+    return { gap, index };
+  });
   for (const [position, item] of items.entries()) {
-    const index = sent[position];
-    if (index !== undefined) addCalls(index);
+    const { gap, index } = places[position]!;
+    if (gap && index !== undefined) addCalls(gap, index);
     result.push(item);
-    if (position === last) addCalls(output.length);
+    if (gap?.last === position) addCalls(gap, gap.output.length);
   }
   return result;
 }
