@@ -1324,7 +1324,8 @@ function onOutputChecked(state: Draft, { result }: EventOf<'output-checked'>): N
   }
   if (result.type === 'valid') return applyMove({ ...state, lacked: undefined }, { type: 'end' });
   if (state.pending.length > 0) return nextTurn({ ...state, lacked: undefined });
-  if (state.rules.outputCheck === 'once') {
+  const { outputCheck } = state.rules;
+  if (outputCheck === 'once' || (outputCheck && state.lacked === 'output')) {
     return failRun(state, 'output-invalid', `The answer does not match its schema: ${result.problems.join('; ')}`);
   }
   return askForMissing(state, 'output', wordingOf(state.rules).outputInvalid(result.problems));
