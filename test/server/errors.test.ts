@@ -109,7 +109,7 @@ describe('an invalid field', () => {
     [{ input, tools: [{ type: 'function' }] }, 'tools[0].name', 'missing_required_parameter'],
     [{ input, tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].name', 'invalid_value'],
     [{ input, tools: [WEATHER, WEATHER] }, 'tools[1].name', 'duplicate_tool'],
-    [{ input, tools: [{ type: 'web_search' }] }, 'tools', 'unsupported_tool'],
+    [{ input, tools: [{ type: 'local_shell' }] }, 'tools', 'unsupported_tool'],
     [{ input, tools: [{ type: 'mcp', server_label: 'other' }] }, 'tools', 'unsupported_tool'],
     [{ input, tool_choice: 'maybe' }, 'tool_choice', 'invalid_value'],
     [{ input, background: true }, 'background', 'unsupported_parameter'],

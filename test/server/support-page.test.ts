@@ -386,6 +386,7 @@ const SERVER_CALL = {
   arguments: '{}',
   output: '3',
 };
+const CUSTOM_CALL = { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'a text' };
 const APPROVAL_REQUEST = {
   type: 'mcp_approval_request',
   id: 'mcpr_x',
@@ -441,6 +442,21 @@ const INPUT_ITEMS: Probes = {
     { input: [{ type: 'mcp_list_tools', server_label: 'treadle', tools: [] }, USER] },
     { sent: { input: [USER] } },
   ],
+  '`custom_tool_call`, `custom_tool_call_output`': [
+    { input: [USER, CUSTOM_CALL, { type: 'custom_tool_call_output', call_id: 'c1', output: 'seen' }] },
+    { sent: { input: [USER, { type: 'custom_tool_call', input: 'a text' }, { output: 'seen' }] } },
+  ],
+  '`web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `tool_search_call`, `tool_search_output`; `computer_call`, `local_shell_call`, `shell_call`, `apply_patch_call` and their `…_output`':
+    [
+      {
+        input: [
+          { type: 'web_search_call', id: 'ws_1', status: 'completed' },
+          { type: 'local_shell_call_output', id: 'x' },
+          USER,
+        ],
+      },
+      { sent: { input: [USER] } },
+    ],
   '`mcp_approval_request`': [{ input: [USER, APPROVAL_REQUEST] }, { status: 400, code: 'missing_approval' }],
   '`mcp_approval_response`': [
     { input: [USER, { type: 'mcp_approval_response', approval_request_id: 'mcpr_x', approve: true }] },
@@ -541,8 +557,13 @@ const TOOLS: Probes = {
   },
   '`mcp` with another label, any other type': [
     [{ tools: [{ type: 'mcp', server_label: 'other' }] }, UNSUPPORTED_TOOL],
-    [{ tools: [{ type: 'web_search' }] }, UNSUPPORTED_TOOL],
+    [{ tools: [{ type: 'local_shell' }] }, UNSUPPORTED_TOOL],
   ],
+  '`custom`': [
+    { tools: [{ type: 'custom', name: 'patch' }] },
+    { sent: { tools: [{ type: 'custom', name: 'patch' }] } },
+  ],
+  '`web_search`': [{ tools: [{ type: 'web_search' }] }, { notSent: ['tools'] }],
 };
 
 /** The model follows a forced choice, and the client gets the call. */
@@ -573,7 +594,7 @@ const TOOL_CHOICES: Probes = {
     [{ tools: [FUNCTION], tool_choice: 'none' }, { sent: { tool_choice: 'none', tools: [{ name: 'look' }] } }],
     choice('required', passed({ tool_choice: 'required' })),
   ],
-  '`{ type: "function", name }`': [
+  '`{ type: "function", name }`, `{ type: "custom", name }`': [
     choice({ type: 'function', name: 'look' }, { sent: { tool_choice: { type: 'function', name: 'look' } } }),
     [
       { tools: [FUNCTION], tool_choice: { type: 'function', name: 'none' } },
@@ -653,7 +674,7 @@ const CHAT_FIELDS: Probes = {
   tools: [
     [{ tools: [CHAT_FUNCTION] }, { sent: { tools: [CHAT_FUNCTION] } }],
     [{ tools: [SERVER_TOOLS] }, { sent: { tools: [{ function: { name: 'add' } }] } }],
-    [{ tools: [{ type: 'web_search' }] }, { status: 400, code: 'unsupported_tool' }],
+    [{ tools: [{ type: 'local_shell' }] }, { status: 400, code: 'unsupported_tool' }],
   ],
   tool_choice: [{ tools: [CHAT_FUNCTION], tool_choice: 'none' }, { sent: { tool_choice: 'none' } }],
   parallel_tool_calls: [

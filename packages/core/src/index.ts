@@ -113,6 +113,7 @@ export type {
   Leniency,
   Limits,
   Memory,
+  OutputCheck,
   Parent,
   Rules,
   RunFacts,
@@ -139,6 +140,7 @@ export type {
 } from './machine/state.ts';
 export { fits, NEW, step, type Next } from './machine/step.ts';
 export {
+  customInput,
   textOf,
   userText,
   type AssistantMessage,
@@ -168,6 +170,7 @@ export type {
   Effort,
   Emit,
   Finish,
+  CustomForm,
   JsonSchema,
   Model,
   ModelDelta,

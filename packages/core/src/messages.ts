@@ -93,7 +93,19 @@ export interface ToolCall {
    * the result. Only in runs whose model has `references`.
    */
   readonly references?: readonly string[];
+  /** The model called a tool that takes a text (`ToolSpec.custom`) with that text. `arguments` is `{ "input": text }`. */
+  readonly custom?: true;
   readonly provider?: ProviderData;
+}
+
+/** The text that a tool with `custom` was called with; the arguments themselves if they have another form. */
+export function customInput(json: string): string {
+  try {
+    const { input } = JSON.parse(json) as { readonly input?: unknown };
+    return typeof input === 'string' ? input : json;
+  } catch {
+    return json;
+  }
 }
 
 /**

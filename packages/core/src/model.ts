@@ -98,6 +98,17 @@ export interface ToolSpec {
   readonly parameters: JsonSchema;
   /** Ask the provider to enforce the schema for arguments, if it can. */
   readonly strict?: boolean;
+  readonly custom?: CustomForm;
+}
+
+/**
+ * A tool that takes a text instead of JSON. Providers that have such tools get this description and the format. All others get
+ * a function with the description and the parameters of the tool: an object with the text as `input`.
+ */
+export interface CustomForm {
+  readonly description: string;
+  /** In the form of OpenAI's Responses API, such as a grammar. Absent: any text. */
+  readonly format?: JsonSchema;
 }
 
 export type JsonSchema = { readonly [keyword: string]: unknown };

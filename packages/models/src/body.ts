@@ -1,4 +1,4 @@
-import type { JsonSchema, Message, ModelRequest, ToolSpec } from '@treadle/core';
+import type { CustomForm, JsonSchema, Message, ModelRequest, ToolSpec } from '@treadle/core';
 import { jsonOf } from './json.ts';
 
 /** How a protocol writes a history. */
@@ -213,26 +213,42 @@ export interface MessagesBody<State> {
   /** The text of the system message; without it there is none. */
   readonly system: (request: ModelRequest) => string | undefined;
   readonly tools: (request: ModelRequest) => readonly ToolSpec[];
+  /** Tools that take a text are sent as such. */
+  readonly customTools?: boolean;
   /** All other fields. Undefined ones are not sent. */
   readonly rest: (request: ModelRequest) => Readonly<Record<string, unknown>>;
 }
 
-const functionTools = memoized((tools: readonly ToolSpec[]) => {
-  const wire = tools.map(({ name, description, parameters, strict }) => ({
-    type: 'function',
-    function: { name, description, parameters, ...(strict && { strict }) },
-  }));
-  return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
-});
+const functionTools = memoized((tools: readonly ToolSpec[]) => toolsField(tools.map(functionTool)));
+
+const chatTools = memoized((tools: readonly ToolSpec[]) =>
+  toolsField(tools.map((tool) => (tool.custom ? customTool(tool.name, tool.custom) : functionTool(tool)))),
+);
+
+function toolsField(wire: readonly unknown[]): string {
+  return wire.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
+}
+
+function functionTool({ name, description, parameters, strict }: ToolSpec): unknown {
+  return { type: 'function', function: { name, description, parameters, ...(strict && { strict }) } };
+}
+
+/** Unlike in the Responses API, a grammar is nested. */
+function customTool(name: string, { description, format }: CustomForm): unknown {
+  const { type, ...grammar } = format ?? {};
+  const nested = format && { format: type === 'grammar' ? { type, grammar } : format };
+  return { type: 'custom', custom: { name, description, ...nested } };
+}
 
 export function messagesBody<State>(parts: MessagesBody<State>): (request: ModelRequest) => Uint8Array {
   const { model, histories } = parts;
+  const toolsOf = parts.customTools ? chatTools : functionTools;
   return bodyWriter(histories, {
     write(request) {
       const instructions = parts.system(request);
       const system = instructions ? jsonOf({ role: 'system', content: instructions }) : '';
       const rest = jsonOf({ model, ...parts.rest(request) }).slice(0, -1);
-      return `${rest}${functionTools(parts.tools(request))},"messages":[${system}`;
+      return `${rest}${toolsOf(parts.tools(request))},"messages":[${system}`;
     },
   });
 }

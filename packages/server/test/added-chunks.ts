@@ -19,9 +19,9 @@ export function addedChunks(frames: readonly object[]): object {
     last = frame;
     content += choice.delta.content ?? '';
     reasoning += choice.delta.reasoning_content ?? '';
-    for (const { index, id, type, function: called } of choice.delta.tool_calls ?? []) {
-      if (id === undefined) calls[index]!.function.arguments += called.arguments;
-      else calls[index] = { id, type: type!, function: { name: called.name!, arguments: called.arguments } };
+    for (const { index, ...call } of choice.delta.tool_calls ?? []) {
+      if (!('id' in call)) calls[index]!.function.arguments += call.function.arguments;
+      else if (call.type === 'function') calls[index] = { ...call, function: { ...call.function } };
     }
   }
   const { id, created, model, service_tier, system_fingerprint, choices, incomplete_details } = last!;

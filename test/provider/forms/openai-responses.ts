@@ -53,9 +53,20 @@ function outputOf(reply: CompleteReply, body: Body): Item[] {
     items.push({ id: `msg_${reply.id}`, type: 'message', status, content, role: 'assistant' });
   }
   for (const { id, name, arguments: json } of reply.calls) {
+    if (isCustom(body, name)) {
+      const { input } = JSON.parse(json) as { readonly input: string };
+      items.push({ id: `ctc_${id}`, type: 'custom_tool_call', status, input, call_id: `call_${id}`, name });
+      continue;
+    }
     items.push({ id: `fc_${id}`, type: 'function_call', status, arguments: json, call_id: `call_${id}`, name });
   }
   return items;
+}
+
+/** Whether the tool takes a text. A script has it as `{ "input": text }`. */
+function isCustom({ tools }: Body, name: string): boolean {
+  const declared = (Array.isArray(tools) ? tools : []) as readonly { readonly type: string; readonly name?: string }[];
+  return declared.some((tool) => tool.type === 'custom' && tool.name === name);
 }
 
 function response(reply: CompleteReply, body: Body, output: readonly Item[] | undefined): object {
@@ -124,7 +135,12 @@ function addItem(item: Item, output_index: number, add: AddEvent): void {
   add('response.output_item.added', { output_index, item: opened });
   if (item.type === 'reasoning') addSummary(item, at, add);
   else if (item.type === 'message') addText(item, at, add);
-  else {
+  else if (item.type === 'custom_tool_call') {
+    const input = String(item['input']);
+    for (const delta of pieces(input))
+      add('response.custom_tool_call_input.delta', { ...at, delta, obfuscation: 'Zk' });
+    add('response.custom_tool_call_input.done', { ...at, input });
+  } else {
     const json = String(item['arguments']);
     for (const delta of pieces(json))
       add('response.function_call_arguments.delta', { ...at, delta, obfuscation: 'Zk' });
@@ -137,6 +153,7 @@ const EMPTY: Readonly<Record<string, object>> = {
   reasoning: { summary: [] },
   message: { content: [] },
   function_call: { arguments: '' },
+  custom_tool_call: { input: '' },
 };
 
 function addSummary(item: Item, at: object, add: AddEvent): void {

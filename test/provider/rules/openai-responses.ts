@@ -16,7 +16,15 @@ const PREFIXES: Readonly<Record<string, string>> = {
   reasoning: 'rs',
   function_call: 'fc',
   function_call_output: 'fc',
+  custom_tool_call: 'ctc',
+  custom_tool_call_output: 'ctc',
 };
+
+/** The type of the output that a call needs. */
+const OUTPUTS: ReadonlyMap<unknown, string> = new Map([
+  ['function_call', 'function_call_output'],
+  ['custom_tool_call', 'custom_tool_call_output'],
+]);
 
 /** Why OpenAI would reject this body of its Responses API with status 400; undefined if it would accept it. */
 export const responsesProblem: Rules = (body, options = {}) => {
@@ -46,7 +54,9 @@ function toolsProblem({ tools, tool_choice: choice }: Readonly<Record<string, un
   if (list.length === 0 && choice !== undefined && choice !== 'auto' && choice !== 'none')
     return "Tool choice 'required' must be specified with 'tools' parameter.";
   return firstProblem(list, ({ type, name }, index) =>
-    type === 'function' ? nameProblem(`tools[${index}].name`, name) : `Invalid value: '${String(type)}'.`,
+    type === 'function' || type === 'custom'
+      ? nameProblem(`tools[${index}].name`, name)
+      : `Invalid value: '${String(type)}'.`,
   );
 }
 
@@ -65,6 +75,9 @@ function itemProblem(item: WireItem, place: string, { strict = true }: RuleOptio
     case 'function_call':
       if (typeof item['arguments'] !== 'string')
         return `Invalid type for '${place}.arguments': expected a string, but got an object instead.`;
+      return callIdProblem(item['call_id'], place) ?? nameProblem(`${place}.name`, item['name']);
+    case 'custom_tool_call':
+      if (typeof item['input'] !== 'string') return `Missing required parameter: '${place}.input'.`;
       return callIdProblem(item['call_id'], place) ?? nameProblem(`${place}.name`, item['name']);
     default:
       if (typeof item['output'] !== 'string' && !Array.isArray(item['output']))
@@ -118,20 +131,23 @@ function repeatedIdProblem(items: readonly WireItem[]): string | undefined {
 }
 
 function pairsProblem(items: readonly WireItem[]): string | undefined {
-  const open = new Map<unknown, boolean>();
+  const open = new Map<unknown, { readonly needs: string; isOpen: boolean }>();
   const problem = firstProblem(items, ({ type, call_id: id }) => {
-    if (type === 'function_call') {
+    const needs = OUTPUTS.get(type);
+    if (needs !== undefined) {
       if (open.has(id)) return `Duplicate function call with call_id ${String(id)} in input.`;
-      open.set(id, true);
-    } else if (type === 'function_call_output') {
-      if (!open.has(id)) return `No tool call found for function call output with call_id ${String(id)}.`;
-      if (!open.get(id)) return `Duplicate function call output for call_id ${String(id)} in input.`;
-      open.set(id, false);
+      open.set(id, { needs, isOpen: true });
+    } else if ([...OUTPUTS.values()].includes(String(type))) {
+      const call = open.get(id);
+      if (!call || call.needs !== type)
+        return `No tool call found for function call output with call_id ${String(id)}.`;
+      if (!call.isOpen) return `Duplicate function call output for call_id ${String(id)} in input.`;
+      call.isOpen = false;
     }
     return undefined;
   });
   if (problem !== undefined) return problem;
-  const unanswered = [...open].find(([, isOpen]) => isOpen);
+  const unanswered = [...open].find(([, { isOpen }]) => isOpen);
   return unanswered && `No tool output found for function call ${String(unanswered[0])}.`;
 }
 
@@ -144,7 +160,7 @@ function reasoningProblem(
     const name = String(id);
     if (type === 'reasoning') {
       const next = items.slice(index + 1).find((item) => item.type !== 'reasoning');
-      if (next?.type !== 'function_call' && !(next?.type === 'message' && next['role'] === 'assistant'))
+      if (!OUTPUTS.has(next?.type) && !(next?.type === 'message' && next['role'] === 'assistant'))
         return `Item '${name}' of type 'reasoning' was provided without its required following item.`;
       if (encrypted == null && !isStored)
         return `Item with id '${name}' not found. Items are not persisted when \`store\` is set to false. Try again with \`store\` set to true, or remove this item from your input.`;
@@ -162,8 +178,8 @@ function reasoningProblem(
 function orderProblem(items: readonly WireItem[]): string | undefined {
   let open = 0;
   return firstProblem(items, ({ type, role }, index) => {
-    if (type === 'function_call') open++;
-    if (type === 'function_call_output') open--;
+    if (OUTPUTS.has(type)) open++;
+    if ([...OUTPUTS.values()].includes(String(type))) open--;
     if (type !== 'message' || role !== 'user') return undefined;
     if (open > 0) return `A user message comes between a function call and its output (input[${index}]).`;
     const previous = items[index - 1];

@@ -36,6 +36,45 @@ function weather(cities: string[] = []) {
   });
 }
 
+test.each(['generated', 'streamed'])(
+  'results of the server reach the next request with store: false, %s',
+  async (mode) => {
+    const script = await fixture.script(
+      { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
+      { calls: [call('fail', { why: 'broken' }), call('weather', { city: 'Oslo' })] },
+      { text: 'Done.' },
+      { text: 'As I said.' },
+    );
+    const model = openai().responses(script.model);
+    const request = {
+      model,
+      tools: { weather: weather() },
+      stopWhen: isStepCount(5),
+      maxRetries: 0,
+      providerOptions: { openai: { store: false } },
+    };
+    const first = { ...request, prompt: 'Go' };
+    const result = mode === 'generated' ? await generateText(first) : streamText(first);
+    expect(await result.text).toBe('Done.');
+    const turns = [
+      'user: Go',
+      'assistant: First. [1] add {"a":1,"b":1}',
+      'tool: [1] 2',
+      'assistant: [2] fail {"why":"broken"} [3] weather {"city":"Oslo"}',
+      expect.stringMatching(/^tool: \[2\] Error.*broken/),
+      'tool: [3] fine in Oslo',
+    ];
+    expect((await script.conversations())[2]).toEqual(turns);
+    const messages: ModelMessage[] = [
+      { role: 'user', content: 'Go' },
+      ...(await result.steps).flatMap(({ response }) => response.messages),
+      { role: 'user', content: 'Sure?' },
+    ];
+    await generateText({ ...request, messages });
+    expect((await script.conversations())[3]).toEqual([...turns, 'assistant: Done.', 'user: Sure?']);
+  },
+);
+
 describe.each(PROVIDERS)('%s', (provider, modelOf) => {
   test('returns a text with its usage', async () => {
     const script = await fixture.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
@@ -120,7 +159,8 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     expect((await generateText({ model, messages, maxRetries: 0 })).text).toBe('As I said.');
     const last = (await script.conversations())[2]!;
     expect(last.slice(-2)).toEqual(['assistant: Five, and no luck.', 'user: Sure?']);
-    if (provider === 'openai.responses') expect(last.slice(0, 4)).toEqual((await script.conversations())[1]);
+    // Chat Completions does not show the calls of the server.
+    if (provider !== 'openai.chat') expect(last.slice(0, 4)).toEqual((await script.conversations())[1]);
   });
 
   test.each(['generated', 'streamed'])('continues a turn with server and client calls, %s', async (mode) => {

@@ -1,6 +1,11 @@
 import OpenAI, { APIError, BadRequestError, NotFoundError, RateLimitError } from 'openai';
 import { zodFunction, zodResponseFormat } from 'openai/helpers/zod';
-import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/resources/chat/completions';
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionMessageParam,
+  ChatCompletionTool,
+} from 'openai/resources/chat/completions';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { call, useServerFixture } from '../support/fixture.ts';
@@ -69,6 +74,59 @@ test('has a refusal in its own field, streamed or not, also for structured outpu
   const { choices } = await streamed.finalChatCompletion();
   expect(choices[0]!.message).toMatchObject({ refusal: 'I cannot.', parsed: null });
 });
+
+test('validates a strict answer, and repairs it once if it is not streamed', async () => {
+  const response_format = zodResponseFormat(z.object({ n: z.number() }), 'answer');
+  const request = { messages: hello, response_format };
+  const repaired = await fixture.script({ text: '{"n":"1"}' }, { text: '{"n":1}' });
+  const { choices } = await client().chat.completions.parse({ ...request, model: repaired.model });
+  expect(choices[0]!.message).toMatchObject({ content: '{"n":1}', parsed: { n: 1 } });
+  const script = await fixture.script({ text: '{"n":"1"}' }, { text: '{}' }, { text: '{}' });
+  const failed = client().chat.completions.create({ ...request, model: script.model });
+  await expect(failed).rejects.toMatchObject({ status: 502, code: 'output_invalid' });
+  const stream = client().chat.completions.stream({ ...request, model: script.model });
+  await expect(stream.finalChatCompletion()).rejects.toMatchObject({ code: 'output_invalid' });
+  expect(await script.bodies()).toHaveLength(3);
+});
+
+test.each(['whole', 'streamed'])('custom tools take and answer a text, %s', async (mode) => {
+  const script = await fixture.script({ calls: [call('patch', { input: '*** "Begin"\n' })] }, { text: 'Done.' });
+  const grammar = { syntax: 'lark', definition: 'start: /.+/' } as const;
+  const patch: ChatCompletionTool = {
+    type: 'custom',
+    custom: { name: 'patch', description: 'Edits.', format: { type: 'grammar', grammar } },
+  };
+  const request = { model: script.model, tools: [patch] };
+  const { choices } =
+    mode === 'whole'
+      ? await client().chat.completions.create({ ...request, messages: hello })
+      : await streamedChoices(await client().chat.completions.create({ ...request, messages: hello, stream: true }));
+  const { message, finish_reason } = choices[0]!;
+  const [made] = message.tool_calls!;
+  expect(finish_reason).toBe('tool_calls');
+  expect(made).toMatchObject({ type: 'custom', custom: { name: 'patch', input: '*** "Begin"\n' } });
+  const answer = { role: 'tool', tool_call_id: made!.id, content: 'patched' } as const;
+  const second = await client().chat.completions.create({ ...request, messages: [...hello, message, answer] });
+  expect(second.choices[0]!.message.content).toBe('Done.');
+  const [first] = await script.bodies();
+  expect(JSON.stringify(first!.tools)).toContain('grammar (lark)');
+  expect((await script.conversations())[1]!.slice(1)).toEqual([
+    `assistant: [1] patch ${JSON.stringify({ input: '*** "Begin"\n' })}`,
+    'tool: [1] patched',
+  ]);
+});
+
+/** The official client does not accumulate calls of custom tools: each is one delta. */
+async function streamedChoices(chunks: AsyncIterable<ChatCompletionChunk>): Promise<Pick<ChatCompletion, 'choices'>> {
+  const tool_calls: object[] = [];
+  let finish_reason: unknown;
+  for await (const { choices } of chunks) {
+    for (const { index: _, ...made } of choices[0]?.delta.tool_calls ?? []) tool_calls.push(made);
+    finish_reason = choices[0]?.finish_reason ?? finish_reason;
+  }
+  const message = { role: 'assistant', content: null, tool_calls };
+  return { choices: [{ message, finish_reason }] } as unknown as ChatCompletion;
+}
 
 describe('client functions', () => {
   test('are called in parallel and answered by tool messages', async () => {

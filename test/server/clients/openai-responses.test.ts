@@ -146,6 +146,78 @@ describe('structured output', () => {
     });
   });
 
+  describe('that is strict', () => {
+    const Person = z.object({ name: z.string().regex(/^A/), age: z.number() });
+    const format = zodTextFormat(Person, 'person');
+    const request = { input: 'Who?', text: { format } };
+
+    test('is repaired once, and only the valid answer is shown', async () => {
+      const script = await fixture.script(
+        { text: '{"name":"Bob"}' },
+        { text: '{"name":"Ada","age":36}' },
+        { text: 'So.' },
+      );
+      const response = await client().responses.parse({ ...request, model: script.model });
+      expect(response).toMatchObject({ status: 'completed', output_parsed: { name: 'Ada', age: 36 } });
+      expect(response.output_text).toBe('{"name":"Ada","age":36}');
+      const [, repaired] = await script.conversations();
+      expect(repaired!.slice(-2)).toEqual([
+        'assistant: {"name":"Bob"}',
+        expect.stringMatching(/^user: .*missing "age".*does not match pattern/),
+      ]);
+      const stored = await client().responses.retrieve(response.id);
+      expect(stored.output).toHaveLength(1);
+    });
+
+    test('fails with output_invalid if the second answer is not valid either', async () => {
+      const script = await fixture.script({ text: 'Ada, 36' }, { text: '```json\n{"name":"Ada","age":36}\n```' });
+      const response = await client().responses.create({ ...request, model: script.model });
+      expect(response).toMatchObject({
+        status: 'failed',
+        error: { code: 'output_invalid', message: expect.stringContaining('it is not JSON') },
+      });
+      expect(response.output_text).toContain('```json');
+      expect(await script.bodies()).toHaveLength(2);
+    });
+
+    test('fails with output_invalid in a stream, without a second attempt', async () => {
+      const script = await fixture.script({ text: '{"name":"Bob","age":1}' });
+      const stream = await client().responses.create({ ...request, model: script.model, stream: true });
+      const read = (async () => {
+        for await (const _ of stream);
+      })();
+      await expect(read).rejects.toThrow(/does not match its schema: name: String does not match pattern/);
+      expect(await script.bodies()).toHaveLength(1);
+
+      const again = await fixture.script({ text: '{"name":"Bob","age":1}' });
+      const { events, response } = await responsesClient(() => fixture.server.url).stream({
+        ...request,
+        model: again.model,
+      });
+      expect(events.map(({ type }) => type)).toContain('response.output_text.delta');
+      expect(events.at(-1)!.type).toBe('response.failed');
+      expect(response).toMatchObject({
+        status: 'failed',
+        error: { code: 'output_invalid' },
+        output: [{ status: 'completed', content: [{ text: '{"name":"Bob","age":1}' }] }],
+      });
+    });
+
+    test('may be a refusal or cut off', async () => {
+      const refused = await fixture.script({ refusal: 'No.' }, { refusal: 'No.' });
+      const response = await client().responses.parse({ ...request, model: refused.model });
+      expect(response).toMatchObject({ status: 'completed', output: [{ content: [{ refusal: 'No.' }] }] });
+      const streamed = client().responses.stream({ ...request, model: refused.model });
+      expect(await streamed.finalResponse()).toMatchObject({ status: 'completed' });
+      const cut = await fixture.script({ text: '{"name":"A', finish: 'length' });
+      expect(await client().responses.create({ ...request, model: cut.model })).toMatchObject({
+        status: 'incomplete',
+        incomplete_details: { reason: 'max_output_tokens' },
+        output_text: '{"name":"A',
+      });
+    });
+  });
+
   test('is parsed in a stream after a turn with server tools', async () => {
     const script = await fixture.script(
       { text: 'I have to add.', calls: [call('add', { a: 30, b: 6 })] },

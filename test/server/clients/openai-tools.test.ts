@@ -3,12 +3,14 @@ import { ResponsesToolRunner } from 'openai/helpers/responses-tool-runner';
 import { zodResponsesFunction } from 'openai/helpers/zod';
 import type {
   Response,
+  ResponseCreateParamsStreaming,
   ResponseFunctionToolCall,
   ResponseInput,
   ResponseStreamEvent,
 } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
+import { codexItems, codexRequest } from '../support/codex-request.ts';
 import { call, SERVER_TOOLS, useServerFixture } from '../support/fixture.ts';
 
 const fixture = useServerFixture();
@@ -475,3 +477,143 @@ describe('tool_choice', () => {
     expect(functionCalls(response).every(({ name }) => name === 'weather')).toBe(true);
   });
 });
+
+describe('custom tools', () => {
+  const PATCH = {
+    type: 'custom',
+    name: 'patch',
+    description: 'Edits files.',
+    format: { type: 'grammar', syntax: 'lark', definition: 'start: /.+/' },
+  } as const;
+  const text = '*** Begin\n"ü" \\ {}';
+
+  test.each(['openai-chat', 'anthropic', 'openai-responses'] as const)(
+    'take and answer a text, with a model of %s',
+    async (form) => {
+      const script = await fixture.script(
+        { calls: [call('patch', { input: text })] },
+        { text: 'Done.' },
+        { text: 'Bye.' },
+      );
+      const request = { model: script.modelIn(form), tools: [PATCH] };
+      const stream = client().responses.stream({ ...request, input: 'Go' });
+      const deltas: string[] = [];
+      stream.on('response.custom_tool_call_input.delta', ({ delta }) => deltas.push(delta));
+      const { id, output: made } = await stream.finalResponse();
+      const [called] = made;
+      expect(called).toMatchObject({ type: 'custom_tool_call', name: 'patch', input: text, status: 'completed' });
+      if (called?.type !== 'custom_tool_call') throw new Error('There is no call.');
+      expect(deltas.join('')).toBe(text);
+      const answer = { type: 'custom_tool_call_output', call_id: called.call_id, output: 'patched' } as const;
+
+      const stored = await client().responses.create({ ...request, previous_response_id: id, input: [answer] });
+      expect(stored.output_text).toBe('Done.');
+      const replayed = await client().responses.create({
+        ...request,
+        input: [{ role: 'user', content: 'Go' }, called, answer],
+      });
+      expect(replayed.output_text).toBe('Bye.');
+      const [first, second, third] = await script.bodies();
+      expect(JSON.stringify([second!['messages'] ?? second!['input']])).toContain('patched');
+      if (form !== 'openai-responses') {
+        expect(JSON.stringify(first!.tools)).toContain('grammar (lark)');
+        expect(third!.messages.length).toBe(second!.messages.length);
+        return;
+      }
+      expect(first!.tools).toEqual([PATCH]);
+      for (const { input } of [second!, third!]) {
+        expect(input).toMatchObject([
+          { role: 'user' },
+          { type: 'custom_tool_call', name: 'patch', input: text },
+          { type: 'custom_tool_call_output', output: 'patched' },
+        ]);
+      }
+    },
+  );
+
+  test('can be forced', async () => {
+    const script = await fixture.script(
+      { calls: [call('patch', { input: 'a' })] },
+      { calls: [call('patch', { input: 'a' })] },
+    );
+    const tool_choice = { type: 'custom', name: 'patch' } as const;
+    const request = { input: 'Go', tools: [WEATHER, PATCH], tool_choice };
+    const native = await client().responses.create({ ...request, model: script.modelIn('openai-responses') });
+    const other = await client().responses.create({ ...request, model: script.model });
+    expect([native.tool_choice, other.tools]).toMatchObject([tool_choice, [WEATHER, PATCH]]);
+    expect(await script.bodies()).toMatchObject([
+      { tool_choice },
+      { tool_choice: { type: 'function', function: { name: 'patch' } } },
+    ]);
+    const unknown = client().responses.create({ ...request, model: 'any', tools: [WEATHER] });
+    await expect(unknown).rejects.toMatchObject({ status: 400, code: 'unknown_tool' });
+  });
+});
+
+test('items of tools that the server does not have are not sent to the model', async () => {
+  const script = await fixture.script({ text: 'Well.' });
+  const input = [
+    { role: 'user', content: 'Hi' },
+    { type: 'web_search_call', id: 'ws_1', status: 'completed', action: { type: 'search', query: 'x' } },
+    { type: 'file_search_call', id: 'fs_1', status: 'completed', queries: ['x'], results: null },
+    { type: 'code_interpreter_call', id: 'ci_1', status: 'completed', code: '1', container_id: 'c', outputs: null },
+    { type: 'image_generation_call', id: 'ig_1', status: 'completed', result: null },
+    {
+      type: 'local_shell_call',
+      call_id: 'c1',
+      status: 'completed',
+      action: { type: 'exec', command: ['ls'], env: {} },
+    },
+    { type: 'local_shell_call_output', id: 'c1', output: '{}' },
+    {
+      type: 'computer_call',
+      id: 'cu_1',
+      call_id: 'c2',
+      pending_safety_checks: [],
+      status: 'completed',
+      action: { type: 'wait' },
+    },
+    {
+      type: 'computer_call_output',
+      call_id: 'c2',
+      output: { type: 'computer_screenshot', image_url: 'data:image/png;base64,' },
+    },
+    { role: 'assistant', content: 'Found.' },
+    { role: 'user', content: 'And?' },
+  ] as unknown as ResponseInput;
+  const response = await client().responses.create({ model: script.model, input });
+  expect(response.output_text).toBe('Well.');
+  expect(await script.conversations()).toEqual([['user: Hi', 'assistant: Found.', 'user: And?']]);
+});
+
+test.each(['openai-chat', 'anthropic', 'openai-responses'] as const)(
+  'a conversation of Codex works, with a model of %s',
+  async (form) => {
+    const script = await fixture.script(
+      { reasoning: 'Look first.', calls: [call('exec_command', { cmd: 'cat a.txt' })] },
+      { reasoning: 'Patch it.', calls: [call('apply_patch', { input: '*** Begin Patch\n*** End Patch\n' })] },
+      { text: 'Fixed.' },
+    );
+    const respond = async (): Promise<Response> => {
+      const request = codexRequest(script.modelIn(form), input) as unknown as ResponseCreateParamsStreaming;
+      const last = (await allEvents(await client().responses.create(request))).at(-1)!;
+      if (last.type !== 'response.completed') throw new Error(`The response ended with ${last.type}.`);
+      return last.response;
+    };
+    const input: object[] = [];
+    const outputs = { function_call: 'function_call_output', custom_tool_call: 'custom_tool_call_output' } as const;
+    for (const type of ['function_call', 'custom_tool_call'] as const) {
+      const response = await respond();
+      expect(response.output.map((item) => item.type)).toEqual(['reasoning', type]);
+      const { call_id } = response.output.at(-1) as ResponseFunctionToolCall;
+      input.push(...codexItems(response.output), { type: outputs[type], call_id, output: `ok ${type}` });
+    }
+    const response = await respond();
+    expect(response.output.at(-1)).toMatchObject({ type: 'message', content: [{ text: 'Fixed.' }] });
+    const bodies = await script.bodies();
+    expect(bodies).toHaveLength(3);
+    expect(JSON.stringify(bodies[0]!.tools)).not.toContain('web_search');
+    const last = JSON.stringify(bodies[2]);
+    for (const text of ['ok function_call', 'ok custom_tool_call', 'cat a.txt']) expect(last).toContain(text);
+  },
+);

@@ -344,6 +344,39 @@ describe('final answer with an output schema', () => {
     });
     expect(JSON.stringify(second.requests[1]!.messages)).toContain('it is not JSON');
   });
+
+  test('with outputCheck the text itself must be JSON', async () => {
+    using model = scriptedModel(['```json\n{"total": 3}\n```', '{"total": 3}']);
+    const result = await runLoop({ model, input: 'add', output: schema, outputCheck: 'repair' });
+    expect(result).toMatchObject({ text: '{"total": 3}', output: { total: 3 }, turns: 2 });
+  });
+
+  test('with outputCheck once an invalid answer fails the run, and the error names the problems', async () => {
+    using model = scriptedModel(['{"total": "3"}']);
+    const { outcome, turns } = await runLoop({ model, input: 'add', output: schema, outputCheck: 'once' });
+    expect([outcome, turns]).toMatchObject([
+      { type: 'failed', error: { code: 'output-invalid', message: expect.stringContaining('total') } },
+      1,
+    ]);
+  });
+
+  test.each(['repair', 'once'] as const)(
+    'with outputCheck %s a refusal or a cut answer is not checked',
+    async (outputCheck) => {
+      const replies = [
+        { content: [{ type: 'text', text: 'No.', refusal: true }], finish: 'stop' },
+        { content: [{ type: 'text', text: '{"to' }], finish: 'length' },
+      ] as const;
+      for (const reply of replies) {
+        using model = scriptedModel([
+          { type: 'reply', usage: { inputTokens: 1, outputTokens: 1 }, model: 'm', ...reply },
+        ]);
+        const result = await runLoop({ model, input: 'add', output: schema, outputCheck });
+        expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 1 });
+        expect(result.output).toBeUndefined();
+      }
+    },
+  );
 });
 
 // ── input while running ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -202,6 +202,7 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
+    ...(options.outputCheck && { outputCheck: options.outputCheck }),
     ...(options.guardrails && guardrailRules(options.guardrails)),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
     ...(agent && { agent }),

@@ -12,7 +12,7 @@ import type { Tool } from '../tools/tool.ts';
 import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { HeldProcess } from '../machine/resources.ts';
-import type { Limits, Memory, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
+import type { Limits, Memory, OutputCheck, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
 import type { HandoffAgent } from './handoff.ts';
@@ -60,6 +60,8 @@ export interface LoopOptions extends RunEnvironment, RunFacts {
   readonly finish?: 'plain' | 'confirm';
   /** The answer must be JSON that this schema accepts; the validated value is `output` of the result. */
   readonly output?: Schema;
+  /** For an answer of which not only `output` is used, but the text itself. */
+  readonly outputCheck?: OutputCheck;
   /** Replaces the oldest turns of a long history by a summary. `true`: when the model rejects the history as too long. */
   readonly compaction?: boolean | CompactionOptions;
   /**

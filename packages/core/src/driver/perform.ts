@@ -585,7 +585,7 @@ function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'va
     const either = AbortSignal.any([signal, expired.signal]);
     return settleLater(agent!.check({ text, attempt, rules: rules.agent!, signal: either }), expired);
   }
-  const parsed = parseOutput(text);
+  const parsed = parseOutput(text, rules.outputCheck === undefined);
   if (parsed.type === 'invalid') return settleOutput(parsed);
   const verdict = validate(options.output ?? rules.output!, parsed.value, options.matchPattern);
   if (verdict instanceof Promise) settleLater(verdict);
@@ -599,11 +599,11 @@ function fittedProblems(result: CheckedOutput, maxChars: number): CheckedOutput 
   return { ...result, problems: result.problems.map(fit) };
 }
 
-/** Accepts JSON inside a code fence, because many models add one. */
-function parseOutput(text: string): Validated {
-  const fenced = /^\s*```[a-z]*\s*([\s\S]*?)\s*```\s*$/i.exec(text);
+/** `mayBeFenced`: JSON inside a code fence is accepted, because many models add one. */
+function parseOutput(text: string, mayBeFenced: boolean): Validated {
+  const fenced = mayBeFenced && /^\s*```[a-z]*\s*([\s\S]*?)\s*```\s*$/i.exec(text);
   try {
-    return { type: 'valid', value: JSON.parse(fenced?.[1] ?? text) };
+    return { type: 'valid', value: JSON.parse(fenced ? fenced[1]! : text) };
   } catch (error) {
     return { type: 'invalid', problems: [`it is not JSON (${(error as Error).message.slice(0, 200)})`] };
   }

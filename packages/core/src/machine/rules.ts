@@ -1,4 +1,4 @@
-import type { JsonSchema, ToolChoice } from '../model.ts';
+import type { CustomForm, JsonSchema, ToolChoice } from '../model.ts';
 
 /**
  * The rules that `step` decides by, as plain JSON. `run-started` pins them, so that a journal replays the same after the
@@ -37,12 +37,20 @@ export interface Rules {
   readonly prepared?: true;
   /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
+  readonly outputCheck?: OutputCheck;
   readonly compaction?: CompactionRules;
   /** Guardrails check the input before the first turn, and an answer before it is accepted. */
   readonly guardrails?: { readonly input?: true; readonly output?: true };
   /** Set for a typed agent, together with finish `output`. */
   readonly agent?: AgentRules;
 }
+
+/**
+ * For an answer that is used as the text that it is: JSON in a code fence is invalid, and a refusal or an answer that was cut
+ * off is not checked. `repair`: the model is asked once for another answer. `once`: an invalid answer fails the run. Absent:
+ * like `repair`, but a code fence is accepted, and every answer is checked.
+ */
+export type OutputCheck = 'repair' | 'once';
 
 /** The rules of a typed agent. */
 export interface AgentRules {
@@ -99,6 +107,7 @@ export interface ToolFacts {
   readonly description: string;
   readonly parameters: JsonSchema;
   readonly strict?: boolean;
+  readonly custom?: CustomForm;
   readonly effect: ToolEffect;
   readonly exclusive: boolean;
   readonly polling: boolean;

@@ -625,8 +625,13 @@ function onTextReply(state: State, content: readonly AssistantPart[]): Next {
   const replied: State = { ...recorded, lacked: state.lacked === 'output' ? 'output' : undefined };
   if (replied.pending.length > 0) return nextTurn(replied);
   const move = onText(replied);
-  if (move.type !== 'end' || !state.rules.output) return applyMove(replied, move);
+  if (move.type !== 'end' || !isOutputChecked(replied, content)) return applyMove(replied, move);
   return applyMove(replied, { type: 'validate', text: replyText(content) });
+}
+
+function isOutputChecked({ rules, truncated }: State, content: readonly AssistantPart[]): boolean {
+  if (!rules.output || !rules.outputCheck) return rules.output !== undefined;
+  return !truncated && !content.some((part) => part.type === 'text' && part.refusal);
 }
 
 /** Records a placeholder for an empty reply that gets an answer: providers reject two user messages in a row. */
@@ -1358,6 +1363,10 @@ function onOutputChecked(state: Draft, { result }: EventOf<'output-checked'>): N
   }
   if (result.type === 'valid') return applyMove({ ...state, lacked: undefined }, { type: 'end' });
   if (state.pending.length > 0) return nextTurn({ ...state, lacked: undefined });
+  const { outputCheck } = state.rules;
+  if (outputCheck === 'once' || (outputCheck && state.lacked === 'output')) {
+    return failRun(state, 'output-invalid', `The answer does not match its schema: ${result.problems.join('; ')}`);
+  }
   return askForMissing(state, 'output', wordingOf(state.rules).outputInvalid(result.problems));
 }
 

@@ -10,7 +10,7 @@ import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
-import type { JsonSchema, Model } from '../model.ts';
+import type { CustomForm, JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from './json-schema.ts';
 import type { Parked } from './result.ts';
@@ -40,6 +40,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly polling?: boolean;
   /** Asks the provider to enforce the schema, which must then be in the provider's strict subset. */
   readonly strict?: boolean;
+  /** The tool takes a text: `{ input }`. */
+  readonly custom?: CustomForm;
   /** Only for tools that the client executes: the client gets the raw arguments and validates them itself. */
   readonly asWritten?: boolean;
   /** Calls do not count for `limits.calls`. */
@@ -236,6 +238,7 @@ export interface Tool {
   readonly exclusive: boolean;
   readonly polling: boolean;
   readonly strict?: boolean;
+  readonly custom?: CustomForm;
   /** Executed by the client, which gets the raw arguments. */
   readonly asWritten?: boolean;
   readonly uncounted?: boolean;
@@ -379,6 +382,7 @@ export function factsOf(made: Tool): ToolFacts {
     client: made.execute === undefined,
     verifiable: made.verify !== undefined,
     ...(made.strict !== undefined && { strict: made.strict }),
+    ...(made.custom && { custom: made.custom }),
     ...(typeof made.timeoutMs === 'number' && { timeoutMs: made.timeoutMs }),
     ...(made.ttlMs !== undefined && { ttlMs: made.ttlMs }),
     ...(made.uncounted && { uncounted: true as const }),

@@ -348,3 +348,23 @@ test('replaces a call id that is too long for the API, the same for a call and i
   expect(assistant.tool_calls[0]!.id).toMatch(/^\w{40}$/);
   expect(result.tool_call_id).toBe(assistant.tool_calls[0]!.id);
 });
+
+test('sends tools that take a text, their calls and a forced choice in the form of OpenAI', () => {
+  const format = { type: 'grammar', syntax: 'lark', definition: 'start: "a"' };
+  const patch = { ...shell, name: 'patch', custom: { description: 'Edits.', format } };
+  const called = { type: 'tool-call', id: 'c1', name: 'patch', arguments: '{"input":"a\\n"}', custom: true } as const;
+  const messages: Message[] = [userText('hi'), { role: 'assistant', content: [called] }];
+  const native = openaiChatProtocol({ model: 'm', stream: true, customTools: true });
+  const asked = request({ messages, tools: [patch], toolChoice: { tool: 'patch' } });
+  const grammar = { syntax: 'lark', definition: 'start: "a"' };
+  expect(readBody(native.body(asked))).toMatchObject({
+    tools: [{ type: 'custom', custom: { name: 'patch', description: 'Edits.', format: { type: 'grammar', grammar } } }],
+    tool_choice: { type: 'custom', custom: { name: 'patch' } },
+    messages: [{}, { tool_calls: [{ id: 'c1', type: 'custom', custom: { name: 'patch', input: 'a\n' } }] }],
+  });
+  expect(readBody(protocol.body(asked))).toMatchObject({
+    tools: [{ type: 'function', function: { name: 'patch', description: shell.description } }],
+    tool_choice: { type: 'function', function: { name: 'patch' } },
+    messages: [{}, { tool_calls: [{ type: 'function', function: { arguments: '{"input":"a\\n"}' } }] }],
+  });
+});

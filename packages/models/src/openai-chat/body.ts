@@ -1,4 +1,5 @@
 import {
+  customInput,
   textOf,
   type AssistantMessage,
   type Message,
@@ -30,14 +31,16 @@ export function chatBody(body: ChatBody): (request: ModelRequest) => Uint8Array 
     system: (request) =>
       (body.output ?? 'schema') === 'schema' ? request.instructions : instructionsWithForm(request),
     tools: (request) => offeredChatTools(body, request).tools,
+    customTools: body.customTools ?? false,
     rest: (request) => chatFields(body, request),
   });
 }
 
 /** Models with the same message form share what has been written. */
 function historiesFor(body: ChatBody): Histories<PreviousMessage> {
-  const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true, signer = OPENROUTER } = body;
-  const form: MessageForm = { reasoning, callIds, userAfterResults, media, signer };
+  const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true } = body;
+  const { signer = OPENROUTER, customTools = false } = body;
+  const form: MessageForm = { reasoning, callIds, userAfterResults, media, signer, customTools };
   return chatHistories(JSON.stringify(form));
 }
 
@@ -112,13 +115,20 @@ interface OfferedTools {
 const LEVELS = ['auto', 'required', 'named', 'subset'] as const;
 
 /** The tools and the tool choice to send, as far as the host supports it. */
-function offeredChatTools({ toolChoice: supported = 'subset' }: Quirks, request: ModelRequest): OfferedTools {
+function offeredChatTools(
+  { toolChoice: supported = 'subset', customTools = false }: Quirks,
+  request: ModelRequest,
+): OfferedTools {
   const { toolChoice, tools } = request;
   const can = (level: (typeof LEVELS)[number]): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(supported);
   const required = can('required') ? 'required' : undefined;
+  const named = (name: string): unknown => {
+    const isCustom = customTools && tools.find((tool) => tool.name === name)?.custom;
+    return isCustom ? { type: 'custom', custom: { name } } : { type: 'function', function: { name } };
+  };
   if (toolChoice === 'none') return { tools, choice: 'none' };
   if (typeof toolChoice === 'object') {
-    if (can('named')) return { tools, choice: { type: 'function', function: { name: toolChoice.tool } } };
+    if (can('named')) return { tools, choice: named(toolChoice.tool) };
     return { tools: tools.filter(({ name }) => name === toolChoice.tool), choice: required };
   }
   const allowed = allowedOf(request);
@@ -128,7 +138,7 @@ function offeredChatTools({ toolChoice: supported = 'subset' }: Quirks, request:
   // All tools are sent: leaving some out would invalidate the prompt cache of the host and leave earlier calls without
   // their tool. The loop rejects calls outside the subset.
   if (!can('subset')) return { tools, choice };
-  const names = allowed.map(({ name }) => ({ type: 'function', function: { name } }));
+  const names = allowed.map(({ name }) => named(name));
   return { tools, choice: { type: 'allowed_tools', allowed_tools: { mode: toolChoice, tools: names } } };
 }
 
@@ -136,7 +146,9 @@ function offeredChatTools({ toolChoice: supported = 'subset' }: Quirks, request:
 const BRIDGE = jsonOf({ role: 'assistant', content: 'Noted.' });
 
 /** All that the form of a message depends on. */
-interface MessageForm extends Required<Pick<Quirks, 'reasoning' | 'callIds' | 'userAfterResults' | 'media'>> {
+interface MessageForm extends Required<
+  Pick<Quirks, 'reasoning' | 'callIds' | 'userAfterResults' | 'media' | 'customTools'>
+> {
   /** Only reasoning and data of calls that have this name are sent back. */
   readonly signer: string;
 }
@@ -191,6 +203,11 @@ function chatAssistantMessage({ content }: AssistantMessage, form: MessageForm):
   for (const part of content) {
     if (part.type !== 'tool-call') continue;
     const id = jsonOf(chatCallId(part.id, form));
+    if (part.custom && form.customTools) {
+      const called = jsonOf({ name: callNameFor(part.name), input: customInput(part.arguments) });
+      calls += `${calls === '' ? '' : ','}{"id":${id},"type":"custom","custom":${called}}`;
+      continue;
+    }
     const json = jsonOf(argumentsObject(part.arguments));
     const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
     const extra = part.provider?.protocol === form.signer ? `,"extra_content":${jsonOf(part.provider.data)}` : '';

@@ -6,6 +6,8 @@ export interface WireCall {
   readonly index?: number | null;
   readonly id?: string | null;
   readonly function?: WireFunction | null;
+  /** Instead of `function`: a call with a text. */
+  readonly custom?: { readonly name?: string | null; readonly input?: string | null } | null;
   /** What a host needs back with the call, such as the thought signatures of Gemini. */
   readonly extra_content?: unknown;
 }
@@ -24,6 +26,8 @@ export interface OpenCall {
   name: string;
   /** Pieces of the arguments; joined once. */
   pieces: string[];
+  /** The pieces are those of a text, not of JSON. */
+  isCustom: boolean;
   /** The `extra_content` of the call. */
   extra: unknown;
 }
@@ -39,7 +43,7 @@ export function startCalls(): OpenCalls {
 }
 
 /**
- * Reads the calls of one chunk and passes each new call and each piece to `onPiece`. OpenAI marks the call of a piece by
+ * Reads the calls of one chunk and passes each new call and each piece of arguments to `onPiece`. OpenAI marks the call of a piece by
  * the index. Other hosts send index 0 for every call, or no index, or no id, or the name with each piece. So a piece
  * starts a new call if it cannot belong to the previous one:
  *
@@ -54,25 +58,41 @@ export function readCallPieces(
   onPiece: (call: OpenCall, piece: string) => void,
 ): void {
   const seen = chunk.length > 1 ? new Set<OpenCall>() : undefined;
-  for (const wire of chunk) {
-    if (wire === null || typeof wire !== 'object') continue;
+  for (const sent of chunk) {
+    if (sent === null || typeof sent !== 'object') continue;
+    const isCustom = isRecord(sent.custom);
+    const wire = isCustom ? withText(sent) : sent;
     const piece = argumentsPiece(wire.function?.arguments);
     const previous = previousCall(calls, wire);
     const isNew = previous === undefined || seen?.has(previous) || startsNewCall(previous, wire, piece);
     const call = isNew ? startCall(calls, wire) : previous;
     seen?.add(call);
     call.id ||= textIn(wire.id);
+    call.isCustom ||= isCustom;
     call.name = textIn(wire.function?.name) || call.name;
     if (isRecord(wire.extra_content)) call.extra = wire.extra_content;
     if (piece !== '') call.pieces.push(piece);
-    if (piece !== '' || isNew) onPiece(call, piece);
+    if (isNew || (piece !== '' && !call.isCustom)) onPiece(call, call.isCustom ? '' : piece);
   }
 }
 
 /** `signer`: the name of the protocol and host. */
-export function toolCallOf({ number, id, name, pieces, extra }: OpenCall, signer: string): ToolCall {
-  const call: ToolCall = { type: 'tool-call', id: id || `call_${number}`, name, arguments: pieces.join('') };
+export function toolCallOf({ number, id, name, pieces, isCustom, extra }: OpenCall, signer: string): ToolCall {
+  const text = pieces.join('');
+  const json = isCustom ? JSON.stringify({ input: text }) : text;
+  const call: ToolCall = {
+    type: 'tool-call',
+    id: id || `call_${number}`,
+    name,
+    arguments: json,
+    ...(isCustom && { custom: true }),
+  };
   return extra === undefined ? call : { ...call, provider: { protocol: signer, data: extra } };
+}
+
+/** A call with a text has the same pieces as one of a function. */
+function withText({ custom, ...wire }: WireCall): WireCall {
+  return { ...wire, function: { name: custom?.name ?? null, arguments: custom?.input ?? '' } };
 }
 
 function previousCall(calls: OpenCalls, { index, id }: WireCall): OpenCall | undefined {
@@ -95,7 +115,7 @@ function isComplete(call: OpenCall): boolean {
 }
 
 function startCall(calls: OpenCalls, { index }: WireCall): OpenCall {
-  const call: OpenCall = { number: calls.all.length, id: '', name: '', pieces: [], extra: undefined };
+  const call: OpenCall = { number: calls.all.length, id: '', name: '', pieces: [], isCustom: false, extra: undefined };
   calls.all.push(call);
   if (typeof index === 'number') calls.byIndex.set(index, call);
   return call;

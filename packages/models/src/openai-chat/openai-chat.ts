@@ -10,7 +10,7 @@ import { OPENROUTER } from './reasoning-details.ts';
 import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './stream.ts';
 
 const BASE_URL = 'https://api.openai.com/v1';
-const OPENAI: Quirks = { maxTokensField: 'max_completion_tokens' };
+const OPENAI: Quirks = { maxTokensField: 'max_completion_tokens', customTools: true };
 
 /** What most hosts take. */
 const WIDELY_TAKEN: readonly (keyof Settings)[] = [

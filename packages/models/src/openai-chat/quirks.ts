@@ -2,7 +2,7 @@ import { rejectOptions } from '../http/endpoint.ts';
 
 /**
  * How a host of the Chat Completions API differs from OpenAI. Omitted fields mean the behaviour of OpenAI, except for
- * `maxTokensField`. Each switch names a host that needs it.
+ * `maxTokensField` and `customTools`. Each switch names a host that needs it.
  */
 export interface Quirks {
   /** OpenAI has renamed the field, other hosts have not; default `max_tokens`. */
@@ -42,6 +42,8 @@ export interface Quirks {
   readonly hints?: boolean;
   /** False: content is always text, and notes replace images and files (DeepSeek). */
   readonly media?: boolean;
+  /** True: tools that take a text are sent as such (OpenAI, Azure). Default false: as functions. */
+  readonly customTools?: boolean;
 }
 
 /** The quirks of an unknown host. */
@@ -58,6 +60,7 @@ const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name]
   userAfterResults: [true, false],
   hints: [true, false],
   media: [true, false],
+  customTools: [true, false],
 };
 
 /** Throws if a quirk is unknown or has an invalid value; `factory` is the function that was called with them. */

@@ -362,3 +362,18 @@ test('reads 1 MB of arguments in deltas of one character', () => {
   expect(count).toBe(size);
   expect(protocol.end(state)).toMatchObject({ content: [{ type: 'tool-call', arguments: 'x'.repeat(size) }] });
 });
+
+test('reads a call with a text, in pieces', async () => {
+  const chunk = (delta: object, finish_reason: string | null = null): string =>
+    `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason }] })}\n\n`;
+  const text = [
+    chunk({ tool_calls: [{ index: 0, id: 'c1', type: 'custom', custom: { name: 'patch', input: '' } }] }),
+    chunk({ tool_calls: [{ index: 0, custom: { input: '{"a"' } }] }),
+    chunk({ tool_calls: [{ index: 0, custom: { input: ':\n' } }] }),
+    chunk({}, 'tool_calls'),
+    'data: [DONE]\n\n',
+  ].join('');
+  const { reply } = await replay([Buffer.from(text)]);
+  const json = JSON.stringify({ input: '{"a":\n' });
+  expect(reply).toMatchObject({ content: [{ ...call('c1', 'patch', json), custom: true }], finish: 'tool-calls' });
+});

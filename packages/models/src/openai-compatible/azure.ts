@@ -15,7 +15,7 @@ export interface AzureOptions extends PresetOptions {
  * `headers`. Throws if the options are invalid.
  */
 export function azure(options: AzureOptions): Model {
-  const quirks = { maxTokensField: 'max_completion_tokens' } as const;
+  const quirks = { maxTokensField: 'max_completion_tokens', customTools: true } as const;
   const auth = (apiKey: string): Record<string, string> => ({ 'api-key': apiKey });
   return compatibleModel({ factory: 'azure', baseURL: addressOf(options ?? {}), quirks, auth }, options);
 }

@@ -1,4 +1,5 @@
 import {
+  customInput,
   textOf,
   type AssistantMessage,
   type JsonSchema,
@@ -12,7 +13,7 @@ import {
   type ToolSpec,
   type UserBlock,
 } from '@treadle/core';
-import { bodyWriter, listOfMessages, memoized, perKind } from '../body.ts';
+import { bodyWriter, histories, memoized, perKind } from '../body.ts';
 import { allowedOf, argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
 import { jsonOf } from '../json.ts';
 import { mediaURL } from '../media.ts';
@@ -25,30 +26,40 @@ export interface ResponsesBody {
   readonly encryptedReasoning: boolean;
   readonly reasoningSummary?: 'auto' | 'concise' | 'detailed';
   readonly strict: boolean;
+  /** Tools that take a text are sent as such; default true. */
+  readonly customTools?: boolean;
   /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
 }
 
 const responsesHistories = perKind((kind) => {
   const sender = JSON.parse(kind) as Sender;
-  return listOfMessages((message) => inputItems(message, sender));
+  return histories<CustomCalls>({
+    start: () => new Set(),
+    write(message, custom) {
+      const json = inputItems(message, sender, custom);
+      return json === '' ? '' : `,${json}`;
+    },
+    close: () => ']}',
+  });
 });
 
+/** The ids of the calls of a history that are sent as calls with a text. Their results have a type of their own. */
+type CustomCalls = Set<string>;
+
 export function responsesBody(body: ResponsesBody): (request: ModelRequest) => Uint8Array {
-  const { model, strict, signer, store: stored } = body;
+  const { model, strict, signer, store: stored, customTools: custom = true } = body;
   const toolsOf = memoized((tools: readonly ToolSpec[]) => {
     // The API defaults to strict schemas.
-    const wire = tools.map(({ name, description, parameters, strict: own = strict }) => ({
-      type: 'function',
-      name,
-      description,
-      parameters,
-      strict: own,
-    }));
+    const wire = tools.map(({ name, description, parameters, strict: own = strict, custom: form }) =>
+      custom && form
+        ? { type: 'custom', name, ...form }
+        : { type: 'function', name, description, parameters, strict: own },
+    );
     return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return bodyWriter(responsesHistories(JSON.stringify({ signer, stored } satisfies Sender)), {
+  return bodyWriter(responsesHistories(JSON.stringify({ signer, stored, custom } satisfies Sender)), {
     write(request) {
       const { instructions, tools } = request;
       const rest = jsonOf({ model, instructions: instructions || undefined, ...responsesFields(body, request) }).slice(
@@ -68,7 +79,7 @@ function responsesFields(body: ResponsesBody, request: ModelRequest): Record<str
     stream: body.stream,
     store: body.store,
     include: includedFields(body, settings),
-    tool_choice: tools.length === 0 ? undefined : responsesToolChoice(request),
+    tool_choice: tools.length === 0 ? undefined : responsesToolChoice(request, body.customTools ?? true),
     parallel_tool_calls: tools.length === 0 || parallel ? undefined : false,
     temperature: settings.temperature,
     max_output_tokens: settings.maxOutputTokens,
@@ -97,36 +108,45 @@ function formatOf(
 }
 
 /** Undefined means `auto`, the default of the API. */
-function responsesToolChoice(request: ModelRequest): unknown {
+function responsesToolChoice(request: ModelRequest, customTools: boolean): unknown {
   const { toolChoice, tools } = request;
+  const named = (tool: ToolSpec | undefined, name: string): unknown => ({
+    type: customTools && tool?.custom ? 'custom' : 'function',
+    name,
+  });
   if (toolChoice === 'none') return 'none';
-  if (typeof toolChoice === 'object') return { type: 'function', name: toolChoice.tool };
+  if (typeof toolChoice === 'object') {
+    return named(
+      tools.find(({ name }) => name === toolChoice.tool),
+      toolChoice.tool,
+    );
+  }
   const allowed = allowedOf(request);
   if (allowed.length === 0) return 'none';
   if (allowed.length === tools.length) return toolChoice === 'auto' ? undefined : toolChoice;
   return {
     type: 'allowed_tools',
     mode: toolChoice,
-    tools: allowed.map(({ name }) => ({ type: 'function', name })),
+    tools: allowed.map((tool) => named(tool, tool.name)),
   };
 }
 
 /** The input items of a message, separated by commas; empty if nothing of it can be sent. */
-export function inputItems(message: Message, sender: Sender): string {
-  return itemsOf(message, sender)
+export function inputItems(message: Message, sender: Sender, custom: CustomCalls = new Set()): string {
+  return itemsOf(message, sender, custom)
     .map((item) => jsonOf(item))
     .join(',');
 }
 
-function itemsOf(message: Message, sender: Sender): readonly unknown[] {
+function itemsOf(message: Message, sender: Sender, custom: CustomCalls): readonly unknown[] {
   switch (message.role) {
     case 'user':
       return [{ type: 'message', role: 'user', content: responsesUserContent(message.content) }];
     case 'assistant':
-      return assistantItems(message, sender);
+      return assistantItems(message, sender, custom);
     case 'tool':
       return message.content.map((result) => ({
-        type: 'function_call_output',
+        type: custom.has(result.callId) ? 'custom_tool_call_output' : 'function_call_output',
         call_id: responsesCallId(result.callId),
         output: resultOutput(result),
       }));
@@ -136,7 +156,7 @@ function itemsOf(message: Message, sender: Sender): readonly unknown[] {
 }
 
 /** Drops reasoning at the end, which a truncated reply may have: the API rejects it. */
-function assistantItems({ content }: AssistantMessage, sender: Sender): readonly unknown[] {
+function assistantItems({ content }: AssistantMessage, sender: Sender, custom: CustomCalls): readonly unknown[] {
   const items: unknown[] = [];
   let end = 0;
   for (const part of content) {
@@ -145,8 +165,10 @@ function assistantItems({ content }: AssistantMessage, sender: Sender): readonly
       if (item !== undefined) items.push(item);
       continue;
     }
-    if (part.type === 'tool-call') items.push(functionCall(part));
-    else if (part.text !== '') items.push(assistantText(part));
+    if (part.type === 'tool-call') {
+      if (part.custom && sender.custom) custom.add(part.id);
+      items.push(part.custom && sender.custom ? customCall(part) : functionCall(part));
+    } else if (part.text !== '') items.push(assistantText(part));
     else continue;
     end = items.length;
   }
@@ -165,6 +187,10 @@ function functionCall({ id, name, arguments: json }: ToolCall): unknown {
     name: callNameFor(name),
     arguments: argumentsObject(json),
   };
+}
+
+function customCall({ id, name, arguments: json }: ToolCall): unknown {
+  return { type: 'custom_tool_call', call_id: responsesCallId(id), name: callNameFor(name), input: customInput(json) };
 }
 
 /** Ids of other providers may be longer than the API accepts. */

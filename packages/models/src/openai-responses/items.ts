@@ -15,6 +15,8 @@ export interface WireItem {
   readonly call_id?: unknown;
   readonly name?: unknown;
   readonly arguments?: unknown;
+  /** Of a call with a text. */
+  readonly input?: unknown;
 }
 
 interface WirePart {
@@ -36,6 +38,10 @@ export function partsOf(items: readonly unknown[], signer: string): AssistantPar
     } else if (item.type === 'function_call') {
       const id = textIn(item.call_id) || textIn(item.id);
       parts.push({ type: 'tool-call', id, name: textIn(item.name), arguments: argumentsOf(item) });
+    } else if (item.type === 'custom_tool_call') {
+      const id = textIn(item.call_id) || textIn(item.id);
+      const json = JSON.stringify({ input: textIn(item.input) });
+      parts.push({ type: 'tool-call', id, name: textIn(item.name), arguments: json, custom: true });
     } else if (item.type === 'reasoning') {
       parts.push(...reasoningParts(item, signer));
     }
@@ -94,12 +100,14 @@ function thoughtsOf(parts: unknown): string {
     .join(THOUGHT_BREAK);
 }
 
-/** What decides which reasoning can be sent back. */
+/** What decides in which form items are sent back, and which reasoning can be. */
 export interface Sender {
   /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
   /** The provider stores the responses. */
   readonly stored: boolean;
+  /** The provider has calls with a text. */
+  readonly custom: boolean;
 }
 
 /**

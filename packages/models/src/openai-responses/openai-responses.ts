@@ -19,6 +19,8 @@ export interface OpenAiResponsesOptions extends EndpointOptions {
   readonly reasoningSummary?: 'auto' | 'concise' | 'detailed';
   /** Whether the provider enforces the schemas of arguments and answers. They must be in OpenAI's strict subset. */
   readonly strict?: boolean;
+  /** False: the host has no tools that take a text, so they are sent as functions. Default true. */
+  readonly customTools?: boolean;
 }
 
 const BASE_URL = 'https://api.openai.com/v1';
@@ -49,6 +51,7 @@ export function openaiResponses(options: OpenAiResponsesOptions): Model {
         store,
         encryptedReasoning,
         strict,
+        customTools: options?.customTools ?? true,
         signer: signerOf('openai-responses', baseURL),
         ...(reasoningSummary && { reasoningSummary }),
       }),

@@ -146,7 +146,7 @@ function endResponse(stream: ResponsesStream, response: WireResponse, emit: Emit
 
 function startItem(stream: ResponsesStream, event: StreamEvent, wire: Partial<WireItem>, emit: Emit): OpenItem {
   const type = textIn(wire.type);
-  const isCall = type === 'function_call';
+  const isCall = type === 'function_call' || type === 'custom_tool_call';
   const item: OpenItem = { type, call: isCall ? stream.calls++ : -1, parts: [], wire, isComplete: false };
   stream.items.push(item);
   if (typeof event.output_index === 'number') stream.byKey.set(event.output_index, item);

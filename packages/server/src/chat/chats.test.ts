@@ -128,7 +128,9 @@ async function asClient(
           { role: 'assistant', content: [{ type: 'text', text: 'The end.' }] },
         ];
       }
-      const results = message.tool_calls!.map(({ id, function: called }) => {
+      const results = message.tool_calls!.map((call) => {
+        if (call.type !== 'function') throw new Error('There is no tool that takes a text.');
+        const { id, function: called } = call;
         expect(called.name).toBe('ask');
         return { role: 'tool', tool_call_id: id, content: answerTo(called.arguments) };
       });

@@ -203,7 +203,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       },
       calls: plan.toolset.kinds,
       includeUsage: request.includeUsage,
-      lastTextOnly: request.format !== undefined && plan.toolset.tools.some(({ execute }) => execute),
+      lastTextOnly: hasOneAnswer(request, plan),
       ...(emit && { emit }),
     });
     out.sendRole();
@@ -367,6 +367,15 @@ function checkSupport(model: Model, { settings, messages }: ChatRequest, name: s
       if (block.type === 'image' && !acceptsMedia(model, block)) throw notTaken(name, 'image_url.detail');
     }
   }
+}
+
+/**
+ * Whether the content is only that of the last turn: JSON must not follow another text, neither one before a call of the
+ * server nor an answer that was not valid.
+ */
+function hasOneAnswer({ format, stream }: ChatRequest, { toolset }: RunPlan): boolean {
+  if (!format) return false;
+  return toolset.tools.some(({ execute }) => execute) || (format.strict === true && !stream);
 }
 
 /** The id of the record of a completion with a key. */

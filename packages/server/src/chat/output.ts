@@ -1,4 +1,12 @@
-import type { AssistantPart, Item, ModelError, TokenLogprob, Usage, Waiting } from '@treadle/core';
+import {
+  customInput,
+  type AssistantPart,
+  type Item,
+  type ModelError,
+  type TokenLogprob,
+  type Usage,
+  type Waiting,
+} from '@treadle/core';
 import { ApiError, errorBody } from '../api-error.ts';
 import { modelApiError } from '../engine/model-failure.ts';
 import type { Ending } from '../engine/run.ts';
@@ -11,6 +19,7 @@ import type {
   ChatDelta,
   ChatHead,
   ChatLogprobs,
+  ChatToolCall,
   ChatUsage,
   FinishReason,
   Incomplete,
@@ -53,6 +62,8 @@ interface SentCall {
   readonly id: string;
   readonly name: string;
   arguments: string;
+  /** The tool takes a text. The call is sent when it is whole. */
+  readonly isCustom: boolean;
 }
 
 /** A call of the current turn; without `sent` its deltas are dropped. */
@@ -117,20 +128,21 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
     if (!open) turn.calls[index] = openCall(index, name, delta);
     else if (open.sent && delta !== '') {
       open.sent.arguments += delta;
-      sendDelta({ tool_calls: [{ index: open.position, function: { arguments: delta } }] });
+      if (!open.sent.isCustom) sendDelta({ tool_calls: [{ index: open.position, function: { arguments: delta } }] });
     }
   }
 
   function openCall(index: number, name: string, delta: string): OpenCall {
     if (calls.kindOf(name, index) !== 'client') return { sent: undefined, position: -1 };
-    const sent: SentCall = { id: completionCallId(head.id, turn.number, index), name, arguments: delta };
+    const isCustom = calls.isCustom?.(name) ?? false;
+    const sent: SentCall = { id: completionCallId(head.id, turn.number, index), name, arguments: delta, isCustom };
     const position = sentCalls.push(sent) - 1;
-    sendCall(sent, position);
+    if (!isCustom) sendCall(sent, position);
     return { sent, position };
   }
 
-  function sendCall({ id, name, arguments: text }: SentCall, index: number): void {
-    sendDelta({ tool_calls: [{ index, id, type: 'function', function: { name, arguments: text } }] });
+  function sendCall(call: SentCall, index: number): void {
+    sendDelta({ tool_calls: [{ index, ...wireCall(call) }] });
   }
 
   /** Adds what the deltas did not contain; of a model that does not stream, everything. */
@@ -151,7 +163,9 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
         tokens += logprobs?.length ?? 0;
       } else {
         const sent = turn.calls[index]?.sent?.arguments ?? '';
-        addCallDelta(index++, part.name, restOf(parsableArguments(part.arguments), sent));
+        addCallDelta(index, part.name, restOf(parsableArguments(part.arguments), sent));
+        const open = turn.calls[index++];
+        if (open?.sent?.isCustom) sendCall(open.sent, open.position);
       }
     }
   }
@@ -160,15 +174,14 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   function addWaitingCall({ call }: Waiting): void {
     const id = completionCallId(head.id, call.turn, call.index);
     if (sentCalls.some((one) => one.id === id)) return;
-    sentCalls.push({ id, name: call.name, arguments: parsableArguments(call.arguments) });
+    const isCustom = calls.isCustom?.(call.name) ?? false;
+    sentCalls.push({ id, name: call.name, arguments: parsableArguments(call.arguments), isCustom });
   }
 
   function completion(ending: CompletedEnding): ChatCompletion {
     const waiting = ending.type === 'pending' ? ending.waiting : [];
     const pending = new Set(waiting.map(({ call }) => completionCallId(head.id, call.turn, call.index)));
-    const toolCalls = sentCalls.flatMap(({ id, name, arguments: text }) =>
-      pending.has(id) ? { id, type: 'function' as const, function: { name, arguments: text } } : [],
-    );
+    const toolCalls = sentCalls.flatMap((call) => (pending.has(call.id) ? wireCall(call) : []));
     const message = {
       role: 'assistant',
       content: whole.content || null,
@@ -223,6 +236,11 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
 
     sendRest: () => sendRest?.(),
   };
+}
+
+function wireCall({ id, name, arguments: json, isCustom }: SentCall): ChatToolCall {
+  if (isCustom) return { id, type: 'custom', custom: { name, input: customInput(json) } };
+  return { id, type: 'function', function: { name, arguments: json } };
 }
 
 interface ChunkOptions {

@@ -211,9 +211,9 @@ describe('rejects', () => {
     ],
     [
       'a call of another type',
-      [{ role: 'assistant', tool_calls: [{ id: 'a', type: 'custom', custom: {} }] }],
+      [{ role: 'assistant', tool_calls: [{ id: 'a', type: 'other', other: {} }] }],
       'messages[0].tool_calls[0].type',
-      /'custom'/,
+      /'other'/,
     ],
     [
       'arguments that are not a string',

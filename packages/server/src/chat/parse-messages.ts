@@ -5,6 +5,8 @@ import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
 import { checkFile, checkImage, fileBlock, imageBlock, imageDetail } from '../request/media.ts';
 import {
   checkCharacters,
+  chosenSchema,
+  isObject,
   list,
   PARAM,
   refuse,
@@ -62,19 +64,36 @@ const filePart = z
 
 const asText = longText.transform((text): readonly TextBlock[] => (text === '' ? [] : [{ type: 'text', text }]));
 
+const callFields = { id: z.string().min(1).max(MAX_LENGTH.id) };
+
+const functionCall = z
+  .object({
+    ...callFields,
+    type: z.literal('function').nullish(),
+    function: z.object({ name: z.string().min(1), arguments: z.string() }),
+  })
+  .transform(({ id, function: { name, arguments: json } }): ToolCall => ({
+    type: 'tool-call',
+    id,
+    name,
+    arguments: json,
+  }));
+
+const customCall = z
+  .object({ ...callFields, custom: z.object({ name: z.string().min(1), input: z.string() }) })
+  .transform(({ id, custom: { name, input } }): ToolCall => ({
+    type: 'tool-call',
+    id,
+    name,
+    arguments: JSON.stringify({ input }),
+    custom: true,
+  }));
+
 const toolCalls = list(
-  z
-    .object({
-      id: z.string().min(1).max(MAX_LENGTH.id),
-      type: z.literal('function').nullish(),
-      function: z.object({ name: z.string().min(1), arguments: z.string() }),
-    })
-    .transform(({ id, function: { name, arguments: json } }): ToolCall => ({
-      type: 'tool-call',
-      id,
-      name,
-      arguments: json,
-    })),
+  chosenSchema<ToolCall>(
+    (call) => (isObject(call) && call['type'] === 'custom' ? customCall : functionCall),
+    () => [functionCall, customCall],
+  ),
   { expected: 'array', max: Infinity },
 ).superRefine((calls, ctx) => {
   const ids = new Set<string>();

@@ -5,11 +5,10 @@ import type { WireLogprob } from '../responses/wire.ts';
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
 
 /** A call that the client executes. */
-export interface ChatToolCall {
-  readonly id: string;
-  readonly type: 'function';
-  readonly function: { readonly name: string; readonly arguments: string };
-}
+export type ChatToolCall = { readonly id: string } & (
+  | { readonly type: 'function'; readonly function: { readonly name: string; readonly arguments: string } }
+  | { readonly type: 'custom'; readonly custom: { readonly name: string; readonly input: string } }
+);
 
 export interface ChatUsage {
   readonly prompt_tokens: number;
@@ -77,12 +76,10 @@ export interface ChatDelta {
 }
 
 /** `index` counts the calls that the client receives. `id`, `type` and the name are only in the first delta of a call. */
-export interface ChatCallDelta {
-  readonly index: number;
-  readonly id?: string;
-  readonly type?: 'function';
-  readonly function: { readonly name?: string; readonly arguments: string };
-}
+export type ChatCallDelta = { readonly index: number } & (
+  | ChatToolCall
+  | { readonly function: { readonly arguments: string } }
+);
 
 export interface ChatChunk extends ChatHead, Incomplete {
   readonly object: 'chat.completion.chunk';

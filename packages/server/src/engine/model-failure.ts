@@ -59,6 +59,7 @@ export function publicFailure(error: ModelError): ModelError {
 
 /** `error.code` of a response that ended with this failure. */
 export function codeInResponse(code: string): string {
+  if (code === 'output-invalid') return 'output_invalid';
   return (Object.hasOwn(REPORTED, code) && REPORTED[code as ModelErrorCode].inResponse) || 'server_error';
 }
 

@@ -22,7 +22,7 @@ export interface AnswerFormat {
 
 /** The fields of a request that apply to every model call. */
 interface ModelCallRequest {
-  /** Sent to the model. Unlike the loop's own `output`, the answer is not validated. */
+  /** Sent to the model. The loop validates the answer if it is strict. */
   readonly format?: AnswerFormat;
   readonly parallel: boolean;
   readonly truncation: 'auto' | 'disabled';

@@ -53,6 +53,8 @@ export interface RunRequest extends ToolsRequest {
   /** Without `maxOutputTokens`. */
   readonly settings: Settings;
   readonly format?: AnswerFormat;
+  /** The client receives the answer while it is generated, so that it cannot be replaced. */
+  readonly stream?: boolean;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
 }
@@ -247,6 +249,10 @@ export function driveRequest(
           toolChoice: toolset.toolChoice,
           ...(toolset.allowedTools && { allowedTools: toolset.allowedTools }),
           settings: request.settings,
+          ...(request.format?.strict && {
+            output: request.format.schema,
+            outputCheck: request.stream ? 'once' : 'repair',
+          }),
           compaction: request.truncation === 'auto',
           maxTurns: limits.maxTurns,
           toolTimeoutMs: limits.toolTimeoutMs,

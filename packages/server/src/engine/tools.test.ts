@@ -93,7 +93,7 @@ describe('the tools of a request', () => {
 describe('rejects', () => {
   test.each([
     [{ ...plain, otherTools: [{ ...OWN, server_label: 'else' }] }, 400, 'MCP server "else"'],
-    [{ ...plain, otherTools: [{ type: 'web_search' }] }, 400, 'type "web_search"'],
+    [{ ...plain, otherTools: [{ type: 'local_shell' }] }, 400, 'type "local_shell"'],
     [{ ...plain, otherTools: [{ ...OWN, allowed_tools: ['write'] }] }, 400, 'no tool "write". Its tools: read, grep'],
     [{ ...plain, otherTools: [{ ...OWN, allowed_tools: 'read' }] }, 400, 'list of tool names'],
     [{ ...plain, otherTools: [{ ...OWN, require_approval: 'always' }] }, 400, 'Approvals'],

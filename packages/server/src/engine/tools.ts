@@ -1,4 +1,12 @@
-import { tool, TreadleError, type Policy, type Principal, type Tool, type ToolChoice } from '@treadle/core';
+import {
+  tool,
+  TreadleError,
+  type CustomForm,
+  type Policy,
+  type Principal,
+  type Tool,
+  type ToolChoice,
+} from '@treadle/core';
 import type { PolicyRules } from '@treadle/core/policy';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
@@ -22,13 +30,15 @@ export interface FunctionTool {
   readonly description: string | null;
   readonly parameters: Readonly<Record<string, unknown>> | null;
   readonly strict: boolean | null;
+  /** It takes a text instead of JSON: a tool of type `custom`. */
+  readonly custom?: { readonly format?: CustomForm['format'] };
 }
 
 export type RequestToolChoice =
   | 'auto'
   | 'required'
   | 'none'
-  | { readonly type: 'function'; readonly name: string }
+  | { readonly type: 'function' | 'custom'; readonly name: string }
   | { readonly type: 'mcp'; readonly server_label: string; readonly name?: string | null }
   | { readonly type: 'allowed_tools'; readonly mode: 'auto' | 'required'; readonly tools: readonly RequestTool[] };
 
@@ -96,6 +106,8 @@ export type CallKind = 'client' | 'client-later' | 'server' | 'approved-later' |
 /** Classifies a call when it opens, by its name and its index among the calls of the reply. */
 export interface CallKinds {
   kindOf(name: string, index: number): CallKind;
+  /** Whether the tool takes a text instead of JSON. Absent: none does. */
+  isCustom?(name: string): boolean;
   /** The `server_label` of a call that the client does not execute; for a refused call the server's own label. */
   labelOf(name: string): string;
 }
@@ -183,7 +195,7 @@ export async function toolsetOf(
       tools: [...clientTools, ...[...origins.values()].filter((one) => !found.includes(one)).map((one) => one.tool)],
       foundTools: found.map((one) => one.tool),
       ...choice,
-      kinds: callKinds(policy, choice, clientNames, origins),
+      kinds: callKinds(policy, choice, request.functions, origins),
       lists,
       close,
     };
@@ -216,20 +228,41 @@ function labelOf(tool: RequestTool): string {
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
-function clientTool({ name, description, parameters, strict }: FunctionTool): Tool {
+function clientTool({ name, description, parameters, strict, custom }: FunctionTool): Tool {
+  const common = { name, asWritten: true, uncounted: true, description: description ?? '' };
   try {
+    if (custom) return tool({ ...common, ...customParts(common.description, custom.format) });
     return tool({
-      name,
-      description: description ?? '',
+      ...common,
       parameters: { type: 'object', properties: {}, ...parameters },
-      asWritten: true,
-      uncounted: true,
       ...(strict !== null && { strict }),
     });
   } catch (error) {
     if (error instanceof TreadleError) throw badRequest(error.message, 'tools');
     throw error;
   }
+}
+
+const CUSTOM_INPUT = {
+  type: 'object',
+  properties: { input: { type: 'string', description: 'The whole text, exactly as the tool is to receive it.' } },
+  required: ['input'],
+  additionalProperties: false,
+} as const;
+
+/** Models without such tools get a function. Its description has the grammar of the text, which nothing enforces then. */
+function customParts(
+  description: string,
+  format: CustomForm['format'],
+): Pick<Tool, 'description' | 'parameters'> & { readonly custom: CustomForm } {
+  const { type, syntax, definition } = format ?? {};
+  const grammar =
+    type === 'grammar' ? `The input must match this grammar (${String(syntax)}):\n${String(definition)}` : '';
+  return {
+    description: [description, grammar].filter((text) => text !== '').join('\n\n'),
+    parameters: CUSTOM_INPUT,
+    custom: { description, ...(format && { format }) },
+  };
 }
 
 /** The default tools, except those whose name a function of the client has, and the default servers. */
@@ -241,6 +274,16 @@ function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: Ru
   const named = new Set(request.otherTools.map(labelOf));
   const servers = scopes.some(isToolScope) ? (served.defaultServers ?? []) : [];
   return [...own, ...servers.flatMap((label) => (named.has(label) ? [] : { type: 'mcp', server_label: label }))];
+}
+
+/**
+ * Tools that clients such as Codex add to every request, and that only widen what the model can do. Without an executor the
+ * model does not get them. All other types of tools are refused.
+ */
+const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
+
+function isLeftOut(tool: RequestTool, { executors }: ServerTools): boolean {
+  return LEFT_OUT.has(tool.type) && !executors.some((one) => one.kind === tool.type && one.canExecute(tool));
 }
 
 /** A tool of the request with its functions, or with the reason why its server has not listed them. */
@@ -262,7 +305,9 @@ async function openAll(
   caller: RunCaller,
   options: ToolsetOptions,
 ): Promise<readonly OpenedTool[]> {
-  const settled = await Promise.allSettled(requested.map((one) => openTool(one, served, caller, options)));
+  const settled = await Promise.allSettled(
+    requested.filter((one) => !isLeftOut(one, served)).map((one) => openTool(one, served, caller, options)),
+  );
   const failed = settled.find(({ status }) => status === 'rejected');
   const opened = settled.flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
   if (!failed) return opened;
@@ -430,6 +475,7 @@ function choiceOf(choice: RequestToolChoice, origins: Origins, lists: readonly S
     selected.type === 'mcp' && lists.some(({ label, error }) => error !== undefined && label === labelOf(selected));
   switch (choice.type) {
     case 'function':
+    case 'custom':
       return { toolChoice: { tool: choice.name } };
     case 'mcp': {
       if (isDown(choice)) return { toolChoice: 'auto' };
@@ -450,7 +496,7 @@ function choiceOf(choice: RequestToolChoice, origins: Origins, lists: readonly S
 /** The names of the tools that an entry of `tool_choice` selects: one by its name, or all of a tool of the request. */
 function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
   const { type, name, server_label: label } = selected;
-  if (type === 'function') return [String(name)];
+  if (type === 'function' || type === 'custom') return [String(name)];
   const names = [...origins].flatMap(([candidate, { origin, ownName }]) => {
     const matches = origin.type === type && (label == null || origin['server_label'] === label);
     return matches && (name == null || name === candidate || name === ownName) ? candidate : [];
@@ -496,11 +542,14 @@ function mayRefuse(policy: Policy, name: string): boolean {
 function callKinds(
   policy: Policy | undefined,
   { toolChoice, allowedTools }: Choice,
-  clientNames: ReadonlySet<string>,
+  functions: readonly FunctionTool[],
   origins: Origins,
 ): CallKinds {
+  const clientNames = new Set(functions.map(({ name }) => name));
+  const custom = new Set(functions.flatMap((one) => (one.custom ? one.name : [])));
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
+    isCustom: (name) => custom.has(name),
     labelOf(name) {
       const label = origins.get(name)?.origin['server_label'];
       return typeof label === 'string' ? label : OWN_LABEL;

@@ -26,13 +26,14 @@ export interface ParsedTools {
 }
 
 const name = z.string().min(1);
+const toolName = name
+  .max(MAX_LENGTH.name)
+  .regex(/^[a-zA-Z0-9_-]+$/, "the name of a function may contain only letters, digits, '_' and '-'");
 
 /** The fields of a function that the client executes. */
 export const functionTool: z.ZodType<FunctionTool> = z
   .object({
-    name: name
-      .max(MAX_LENGTH.name)
-      .regex(/^[a-zA-Z0-9_-]+$/, "the name of a function may contain only letters, digits, '_' and '-'"),
+    name: toolName,
     description: z.string().nullish(),
     parameters: jsonObject
       .superRefine((parameters, ctx) => {
@@ -51,6 +52,42 @@ export const functionTool: z.ZodType<FunctionTool> = z
     parameters: parameters ?? null,
     strict: strict ?? null,
   }));
+
+const grammar = z.object({ syntax: z.enum(['lark', 'regex']), definition: z.string().min(1) });
+
+/** The format of a text. A grammar is flat, as in the Responses API, or nested, as in the chat API. */
+const customFormat = chosenSchema<FormatOfText>(
+  (format, ctx) => {
+    if (!isObject(format)) return wrongType(ctx, format, 'object');
+    if (format['type'] === 'text') return ANY_TEXT;
+    return isObject(format['grammar']) ? nestedGrammar : flatGrammar;
+  },
+  () => [typed('text', ANY_TEXT), flatGrammar, nestedGrammar],
+);
+
+type FormatOfText = NonNullable<FunctionTool['custom']>['format'];
+
+const ANY_TEXT = z.unknown().transform((): FormatOfText => undefined);
+const flatGrammar = z
+  .object({ type: z.literal('grammar'), ...grammar.shape })
+  .transform((format): FormatOfText => format);
+const nestedGrammar = z
+  .object({ type: z.literal('grammar'), grammar })
+  .transform(({ type, grammar }): FormatOfText => ({ type, ...grammar }));
+
+/** The fields of a tool that the client executes and that takes a text. */
+const customFields = z
+  .object({ name: toolName, description: z.string().nullish(), format: customFormat.nullish() })
+  .transform(({ name, description, format }): FunctionTool => ({
+    type: 'function',
+    name,
+    description: description ?? null,
+    parameters: null,
+    strict: null,
+    custom: format ? { format } : {},
+  }));
+
+const nestedCustom = z.object({ custom: customFields }).transform(({ custom }) => custom);
 
 const names = list(z.string(), { expected: 'a list of names', max: Infinity });
 
@@ -99,9 +136,16 @@ export function toolsSchema({ limits, functionForm, functionForms, namePath }: T
         return refuse(ctx, message, { code: 'tool_too_large' });
       }
       if (value['type'] === 'function') return functionForm(value, ctx);
+      if (value['type'] === 'custom') return isObject(value['custom']) ? nestedCustom : customFields;
       return value['type'] === 'mcp' ? mcpTool : otherTool;
     },
-    () => [...functionForms.map((form) => typed('function', form)), mcpTool, otherType],
+    () => [
+      ...functionForms.map((form) => typed('function', form)),
+      typed('custom', customFields),
+      typed('custom', nestedCustom),
+      mcpTool,
+      otherType,
+    ],
   );
   return list(tool, { expected: 'a list of tools', max: limits.tools })
     .superRefine((tools, ctx) => refuseDuplicates(tools, namePath, ctx))
@@ -110,8 +154,13 @@ export function toolsSchema({ limits, functionForm, functionForms, namePath }: T
     .transform((tools) => ({
       functions: tools.filter(isFunction),
       others: tools.filter((one): one is RequestTool => !isFunction(one)),
-      echo: tools.map((one) => (isFunction(one) ? one : withoutSecrets(one))),
+      echo: tools.map((one) => (isFunction(one) ? echoOf(one) : withoutSecrets(one))),
     }));
+}
+
+function echoOf(tool: FunctionTool): unknown {
+  const { name, description, custom } = tool;
+  return custom ? { type: 'custom', name, description, format: custom.format ?? { type: 'text' } } : tool;
 }
 
 function isFunction(tool: FunctionTool | RequestTool): tool is FunctionTool {
@@ -182,6 +231,12 @@ const MAX_ALLOWED = 128;
 const selectedByFunctionName = z
   .object({ name })
   .transform(({ name }): SelectedTool => ({ tool: { type: 'function', name }, path: ['name'] }));
+const selectedByCustomName = z
+  .object({ name })
+  .transform(({ name }): SelectedTool => ({ tool: { type: 'custom', name }, path: ['name'] }));
+const selectedByNestedCustom = z
+  .object({ custom: z.object({ name }) })
+  .transform(({ custom: { name } }): SelectedTool => ({ tool: { type: 'custom', name }, path: ['custom', 'name'] }));
 const selectedByNestedName = z.object({ function: z.object({ name }) }).transform((value): SelectedTool => ({
   tool: { type: 'function', name: value.function.name },
   path: ['function', 'name'],
@@ -205,6 +260,7 @@ function selections(): readonly z.ZodType[] {
 const selectedTool = chosenSchema<SelectedTool>((tool) => {
   if (!isObject(tool)) return selectedByType;
   if (tool['type'] === 'mcp') return selectedByLabel;
+  if (tool['type'] === 'custom') return isObject(tool['custom']) ? selectedByNestedCustom : selectedByCustomName;
   if (tool['type'] !== 'function') return selectedByType;
   return tool['name'] === undefined && isObject(tool['function']) ? selectedByNestedName : selectedByFunctionName;
 }, selections);
@@ -216,7 +272,7 @@ const noChoice = z.unknown().transform((): ParsedChoice => ({ choice: 'auto', ec
 const toolChoice = selectedTool.transform((selected): ParsedChoice => {
   const { tool } = selected;
   const choice: RequestToolChoice =
-    tool.type === 'function' || tool.type === 'mcp'
+    tool.type === 'function' || tool.type === 'custom' || tool.type === 'mcp'
       ? (tool as RequestToolChoice)
       : // Any other type of tool is forced by allowing no other tools.
         { type: 'allowed_tools', mode: 'required', tools: [tool] };
@@ -285,6 +341,8 @@ function undeclared(
 ): string | undefined {
   const { type, name, server_label: label } = tool;
   if (type === 'function') return functions.some((one) => one.name === name) ? undefined : `function '${String(name)}'`;
+  if (type === 'custom')
+    return functions.some((one) => one.custom && one.name === name) ? undefined : `custom tool '${String(name)}'`;
   if (type === 'mcp') {
     const isKnown = others.some((one) => one.type === 'mcp' && one['server_label'] === label);
     return isKnown || labels.includes(String(label)) ? undefined : `MCP server '${String(label)}'`;

@@ -1,8 +1,9 @@
-import type { TokenLogprob, ToolResult } from '@treadle/core';
+import { customInput, type TokenLogprob, type ToolResult } from '@treadle/core';
 import { parsableArguments } from '../engine/tools.ts';
 import {
   mcpCallResult,
   wireLogprobs,
+  type CustomCallItem,
   type FunctionCallItem,
   type ItemStatus,
   type McpApprovalRequestItem,
@@ -237,9 +238,12 @@ function outputText(text: string, logprobs: readonly WireLogprob[] = EMPTY): Out
   return { type: 'output_text', text, annotations: EMPTY, logprobs };
 }
 
-/** A call that is being streamed: a `function_call` for the client, or an `mcp_call` that the server handles. */
+/**
+ * A call that is being streamed: a `function_call` or a `custom_tool_call` for the client, or an `mcp_call` that the server
+ * handles. The text of a `custom_tool_call` is sent when it is whole, because most models send it as a JSON string.
+ */
 export interface OpenCall {
-  readonly type: 'function_call' | 'mcp_call';
+  readonly type: 'function_call' | 'custom_tool_call' | 'mcp_call';
   readonly id: string;
   /** In the response's output. */
   readonly index: number;
@@ -250,14 +254,17 @@ export interface OpenCall {
   /** The request for an approval that the client has decided about. */
   readonly approval: string | null;
   name: string;
+  /** Of a `custom_tool_call`: the text. */
   arguments: string;
   /** The event with the whole arguments was sent. */
   isWhole: boolean;
   /** `response.mcp_call.in_progress` was sent. */
   hasStarted: boolean;
   /** The final item; undefined while it is open. */
-  done: FunctionCallItem | McpCallItem | undefined;
+  done: CallItem | undefined;
 }
+
+type CallItem = FunctionCallItem | CustomCallItem | McpCallItem;
 
 const NO_RESULT = { output: null, error: null };
 
@@ -271,10 +278,15 @@ export function openCall(out: EventSender, call: OpenCall): void {
 }
 
 export function addArguments(out: EventSender, call: OpenCall, delta: string): void {
+  if (delta === '' || call.type === 'custom_tool_call') return;
+  sendArguments(out, call, delta);
+}
+
+function sendArguments(out: EventSender, call: OpenCall, delta: string): void {
   if (delta === '') return;
   call.arguments += delta;
   out.send({
-    type: call.type === 'function_call' ? FUNCTION_DELTA : MCP_DELTA,
+    type: ARGUMENTS_DELTA[call.type],
     sequence_number: out.next(),
     item_id: call.id,
     output_index: call.index,
@@ -282,16 +294,25 @@ export function addArguments(out: EventSender, call: OpenCall, delta: string): v
   });
 }
 
-const FUNCTION_DELTA = 'response.function_call_arguments.delta';
-const MCP_DELTA = 'response.mcp_call_arguments.delta';
+const ARGUMENTS_DELTA: Readonly<Record<OpenCall['type'], string>> = {
+  function_call: 'response.function_call_arguments.delta',
+  custom_tool_call: 'response.custom_tool_call_input.delta',
+  mcp_call: 'response.mcp_call_arguments.delta',
+};
 
 /** Sends the whole arguments. What the deltas did not contain is sent as another delta first. */
 export function endArguments(out: EventSender, call: OpenCall, text: string = call.arguments): void {
   if (call.isWhole) return;
-  const whole = parsableArguments(text);
-  if (whole.startsWith(call.arguments)) addArguments(out, call, whole.slice(call.arguments.length));
+  const isCustom = call.type === 'custom_tool_call';
+  const whole = isCustom ? customInput(text) : parsableArguments(text);
+  if (whole.startsWith(call.arguments)) sendArguments(out, call, whole.slice(call.arguments.length));
   call.arguments = whole;
   call.isWhole = true;
+  if (isCustom) {
+    const type = 'response.custom_tool_call_input.done';
+    out.send({ type, sequence_number: out.next(), item_id: call.id, output_index: call.index, input: whole });
+    return;
+  }
   out.send({
     type: call.type === 'function_call' ? 'response.function_call_arguments.done' : 'response.mcp_call_arguments.done',
     sequence_number: out.next(),
@@ -339,7 +360,10 @@ function wireCall(
   { type, id, callId, label, approval, name, arguments: text }: OpenCall,
   status: McpCallItem['status'],
   { output, error }: Pick<McpCallItem, 'output' | 'error'> = NO_RESULT,
-): FunctionCallItem | McpCallItem {
+): CallItem {
+  if (type === 'custom_tool_call') {
+    return { type, id, call_id: callId, name, input: text, status: status as ItemStatus };
+  }
   if (type === 'function_call') {
     return { type, id, call_id: callId, name, arguments: text, status: status as ItemStatus };
   }
@@ -395,7 +419,7 @@ export function sendClosedItem(out: EventSender, item: OutputItem, index: number
     type,
     id,
     index,
-    callId: type === 'function_call' ? item.call_id : '',
+    callId: type === 'mcp_call' ? '' : item.call_id,
     label: type === 'mcp_call' ? item.server_label : '',
     approval: type === 'mcp_call' ? item.approval_request_id : null,
     name: item.name,
@@ -405,7 +429,7 @@ export function sendClosedItem(out: EventSender, item: OutputItem, index: number
     done: undefined,
   };
   openCall(out, call);
-  endArguments(out, call, item.arguments);
+  endArguments(out, call, type === 'custom_tool_call' ? JSON.stringify({ input: item.input }) : item.arguments);
   if (item.status === 'completed' || item.status === 'failed') sendCallResult(out, call, item.status);
   sendDone(out, index, item);
 }

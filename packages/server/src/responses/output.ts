@@ -53,6 +53,8 @@ export interface ResponseOutputOptions {
   readonly requiresAction: boolean;
   /** Set if the client wants `encrypted_content` of reasoning. */
   readonly seal?: ReasoningSeal | undefined;
+  /** Set if the response is not stored: the results of the server's calls are sent as `encrypted_content` too. */
+  readonly carrier?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
 }
@@ -95,7 +97,7 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, lists = [], begunWith, requiresAction, seal, emit } = options;
+  const { response, calls: kinds, lists = [], begunWith, requiresAction, seal, carrier, emit } = options;
   const out = eventSender(emit);
   const events = responseEvents(out, requiresAction);
   const items: StreamedItem[] = lists
@@ -103,10 +105,12 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
     .map((list, index) => listItem(response.id, list, index));
   let ended: ResponseResource | undefined;
   let turn: TurnItems = newTurnItems(0);
+  /** The reply of this turn does not match the schema of the answer. If the model is called again, it is not shown. */
+  let isRejected = false;
   if (begunWith) turn.beginWith(begunWith);
 
   function newTurnItems(number: number): TurnItems {
-    return turnItems(number, { out, items, response: response.id, kinds, seal });
+    return turnItems(number, { out, items, response: response.id, kinds, seal, carrier });
   }
 
   function applyItem(item: Item): void {
@@ -122,7 +126,12 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         break;
       case 'turn-started':
         // The same turn starts again when the model is called with a shorter conversation.
-        if (item.turn !== turn.number) turn = newTurnItems(item.turn);
+        if (item.turn !== turn.number) {
+          if (isRejected && !emit) turn.discard();
+          isRejected = false;
+          turn.carryResults();
+          turn = newTurnItems(item.turn);
+        }
         break;
       case 'call-started':
         turn.callStarted(item.index);
@@ -134,6 +143,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         if (item.event.type === 'model-replied') turn.modelReplied(item.event.content, item.event.finish);
         else if (item.event.type === 'model-failed') turn.modelFailed();
         else if (item.event.type === 'calls-judged') turn.callsJudged(item.event.verdicts);
+        else if (item.event.type === 'output-checked') isRejected = item.event.result.type === 'invalid';
         break;
       case 'tool-report':
       case 'resource-problem':
@@ -160,6 +170,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       if (ending.type === 'pending') {
         for (const { type, call } of ending.waiting) if (type === 'client') turn.callWaits(call.index);
       }
+      turn.carryResults();
       closeInterrupted(out, items);
       ended = endedResponse(response, items.map(wireItem), ending);
       return ended;
@@ -310,6 +321,10 @@ interface TurnItems {
   callsJudged(verdicts: readonly RecordedVerdict[]): void;
   /** The run begins with these calls, of a reply that it has not made. */
   beginWith(begun: ReadonlyMap<number, BegunCall>): void;
+  /** Adds an item with the results of the server's calls, for clients that do not send those calls back. */
+  carryResults(): void;
+  /** Removes its items from the response. Not if their events were sent. */
+  discard(): void;
 }
 
 interface TurnOptions {
@@ -320,6 +335,7 @@ interface TurnOptions {
   readonly response: string;
   readonly kinds: CallKinds;
   readonly seal: ReasoningSeal | undefined;
+  readonly carrier: ReasoningSeal | undefined;
 }
 
 interface ReplyCall {
@@ -337,7 +353,7 @@ interface ReplyCall {
   approval?: string;
 }
 
-function turnItems(number: number, { out, items, response, kinds, seal }: TurnOptions): TurnItems {
+function turnItems(number: number, { out, items, response, kinds, seal, carrier }: TurnOptions): TurnItems {
   let opened = 0;
   let growing: OpenText | undefined;
   let texts = noTexts();
@@ -375,7 +391,11 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     call.kind = kinds.kindOf(call.name, index);
     openedCalls = index + 1;
     if (call.kind === 'client-later' || call.kind === 'approved-later') return;
-    addCallItem(call, index, call.kind === 'client' ? 'function_call' : 'mcp_call');
+    addCallItem(call, index, call.kind === 'client' ? clientCallType(call) : 'mcp_call');
+  }
+
+  function clientCallType({ name }: ReplyCall): OpenCall['type'] {
+    return kinds.isCustom?.(name) ? 'custom_tool_call' : 'function_call';
   }
 
   function addCallItem(call: ReplyCall, index: number, type: OpenCall['type']): OpenCall {
@@ -429,7 +449,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     if (!call.item) return;
     call.item.name = storedCallName(whole.name);
     endArguments(out, call.item, whole.arguments);
-    if (call.item.type === 'function_call') closeCall(out, call.item, isCut ? 'incomplete' : 'completed');
+    if (call.item.type !== 'mcp_call') closeCall(out, call.item, isCut ? 'incomplete' : 'completed');
   }
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
@@ -493,7 +513,9 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     callWaits(index) {
       const call = calls[index];
       if (call?.kind === 'client-later' && !call.item) {
-        closeCall(out, addCallItem(call, index, 'function_call'), 'completed');
+        const item = addCallItem(call, index, clientCallType(call));
+        endArguments(out, item, call.whole?.arguments);
+        closeCall(out, item, 'completed');
       }
     },
     callsJudged(verdicts) {
@@ -530,6 +552,13 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
         };
       }
     },
+    carryResults() {
+      if (!carrier) return;
+      const made = calls.flatMap(({ item }) => (item?.done?.type === 'mcp_call' ? item.done : []));
+      calls = [];
+      if (made.length > 0) closeText(out, beginText('reasoning'), 'completed', { encrypted: carrier.sealCalls(made) });
+    },
+    discard: () => void items.splice(items.length - opened),
   };
 }
 

@@ -17,7 +17,7 @@ import {
   type JsonObject,
 } from '../request/validate.ts';
 import type * as wire from './wire.ts';
-import { mcpError, mcpErrorText } from './wire.ts';
+import { mcpError, mcpErrorText, PASSED_OVER } from './wire.ts';
 
 export const longText: z.ZodType<string> = z.string().max(MAX_LENGTH.text);
 
@@ -155,6 +155,27 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       ...(is_error != null && { is_error }),
     }));
 
+  const customCall = z.object({
+    type: z.literal('custom_tool_call'),
+    id: idOr('ctc'),
+    status,
+    call_id: callId,
+    name: toolName,
+    input: longText,
+  }) satisfies z.ZodType<wire.CustomCallItem>;
+
+  const customCallOutput = z
+    .object({ ...functionCallOutput.in.shape, type: z.literal('custom_tool_call_output'), id: idOr('ctco') })
+    .transform(({ is_error, ...item }): wire.CustomCallOutputItem => ({
+      ...item,
+      ...(is_error != null && { is_error }),
+    }));
+
+  const passedOver = z.object({
+    type: z.enum(PASSED_OVER),
+    id: idOr('item'),
+  }) satisfies z.ZodType<wire.PassedOverItem>;
+
   const mcpCall = z
     .object({
       id: idOr('mcp'),
@@ -231,12 +252,15 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     ['reasoning', reasoning],
     ['function_call', functionCall],
     ['function_call_output', functionCallOutput],
+    ['custom_tool_call', customCall],
+    ['custom_tool_call_output', customCallOutput],
     ['mcp_call', mcpCall],
     ['mcp_list_tools', toolList],
     ['mcp_approval_request', approvalRequest],
     ['mcp_approval_response', approvalResponse],
     ['item_reference', reference],
     ['compaction', compaction],
+    ...PASSED_OVER.map((type) => [type, passedOver] as const),
   ]);
   const item = chosenSchema(
     (value, ctx) => (isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object')),
@@ -295,7 +319,7 @@ function typeOf(item: JsonObject): unknown {
   return id === undefined ? undefined : 'item_reference';
 }
 
-const BEGINNING = /^(?:msg|rs|fc|fco|mcp|mcpl|mcpa)_$/;
+const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|mcp|mcpl|mcpa|item)_$/;
 
 /**
  * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a

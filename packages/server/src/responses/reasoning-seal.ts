@@ -1,6 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { ReasoningPart } from '@treadle/core';
 import type { ServerStore } from '../engine/engine.ts';
+import type { McpCallItem } from './wire.ts';
 
 /**
  * `encrypted_content`: the part of its reasoning that a model needs to get back, for clients that store the conversation
@@ -13,6 +14,11 @@ export interface ReasoningSeal {
    * parts before it.
    */
   seal(part: ReasoningPart, after?: number): string;
+  /**
+   * Calls of the server with their results, for a response that is not stored. Clients such as the AI SDK send reasoning with
+   * `encrypted_content` back, but not such calls.
+   */
+  sealCalls(calls: readonly McpCallItem[]): string;
   /** Undefined if this server did not create the content for this tenant. */
   open(content: string): DecodedReasoning | undefined;
 }
@@ -20,6 +26,8 @@ export interface ReasoningSeal {
 export interface DecodedReasoning {
   readonly part: ReasoningPart;
   readonly after?: number;
+  /** The item is not reasoning of the model, but contains these calls. */
+  readonly calls?: readonly McpCallItem[];
 }
 
 /** Reads the key when it is first needed. If that fails, it is read again the next time. */
@@ -47,16 +55,18 @@ export function reasoningSeal(key: Uint8Array, tenant: string): ReasoningSeal {
       .update(`${JSON.stringify(tenant)}\n`)
       .update(json)
       .digest();
+  const sealed = (content: object): string => {
+    const json = Buffer.from(JSON.stringify(content));
+    return Buffer.concat([macOf(json), json]).toString('base64');
+  };
   return {
-    seal({ type: _, ...part }, after) {
-      const json = Buffer.from(JSON.stringify({ ...part, after }));
-      return Buffer.concat([macOf(json), json]).toString('base64');
-    },
+    seal: ({ type: _, ...part }, after) => sealed({ ...part, after }),
+    sealCalls: (calls) => sealed({ text: '', calls }),
     open(content) {
       const bytes = Buffer.from(content, 'base64');
       const json = bytes.subarray(MAC_BYTES);
       const mac = bytes.subarray(0, MAC_BYTES);
-      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? readReasoning(json) : undefined;
+      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? readReasoning(json, true) : undefined;
     },
   };
 }
@@ -69,9 +79,10 @@ export function unsealedReasoning(content: string): DecodedReasoning | undefined
   return readReasoning(Buffer.from(content, 'base64'));
 }
 
-function readReasoning(json: Buffer): DecodedReasoning | undefined {
+/** `isSealed`: this server wrote it, so that its calls are known to be well-formed. */
+function readReasoning(json: Buffer, isSealed = false): DecodedReasoning | undefined {
   try {
-    const { text, summary, signature, protocol, after } = JSON.parse(json.toString('utf8')) ?? {};
+    const { text, summary, signature, protocol, after, calls } = JSON.parse(json.toString('utf8')) ?? {};
     if (typeof text !== 'string') return undefined;
     return {
       part: {
@@ -82,6 +93,7 @@ function readReasoning(json: Buffer): DecodedReasoning | undefined {
         ...(typeof protocol === 'string' && { protocol }),
       },
       ...(Number.isSafeInteger(after) && { after }),
+      ...(isSealed && Array.isArray(calls) && { calls }),
     };
   } catch {
     return undefined;

@@ -245,6 +245,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     hold,
   }: PlannedResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
     const { id, open } = plan;
+    const carrier = await carrierFor(plan, request, caller);
     hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
@@ -255,7 +256,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const listed = plan.toolset.lists.flatMap(({ label, error }) => (error === undefined ? label : []));
     const begunWith = open && callsToBegin(plan, open);
     const continued = { ...(before && { before }), lists, ...(begunWith && { begunWith }) };
-    if (!request.store && !key) return { plan, run: { created, seal, ...continued } };
+    if (!request.store && !key) return { plan, run: { created, seal, carrier, ...continued } };
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -285,7 +286,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await lease.release();
       throw error;
     }
-    const run = { created, seal, record: record.id, ...(key && { key }), ...continued };
+    const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
     return { plan: { ...plan, journal: store, lease, waits }, run };
   }
 
@@ -295,6 +296,15 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     { tenant }: Pick<RunCaller, 'tenant'>,
   ): Promise<ReasoningSeal | undefined> {
     return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
+  }
+
+  /** For a response that is not stored and may have results of the server. */
+  async function carrierFor(
+    { toolset }: Pick<RunPlan, 'toolset'>,
+    { store: isStored }: Pick<ResponseRequest, 'store'>,
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined> {
+    return !isStored && toolset.tools.some(({ execute }) => execute) ? sealFor(tenant) : undefined;
   }
 
   /**
@@ -371,6 +381,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly created: ResponseResource;
     /** Set if the client wants `encrypted_content` of reasoning. */
     readonly seal: ReasoningSeal | undefined;
+    /** Set if the response is not stored and may have results of the server. */
+    readonly carrier?: ReasoningSeal | undefined;
     /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
     readonly before?: ConversationBefore;
     readonly listener: ResponseListener;
@@ -390,11 +402,11 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, seal, listener, signal, record, key, from, resume, lists, begunWith }: ResponseRun,
+    { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
     const calls = plan.toolset.kinds;
-    const out = responseOutput({ response: created, calls, lists, begunWith, seal, ...listener });
+    const out = responseOutput({ response: created, calls, lists, begunWith, seal, carrier, ...listener });
     out.sendCreated();
     for (const item of resume?.items ?? []) void out.addItem(item);
     const run = driveRequest(plan, engine, out.addItem, resume);
@@ -550,13 +562,15 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
+    const plan = await planRun(engine, request, conversation, planned);
     return {
-      plan: await planRun(engine, request, conversation, planned),
+      plan,
       run: {
         lists,
         begunWith: begunWith && new Map(begunWith),
         created: newResponse(id, request, engine.models.default, record.createdAt),
         seal: await wantedSeal(request, caller),
+        carrier: await carrierFor(plan, request, caller),
         listener: { requiresAction: false },
         record: record.id,
         from,
@@ -723,8 +737,12 @@ function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn):
 
 /** The kinds of calls as far as they follow from the request alone. */
 function kindsByName({ functions }: ResponseRequest): CallKinds {
-  const clientNames = new Set(functions.map(({ name }) => name));
-  return { kindOf: (name) => (clientNames.has(name) ? 'client' : 'server'), labelOf: () => OWN_LABEL };
+  const byName = new Map(functions.map((one) => [one.name, one]));
+  return {
+    kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
+    isCustom: (name) => byName.get(name)?.custom !== undefined,
+    labelOf: () => OWN_LABEL,
+  };
 }
 
 function isDamaged(error: unknown): boolean {

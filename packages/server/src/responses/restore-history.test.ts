@@ -3,6 +3,7 @@ import type { ResponseRecord } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { callIdFor, itemId } from '../ids.ts';
 import {
+  insertCarriedCalls,
   insertReasoning,
   insertServerCalls,
   resolveReferences,
@@ -10,9 +11,10 @@ import {
   storedOutputs,
   type LookUpResponse,
   type StoredOutputsOptions,
+  openReasoning,
 } from './restore-history.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
-import type { InputItem, OutputItem } from './wire.ts';
+import type { InputItem, McpCallItem, OutputItem } from './wire.ts';
 
 const response = `resp_${'0a'.repeat(16)}`;
 const otherResponse = `resp_${'0b'.repeat(16)}`;
@@ -121,9 +123,21 @@ describe('insertServerCalls', () => {
     ]);
   });
 
+  test('inserts them also if the client sent only messages of the response', async () => {
+    const sent = [user, message(1, 0), message(2, 0), user];
+    expect(await insertServerCalls(sent, lookUp)).toEqual([
+      user,
+      message(1, 0),
+      server(1, 1),
+      message(2, 0),
+      server(2, 1),
+      server(2, 3),
+      user,
+    ]);
+  });
+
   test.each([
     ['if the client sent some of them', [user, server(2, 1), client, clientResult]],
-    ['without a call of the response', [user, message(1, 0), message(2, 0), user]],
     ['for calls of other servers', [user, { ...client, call_id: 'call_1' }, { ...clientResult, call_id: 'call_1' }]],
     ['for a response that is not stored', [{ ...client, call_id: callIdFor(otherResponse, 1, 0) }]],
   ])('inserts nothing %s', async (_, sent: readonly InputItem[]) => {
@@ -330,5 +344,33 @@ describe('storedOutputs', () => {
     await outputs.lookUp('a', id);
     await outputs.lookUp('a', id);
     expect(reads).toHaveLength(2);
+  });
+});
+
+describe('insertCarriedCalls', () => {
+  const seal = reasoningSeal(new Uint8Array(32), 'tenant');
+  const carrier = (...calls: readonly McpCallItem[]): InputItem => ({
+    type: 'reasoning',
+    id: itemId('reasoning', response, 1, 9),
+    status: 'completed',
+    summary: [],
+    encrypted_content: seal.sealCalls(calls),
+  });
+  const inserted = (items: readonly InputItem[]) => insertCarriedCalls(openReasoning(items, seal));
+  const one = server(1, 1) as McpCallItem;
+  const other = server(1, 2) as McpCallItem;
+
+  test('replaces the item by the calls that the client dropped', () => {
+    expect(inserted([user, carrier(one, other), message(2, 0)])).toEqual([user, one, other, message(2, 0)]);
+  });
+
+  test('adds results to calls that the client sent, and no call twice', () => {
+    const changed = { ...other, output: 'changed' };
+    expect(inserted([{ ...one, output: null }, changed, carrier(one, other)])).toEqual([one, changed]);
+  });
+
+  test('is not possible with content of another tenant', () => {
+    const others = reasoningSeal(new Uint8Array(32), 'other');
+    expect(() => openReasoning([carrier(one)], others)).toThrow(/could not be verified/);
   });
 });

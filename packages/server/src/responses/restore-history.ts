@@ -7,8 +7,9 @@
  *
  * 1. An `item_reference` contains only an id, and some clients send `mcp_call` items without their output. Both are
  *    replaced by the stored item.
- * 2. Some clients do not know `mcp_call` items and drop them. They are inserted again from the stored output, so that the
- *    model sees which tools it called and what they returned.
+ * 2. Some clients do not know `mcp_call` items and drop them. They are inserted again from the stored output, or for a
+ *    response that was not stored from its `encrypted_content`, so that the model sees which tools it called and what they
+ *    returned.
  * 3. Clients that do not request `encrypted_content` drop the signatures of reasoning. Some providers reject a turn
  *    with calls without them, so they are added again from the journal, for the turns since the last user message.
  * 4. A call that the client had to approve has two items: the request for the approval, and, if it was decided, the call with
@@ -39,6 +40,7 @@ import { fileBlock, imageBlock } from '../request/media.ts';
 import { shownReply } from './output.ts';
 import { unsealedReasoning, type DecodedReasoning, type ReasoningSeal } from './reasoning-seal.ts';
 import type {
+  FunctionCallItem,
   FunctionCallOutputItem,
   InputItem,
   InputPart,
@@ -47,6 +49,7 @@ import type {
   MessageItem,
   OutputItem,
   ReasoningItem,
+  PASSED_OVER,
   ResponseResource,
 } from './wire.ts';
 
@@ -89,8 +92,9 @@ export async function restoreHistory(
   };
   const input = await resolveReferences(items, lookUpOnce);
   const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
-  const opened = input.some(isSealed) ? openReasoning(input, await seal(), isTrusted) : input;
-  const withCalls = await insertServerCalls(opened, lookUpOnce);
+  const known = input.map(asFunctionCall);
+  const opened = known.some(isSealed) ? openReasoning(known, await seal(), isTrusted) : known;
+  const withCalls = await insertServerCalls(insertCarriedCalls(opened), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
 
@@ -207,6 +211,29 @@ function unknownItem(id: string, at: string): Error {
   );
 }
 
+// Calls of tools that take a text
+
+/** A call of a tool that takes a text, as one of a function. Never received from a client. */
+interface FunctionCallWithText extends FunctionCallItem {
+  readonly custom?: true;
+}
+
+function asFunctionCall(item: InputItem): InputItem {
+  if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
+  if (item.type !== 'custom_tool_call') return item;
+  const { id, call_id, name, input, status } = item;
+  const call: FunctionCallWithText = {
+    type: 'function_call',
+    id,
+    call_id,
+    name,
+    arguments: JSON.stringify({ input }),
+    status,
+    custom: true,
+  };
+  return call;
+}
+
 // Reasoning that the server gave to the client
 
 /** A reasoning item with what the model needs to get back. Never received from a client. */
@@ -244,9 +271,29 @@ export function openReasoning(
 
 // Step 2: calls of the server
 
+/** Replaces items that contain calls of the server by those calls. What the client sends itself is used. */
+export function insertCarriedCalls(items: readonly InputItem[]): readonly InputItem[] {
+  const carried = new Map<string, McpCallItem>();
+  for (const item of items) for (const call of carriedBy(item)) carried.set(call.id, call);
+  if (carried.size === 0) return items;
+  const sent = new Set(items.flatMap(({ type, id }) => (type === 'mcp_call' ? id : [])));
+  return items.flatMap((item): InputItem | readonly InputItem[] => {
+    if (isCarrier(item)) return carriedBy(item).filter(({ id }) => !sent.has(id));
+    return isPartial(item) ? (carried.get(item.id) ?? item) : item;
+  });
+}
+
+function isCarrier(item: InputItem): item is OpenedReasoning {
+  return item.type === 'reasoning' && (item as OpenedReasoning).decoded?.calls !== undefined;
+}
+
+function carriedBy(item: InputItem): readonly McpCallItem[] {
+  return isCarrier(item) ? item.decoded!.calls! : [];
+}
+
 /**
- * Inserts the server's calls of every response of which the input has a call for the client, but no call of the server.
- * A client that sends some of the server's calls has left out the others deliberately.
+ * Inserts the server's calls of every response of which the input has an item, but no call of the server. A client that
+ * sends some of the server's calls has left out the others deliberately.
  */
 export async function insertServerCalls(
   items: readonly InputItem[],
@@ -254,7 +301,7 @@ export async function insertServerCalls(
 ): Promise<readonly InputItem[]> {
   const incomplete = new Set<string>();
   for (const item of items) {
-    const origin = item.type === 'function_call' ? itemOrigin(item.call_id) : undefined;
+    const origin = item.type === 'function_call_output' ? undefined : itemOrigin(callOrItemId(item));
     if (origin) incomplete.add(origin.response);
   }
   for (const item of items) {
@@ -264,34 +311,55 @@ export async function insertServerCalls(
     if (!origin) return items;
     incomplete.delete(origin.response);
   }
-  let result = items;
-  for (const response of incomplete) result = withCallsOf((await lookUp(response))?.output ?? [], result);
-  return result;
+  const gaps = new Map<string, Gap>();
+  for (const response of incomplete) {
+    const output = (await lookUp(response))?.output ?? [];
+    if (!output.some(({ type }) => type === 'mcp_call')) continue;
+    const positions = new Map(output.map((item, index) => [callOrItemId(item), index]));
+    gaps.set(response, { output, positions, next: 0, last: -1 });
+  }
+  return gaps.size === 0 ? items : withCallsOf(gaps, items);
+}
+
+/** A response of which the input lacks the calls of the server. */
+interface Gap {
+  readonly output: readonly OutputItem[];
+  /** The index of each item of the output. */
+  readonly positions: ReadonlyMap<string, number>;
+  /** The index of the first item of the output whose place in the input is not known yet. */
+  next: number;
+  /** The index of the last item in the input that is one of the output. */
+  last: number;
 }
 
 /** Inserts each call before the first sent item that follows it in the output. */
-function withCallsOf(output: readonly OutputItem[], items: readonly InputItem[]): readonly InputItem[] {
-  if (!output.some(({ type }) => type === 'mcp_call')) return items;
-  const positions = new Map(output.map((item, index) => [callOrItemId(item), index]));
-  const sent = items.map((item) => ('id' in item ? positions.get(callOrItemId(item)) : undefined));
-  const last = sent.findLastIndex((index) => index !== undefined);
+function withCallsOf(gaps: ReadonlyMap<string, Gap>, items: readonly InputItem[]): readonly InputItem[] {
   const result: InputItem[] = [];
-  let next = 0;
-  const addCalls = (end: number): void => {
-    for (; next < end; next++) if (output[next]!.type === 'mcp_call') result.push(output[next]!);
+  const addCalls = (gap: Gap, end: number): void => {
+    for (; gap.next < end; gap.next++) {
+      const item = gap.output[gap.next]!;
+      if (item.type === 'mcp_call') result.push(item);
+    }
   };
+  const places = items.map((item, position) => {
+    const id = callOrItemId(item);
+    const gap = gaps.get(itemOrigin(id)?.response ?? '');
+    const index = gap?.positions.get(id);
+    if (gap && index !== undefined) gap.last = position;
+    return { gap, index };
+  });
   for (const [position, item] of items.entries()) {
-    const index = sent[position];
-    if (index !== undefined) addCalls(index);
+    const { gap, index } = places[position]!;
+    if (gap && index !== undefined) addCalls(gap, index);
     result.push(item);
-    if (position === last) addCalls(output.length);
+    if (gap?.last === position) addCalls(gap, gap.output.length);
   }
   return result;
 }
 
 /** Clients preserve the ids of calls, but not always those of their items. */
 function callOrItemId(item: InputItem): string {
-  return item.type === 'function_call' ? item.call_id : item.id;
+  return item.type === 'function_call' || item.type === 'custom_tool_call' ? item.call_id : item.id;
 }
 
 // Step 3: reasoning
@@ -418,10 +486,19 @@ export function conversationFrom(
         continue;
       case 'mcp_list_tools':
         continue;
+      case 'custom_tool_call':
+      case 'custom_tool_call_output':
+        throw new Error('Calls with a text are converted first.');
       case 'item_reference':
         throw unknownItem(item.id, at);
-      default:
+      case 'reasoning':
+      case 'function_call':
+      case 'mcp_call':
+      case 'mcp_approval_request':
         break;
+      default:
+        item.type satisfies (typeof PASSED_OVER)[number];
+        continue;
     }
     if (item.type === 'mcp_call' && turn?.addApprovedResult(item)) continue;
     if (item.type === 'mcp_approval_request' && turn?.has(item.id)) continue;
@@ -610,6 +687,7 @@ function openTurnOf(
 /** `wireId`: the id that the client uses; absent for calls that only the server answers. */
 interface RestoredCall extends TurnCall {
   readonly arguments: string;
+  readonly custom?: true;
   /** The index among the calls of the turn, if the id contains it. */
   readonly index?: number;
 }
@@ -660,9 +738,9 @@ function newTurn(): RestoredTurn {
           }
           break;
         case 'function_call': {
-          const { call_id: wireId, name, arguments: json } = item;
+          const { call_id: wireId, name, arguments: json, custom }: FunctionCallWithText = item;
           const index = itemOrigin(wireId)?.number;
-          const call = { wireId, name, arguments: json, needs: 'output' as const };
+          const call = { wireId, name, arguments: json, needs: 'output' as const, ...(custom && { custom }) };
           addCall({ ...call, ...(index !== undefined && { index }) }, `${at}.call_id`);
           break;
         }
@@ -724,8 +802,8 @@ function newTurn(): RestoredTurn {
     let next = 0;
     const content = withHiddenReasoning(parts, hidden).map((part): AssistantPart => {
       if (part) return part;
-      const { id, name, arguments: json } = ordered[next++]!;
-      return { type: 'tool-call', id, name, arguments: json };
+      const { id, name, arguments: json, custom } = ordered[next++]!;
+      return { type: 'tool-call', id, name, arguments: json, ...(custom && { custom }) };
     });
     return { reply: content.length === 0 ? [] : [{ role: 'assistant', content }], ordered };
   }

@@ -50,6 +50,16 @@ export interface FunctionCallItem {
   readonly status: ItemStatus;
 }
 
+/** A call that the client executes, of a tool that takes a text. */
+export interface CustomCallItem {
+  readonly type: 'custom_tool_call';
+  readonly id: string;
+  readonly call_id: string;
+  readonly name: string;
+  readonly input: string;
+  readonly status: ItemStatus;
+}
+
 /** A call that the server executes or has refused. */
 export interface McpCallItem {
   readonly type: 'mcp_call';
@@ -93,6 +103,7 @@ export type OutputItem =
   | MessageItem
   | ReasoningItem
   | FunctionCallItem
+  | CustomCallItem
   | McpCallItem
   | McpApprovalRequestItem
   | McpListToolsItem;
@@ -104,6 +115,9 @@ export type InputItem =
   | ReasoningItem
   | FunctionCallItem
   | FunctionCallOutputItem
+  | CustomCallItem
+  | CustomCallOutputItem
+  | PassedOverItem
   | McpCallItem
   | McpApprovalRequestItem
   | McpApprovalResponseItem
@@ -154,6 +168,37 @@ export interface FunctionCallOutputItem {
   readonly output: string | readonly InputPart[];
   readonly status: ItemStatus;
   readonly is_error?: boolean;
+}
+
+export interface CustomCallOutputItem extends Omit<FunctionCallOutputItem, 'type'> {
+  readonly type: 'custom_tool_call_output';
+}
+
+/**
+ * The kinds of items that belong to tools of other servers, which this server does not have. Clients send them back with the
+ * rest of a conversation. They are accepted, and not sent to the model.
+ */
+export const PASSED_OVER = [
+  'web_search_call',
+  'file_search_call',
+  'code_interpreter_call',
+  'image_generation_call',
+  'computer_call',
+  'computer_call_output',
+  'local_shell_call',
+  'local_shell_call_output',
+  'shell_call',
+  'shell_call_output',
+  'apply_patch_call',
+  'apply_patch_call_output',
+  'tool_search_call',
+  'tool_search_output',
+] as const;
+
+/** Only its type and its id are stored. */
+export interface PassedOverItem {
+  readonly type: (typeof PASSED_OVER)[number];
+  readonly id: string;
 }
 
 /** What the client decided about a call. */
