@@ -387,6 +387,7 @@ const SERVER_CALL = {
   output: '3',
 };
 const CUSTOM_CALL = { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'a text' };
+const CUSTOM_OUTPUT = { type: 'custom_tool_call_output', call_id: 'c1', output: 'seen' };
 const APPROVAL_REQUEST = {
   type: 'mcp_approval_request',
   id: 'mcpr_x',
@@ -443,8 +444,15 @@ const INPUT_ITEMS: Probes = {
     { sent: { input: [USER] } },
   ],
   '`custom_tool_call`, `custom_tool_call_output`': [
-    { input: [USER, CUSTOM_CALL, { type: 'custom_tool_call_output', call_id: 'c1', output: 'seen' }] },
-    { sent: { input: [USER, { type: 'custom_tool_call', input: 'a text' }, { output: 'seen' }] } },
+    [
+      { input: [USER, CUSTOM_CALL, CUSTOM_OUTPUT] },
+      { sent: { input: [USER, { type: 'custom_tool_call', input: 'a text' }, { output: 'seen' }] } },
+    ],
+    ...[CALL, CUSTOM_CALL].map((called): Case => {
+      const output = [{ type: 'input_image', image_url: PNG, detail: 'low' }];
+      const answer = { ...(called === CALL ? OUTPUT : CUSTOM_OUTPUT), output };
+      return [{ input: [USER, called, answer], model: 'claude' }, REFUSED];
+    }),
   ],
   '`web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `tool_search_call`, `tool_search_output`; `computer_call`, `local_shell_call`, `shell_call`, `apply_patch_call` and their `…_output`':
     [

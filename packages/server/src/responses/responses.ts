@@ -52,7 +52,7 @@ import {
 import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
-import type { InputItem, InputPart, ResponseResource } from './wire.ts';
+import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -667,8 +667,7 @@ function checkSupport(model: Model, { settings, input }: ResponseRequest, name: 
   const topLogprobs = settings.topLogprobs === 0 ? 'include' : 'top_logprobs';
   checkSettings(model, name, settings, { reasoning: 'reasoning.effort', topLogprobs });
   for (const [at, item] of input.entries()) {
-    const [field, parts] =
-      item.type === 'function_call_output' ? ['output', item.output] : ['content', contentOf(item)];
+    const [field, parts] = isOutput(item) ? ['output', item.output] : ['content', contentOf(item)];
     if (typeof parts === 'string') continue;
     for (const [index, part] of parts.entries()) {
       const param = `input[${at}].${field}[${index}]`;
@@ -681,6 +680,10 @@ function checkSupport(model: Model, { settings, input }: ResponseRequest, name: 
       }
     }
   }
+}
+
+function isOutput(item: InputItem): item is FunctionCallOutputItem | CustomCallOutputItem {
+  return item.type === 'function_call_output' || item.type === 'custom_tool_call_output';
 }
 
 function contentOf(item: InputItem): readonly InputPart[] {
