@@ -131,6 +131,20 @@ describe('the schema of a body agrees with the server', () => {
             { type: 'item_reference', id: 'msg_1' },
           ],
         },
+        {
+          input: [
+            { type: 'custom_tool_call', call_id: 'c', name: 'f', input: 'x' },
+            { type: 'custom_tool_call_output', call_id: 'c', output: 'x' },
+          ],
+        },
+        {
+          input: [
+            { type: 'mcp_approval_request', id: 'a', server_label: 's', name: 'f', arguments: '{}' },
+            { type: 'mcp_approval_response', approval_request_id: 'a', approve: true },
+            { type: 'web_search_call', id: 'ws_1', action: { type: 'search' } },
+          ],
+        },
+        { input: 'x', tools: [{ type: 'custom', name: 'f' }], tool_choice: { type: 'custom', name: 'f' } },
         { input: [{ type: 'reasoning', summary: [] }], instructions: [{ role: 'system', content: 'Be brief' }] },
         { input: 'x', tools: [{ type: 'function', name: 'f', parameters: { type: 'object' } }], tool_choice: 'auto' },
         { input: 'x', tools: [{ type: 'mcp', server_label: 'treadle', allowed_tools: ['read'] }] },
@@ -144,6 +158,10 @@ describe('the schema of a body agrees with the server', () => {
         { input: [{ role: 'user', content: [{ type: 'input_text' }] }] },
         { input: [{ role: 'user', content: 7 }] },
         { input: [{ type: 'function_call', call_id: 'c' }] },
+        { input: [{ type: 'custom_tool_call', call_id: 'c', name: 'f' }] },
+        { input: [{ type: 'mcp_approval_response', approval_request_id: 'a' }] },
+        { input: 'x', tools: [{ type: 'custom' }] },
+        { input: 'x', tools: [{ type: 'custom', name: 'f', format: { type: 'grammar', syntax: 'lark' } }] },
         { input: 'x', temperature: 3 },
         { input: 'x', max_output_tokens: 1 },
         { input: 'x', tools: [{ name: 'f' }] },
@@ -167,6 +185,18 @@ describe('the schema of a body agrees with the server', () => {
           ],
           tools: [{ type: 'function', function: { name: 'f' } }],
           tool_choice: { type: 'function', function: { name: 'f' } },
+        },
+        {
+          messages: [
+            {
+              role: 'assistant',
+              content: null,
+              tool_calls: [{ ...call, type: 'custom', custom: { name: 'f', input: '' } }],
+            },
+            { role: 'tool', tool_call_id: 'c', content: 'x' },
+          ],
+          tools: [{ type: 'custom', custom: { name: 'f' } }],
+          tool_choice: { type: 'custom', custom: { name: 'f' } },
         },
       ],
       rejected: [

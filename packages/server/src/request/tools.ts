@@ -114,7 +114,7 @@ const mcpTool = z.looseObject({
 const otherTool = z.looseObject({ type: z.string() });
 
 /** For descriptions: the types that have no form of their own. */
-const otherType = z.looseObject({ type: z.string().regex(/^(?!(?:function|mcp|allowed_tools)$)/) });
+const otherType = z.looseObject({ type: z.string().regex(/^(?!(?:function|custom|mcp|allowed_tools)$)/) });
 
 interface ToolForms {
   readonly limits: RequestLimits;
@@ -252,8 +252,12 @@ const selectedByType = z
   .transform(({ type }): SelectedTool => ({ tool: { type }, path: ['type'] }));
 
 function selections(): readonly z.ZodType[] {
-  const functions = [selectedByFunctionName, selectedByNestedName];
-  return [...functions.map((form) => typed('function', form)), typed('mcp', selectedByLabel), otherType];
+  return [
+    ...[selectedByFunctionName, selectedByNestedName].map((form) => typed('function', form)),
+    ...[selectedByCustomName, selectedByNestedCustom].map((form) => typed('custom', form)),
+    typed('mcp', selectedByLabel),
+    otherType,
+  ];
 }
 
 /** One tool of the request. A function may be named flat, as in the Responses API, or nested, as in the chat API. */
