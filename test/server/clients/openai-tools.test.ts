@@ -487,7 +487,7 @@ describe('custom tools', () => {
   } as const;
   const text = '*** Begin\n"ü" \\ {}';
 
-  test.each(['openai-chat', 'anthropic', 'openai-responses'] as const)(
+  test.each(['openai-chat', 'anthropic', 'openai-responses', 'ollama'] as const)(
     'take and answer a text, with a model of %s',
     async (form) => {
       const script = await fixture.script(
@@ -586,7 +586,7 @@ test('items of tools that the server does not have are not sent to the model', a
   expect(await script.conversations()).toEqual([['user: Hi', 'assistant: Found.', 'user: And?']]);
 });
 
-test.each(['openai-chat', 'anthropic', 'openai-responses'] as const)(
+test.each(['openai-chat', 'anthropic', 'openai-responses', 'ollama'] as const)(
   'a conversation of Codex works, with a model of %s',
   async (form) => {
     const script = await fixture.script(
