@@ -255,11 +255,22 @@ const RESPONSE_FIELDS: Probes = {
   temperature: [
     [{ temperature: 0.5 }, passed({ temperature: 0.5 })],
     [
-      { temperature: 0.5, top_p: 0.5, model: 'claude' },
+      { temperature: 0.5, top_p: 1, model: 'claude' },
       { sent: { temperature: 0.5 }, notSent: ['top_p'] },
     ],
+    [
+      { temperature: 1, top_p: 0.5, model: 'claude' },
+      { sent: { top_p: 0.5 }, notSent: ['temperature'] },
+    ],
+    [{ temperature: 1, reasoning: { effort: 'low' }, model: 'claude' }, { notSent: ['temperature'] }],
+    [{ temperature: 0.5, top_p: 0.5, model: 'claude' }, REFUSED],
+    [{ temperature: 1.5, model: 'claude' }, REFUSED],
+    [{ temperature: 0.5, reasoning: { effort: 'low' }, model: 'claude' }, REFUSED],
   ],
-  top_p: [{ top_p: 0.5 }, passed({ top_p: 0.5 })],
+  top_p: [
+    [{ top_p: 0.5 }, passed({ top_p: 0.5 })],
+    [{ top_p: 0.5, reasoning: { effort: 'low' }, model: 'claude' }, REFUSED],
+  ],
   'reasoning.effort': [
     [{ reasoning: { effort: 'none' } }, passed({ reasoning: { effort: 'none' } })],
     [{ reasoning: { effort: 'max' } }, passed({ reasoning: { effort: 'max' } })],

@@ -16,6 +16,8 @@ export interface Model {
    * what all models in `asks` take. Others are ignored.
    */
   readonly takes?: readonly (keyof Settings)[];
+  /** Those of `takes` that it changes or leaves out because of their value or of another setting. Absent: none. */
+  readonly omits?: (settings: Settings) => readonly (keyof Settings)[];
   /**
    * The model uses no tokens and costs nothing, such as a program. The usage in its replies is ignored. Limits of tokens
    * and cost do not fail the run, and a ledger reserves nothing for its calls.

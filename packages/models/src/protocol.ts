@@ -1,4 +1,4 @@
-import type { Accepts, Emit, ModelError, ModelReply, ModelRequest, Settings } from '@treadle/core';
+import type { Accepts, Emit, Model, ModelError, ModelReply, ModelRequest, Settings } from '@treadle/core';
 import type { Framing, WireEvent } from './framing.ts';
 
 /**
@@ -16,6 +16,8 @@ export interface Protocol<State> {
   readonly accepts?: Accepts;
   /** The settings that requests can contain. */
   readonly takes: readonly (keyof Settings)[];
+  /** As that of `Model`. */
+  readonly omits?: Model['omits'];
   /** The request as JSON, valid until the reply has arrived. Reuses what an earlier turn has serialised. */
   readonly body: (request: ModelRequest) => Uint8Array;
   readonly start: () => State;

@@ -3,7 +3,7 @@ import { sse } from '../framing.ts';
 import { checkEndpoint, rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
-import { anthropicBody, type AnthropicBody } from './body.ts';
+import { anthropicBody, omittedSampling, type AnthropicBody } from './body.ts';
 import { traitsOf, type ThinkingForm } from './models.ts';
 import {
   decodeAnthropic,
@@ -94,6 +94,7 @@ export function anthropicProtocol(body: AnthropicBody): Protocol<AnthropicStream
     framing: sse,
     accepts: { fileUrls: 'pdf', imageDetail: false },
     takes: body.sampling ? TAKEN_WITH_SAMPLING : TAKEN,
+    omits: omittedSampling,
     body: anthropicBody(body),
     start: () => startAnthropic(body.signer),
     step: stepAnthropic,

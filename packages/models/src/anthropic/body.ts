@@ -1,4 +1,4 @@
-import type { ModelRequest, ToolSpec } from '@treadle/core';
+import type { ModelRequest, Settings, ToolSpec } from '@treadle/core';
 import { bodyWriter, histories, instructionsWithForm, memoized, perKind } from '../body.ts';
 import { allowedOf } from '../calls.ts';
 import { jsonOf } from '../json.ts';
@@ -95,7 +95,7 @@ function anthropicFields(
     tool_choice: choice,
     thinking,
     output_config: effort || format ? { effort, format } : undefined,
-    ...(body.sampling && (reasoning === undefined || reasoning === 'none') && samplingFields(settings)),
+    ...(body.sampling && !isReasoning(settings) && samplingFields(settings)),
     stop_sequences: stops.length === 0 ? undefined : stops,
     // `auto` is the default. The API has no other tiers.
     service_tier: settings.serviceTier === 'default' ? 'standard_only' : undefined,
@@ -104,11 +104,24 @@ function anthropicFields(
 
 /**
  * Most models accept only one of the two, and none while it thinks. With reasoning they are omitted in all turns, also in
- * those that cannot think, so that sampling is consistent within a run. The API accepts temperatures up to 1, others up
- * to 2.
+ * those that cannot think, so that sampling is consistent within a run. The API accepts temperatures up to 1, which is the
+ * default, others up to 2.
  */
-function samplingFields({ temperature, topP }: ModelRequest['settings']): Record<string, unknown> {
-  return temperature === undefined ? { top_p: topP } : { temperature: Math.min(temperature, 1) };
+function samplingFields({ temperature, topP }: Settings): Record<string, unknown> {
+  if (temperature === undefined || (temperature === 1 && topP !== undefined)) return { top_p: topP };
+  return { temperature: Math.min(temperature, 1) };
+}
+
+/** What `samplingFields` does not send as it is. */
+export function omittedSampling(settings: Settings): readonly (keyof Settings)[] {
+  if (isReasoning(settings)) return ['temperature', 'topP'];
+  const { temperature = 1 } = settings;
+  if (temperature > 1) return ['temperature', 'topP'];
+  return temperature === 1 ? [] : ['topP'];
+}
+
+function isReasoning({ reasoning }: Settings): boolean {
+  return reasoning !== undefined && reasoning !== 'none';
 }
 
 interface WireChoice {

@@ -81,6 +81,7 @@ export function httpModel<State>(
     ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),
     ...((protocol.accepts ?? options.accepts) && { accepts: { ...protocol.accepts, ...options.accepts } }),
     takes: protocol.takes,
+    ...(protocol.omits && { omits: protocol.omits }),
     reply(request, emit, signal) {
       const post = writePost(request);
       if ('type' in post) return Promise.resolve(post);

@@ -66,6 +66,7 @@ export function withToolSupport(
     ...(model.accepts && { accepts: model.accepts }),
     // Texts that may contain calls are cut anew, without their tokens.
     ...(model.takes && { takes: model.takes.filter((setting) => setting !== 'topLogprobs') }),
+    ...(model.omits && { omits: model.omits }),
     reply: withFallback((request, emit, signal) => model.reply(request, emit, signal)),
   };
   return setSingleAttempt(supported, withFallback(singleAttemptOf(model)));

@@ -175,6 +175,15 @@ describe('settings', () => {
     expect(problem(custom, { presencePenalty: 1 })).toMatchObject({ param: 'presence_penalty' });
   });
 
+  test('a setting that the model omits because of another is refused', () => {
+    const omits = ({ reasoning }: Settings): readonly (keyof Settings)[] => (reasoning ? ['temperature'] : []);
+    const model: Model = { ...taking('temperature', 'reasoning'), omits };
+    expect(problem(model, { temperature: 0 })).toBeUndefined();
+    expect(problem(model, { temperature: 0, reasoning: 'low' })).toMatchObject({ param: 'temperature' });
+    expect(problem({ ...custom, asks: [model] }, { temperature: 0, reasoning: 'low' })).toBeDefined();
+    expect(problem(model, { temperature: 1, reasoning: 'low' })).toBeUndefined();
+  });
+
   test('a model that asks others takes what all of them take', () => {
     const asking = (...asks: readonly Model[]): Model => ({ ...custom, asks });
     const both = asking(taking('seed', 'stop'), taking('seed'));

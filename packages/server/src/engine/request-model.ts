@@ -127,7 +127,7 @@ const USUAL: readonly (keyof Settings)[] = ['temperature', 'maxOutputTokens', 't
 export function checkSettings(model: Model, name: string, settings: Settings, names: SettingNames): void {
   for (const key in settings) {
     const setting = key as keyof Settings;
-    if (isHint(setting, settings[setting]) || takesSetting(model, setting)) continue;
+    if (isHint(setting, settings[setting]) || takesSetting(model, setting, settings)) continue;
     throw notTaken(name, { ...NAMES, ...names }[setting]);
   }
 }
@@ -151,10 +151,10 @@ function isHint(
   }
 }
 
-function takesSetting(model: Model, setting: keyof Settings): boolean {
-  if (model.takes) return model.takes.includes(setting);
+function takesSetting(model: Model, setting: keyof Settings, settings: Settings): boolean {
+  if (model.takes) return model.takes.includes(setting) && !model.omits?.(settings).includes(setting);
   const others = (model.asks ?? []).filter((other) => other !== model);
-  return others.length > 0 ? others.every((other) => takesSetting(other, setting)) : USUAL.includes(setting);
+  return others.length > 0 ? others.every((other) => takesSetting(other, setting, settings)) : USUAL.includes(setting);
 }
 
 /** Whether the model, and each one that may reply instead, can be sent the image with its detail, or the file by its URL. */
