@@ -369,6 +369,13 @@ describe('insertCarriedCalls', () => {
     expect(inserted([{ ...one, output: null }, changed, carrier(one, other)])).toEqual([one, changed]);
   });
 
+  test('adds no call twice that the client sent with an id of its own', () => {
+    const renamed = { ...one, id: 'mcp_own' };
+    expect(inserted([user, renamed, carrier(one), message(2, 0)])).toEqual([user, renamed, message(2, 0)]);
+    const different = { ...renamed, arguments: '{"a":1}' };
+    expect(inserted([different, carrier(one)])).toEqual([different, one]);
+  });
+
   test('is not possible with content of another tenant', () => {
     const others = reasoningSeal(new Uint8Array(32), 'other');
     expect(() => openReasoning([carrier(one)], others)).toThrow(/could not be verified/);

@@ -276,11 +276,20 @@ export function insertCarriedCalls(items: readonly InputItem[]): readonly InputI
   const carried = new Map<string, McpCallItem>();
   for (const item of items) for (const call of carriedBy(item)) carried.set(call.id, call);
   if (carried.size === 0) return items;
-  const sent = new Set(items.flatMap(({ type, id }) => (type === 'mcp_call' ? id : [])));
+  const sent = new Set(items.flatMap((item) => (item.type === 'mcp_call' ? (knownId(item) ?? contentKey(item)) : [])));
   return items.flatMap((item): InputItem | readonly InputItem[] => {
-    if (isCarrier(item)) return carriedBy(item).filter(({ id }) => !sent.has(id));
+    if (isCarrier(item)) return carriedBy(item).filter((call) => !sent.has(call.id) && !sent.has(contentKey(call)));
     return isPartial(item) ? (carried.get(item.id) ?? item) : item;
   });
+}
+
+/** Some clients do not preserve the id of a call. */
+function knownId({ id }: McpCallItem): string | undefined {
+  return itemOrigin(id) && id;
+}
+
+function contentKey({ name, arguments: json }: McpCallItem): string {
+  return `${name} ${json}`;
 }
 
 function isCarrier(item: InputItem): item is OpenedReasoning {
