@@ -491,7 +491,7 @@ test('a call that the token limit cut off is sent back as valid JSON', async () 
   expect(first.status).toBe('incomplete');
   await respond({ model: script.model, tools: [WEATHER], previous_response_id: first.id, input: 'Go on' });
   const [call_] = (await script.bodies()).at(-1)!.messages.flatMap(({ tool_calls }) => tool_calls ?? []);
-  if (call_) expect(JSON.parse(call_.function.arguments)).toEqual({ invalid_json: '{"city":"Os' });
+  expect(JSON.parse(call_!.function.arguments)).toEqual({ invalid_json: '{"city":"Os' });
 });
 
 test('the turn limit is reported as max_turns, not as max_output_tokens', async () => {

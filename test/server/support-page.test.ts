@@ -557,6 +557,7 @@ const TOOLS: Probes = {
   '`mcp` with `server_label: "treadle"`': [
     [{ tools: [SERVER_TOOLS] }, { sent: { tools: [{ name: 'add' }] } }],
     [{ tools: [{ ...SERVER_TOOLS, allowed_tools: ['add'], require_approval: 'never' }] }, { sent: { tools: [{}] } }],
+    [{ tools: [{ ...SERVER_TOOLS, require_approval: { never: { tool_names: ['add'] } } }] }, { sent: { tools: [{}] } }],
     [{ tools: [{ ...SERVER_TOOLS, allowed_tools: { tool_names: [] } }] }, { notSent: ['tools'] }],
   ],
   // Its address is private, so it is not connected to. test/mcp/responses.test.ts uses such servers.
