@@ -214,6 +214,19 @@ test.each([
   expect(request.echo.text).toEqual({ format: echo });
 });
 
+test.each([
+  {
+    type: 'object',
+    properties: { child: { $ref: '#' }, pattern: { type: 'string' }, a: { $ref: '#/$defs/a~1b' } },
+    $defs: { 'a/b': {} },
+  },
+  { $id: 'https://a.example/s', $ref: 'https://a.example/s#/$defs/a', $defs: { a: {} } },
+  { $ref: '#a', $defs: { a: { $anchor: 'a' } }, enum: [{ pattern: '(', $ref: 'x' }] },
+])('a strict format may have the schema %j', (schema) => {
+  const format = { type: 'json_schema', name: 'a', schema, strict: true };
+  expect(parseRequest({ input: 'Hi', text: { format } }).format).toEqual({ name: 'a', schema, strict: true });
+});
+
 test('accepts messages as instructions', () => {
   const instructions = [
     { role: 'developer', content: 'Be brief.' },
@@ -378,6 +391,15 @@ describe('rejects, with the path of the field,', () => {
     [{ input: 'a', text: { format: { type: 'json_schema', schema: {} } } }, { param: 'text.format.name' }],
     [{ input: 'a', text: { format: { type: 'json_schema', name: 'a b', schema: {} } } }, { param: 'text.format.name' }],
     [{ input: 'a', text: { format: { type: 'json_schema', name: 'a' } } }, { param: 'text.format.schema' }],
+    ...[
+      { type: 'object', properties: { a: { $ref: '#/$defs/none' } } },
+      { $ref: 'https://a.example/schema' },
+      { anyOf: [{ type: 'string', pattern: '(' }] },
+      { patternProperties: { '[': {} } },
+    ].map((schema): [unknown, Partial<ApiError>] => [
+      { input: 'a', text: { format: { type: 'json_schema', name: 'a', schema, strict: true } } },
+      { param: 'text.format.schema', code: 'invalid_json_schema' },
+    ]),
     [{ input: 'a', text: { format: { type: 'json_schema', name: 'a', schema: [] } } }, { param: 'text.format.schema' }],
     [
       { input: 'a', text: { format: { type: 'json_schema', json_schema: { name: 'a', schema: {} } } } },
