@@ -98,13 +98,23 @@ export interface ToolCall {
   readonly provider?: ProviderData;
 }
 
-/** The text that a tool with `custom` was called with; the arguments themselves if they have another form. */
+/**
+ * The text that a tool with `custom` was called with, or the text so far of a call that was cut off; the arguments themselves
+ * if they have another form.
+ */
 export function customInput(json: string): string {
+  let input = inputIn(json);
+  // The call may be cut off within an escape sequence.
+  for (let cut = 0; cut < 6; cut++) input ??= inputIn(`${json.slice(0, json.length - cut)}"}`);
+  return input ?? json;
+}
+
+function inputIn(json: string): string | undefined {
   try {
     const { input } = JSON.parse(json) as { readonly input?: unknown };
-    return typeof input === 'string' ? input : json;
+    return typeof input === 'string' ? input : undefined;
   } catch {
-    return json;
+    return undefined;
   }
 }
 

@@ -1,3 +1,4 @@
+import { customInput } from '@treadle/core';
 import { pieces, type CompleteReply } from '../complete-reply.ts';
 import { responsesProblem } from '../rules/openai-responses.ts';
 import { bearerProblem, openAiError, sseEvent, type Body, type Form } from './form.ts';
@@ -54,7 +55,7 @@ function outputOf(reply: CompleteReply, body: Body): Item[] {
   }
   for (const { id, name, arguments: json } of reply.calls) {
     if (isCustom(body, name)) {
-      const { input } = JSON.parse(json) as { readonly input: string };
+      const input = customInput(json);
       items.push({ id: `ctc_${id}`, type: 'custom_tool_call', status, input, call_id: `call_${id}`, name });
       continue;
     }

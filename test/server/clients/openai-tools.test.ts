@@ -531,6 +531,21 @@ describe('custom tools', () => {
     },
   );
 
+  test.each(['openai-chat', 'anthropic', 'openai-responses'] as const)(
+    'have the text so far if the call is cut off, with a model of %s',
+    async (form) => {
+      const cut = { name: 'patch', arguments: String.raw`{"input":"*** Begin\n\"\u00` };
+      const script = await fixture.script({ calls: [cut], finish: 'length' }, { text: 'Again.' });
+      const request = { model: script.modelIn(form), tools: [PATCH] };
+      const { id, status, output } = await client().responses.create({ ...request, input: 'Go' });
+      expect(status).toBe('incomplete');
+      expect(output).toMatchObject([{ type: 'custom_tool_call', input: '*** Begin\n"', status: 'incomplete' }]);
+      const next = await client().responses.create({ ...request, previous_response_id: id, input: 'Go on' });
+      expect(next.output_text).toBe('Again.');
+      expect(await script.bodies()).toHaveLength(2);
+    },
+  );
+
   test('can be forced', async () => {
     const script = await fixture.script(
       { calls: [call('patch', { input: 'a' })] },
