@@ -356,6 +356,42 @@ describe('approvals', () => {
     expect(at.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
   });
 
+  test.each(['the previous response', 'items'])('that were denied in %s are not executed later', async (where) => {
+    await using at = await setting([{ calls: [MAIL] }, 'Done.']);
+    const first = await at.client.responses.create({
+      model: 'm',
+      input: 'Go',
+      tools: [hosted({ require_approval: 'always' })],
+    });
+    const [asked] = askedIn(first);
+    const before =
+      where === 'items'
+        ? { input: [{ role: 'user' as const, content: 'Go' }, asked!, decision(asked!.id, false, 'not now')] }
+        : { previous_response_id: first.id, input: [decision(asked!.id, false, 'not now')] };
+    // Approvals are not required any more.
+    const second = await at.client.responses.create({ model: 'm', tools: [hosted()], ...before });
+    expect(second.status).toBe('completed');
+    expect(remote.calls).toEqual([]);
+    expect(resultsIn(at.requests[1]!)).toEqual(['The call of "send_mail" was not approved: not now']);
+  });
+
+  test.each(['the previous response', 'items'])('in %s are for the server that was asked about', async (where) => {
+    await using other = await startRemoteServer();
+    await using at = await setting([{ calls: [MAIL] }, 'Done.']);
+    const own = hosted({ require_approval: 'always' });
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools: [own] });
+    const [asked] = askedIn(first);
+    const before =
+      where === 'items'
+        ? { input: [{ role: 'user' as const, content: 'Go' }, asked!, decision(asked!.id, true)] }
+        : { previous_response_id: first.id, input: [decision(asked!.id, true)] };
+    // The first server of a request has the name for its tool.
+    const tools = [{ ...own, server_label: 'other', server_url: other.url }, own];
+    await at.client.responses.create({ model: 'm', tools, ...before });
+    expect([...other.calls, ...remote.calls]).toEqual([]);
+    expect(resultsIn(at.requests[1]!)).toEqual([expect.stringContaining('was for the server "mail"')]);
+  });
+
   test('can also be given over the runs API', async () => {
     await using at = await setting([{ calls: [MAIL] }, 'Done.'], { waitForAnswers: true });
     const tools = [hosted({ require_approval: 'always' })];
