@@ -640,24 +640,34 @@ describe('credentials', () => {
     const log = newLog({ level: 'trace', to: { write: (line: string) => void lines.push(line) } });
     const file = join(mkdtempSync(join(tmpdir(), 'treadle-')), 'treadle.db');
     const store = sqliteStore(file);
-    await using at = await setting([{ calls: [{ name: 'repeat_headers' }] }, 'Done.', 'Done.'], { store, log });
+    await using at = await setting([{ calls: [{ name: 'repeat_headers' }] }, 'Done.', 'Done.', 'Done.'], {
+      store,
+      log,
+    });
     const server = hosted({
       server_url: `${remote.url}?key=query-secret`,
       authorization: 'bearer-secret',
       headers: { 'X-Api-Key': 'header-secret' },
     });
+    remote.mailText = 'With bearer-secret or query-secret';
     const first = await at.client.responses.create({ model: 'm', input: 'Go', tools: [server] });
+    expect(first.output[0]).toMatchObject({
+      tools: [{}, {}, { description: expect.stringContaining('<redacted> or <redacted>') }],
+    });
     expect(remote.headers.at(-1)!.get('authorization')).toBe('Bearer bearer-secret');
     expect(remote.headers.at(-1)!.get('x-api-key')).toBe('header-secret');
     expect(first.output[1]).toMatchObject({ type: 'mcp_call', output: expect.stringContaining('<redacted>') });
     remote.instead = ({ headers }) => new Response(`no: ${headers.get('authorization')}`, { status: 400 });
     const second = await at.client.responses.create({ model: 'm', input: 'Go', tools: [server] });
     expect(second.output[0]).toMatchObject({ error: expect.any(String) });
-    const stored = await Promise.all([first, second].map(({ id }) => at.server.get(id)));
+    const withUser = hosted({ server_url: remote.url.replace('http://', 'HTTP://user:password-secret@') });
+    const third = await at.client.responses.create({ model: 'm', input: 'Go', tools: [withUser] });
+    expect(third.output[0]).toMatchObject({ error: expect.stringContaining('a user name or password') });
+    const stored = await Promise.all([first, second, third].map(({ id }) => at.server.get(id)));
     await store.close();
     const bytes = readFileSync(file, 'latin1');
-    for (const text of [JSON.stringify([first, second, stored, at.requests]), lines.join(''), bytes]) {
-      expect(text.match(/(query|bearer|header)-secret/)?.[0]).toBe(undefined);
+    for (const text of [JSON.stringify([first, second, third, stored, at.requests]), lines.join(''), bytes]) {
+      expect(text.match(/(query|bearer|header|password)-secret/)?.[0]).toBe(undefined);
     }
     expect(lines.join('')).toContain('did not list its tools');
   });
