@@ -70,7 +70,7 @@ export interface TreadleServerOptions {
   readonly maxConcurrentRuns?: number;
   /** For one tenant; default: half of `maxConcurrentRuns` if the keys are of several tenants, else all. */
   readonly maxConcurrentRunsPerTenant?: number;
-  /** Event streams of conversations and runs; default 4,000. One of several tenants gets at most half of them. */
+  /** Event streams of conversations, runs and MCP clients; default 4,000. One of several tenants gets at most half of them. */
   readonly maxOpenStreams?: number;
   /** All clients see the status `requires_action`; default: only those that request it. */
   readonly requiresAction?: boolean;
