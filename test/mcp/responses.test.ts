@@ -525,6 +525,15 @@ describe('a server that is down', () => {
   });
 });
 
+test('the time limit for tools applies to the calls of a server', async () => {
+  await using at = await setting([{ calls: [MAIL] }, 'Done.'], { toolTimeoutMs: 300 });
+  const stopped = Promise.withResolvers<Response>();
+  remote.instead = ({ body }) => (body.includes('"tools/call"') ? stopped.promise : undefined);
+  const { output } = await at.client.responses.create({ model: 'm', input: 'Go', tools: [hosted()] });
+  stopped.resolve(new Response());
+  expect(output[1]).toMatchObject({ type: 'mcp_call', error: { message: expect.stringMatching(/300 ms|timed out/) } });
+});
+
 describe('a configured server', () => {
   const open = (name: string, more: object = {}): McpServer => mcpServer({ name, url: remote.url, ...more });
 

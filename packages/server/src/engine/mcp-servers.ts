@@ -29,6 +29,8 @@ export interface McpServersOptions {
 
 interface Parts {
   readonly policy: Policy | undefined;
+  /** For one call of a server that a request names by its URL. */
+  readonly toolTimeoutMs: number;
   readonly log: Logger;
 }
 
@@ -52,7 +54,7 @@ type CallableTool = OfferedFunction & { readonly execute?: (input: unknown, cont
 
 export function mcpExecutor(
   { servers = [], allowPrivate = false }: McpServersOptions,
-  { policy, log }: Parts,
+  { policy, toolTimeoutMs: timeoutMs, log }: Parts,
 ): ToolExecutor {
   const configured = new Map(servers.map((server) => [server.name, server]));
   const sessions = new WeakMap<RequestTool, Session>();
@@ -67,8 +69,8 @@ export function mcpExecutor(
     }
     const headers = headersOf(tool);
     const cleaners = cleanersOf(url, headers);
-    const fetch = await guardedFetch(urlCheck(policy, allowPrivate));
-    const server = mcpServer({ name: label, url, headers, fetch });
+    const fetch = await guardedFetch(urlCheck(policy, allowPrivate), timeoutMs);
+    const server = mcpServer({ name: label, url, headers, fetch, timeoutMs });
     try {
       return { server, tools: await toolsOf(server, mcpTools, signal, cleaners.clean), cleaners };
     } catch (error) {
@@ -183,9 +185,9 @@ function isHeader(name: string, value: string): boolean {
 const MAX_BYTES = 32 * 1024 * 1024;
 
 /** Loaded when the first server is connected to. */
-async function guardedFetch(check: UrlCheck): Promise<typeof fetch> {
+async function guardedFetch(check: UrlCheck, timeoutMs: number): Promise<typeof fetch> {
   const { httpClient } = await import('@treadle/tools');
-  return httpClient({ check, maxBytes: MAX_BYTES }).fetch;
+  return httpClient({ check, timeoutMs, maxBytes: MAX_BYTES }).fetch;
 }
 
 /** What the domain rules of the policy say. Without rules, only public addresses are allowed. */
