@@ -134,6 +134,8 @@ export interface ApprovedCall {
   readonly index: number;
   /** The id of the `mcp_approval_request` item. */
   readonly requestId: string;
+  /** The server that the client was asked about, if the item in the request says that. */
+  readonly label?: string;
   readonly approved: boolean;
   readonly reason?: string;
 }
