@@ -178,6 +178,14 @@ describe('names', () => {
     expect(await names(servers, ['z'])).toEqual(['a__x', 'y', 'b__x', 'b__z']);
   });
 
+  test('are not those that tools of another server get', async () => {
+    const servers = [named({ name: 'a' }, 'x'), named({ name: 'b' }, 'x', 'a__x')];
+    const [first, ...others] = await names(servers);
+    expect([first, others]).toEqual([expect.stringMatching(/^a__x_[0-9a-f]{8}$/), ['b__a__x', 'b__x']]);
+    expect(await names([named({ name: 'a' }, 'x'), named({ name: 'b' }, 'x', 'a__x', first!)])).toContain(first);
+    expect(await names([named({ name: 'a' }, 'x')], ['x', 'a__x'])).toEqual([first]);
+  });
+
   test('that providers do not accept are replaced by stable ones', async () => {
     const odd = ['a.b', 'a/b', '\u001b[2J', 'x'.repeat(100)];
     const first = await names([named({ name: 'a' }, ...odd)]);
@@ -227,6 +235,22 @@ describe('results', () => {
       { type: 'file', mediaType: 'application/pdf', name: 'c.pdf', source: { type: 'data', data: 'cGRm' } },
       { type: 'text', text: 'Link to a resource. d: file:///d.txt (text/plain; 3 bytes)' },
     ]);
+  });
+
+  test('types of media that are none are replaced, and of very many blocks some are left out', async () => {
+    const image = (mimeType: string): object => ({ type: 'image', data: 'aW1n', mimeType });
+    const { content } = await calling({
+      content: [image('text/html'), image('image/\u001b[2J'), image('Image/PNG; q=1')],
+    });
+    const source = { type: 'data', data: 'aW1n' };
+    expect(content).toEqual([
+      { type: 'file', mediaType: 'text/html', source },
+      { type: 'file', mediaType: 'application/octet-stream', source },
+      { type: 'image', mediaType: 'image/png', source },
+    ]);
+    const many = await calling({ content: Array.from({ length: 5_000 }, () => ({ type: 'text', text: '' })) });
+    expect(many.content).toHaveLength(1_001);
+    expect(many.text).toBe('(4000 more blocks of this result were left out)');
   });
 
   test('structured content is added as text, unless the texts have it', async () => {
@@ -281,6 +305,31 @@ describe('results', () => {
       const tool = { inputSchema: schema, outputSchema: schema };
       const result = { ...text('ok'), structuredContent: { a: 1, b: { a: 1 } } };
       expect(await calling(result, tool)).toMatchObject({ isError: false });
+    }
+  });
+
+  test('a schema with references to nowhere is not an error', async () => {
+    for (const $ref of ['#/%zz', '#/constructor', '#/properties/a/toString', 'http://10.0.0.1/x']) {
+      const inputSchema = { type: 'object', properties: { a: { $ref } } };
+      expect(await calling(text('ok'), { inputSchema })).toMatchObject({ isError: false, text: 'ok' });
+    }
+  });
+
+  test('a result whose check would take very long is not checked', { timeout: 5_000 }, async () => {
+    const list = (schema: object): object => ({ type: 'object', properties: { a: { type: 'array', ...schema } } });
+    const numbers = Array.from({ length: 40_000 }, (_, i) => i);
+    const strings = Array.from({ length: 1_400 }, () => ({ type: 'string' }));
+    const again = { $recursiveRef: '#' };
+    let nested: object = {};
+    for (let i = 0; i < 30; i++) nested = { a: nested };
+    for (const [schema, structuredContent] of [
+      [list({ uniqueItems: true }), { a: numbers }],
+      [list({ items: { anyOf: [...strings, { type: 'number' }] } }), { a: numbers }],
+      [{ type: 'object', $recursiveAnchor: true, properties: { a: { allOf: [again, again] } } }, nested],
+    ] as const) {
+      expect(await calling({ content: [], structuredContent }, { outputSchema: schema })).toMatchObject({
+        isError: false,
+      });
     }
   });
 });
