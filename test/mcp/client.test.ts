@@ -359,6 +359,31 @@ describe('calls', () => {
     await expect.poll(() => received.map(({ method }) => method)).toContain('notifications/cancelled');
   });
 
+  test('are not made on a connection that hangs', async () => {
+    let sessions = 0;
+    const answer = (result: object) => (): unknown => (sessions === 1 ? new Promise(() => {}) : result);
+    const { server, methods } = serving(
+      {
+        initialize: ({ params }) => {
+          sessions++;
+          const { protocolVersion } = params;
+          return { protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'hangs', version: '1' } };
+        },
+        'tools/call': answer(text('ok')),
+        ping: answer({}),
+      },
+      { timeoutMs: 2_000 },
+    );
+    const context = (signal: AbortSignal): ToolContext => ({ signal, key: 'run/t1.tool.0' }) as unknown as ToolContext;
+    const stopped = new AbortController();
+    const first = server.callTool('tool', {}, context(stopped.signal));
+    await expect.poll(() => methods).toContain('tools/call');
+    stopped.abort();
+    await expect(first).rejects.toMatchObject({ code: 'aborted' });
+    expect(await server.callTool('tool', {}, context(new AbortController().signal))).toMatchObject(text('ok'));
+    expect(methods.filter((method) => method === 'tools/call')).toHaveLength(2);
+  });
+
   test('report the progress of the server, not more often than listeners can use', async () => {
     const { server } = serving({
       'tools/call': ({ params, send }) => {
