@@ -615,6 +615,24 @@ describe('changed lists', () => {
     ]);
   });
 
+  test('a server that reports changes without end is not listed without end', async () => {
+    const { server, methods } = serving({
+      'tools/list': ({ send }) => {
+        send({ method: 'notifications/tools/list_changed' });
+        return listed('tool');
+      },
+    });
+    const result = Promise.withResolvers<LoopResult>();
+    const run = { changeTools: async () => true, result: result.promise };
+    await mcpTools(server);
+    followMcpTools(run, { servers: [server] });
+    await mcpTools(server);
+    const start = Date.now();
+    await expect.poll(() => methods.filter((one) => one === 'tools/list').length).toBe(4);
+    expect(Date.now() - start).toBeGreaterThanOrEqual(240);
+    result.resolve({} as LoopResult);
+  });
+
   test('a server of the newer version is asked to report changes', async () => {
     const { server, methods } = changing({
       'server/discover': discovered,

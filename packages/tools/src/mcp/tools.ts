@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, tool, type LiveRun, type Tool, type ToolEffect } from '@treadle/core';
 import { cancelSamples } from './calls.ts';
 import { DEFAULT_TIMEOUT_MS, type McpServer, type McpServerOptions, type McpTool } from './options.ts';
@@ -39,6 +40,9 @@ export interface FollowOptions {
   readonly onProblem?: (problem: string) => void;
 }
 
+/** A server can report changes without end. Its tools are listed once in this time. */
+const LIST_PAUSE_MS = 250;
+
 /**
  * Gives a run the changed tools of its servers from its next turn on, until it ends or the returned function is called. A
  * server that does not answer keeps the tools that it had.
@@ -52,6 +56,7 @@ export function followMcpTools(
   let known: string | undefined;
   let isListing = false;
   let isChanged = false;
+  let mayListAt = 0;
 
   async function change(): Promise<void> {
     isChanged = true;
@@ -59,7 +64,9 @@ export function followMcpTools(
     isListing = true;
     try {
       while (isChanged && !stopping.signal.aborted) {
+        await sleep(Math.max(0, mayListAt - Date.now()), undefined, { signal: stopping.signal, ref: false });
         isChanged = false;
+        mayListAt = Date.now() + LIST_PAUSE_MS;
         const current = await mcpTools(servers, { signal: stopping.signal, taken });
         const fingerprint = current.map((one) => `${one.name} ${one.fingerprint}`).join('\n');
         if (fingerprint === known) continue;
