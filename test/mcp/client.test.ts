@@ -700,6 +700,25 @@ describe('a hostile server over HTTP', () => {
     expect([...addresses]).toEqual(['http://mcp.test/mcp']);
   });
 
+  test('has to wait if it sends events without end', async () => {
+    const event = `data: ${JSON.stringify({ jsonrpc: '2.0', id: 'q', method: 'roots/list' })}\n\n`;
+    let chunks = 0;
+    const flood = new ReadableStream<Uint8Array>({
+      pull(controller) {
+        chunks++;
+        controller.enqueue(new TextEncoder().encode(event.repeat(250)));
+      },
+    });
+    const scripted = scriptedServer({ 'tools/list': () => listed('tool') });
+    const answer: typeof fetch = async (input, init) =>
+      String(init?.body).includes('tools/call')
+        ? new Response(flood, { headers: { 'content-type': 'text/event-stream' } })
+        : scripted.fetch(input, init);
+    const server = connectTo({ ...scripted, fetch: answer }, { timeoutMs: 500, roots: ['/tmp'] });
+    expect(resultOf(await callTool(server)).text).toContain('timed out after 500 ms');
+    expect(chunks).toBeLessThan(30);
+  });
+
   test('cannot make a call longer by dripping', async () => {
     const server = answering(
       ({ signal }) =>
