@@ -53,6 +53,12 @@ const handlers = {
       setInterval(() => process.stdout.write(' '), 10);
       return undefined;
     }
+    if (mode === 'floods') {
+      for (let i = 0; ; i++) {
+        write({ id: `question ${i}`, method: 'roots/list' });
+        if (i % 500 === 0) writeFileSync(file, String(i));
+      }
+    }
     if (mode === 'hangs' && !existsSync(file)) {
       writeFileSync(file, String(process.pid));
       for (;;);

@@ -84,6 +84,12 @@ test('a call ends at its time limit if the answer only drips', async () => {
   expect(result).toContain('timed out after 200 ms');
 });
 
+test('a server that asks without end, and reads no answers, has to wait', async () => {
+  const server = starting('floods', { timeoutMs: 1_000, roots: [folder] });
+  expect(results(await call(server))).toEqual([expect.stringContaining('timed out after 1000 ms')]);
+  expect(Number(readFileSync(server.file, 'utf8'))).toBeLessThan(10_000);
+});
+
 test('a server that dies in mid-call is started again for the next call', async () => {
   const [first, second] = results(await call(starting('crashes'), 2));
   expect(first).toContain('ended: signal SIGKILL. It is not known whether the call took effect');
