@@ -159,8 +159,14 @@ async function checkStructure(bytes: Buffer, { maxDepth, maxValues }: StructureL
   for (let at = 0; at < bytes.length; at += 1) {
     const byte = bytes[at];
     if (byte === QUOTE) {
-      do at = bytes.indexOf(QUOTE, at + 1);
-      while (at !== -1 && isEscaped(bytes, at));
+      at = bytes.indexOf(QUOTE, at + 1);
+      while (at !== -1 && isEscaped(bytes, at)) {
+        if (at >= pauseAt) {
+          pauseAt = at + SLICE;
+          await setImmediate();
+        }
+        at = bytes.indexOf(QUOTE, at + 1);
+      }
       if (at === -1) return;
     } else if (byte === COMMA) values += 1;
     else if (byte === 0x5b || byte === 0x7b) {
