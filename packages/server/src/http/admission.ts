@@ -35,6 +35,8 @@ export interface Exchange {
   route?: string;
   /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
   hold(bytes: number): void;
+  /** Counts bytes that it holds for a shorter time. They are released by the caller. */
+  holder(): Held;
   /** Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. */
   openStream(): void;
 }

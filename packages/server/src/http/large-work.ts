@@ -37,7 +37,10 @@ function turnOf(queue: (() => void)[]): Promise<void> {
 export async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   if (isTaken) await firstTurn();
   const began = performance.now();
-  const result = await work();
+  const working = work();
+  // Other work that starts in the same turn waits for its own.
+  if (!isTaken && performance.now() - began > LONG_MS) takeTurn();
+  const result = await working;
   if (performance.now() - began > LONG_MS) await nextTurn();
   return result;
 }

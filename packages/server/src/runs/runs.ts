@@ -19,6 +19,7 @@ import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';
 import { askDriver, type Actor, type PerformAct, type RunAct } from './inbox.ts';
 
@@ -250,7 +251,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     },
     entries: (runId, { tenant }) => ({
       async read(after) {
-        const page = await store.readPage(runId, after + 1);
+        const page = await inTurn(() => store.readPage(runId, after + 1));
         // What is sent out of the process must survive a power failure.
         if (page.length > 0) await store.append(runId, []);
         return page;
@@ -268,7 +269,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
     async replay(runId, caller) {
       await findRun(runId, caller);
-      const entries = await store.read(runId);
+      const entries = await inTurn(() => store.read(runId));
       return { entries: entries.length, replayed: await walkInSlices(entries) };
     },
   };
