@@ -62,17 +62,15 @@ export async function findConversation(
   throw new ApiError(404, 'not_found_error', message, { param: 'conversation_id', code: 'conversation_not_found' });
 }
 
-/** The records of a conversation, oldest first. */
-export async function recordsOf(
+/** The records of a conversation, oldest first, one at a time: their attachments may be large. */
+export async function* recordsOf(
   { conversations: chains, responses: records }: ServerStore,
   { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
-): Promise<readonly ResponseRecord[]> {
-  const found: ResponseRecord[] = [];
+): AsyncGenerator<ResponseRecord> {
   for (const response of await chains.responses(id)) {
     const record = await inTurn(() => records.get(tenant, response));
-    if (record) found.push(record);
+    if (record) yield record;
   }
-  return found;
 }
 
 /** The newest record; undefined if there is none. Rejects with a 409 while it is being created. */
@@ -85,7 +83,9 @@ export async function headOf(
   if (record) return record;
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
-  return (await recordsOf(store, { id, tenant })).at(-1);
+  let last: ResponseRecord | undefined;
+  for await (const one of recordsOf(store, { id, tenant })) last = one;
+  return last;
 }
 
 /** The messages that the model gets before a new one. */
@@ -99,7 +99,9 @@ export async function historyOf(
   if (last) return [...messagesOf(last.history)];
   // A run that never started has no history of its own.
   const unstarted: Message[] = [];
-  for (const { runId, request } of (await recordsOf(store, conversation)).toReversed()) {
+  const chain: ResponseRecord[] = [];
+  for await (const record of recordsOf(store, conversation)) chain.push(record);
+  for (const { runId, request } of chain.toReversed()) {
     const state = await storedState(store, runId);
     if (state) return [...messagesOf(state.history), ...unstarted];
     unstarted.unshift((request as StoredMessage).message);

@@ -2,7 +2,6 @@ import type { Engine } from '../engine/engine.ts';
 import { eventWriter, follow, type EventSource, type FollowOptions } from '../engine/event-log.ts';
 import type { RunPlan } from '../engine/run.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { inTurn } from '../http/large-work.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
 
 /**
@@ -110,7 +109,7 @@ export function chatStreams(
         return isLive;
       },
       async read(after) {
-        const page = await inTurn(() => streams.read(id, after));
+        const page = await streams.read(id, after);
         const found = page.map(({ event }) => event as NumberedEvent);
         if (isLive && found.at(-1)?.type === 'done') {
           // The end of the run is not stored yet. It does not change the stream, so no other process is told about it.
@@ -139,7 +138,7 @@ export function chatStreams(
   async function eventsAfter(id: string, after: number): Promise<readonly NumberedEvent[]> {
     const events: NumberedEvent[] = [];
     for (let last = after; ;) {
-      const page = await inTurn(() => streams.read(id, last));
+      const page = await streams.read(id, last);
       if (page.length === 0) return events;
       for (const { event } of page) events.push(event as NumberedEvent);
       last = page.at(-1)!.seq;

@@ -5,6 +5,7 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId } from '../ids.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import {
@@ -128,7 +129,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const messages: ChatMessage[] = [];
-    for (const record of await recordsOf(store, await findConversation(store, id, caller))) {
+    for await (const record of recordsOf(store, await findConversation(store, id, caller))) {
       messages.push(...(await messagesOfRecord(store, record)));
     }
     return messages;
@@ -142,7 +143,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const { id: found } = await findConversation(store, id, caller);
     const { runId, index } = attachmentIn(attachment) ?? { runId: '', index: -1 };
     const record = (await chains.responses(found)).includes(recordIdOf(runId))
-      ? await records.get(caller.tenant, recordIdOf(runId))
+      ? await inTurn(() => records.get(caller.tenant, recordIdOf(runId)))
       : undefined;
     const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
     const described = attachments[index];
@@ -207,7 +208,10 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
     const found = await findConversation(store, id, caller);
-    const chain = await recordsOf(store, found);
+    const chain: Pick<ResponseRecord, 'id' | 'runId' | 'status'>[] = [];
+    for await (const { id: response, runId, status } of recordsOf(store, found)) {
+      chain.push({ id: response, runId, status });
+    }
     const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
     if (at === -1) {
       throw badRequest(
