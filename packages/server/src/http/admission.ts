@@ -273,9 +273,12 @@ export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOp
   };
 }
 
+/** The code of the error for too many bytes in progress. */
+export const TOO_MANY_BYTES = 'too_many_bytes';
+
 function tooMuch(status: 429 | 503, message: string): ApiError {
   return new ApiError(status, status === 429 ? 'rate_limit_error' : 'server_error', message, {
-    code: 'too_many_bytes',
+    code: TOO_MANY_BYTES,
     headers: { 'Retry-After': String(RETRY_SECONDS) },
   });
 }
