@@ -5,7 +5,7 @@ import type { Context } from 'hono';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Env } from './admission.ts';
 import { jsonErrorAt, lineAndColumn } from './json-error.ts';
-import { firstTurn, LARGE, nextTurn } from './large-work.ts';
+import { firstTurn, isLargeNow, nextTurn } from './large-work.ts';
 
 export interface BodyOptions {
   /** How long the whole body may take to arrive; default 60 s. */
@@ -34,7 +34,7 @@ export async function readJson(
   if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, hold: exchange.hold });
   await checkStructure(bytes, { maxDepth, maxValues });
-  if (bytes.length < LARGE) return parseJson(decodeUtf8(bytes));
+  if (!isLargeNow(bytes.length)) return parseJson(decodeUtf8(bytes));
   await firstTurn();
   const text = decodeUtf8(bytes);
   await nextTurn();

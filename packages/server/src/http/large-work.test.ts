@@ -116,6 +116,24 @@ test('large bodies that arrive together are parsed in different turns, and small
   expect(new Set(parsedAt).size).toBe(4);
 });
 
+test('bodies of medium size that arrive together are parsed in several turns', async () => {
+  using turns = countTurns();
+  const parse = JSON.parse;
+  const parsed = new Map<number, number>();
+  vi.spyOn(JSON, 'parse').mockImplementation((text: string) => {
+    if (text.length > 1_000) parsed.set(turns.now, (parsed.get(turns.now) ?? 0) + text.length);
+    return parse(text) as unknown;
+  });
+  const bodies = Array.from({ length: 20 }, () => readBody(JSON.stringify({ input: 'x'.repeat(LARGE / 4) }), LARGE));
+  const small = Array.from({ length: 20 }, () => readBody('{"input":"small"}', LARGE));
+  let isMediumDone = false;
+  void Promise.all(bodies).then(() => (isMediumDone = true));
+  await Promise.all(small);
+  expect(isMediumDone).toBe(false);
+  await Promise.all(bodies);
+  expect(Math.max(...parsed.values())).toBeLessThan(2 * LARGE);
+});
+
 test('a long string of escaped quotes is checked in slices', async () => {
   using turns = countTurns();
   const bodyOf = (quotes: number): Promise<unknown> =>
