@@ -62,15 +62,23 @@ export async function findConversation(
   throw new ApiError(404, 'not_found_error', message, { param: 'conversation_id', code: 'conversation_not_found' });
 }
 
-/** The records of a conversation, oldest first, one at a time: their attachments may be large. */
-export async function* recordsOf(
+/**
+ * What `take` returns for each record of a conversation, oldest first. The records themselves are not held together, because
+ * their attachments may be large.
+ */
+export async function fromRecords<T>(
   { conversations: chains, responses: records }: ServerStore,
   { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
-): AsyncGenerator<ResponseRecord> {
+  take: (record: ResponseRecord) => T | Promise<T>,
+): Promise<readonly T[]> {
+  const taken: T[] = [];
   for (const response of await chains.responses(id)) {
-    const record = await inTurn(() => records.get(tenant, response));
-    if (record) yield record;
+    await inTurn(async () => {
+      const record = await records.get(tenant, response);
+      if (record) taken.push(await take(record));
+    });
   }
+  return taken;
 }
 
 /** The newest record; undefined if there is none. Rejects with a 409 while it is being created. */
@@ -83,9 +91,7 @@ export async function headOf(
   if (record) return record;
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
-  let last: ResponseRecord | undefined;
-  for await (const one of recordsOf(store, { id, tenant })) last = one;
-  return last;
+  return (await fromRecords(store, { id, tenant }, (one) => one)).at(-1);
 }
 
 /** The messages that the model gets before a new one. */
@@ -99,8 +105,7 @@ export async function historyOf(
   if (last) return [...messagesOf(last.history)];
   // A run that never started has no history of its own.
   const unstarted: Message[] = [];
-  const chain: ResponseRecord[] = [];
-  for await (const record of recordsOf(store, conversation)) chain.push(record);
+  const chain = await fromRecords(store, conversation, (one) => one);
   for (const { runId, request } of chain.toReversed()) {
     const state = await storedState(store, runId);
     if (state) return [...messagesOf(state.history), ...unstarted];

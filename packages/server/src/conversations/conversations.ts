@@ -11,10 +11,10 @@ import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachme
 import {
   conversationBusy,
   findConversation,
+  fromRecords,
   headOf,
   messageIds,
   recordIdOf,
-  recordsOf,
   type StoredAnswer,
   type StoredMessage,
 } from './chain.ts';
@@ -128,11 +128,8 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), { waits: true });
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
-    const messages: ChatMessage[] = [];
-    for await (const record of recordsOf(store, await findConversation(store, id, caller))) {
-      messages.push(...(await messagesOfRecord(store, record)));
-    }
-    return messages;
+    const found = await findConversation(store, id, caller);
+    return (await fromRecords(store, found, (record) => messagesOfRecord(store, record))).flat();
   }
 
   async function findAttachment(
@@ -208,10 +205,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
     const found = await findConversation(store, id, caller);
-    const chain: Pick<ResponseRecord, 'id' | 'runId' | 'status'>[] = [];
-    for await (const { id: response, runId, status } of recordsOf(store, found)) {
-      chain.push({ id: response, runId, status });
-    }
+    const chain = await fromRecords(store, found, ({ id: record, runId, status }) => ({ id: record, runId, status }));
     const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
     if (at === -1) {
       throw badRequest(
