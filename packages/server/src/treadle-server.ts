@@ -371,7 +371,7 @@ const ABANDONED_MS = 24 * HOUR_MS;
 async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: StoredRuns): Promise<void> {
   const before = Date.now() - ABANDONED_MS;
   for (const record of await records.unfinished()) {
-    if (!record.id.startsWith(MCP_CALL_PREFIX) || record.createdAt >= before) continue;
+    if (!record.id.startsWith(MCP_CALL_PREFIX)) continue;
     const [run] = await list({ runId: record.runId, limit: 1 });
     if (run?.status !== 'paused' || run.updatedAt >= before) continue;
     await stored.resume(record, { signal: AbortSignal.abort() }).catch((error: unknown) => {

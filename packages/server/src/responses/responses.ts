@@ -3,6 +3,7 @@ import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
+  historySize,
   sharedConversations,
   storedState,
   type ApprovedCall,
@@ -21,6 +22,7 @@ import {
   isDrivenElsewhere,
   isOpenRecord,
   isStoreFailure,
+  isTooMuch,
   isUnfit,
   replayItems,
   retryLater,
@@ -525,20 +527,21 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
   async function resumeResponse(
     taken: TakenRecord,
-    { answers, signal }: ResumeOptions = {},
+    { answers, signal, hold }: ResumeOptions = {},
   ): Promise<Pick<ActiveResponse, 'finished'>> {
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     try {
       const { key, scopes } = taken.record.request as StoredRequest;
       if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
       const { plan, run } = await planResume(taken, answers);
+      hold?.(plan.size);
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(taken.record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
       return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
-      if (isStoreFailure(error)) {
+      if (isStoreFailure(error) || isTooMuch(error)) {
         await taken.lease.release();
         throw error;
       }
@@ -582,7 +585,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
     const plan = await planRun(engine, request, conversation, planned);
     return {
-      plan,
+      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
       run: {
         lists,
         begunWith: begunWith && new Map(begunWith),

@@ -135,7 +135,7 @@ export function stdioTransport(
           line = [];
           length = 0;
           from = at + 1;
-          if (++messages < MAX_MESSAGES || isClosed) continue;
+          if (++messages < MAX_MESSAGES) continue;
           await sleep(Math.max(0, since + WINDOW_MS - Date.now()));
           while (unread > MAX_UNREAD && !isClosed) await sleep(WINDOW_MS);
           messages = 0;
