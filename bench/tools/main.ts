@@ -2,11 +2,13 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { measureMcp } from './mcp.ts';
 import { measureSearch } from './search.ts';
 import { measureShell } from './shell.ts';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 try {
+  await measureMcp(folder);
   await measureShell(folder);
   await measureSearch(folder);
 } finally {

@@ -178,6 +178,14 @@ describe('names', () => {
     expect(await names(servers, ['z'])).toEqual(['a__x', 'y', 'b__x', 'b__z']);
   });
 
+  test('are not those that tools of another server get', async () => {
+    const servers = [named({ name: 'a' }, 'x'), named({ name: 'b' }, 'x', 'a__x')];
+    const [first, ...others] = await names(servers);
+    expect([first, others]).toEqual([expect.stringMatching(/^a__x_[0-9a-f]{8}$/), ['b__a__x', 'b__x']]);
+    expect(await names([named({ name: 'a' }, 'x'), named({ name: 'b' }, 'x', 'a__x', first!)])).toContain(first);
+    expect(await names([named({ name: 'a' }, 'x')], ['x', 'a__x'])).toEqual([first]);
+  });
+
   test('that providers do not accept are replaced by stable ones', async () => {
     const odd = ['a.b', 'a/b', '\u001b[2J', 'x'.repeat(100)];
     const first = await names([named({ name: 'a' }, ...odd)]);
@@ -227,6 +235,22 @@ describe('results', () => {
       { type: 'file', mediaType: 'application/pdf', name: 'c.pdf', source: { type: 'data', data: 'cGRm' } },
       { type: 'text', text: 'Link to a resource. d: file:///d.txt (text/plain; 3 bytes)' },
     ]);
+  });
+
+  test('types of media that are none are replaced, and of very many blocks some are left out', async () => {
+    const image = (mimeType: string): object => ({ type: 'image', data: 'aW1n', mimeType });
+    const { content } = await calling({
+      content: [image('text/html'), image('image/\u001b[2J'), image('Image/PNG; q=1')],
+    });
+    const source = { type: 'data', data: 'aW1n' };
+    expect(content).toEqual([
+      { type: 'file', mediaType: 'text/html', source },
+      { type: 'file', mediaType: 'application/octet-stream', source },
+      { type: 'image', mediaType: 'image/png', source },
+    ]);
+    const many = await calling({ content: Array.from({ length: 5_000 }, () => ({ type: 'text', text: '' })) });
+    expect(many.content).toHaveLength(1_001);
+    expect(many.text).toBe('(4000 more blocks of this result were left out)');
   });
 
   test('structured content is added as text, unless the texts have it', async () => {
@@ -283,6 +307,31 @@ describe('results', () => {
       expect(await calling(result, tool)).toMatchObject({ isError: false });
     }
   });
+
+  test('a schema with references to nowhere is not an error', async () => {
+    for (const $ref of ['#/%zz', '#/constructor', '#/properties/a/toString', 'http://10.0.0.1/x']) {
+      const inputSchema = { type: 'object', properties: { a: { $ref } } };
+      expect(await calling(text('ok'), { inputSchema })).toMatchObject({ isError: false, text: 'ok' });
+    }
+  });
+
+  test('a result whose check would take very long is not checked', { timeout: 5_000 }, async () => {
+    const list = (schema: object): object => ({ type: 'object', properties: { a: { type: 'array', ...schema } } });
+    const numbers = Array.from({ length: 40_000 }, (_, i) => i);
+    const strings = Array.from({ length: 1_400 }, () => ({ type: 'string' }));
+    const again = { $recursiveRef: '#' };
+    let nested: object = {};
+    for (let i = 0; i < 30; i++) nested = { a: nested };
+    for (const [schema, structuredContent] of [
+      [list({ uniqueItems: true }), { a: numbers }],
+      [list({ items: { anyOf: [...strings, { type: 'number' }] } }), { a: numbers }],
+      [{ type: 'object', $recursiveAnchor: true, properties: { a: { allOf: [again, again] } } }, nested],
+    ] as const) {
+      expect(await calling({ content: [], structuredContent }, { outputSchema: schema })).toMatchObject({
+        isError: false,
+      });
+    }
+  });
 });
 
 describe('calls', () => {
@@ -308,6 +357,31 @@ describe('calls', () => {
     controller.abort();
     expect((await run).outcome?.type).toBe('cancelled');
     await expect.poll(() => received.map(({ method }) => method)).toContain('notifications/cancelled');
+  });
+
+  test('are not made on a connection that hangs', async () => {
+    let sessions = 0;
+    const answer = (result: object) => (): unknown => (sessions === 1 ? new Promise(() => {}) : result);
+    const { server, methods } = serving(
+      {
+        initialize: ({ params }) => {
+          sessions++;
+          const { protocolVersion } = params;
+          return { protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'hangs', version: '1' } };
+        },
+        'tools/call': answer(text('ok')),
+        ping: answer({}),
+      },
+      { timeoutMs: 2_000 },
+    );
+    const context = (signal: AbortSignal): ToolContext => ({ signal, key: 'run/t1.tool.0' }) as unknown as ToolContext;
+    const stopped = new AbortController();
+    const first = server.callTool('tool', {}, context(stopped.signal));
+    await expect.poll(() => methods).toContain('tools/call');
+    stopped.abort();
+    await expect(first).rejects.toMatchObject({ code: 'aborted' });
+    expect(await server.callTool('tool', {}, context(new AbortController().signal))).toMatchObject(text('ok'));
+    expect(methods.filter((method) => method === 'tools/call')).toHaveLength(2);
   });
 
   test('report the progress of the server, not more often than listeners can use', async () => {
@@ -541,6 +615,24 @@ describe('changed lists', () => {
     ]);
   });
 
+  test('a server that reports changes without end is not listed without end', async () => {
+    const { server, methods } = serving({
+      'tools/list': ({ send }) => {
+        send({ method: 'notifications/tools/list_changed' });
+        return listed('tool');
+      },
+    });
+    const result = Promise.withResolvers<LoopResult>();
+    const run = { changeTools: async () => true, result: result.promise };
+    await mcpTools(server);
+    followMcpTools(run, { servers: [server] });
+    await mcpTools(server);
+    const start = Date.now();
+    await expect.poll(() => methods.filter((one) => one === 'tools/list').length).toBe(4);
+    expect(Date.now() - start).toBeGreaterThanOrEqual(240);
+    result.resolve({} as LoopResult);
+  });
+
   test('a server of the newer version is asked to report changes', async () => {
     const { server, methods } = changing({
       'server/discover': discovered,
@@ -606,6 +698,25 @@ describe('a hostile server over HTTP', () => {
     const { isError, text: said } = resultOf(await callTool(connectTo({ ...scripted, fetch: redirecting })));
     expect({ isError, said }).toEqual({ isError: true, said: expect.stringContaining('edirect') });
     expect([...addresses]).toEqual(['http://mcp.test/mcp']);
+  });
+
+  test('has to wait if it sends events without end', async () => {
+    const event = `data: ${JSON.stringify({ jsonrpc: '2.0', id: 'q', method: 'roots/list' })}\n\n`;
+    let chunks = 0;
+    const flood = new ReadableStream<Uint8Array>({
+      pull(controller) {
+        chunks++;
+        controller.enqueue(new TextEncoder().encode(event.repeat(250)));
+      },
+    });
+    const scripted = scriptedServer({ 'tools/list': () => listed('tool') });
+    const answer: typeof fetch = async (input, init) =>
+      String(init?.body).includes('tools/call')
+        ? new Response(flood, { headers: { 'content-type': 'text/event-stream' } })
+        : scripted.fetch(input, init);
+    const server = connectTo({ ...scripted, fetch: answer }, { timeoutMs: 500, roots: ['/tmp'] });
+    expect(resultOf(await callTool(server)).text).toContain('timed out after 500 ms');
+    expect(chunks).toBeLessThan(30);
   });
 
   test('cannot make a call longer by dripping', async () => {

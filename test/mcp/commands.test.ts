@@ -19,6 +19,7 @@ const FILESYSTEM = join(
   '../../node_modules/@modelcontextprotocol/server-filesystem/dist/index.js',
 );
 const THOUSAND = Array.from({ length: 1000 }, (_, index) => `task_${index}_${index % 2 ? 'archive' : 'create'}`);
+THOUSAND[999] = 'task.archive';
 
 let place: Playground;
 let mcp: ProtectedServer;
@@ -66,6 +67,8 @@ describe('treadle mcp', () => {
     expect(denied.stderr).toContain('To allow it, set in [policy] of treadle.toml: tools.task_7_archive = "allow"');
     const result = await treadle(['mcp', 'call', 'docs', 'task_7_archive', '--json', '--yes'], TOKEN);
     expect(JSON.parse(result.stdout)).toMatchObject({ content: [{ text: 'did task_7_archive' }], isError: false });
+    const odd = await treadle(['mcp', 'call', 'docs', 'task.archive', '--yes'], TOKEN);
+    expect([odd.code, odd.stdout]).toEqual([0, expect.stringContaining('did task.archive')]);
     expect(await treadle(['mcp', 'call', 'docs', 'task_7_archiv'], TOKEN)).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('has no tool "task_7_archiv". Did you mean'),

@@ -1,6 +1,6 @@
 /** An MCP server over stdio that misbehaves as its first argument says. It has no dependencies, so it starts quickly. */
 import { spawn } from 'node:child_process';
-import { appendFileSync, existsSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, writeFileSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
 const [mode, file] = process.argv.slice(2);
@@ -19,6 +19,18 @@ if (mode === 'ignores-end') {
 }
 
 if (file) appendFileSync(`${file}.starts`, '.');
+
+/** Returns when the pipe has taken the message. Ends the process when nobody reads it any more. */
+function writeNow(message) {
+  const line = `${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`;
+  for (let from = 0; from < line.length;) {
+    try {
+      from += writeSync(1, line.slice(from));
+    } catch (error) {
+      if (error.code !== 'EAGAIN') process.exit(1);
+    }
+  }
+}
 
 const handlers = {
   ...(mode === 'modern' && {
@@ -52,6 +64,12 @@ const handlers = {
     if (mode === 'drips') {
       setInterval(() => process.stdout.write(' '), 10);
       return undefined;
+    }
+    if (mode === 'floods') {
+      for (let i = 0; ; i++) {
+        writeNow({ id: `question ${i}`, method: 'roots/list' });
+        if (i % 500 === 0) writeFileSync(file, String(i));
+      }
     }
     if (mode === 'hangs' && !existsSync(file)) {
       writeFileSync(file, String(process.pid));

@@ -84,6 +84,12 @@ test('a call ends at its time limit if the answer only drips', async () => {
   expect(result).toContain('timed out after 200 ms');
 });
 
+test('a server that asks without end, and reads no answers, has to wait', async () => {
+  const server = starting('floods', { timeoutMs: 1_000, roots: [folder] });
+  expect(results(await call(server))).toEqual([expect.stringContaining('timed out after 1000 ms')]);
+  expect(Number(readFileSync(server.file, 'utf8'))).toBeLessThan(10_000);
+});
+
 test('a server that dies in mid-call is started again for the next call', async () => {
   const [first, second] = results(await call(starting('crashes'), 2));
   expect(first).toContain('ended: signal SIGKILL. It is not known whether the call took effect');
@@ -105,7 +111,8 @@ test('closing a server kills its process and all descendants', async () => {
   const pids = readFileSync(server.file, 'utf8').split(' ').map(Number);
   expect(pids.map(isAlive)).toEqual([true, true]);
   await server.close();
-  expect(pids.map(isAlive)).toEqual([false, false]);
+  // A descendant that was killed is there until its new parent has noticed.
+  await expect.poll(() => pids.map(isAlive), { timeout: 10_000 }).toEqual([false, false]);
   await expect(server.listTools()).rejects.toMatchObject({ code: 'closed' });
 });
 

@@ -65,6 +65,17 @@ test('writes nothing but the protocol to standard output, and ends with its inpu
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ id: 1, result: { protocolVersion: '2025-06-18' } }]);
 });
 
+test.each([
+  ['sends a message that is too large', (stdin: PassThrough) => stdin.write('x'.repeat(11_000_000))],
+  ['does not read any more', (_: PassThrough, stdout: PassThrough) => stdout.destroy(new Error('EPIPE'))],
+])('ends if its client %s', async (_, act) => {
+  const [stdin, stdout] = [new PassThrough(), new PassThrough()];
+  stdout.once('data', () => act(stdin, stdout));
+  stdin.write('{"jsonrpc":"2.0","id":1,"method":"server/discover"}\n');
+  const { code } = await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
+  expect(code).toBe(0);
+});
+
 test('refuses tools that it does not have', async () => {
   const { code, stderr } = await command(['mcp', 'serve', '--tools', 'reed'], folder);
   expect([code, stderr]).toEqual([2, expect.stringContaining('--tools names "reed", which is not a tool.')]);

@@ -548,6 +548,42 @@ describe('a session of an older client', () => {
     expect([(await list('tk_ann')).status, (await list('tk_bob')).status]).toEqual([200, 404]);
   });
 
+  test('has a stream that counts as those of the other routes', async () => {
+    await using server = await start({ tools: [add], keys, maxOpenStreams: 1 });
+    const stop = new AbortController();
+    const listen = async (): Promise<Response> => {
+      const headers = { authorization: 'Bearer tk_ann', accept: 'text/event-stream' };
+      const session = { 'mcp-session-id': await initialize(server, 'tk_ann') };
+      return fetch(`${server.url}/mcp`, { signal: stop.signal, headers: { ...headers, ...session } });
+    };
+    expect([(await listen()).status, (await listen()).status]).toEqual([200, 429]);
+    stop.abort();
+  });
+
+  test('subscribes to a run once, and only by the address that the server gives it', async () => {
+    const { erase } = erasing();
+    const store = sqliteStore(':memory:');
+    let watching = 0;
+    const watch: typeof store.watch = (...watched) => {
+      watching += 1;
+      const stop = store.watch(...watched);
+      return () => {
+        watching -= 1;
+        stop();
+      };
+    };
+    await using server = await start({ tools: [erase], store: { ...store, watch } });
+    const { requestState } = (await post(server, 'tools/call', { name: 'erase', arguments: { path: 'a' } })).result!;
+    const uri = `treadle://runs/${requestState!.split('.')[0]}`;
+    const before = watching;
+    await using client = await oldClient(server, { answer: approve });
+    await Promise.all([client.subscribe(uri), client.subscribe(uri), client.subscribe(uri)]);
+    for (const other of [uri.replace('mcp_', '%6dcp_'), `${uri}%zz`, 'treadle://runs/%zz']) {
+      await expect(client.subscribe(other)).rejects.toThrow('not found');
+    }
+    expect(watching - before).toBe(1);
+  });
+
   test('is told that a run has changed', async () => {
     const { erase } = erasing();
     await using server = await start({ tools: [erase] });

@@ -1,8 +1,9 @@
 import { hashKey } from '@treadle/server';
+import { main } from 'treadle';
 import { describe, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
 import type { Step } from '../command/scripted-openai.ts';
-import { logLines, useServeFixture } from './serve-command.ts';
+import { logLines, testIo, useServeFixture } from './serve-command.ts';
 
 const SERVER_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
 const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
@@ -154,6 +155,22 @@ test('SIGHUP reloads the keys, and an invalid configuration changes nothing', as
   await fixture.configure('');
   await server.reload!('would open the server to everybody');
   expect([await models('one'), await models('two')]).toEqual([401, 200]);
+});
+
+test('SIGHUP is caught before the server listens', async () => {
+  await fixture.configure('');
+  const { io, written, waitFor, terminate } = testIo({ cwd: fixture.play.folder, isTTY: false });
+  let before = 'never';
+  const onReload = (listener: () => void): (() => void) => {
+    before = written.stderr;
+    return io.onReload!(listener);
+  };
+  const ended = main(['serve', '--port', '0'], { ...io, onReload });
+  await waitFor('\n', 'stdout');
+  terminate();
+  expect(await ended).toBe(0);
+  expect(before).not.toContain('listening');
+  expect(before).not.toBe('never');
 });
 
 test('log_level = "silent" logs nothing, and max_body_bytes limits the body', async () => {

@@ -1,4 +1,5 @@
 import { request as httpRequest } from 'node:http';
+import { setImmediate as nextLoopTurn } from 'node:timers/promises';
 import type { Model, ModelReply } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
@@ -7,7 +8,11 @@ import { expect, test } from 'vitest';
 import { responseIdIn, startInProcess } from './support/in-process.ts';
 
 /** Answers requests that say so, and leaves the others waiting. `waiting` resolves when so many requests wait. */
-function waitingModel(): { readonly model: Model; readonly waiting: (count: number) => Promise<void> } {
+function waitingModel(): {
+  readonly model: Model;
+  readonly waiting: (count: number) => Promise<void>;
+  readonly count: () => number;
+} {
   const answering = scriptedModel(Array<string>(6).fill('Done.'));
   let count = 0;
   let onRequest = (): void => {};
@@ -23,6 +28,7 @@ function waitingModel(): { readonly model: Model; readonly waiting: (count: numb
   };
   return {
     model,
+    count: () => count,
     waiting: (expected) =>
       new Promise((resolve) => {
         onRequest = () => void (count >= expected && resolve());
@@ -61,6 +67,38 @@ test('completions in progress are limited by the bytes of their conversations', 
   await other;
   stop.abort();
 });
+
+test('a run that is resumed is limited by its bytes too, and stays in progress', async () => {
+  const { model, waiting, count } = waitingModel();
+  await using server = await startInProcess(model, { maxBytesInProgress: 3_400_000 });
+  const stop = new AbortController();
+  const request = { input: [MESSAGE, { role: 'user', content: 'wait' }] };
+  const first = await streamed(server.url, '/v1/responses', request, stop.signal);
+  const reader = first.body!.pipeThrough(new TextDecoderStream()).getReader();
+  const id = responseIdIn((await reader.read()).value!);
+  await waiting(1);
+  const postTo = async (path: string, body?: object): Promise<{ readonly id: string }> => {
+    const headers = { 'content-type': 'application/json' };
+    const init = { method: 'POST', ...(body && { headers, body: JSON.stringify(body) }) };
+    return (await fetch(server.url + path, init)).json() as Promise<{ readonly id: string }>;
+  };
+  await postTo(`/v1/responses/${id}/cancel`);
+  for (const expected of [2, 3]) {
+    await postTo(`/v1/runs/${id}/fork`, { at: 0 });
+    await waiting(expected);
+  }
+  const third = await postTo(`/v1/runs/${id}/fork`, { at: 0 });
+  // It is resumed for as long as it takes to see that there is no room.
+  for (let isDriven = true; isDriven;) ({ driven: isDriven } = await runOf(server.url, third.id));
+  for (let turn = 0; turn < 100; turn++) await nextLoopTurn();
+  expect(count()).toBe(3);
+  expect(await runOf(server.url, third.id)).toMatchObject({ status: 'running', driven: false });
+  stop.abort();
+});
+
+async function runOf(url: string, id: string): Promise<{ readonly driven: boolean }> {
+  return (await fetch(`${url}/v1/runs/${id}`)).json() as Promise<{ readonly driven: boolean }>;
+}
 
 function streamed(url: string, path: string, body: object, signal: AbortSignal): Promise<Response> {
   const headers = { 'content-type': 'application/json' };

@@ -70,7 +70,7 @@ export interface TreadleServerOptions {
   readonly maxConcurrentRuns?: number;
   /** For one tenant; default: half of `maxConcurrentRuns` if the keys are of several tenants, else all. */
   readonly maxConcurrentRunsPerTenant?: number;
-  /** Event streams of conversations and runs; default 4,000. One of several tenants gets at most half of them. */
+  /** Event streams of conversations, runs and MCP clients; default 4,000. One of several tenants gets at most half of them. */
   readonly maxOpenStreams?: number;
   /** All clients see the status `requires_action`; default: only those that request it. */
   readonly requiresAction?: boolean;
@@ -135,11 +135,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const registry = options.metrics ?? newMetrics();
   const metrics = serverMetrics(registry);
   if (options.webhooks) checkWebhooks(options.webhooks);
+  const { policy, toolTimeoutMs = 60_000 } = options;
   const engine: Engine = {
     models,
     store,
     serverTools: {
-      executors: [registeredTools(tools), ...executors, mcpExecutor(configured, { policy: options.policy, log })],
+      executors: [registeredTools(tools), ...executors, mcpExecutor(configured, { policy, toolTimeoutMs, log })],
       defaultTools,
       ...(configured.defaults && { defaultServers: configured.defaults }),
       ...(configured.listTimeoutMs !== undefined && { listTimeoutMs: configured.listTimeoutMs }),
@@ -147,10 +148,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     limits: {
       maxTurns: options.maxTurns ?? 10,
       maxDurationMs: options.maxDurationMs ?? 600_000,
-      toolTimeoutMs: options.toolTimeoutMs ?? 60_000,
+      toolTimeoutMs,
       errorLimit: options.errorLimit ?? 3,
     },
-    ...(options.policy && { policy: options.policy }),
+    ...(policy && { policy }),
     waits: options.waitForAnswers ?? false,
     keys,
     driven: new Map(),
@@ -370,7 +371,7 @@ const ABANDONED_MS = 24 * HOUR_MS;
 async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: StoredRuns): Promise<void> {
   const before = Date.now() - ABANDONED_MS;
   for (const record of await records.unfinished()) {
-    if (!record.id.startsWith(MCP_CALL_PREFIX) || record.createdAt >= before) continue;
+    if (!record.id.startsWith(MCP_CALL_PREFIX)) continue;
     const [run] = await list({ runId: record.runId, limit: 1 });
     if (run?.status !== 'paused' || run.updatedAt >= before) continue;
     await stored.resume(record, { signal: AbortSignal.abort() }).catch((error: unknown) => {

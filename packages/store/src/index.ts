@@ -14,6 +14,7 @@ export type {
   ResponseEnding,
   ResponseHead,
   ResponseRecord,
+  UnfinishedResponse,
   ResponseReopening,
   ResponseStore,
   UsedKey,

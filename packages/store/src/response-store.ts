@@ -19,6 +19,9 @@ export interface ResponseRecord {
   readonly response?: unknown;
 }
 
+/** Without request and response, which may be large. */
+export type UnfinishedResponse = Pick<ResponseRecord, 'id' | 'tenant' | 'runId'>;
+
 export type ResponseHead = Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'>;
 
 /**
@@ -61,10 +64,10 @@ export interface ResponseStore {
   delete(tenant: string, id: string): Promise<boolean>;
   /**
    * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them, or have
-   * finished them since: `acquire` the run of one before reading the run and the response again. Damaged records are left
-   * out; `get` rejects for those. With `now`, also those whose runs sleep longer, or wait for answers.
+   * finished them since: `acquire` the run of one before reading the run and the response. Damage in them is not found;
+   * `get` rejects then. With `now`, also those whose runs sleep longer, or wait for answers.
    */
-  unfinished(now?: number): Promise<readonly ResponseRecord[]>;
+  unfinished(now?: number): Promise<readonly UnfinishedResponse[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
   prune(before: number): Promise<number>;
   /**

@@ -62,17 +62,23 @@ export async function findConversation(
   throw new ApiError(404, 'not_found_error', message, { param: 'conversation_id', code: 'conversation_not_found' });
 }
 
-/** The records of a conversation, oldest first. */
-export async function recordsOf(
+/**
+ * What `take` returns for each record of a conversation, oldest first. The records themselves are not held together, because
+ * their attachments may be large.
+ */
+export async function fromRecords<T>(
   { conversations: chains, responses: records }: ServerStore,
   { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
-): Promise<readonly ResponseRecord[]> {
-  const found: ResponseRecord[] = [];
+  take: (record: ResponseRecord) => T | Promise<T>,
+): Promise<readonly T[]> {
+  const taken: T[] = [];
   for (const response of await chains.responses(id)) {
-    const record = await inTurn(() => records.get(tenant, response));
-    if (record) found.push(record);
+    await inTurn(async () => {
+      const record = await records.get(tenant, response);
+      if (record) taken.push(await take(record));
+    });
   }
-  return found;
+  return taken;
 }
 
 /** The newest record; undefined if there is none. Rejects with a 409 while it is being created. */
@@ -85,7 +91,7 @@ export async function headOf(
   if (record) return record;
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
-  return (await recordsOf(store, { id, tenant })).at(-1);
+  return (await fromRecords(store, { id, tenant }, (one) => one)).at(-1);
 }
 
 /** The messages that the model gets before a new one. */
@@ -99,7 +105,8 @@ export async function historyOf(
   if (last) return [...messagesOf(last.history)];
   // A run that never started has no history of its own.
   const unstarted: Message[] = [];
-  for (const { runId, request } of (await recordsOf(store, conversation)).toReversed()) {
+  const chain = await fromRecords(store, conversation, (one) => one);
+  for (const { runId, request } of chain.toReversed()) {
     const state = await storedState(store, runId);
     if (state) return [...messagesOf(state.history), ...unstarted];
     unstarted.unshift((request as StoredMessage).message);

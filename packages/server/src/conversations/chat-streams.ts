@@ -104,7 +104,7 @@ export function chatStreams(
     return {
       async isLive() {
         const chain = await chains.get(tenant, id);
-        const head = chain?.head === undefined ? undefined : await records.get(tenant, chain.head);
+        const head = chain?.head === undefined ? undefined : await records.head(tenant, chain.head);
         isLive = head?.status === 'in_progress';
         return isLive;
       },

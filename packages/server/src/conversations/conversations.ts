@@ -5,15 +5,16 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId } from '../ids.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import {
   conversationBusy,
   findConversation,
+  fromRecords,
   headOf,
   messageIds,
   recordIdOf,
-  recordsOf,
   type StoredAnswer,
   type StoredMessage,
 } from './chain.ts';
@@ -127,11 +128,8 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), { waits: true });
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
-    const messages: ChatMessage[] = [];
-    for (const record of await recordsOf(store, await findConversation(store, id, caller))) {
-      messages.push(...(await messagesOfRecord(store, record)));
-    }
-    return messages;
+    const found = await findConversation(store, id, caller);
+    return (await fromRecords(store, found, (record) => messagesOfRecord(store, record))).flat();
   }
 
   async function findAttachment(
@@ -142,7 +140,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const { id: found } = await findConversation(store, id, caller);
     const { runId, index } = attachmentIn(attachment) ?? { runId: '', index: -1 };
     const record = (await chains.responses(found)).includes(recordIdOf(runId))
-      ? await records.get(caller.tenant, recordIdOf(runId))
+      ? await inTurn(() => records.get(caller.tenant, recordIdOf(runId)))
       : undefined;
     const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
     const described = attachments[index];
@@ -207,7 +205,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
     const found = await findConversation(store, id, caller);
-    const chain = await recordsOf(store, found);
+    const chain = await fromRecords(store, found, ({ id: record, runId, status }) => ({ id: record, runId, status }));
     const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
     if (at === -1) {
       throw badRequest(

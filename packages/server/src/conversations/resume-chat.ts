@@ -9,6 +9,7 @@ import {
   type StoredEnd,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
+import { inTurn } from '../http/large-work.ts';
 import { messagesOfUnstarted, type StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
@@ -37,7 +38,7 @@ export async function resumeChat(
     const sent = continues ? await streams.eventsAfter(conversation, after) : undefined;
     if (sent?.length === 0) {
       const { previous } = record;
-      const head = previous === undefined ? undefined : await store.responses.get(tenant, previous);
+      const head = previous === undefined ? undefined : await inTurn(() => store.responses.get(tenant, previous));
       const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
       const warnings = await attachmentWarnings(engine, warned);
       for (const event of [metaOf(engine, record, null), ...warnings]) void sink.add(event);

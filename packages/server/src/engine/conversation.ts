@@ -35,8 +35,7 @@ export const MAX_CONVERSATION_CHARS = 33_554_432;
 export function conversationSize({ messages, instructions }: Conversation): number {
   let remaining = instructions.reduce((size, text) => size - text.length, MAX_CONVERSATION_CHARS);
   for (const message of messages) {
-    const parts = message.role === 'tool' ? message.content.flatMap(({ content }) => content) : message.content;
-    for (const part of parts) {
+    for (const part of partsOf(message)) {
       remaining -= sizeOf(part) + PART_OVERHEAD;
       if (remaining >= 0) continue;
       const most = MAX_CONVERSATION_CHARS.toLocaleString('en-US');
@@ -49,6 +48,17 @@ export function conversationSize({ messages, instructions }: Conversation): numb
     }
   }
   return MAX_CONVERSATION_CHARS - remaining;
+}
+
+/** The characters of the conversation of a run. */
+export function historySize({ history }: State): number {
+  let size = 0;
+  for (const message of messagesOf(history)) for (const part of partsOf(message)) size += sizeOf(part) + PART_OVERHEAD;
+  return size;
+}
+
+function partsOf(message: Message): readonly (AssistantPart | ResultBlock)[] {
+  return message.role === 'tool' ? message.content.flatMap(({ content }) => content) : message.content;
 }
 
 /** An empty part needs memory too. */
@@ -134,6 +144,8 @@ export interface ApprovedCall {
   readonly index: number;
   /** The id of the `mcp_approval_request` item. */
   readonly requestId: string;
+  /** The server that the client was asked about, if the item in the request says that. */
+  readonly label?: string;
   readonly approved: boolean;
   readonly reason?: string;
 }

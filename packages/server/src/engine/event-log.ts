@@ -124,20 +124,29 @@ export async function follow<T extends { readonly seq: number }>(
   const wake = (): void => woken.resolve();
   const stopWatching = source.watch(wake);
   signal.addEventListener('abort', wake, { once: true });
+  let last = after;
+
+  /** A function of its own, so that no page is held while the reader waits for the next one. */
+  async function deliverPage(): Promise<boolean> {
+    const events = await source.read(last);
+    for (const event of events) {
+      await deliver(event);
+      if (signal.aborted) break;
+      last = event.seq;
+    }
+    return events.length === 0;
+  }
+
   try {
-    for (let last = after; !signal.aborted;) {
+    while (!signal.aborted) {
       // Both are asked after this: what happens later wakes the reader again.
       woken = Promise.withResolvers();
       const isLive = await source.isLive();
-      const events = await source.read(last);
-      for (const event of events) {
-        await deliver(event);
-        if (signal.aborted) return;
-        last = event.seq;
-      }
-      if (events.length === 0) {
+      const isEmpty = await deliverPage();
+      if (signal.aborted) return;
+      if (isEmpty) {
         if (!isLive) return;
-        if (!signal.aborted) await woken.promise;
+        await woken.promise;
         continue;
       }
       // A reader of a long stream must not keep others waiting: neither the store nor a fast client makes it wait.

@@ -1,4 +1,4 @@
-import type { Policy, Tool } from '@treadle/core';
+import type { Policy, Question, Tool, ToolContext } from '@treadle/core';
 import type { RulePolicy } from '@treadle/core/policy';
 import type { UrlCheck } from '@treadle/tools';
 import type { McpServer, McpTool } from '@treadle/tools/mcp';
@@ -29,6 +29,8 @@ export interface McpServersOptions {
 
 interface Parts {
   readonly policy: Policy | undefined;
+  /** For one call of a server that a request names by its URL. */
+  readonly toolTimeoutMs: number;
   readonly log: Logger;
 }
 
@@ -36,20 +38,23 @@ interface Parts {
 interface Session {
   readonly server: McpServer;
   readonly tools: ReadonlyMap<string, CallableTool>;
-  /** Removes secrets from errors, and from results. */
-  readonly cleanError: Clean;
-  readonly cleanResult: Clean;
-  /** The server is only for this request. */
-  readonly isOwned: boolean;
+  /** Present if the server is only for this request, with its credentials. */
+  readonly cleaners?: Cleaners;
 }
 
 type Clean = (text: string) => string;
+
+/** Remove secrets: from errors, and from everything else that the server sends. */
+interface Cleaners {
+  readonly cleanError: Clean;
+  readonly clean: Clean;
+}
 
 type CallableTool = OfferedFunction & { readonly execute?: (input: unknown, context: never) => unknown };
 
 export function mcpExecutor(
   { servers = [], allowPrivate = false }: McpServersOptions,
-  { policy, log }: Parts,
+  { policy, toolTimeoutMs: timeoutMs, log }: Parts,
 ): ToolExecutor {
   const configured = new Map(servers.map((server) => [server.name, server]));
   const sessions = new WeakMap<RequestTool, Session>();
@@ -60,14 +65,14 @@ export function mcpExecutor(
     const { mcpServer, mcpTools } = await import('@treadle/tools/mcp');
     if (typeof url !== 'string') {
       const server = configured.get(label)!;
-      return { server, tools: await toolsOf(server, mcpTools, signal), ...NO_SECRETS, isOwned: false };
+      return { server, tools: await toolsOf(server, mcpTools, signal) };
     }
     const headers = headersOf(tool);
     const cleaners = cleanersOf(url, headers);
-    const fetch = await guardedFetch(urlCheck(policy, allowPrivate));
-    const server = mcpServer({ name: label, url, headers, fetch });
+    const fetch = await guardedFetch(urlCheck(policy, allowPrivate), timeoutMs);
+    const server = mcpServer({ name: label, url, headers, fetch, timeoutMs });
     try {
-      return { server, tools: await toolsOf(server, mcpTools, signal), ...cleaners, isOwned: true };
+      return { server, tools: await toolsOf(server, mcpTools, signal, cleaners.clean), cleaners };
     } catch (error) {
       await server.close().catch(() => {});
       // Without the cause, which may contain secrets.
@@ -85,7 +90,7 @@ export function mcpExecutor(
       checkFields(tool);
       try {
         const session = await openSession(tool, signal);
-        if (signal.aborted && session.isOwned) void session.server.close().catch(() => {});
+        if (signal.aborted && session.cleaners) void session.server.close().catch(() => {});
         sessions.set(tool, session);
         return [...session.tools.values()];
       } catch (error) {
@@ -94,9 +99,13 @@ export function mcpExecutor(
       }
     },
     async execute({ name, input, tool }: ExecutorCall, context) {
-      const { tools, cleanError, cleanResult } = sessions.get(tool)!;
+      const { tools, cleaners } = sessions.get(tool)!;
+      const { execute } = tools.get(name)!;
+      if (!cleaners) return execute!(input, context as never);
+      const { clean, cleanError } = cleaners;
       try {
-        return cleaned(await tools.get(name)!.execute!(input, context as never), cleanResult);
+        const result = await execute!(input, cleanedContext(context, clean) as never);
+        return isOutput(result) ? { ...result, content: cleaned(result.content, clean) } : result;
       } catch (error) {
         if (error instanceof Error) error.message = cleanError(error.message);
         throw error;
@@ -105,7 +114,7 @@ export function mcpExecutor(
     async close(tool) {
       const session = sessions.get(tool);
       sessions.delete(tool);
-      if (session?.isOwned) await session.server.close();
+      if (session?.cleaners) await session.server.close();
     },
   };
 }
@@ -115,8 +124,10 @@ async function toolsOf(
   server: McpServer,
   mcpTools: (server: McpServer, options: { readonly signal: AbortSignal }) => Promise<readonly Tool[]>,
   signal: AbortSignal,
+  clean?: Clean,
 ): Promise<ReadonlyMap<string, CallableTool>> {
-  const listed = await server.listTools(signal);
+  const all = await server.listTools(signal);
+  const listed = clean ? all.flatMap((one) => cleanedTool(one, clean)) : all;
   // The same list, so that both are in the same order.
   const tools = await mcpTools({ ...server, listTools: async (): Promise<readonly McpTool[]> => listed }, { signal });
   return new Map(
@@ -174,9 +185,9 @@ function isHeader(name: string, value: string): boolean {
 const MAX_BYTES = 32 * 1024 * 1024;
 
 /** Loaded when the first server is connected to. */
-async function guardedFetch(check: UrlCheck): Promise<typeof fetch> {
+async function guardedFetch(check: UrlCheck, timeoutMs: number): Promise<typeof fetch> {
   const { httpClient } = await import('@treadle/tools');
-  return httpClient({ check, maxBytes: MAX_BYTES }).fetch;
+  return httpClient({ check, timeoutMs, maxBytes: MAX_BYTES }).fetch;
 }
 
 /** What the domain rules of the policy say. Without rules, only public addresses are allowed. */
@@ -187,7 +198,10 @@ function urlCheck(policy: Policy | undefined, allowPrivate: boolean): UrlCheck {
       const refusal = rules.find(
         ({ rule, verdict }) => (rule === 'domains' || rule === 'facts') && (verdict === 'deny' || verdict === 'ask'),
       );
-      return refusal && `The policy does not allow this server: ${refusal.reason ?? 'it has to be approved'}.`;
+      return (
+        refusal &&
+        `The policy does not allow this server: ${(refusal.reason ?? 'it has to be approved').replace(/\.?$/, '.')}`
+      );
     };
   }
   return async (url, resolvedFrom) => {
@@ -201,47 +215,89 @@ function urlCheck(policy: Policy | undefined, allowPrivate: boolean): UrlCheck {
 
 /** Texts shorter than this are not secrets. */
 const LEAST_SECRET = 6;
+/** Longer ones may be secrets, whatever their name is. */
+const MOST_PLAIN = 15;
 
 const SECRET = /auth|key|token|secret|cookie|passw|credential/i;
+/** The first word of an `Authorization` header. */
+const SCHEME = /^(?:bearer|basic|digest|negotiate|token)$/i;
+const REDACTED = '<redacted>';
 
-const NO_SECRETS: Pick<Session, 'cleanError' | 'cleanResult'> = {
-  cleanError: (text) => text,
-  cleanResult: (text) => text,
-};
+type Named = readonly [name: string, value: string];
 
-/** An error may quote the URL, whose path and query may be a key, and any header; a result may repeat a credential. */
-function cleanersOf(
-  url: string,
-  headers: Readonly<Record<string, string>>,
-): Pick<Session, 'cleanError' | 'cleanResult'> {
-  const { pathname, search } = new URL(url);
-  const partsOf = (entries: readonly (readonly [string, string])[]): string[] =>
-    entries.flatMap(([, value]) => [value, ...value.split(/\s+/)]);
-  const all = Object.entries(headers);
+/** An error may quote the whole URL and any header. Anything else that a server sends may repeat a credential. */
+function cleanersOf(url: string, headers: Readonly<Record<string, string>>): Cleaners {
+  const { href, pathname, search, searchParams, username, password } = new URL(url);
+  const whole = [url, href, pathname + search, pathname];
+  const user = [password, decodedUri(password), `${username}:${password}`];
   const query = [search, search.slice(1)];
+  const named: readonly Named[] = [
+    ...Object.entries(headers).flatMap(([name, value]) =>
+      [value, ...value.split(/\s+/).filter((part) => !SCHEME.test(part))].map((part): Named => [name, part]),
+    ),
+    ...searchParams,
+    ...query[1]!.split('&').map((one): Named => [one.split('=')[0]!, one.slice(one.indexOf('=') + 1)]),
+    ...pathname.split('/').flatMap((part): readonly Named[] => [
+      ['', part],
+      ['', decodedUri(part)],
+    ]),
+  ];
+  const isSecret = ([name, value]: Named): boolean => SECRET.test(name) || value.length > MOST_PLAIN;
+  const valueOf = ([, value]: Named): string => value;
   return {
-    cleanError: without([url, pathname + search, pathname, ...query, ...partsOf(all)]),
-    cleanResult: without([...query, ...partsOf(all.filter(([name]) => SECRET.test(name)))]),
+    cleanError: without([...whole, ...user, ...query, ...named.map(valueOf)]),
+    clean: without([...user, ...query, ...named.filter(isSecret).map(valueOf)]),
   };
 }
 
-function without(secrets: readonly string[]): Clean {
-  // The longest first: one may contain another.
-  const ordered = [...new Set(secrets.filter(({ length }) => length >= LEAST_SECRET))].toSorted(
-    (a, b) => b.length - a.length,
-  );
-  return (text) => ordered.reduce((rest, secret) => rest.replaceAll(secret, '<redacted>'), text);
+function decodedUri(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
-/** A result without secrets in its texts. */
-function cleaned(result: unknown, clean: Clean): unknown {
-  const { content } = (result ?? {}) as { readonly content?: unknown };
-  if (typeof content === 'string') return { ...(result as object), content: clean(content) };
-  if (!Array.isArray(content)) return result;
-  const blocks = content.map((block: { readonly text?: unknown }) =>
-    typeof block.text === 'string' ? { ...block, text: clean(block.text) } : block,
+function without(secrets: readonly string[]): Clean {
+  const inJson = secrets.map((secret) => JSON.stringify(secret).slice(1, -1));
+  // The longest first: one may contain another.
+  const ordered = [...new Set([...secrets, ...inJson].filter(({ length }) => length >= LEAST_SECRET))].toSorted(
+    (a, b) => b.length - a.length,
   );
-  return { ...(result as object), content: blocks };
+  return (text) => ordered.reduce((rest, secret) => rest.replaceAll(secret, REDACTED), text);
+}
+
+/** A value with JSON, without secrets in its texts and in its names. Files are as they were. */
+function cleaned(value: unknown, clean: Clean): unknown {
+  if (typeof value === 'string') return clean(value);
+  if (Array.isArray(value)) return value.map((one) => cleaned(one, clean));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, one]) => [clean(key), key === 'data' ? one : cleaned(one, clean)]),
+  );
+}
+
+/** A tool without secrets in what the server says about it. None if its name has one: it could not be called by another. */
+function cleanedTool(described: McpTool, clean: Clean): readonly McpTool[] {
+  const { name, fingerprint } = described;
+  if (clean(name) !== name) return [];
+  return [{ ...(cleaned(described, clean) as McpTool), fingerprint }];
+}
+
+function isOutput(result: unknown): result is { readonly content: unknown } {
+  return typeof result === 'object' && result !== null && 'content' in result;
+}
+
+/** What a server asks and reports during a call is stored and sent, too. */
+function cleanedContext(context: ToolContext, clean: Clean): ToolContext {
+  return new Proxy(context, {
+    get(target, key) {
+      if (key === 'ask') return (question: Question) => target.ask(cleaned(question, clean) as Question);
+      if (key === 'report') return (progress: unknown) => target.report(cleaned(progress, clean));
+      const value: unknown = Reflect.get(target, key, target);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
 }
 
 function messageOf(error: unknown): string {

@@ -11,9 +11,11 @@ import {
   type Model,
   type State,
 } from '@treadle/core';
-import type { IdempotencyKey, ResponseRecord } from '@treadle/store';
+import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
-import type { Engine } from './engine.ts';
+import { TOO_MANY_BYTES } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
+import type { Capacity, Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import { isAsleep, isClientAsked, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
 import type { RunCaller } from './tools.ts';
@@ -38,7 +40,7 @@ export interface StoredRuns {
    * Resumes the request of a record in the background. False if a process drives it, it has ended or sleeps, or it is resumed
    * later.
    */
-  recoverRecord(record: ResponseRecord): Promise<boolean>;
+  recoverRecord(record: UnfinishedResponse): Promise<boolean>;
   /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
   keepRecovering(): () => void;
   /**
@@ -46,7 +48,7 @@ export interface StoredRuns {
    * it is not wanted any more. Rejects with `run-driven` while another process drives it.
    */
   takeOver(
-    record: ResponseRecord,
+    record: UnfinishedResponse,
     isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined>;
   /**
@@ -54,7 +56,7 @@ export interface StoredRuns {
    * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, with a
    * 409 if an answer cannot be used, and with a 503 if the store fails.
    */
-  resume(record: ResponseRecord, how: ResumeOptions): Promise<boolean>;
+  resume(record: UnfinishedResponse, how: ResumeOptions): Promise<boolean>;
   /** Whether `fork` can be called for a record. */
   isForkable(id: string): boolean;
   /** Creates a request whose run is a fork of that of another one, and resumes it in the background. */
@@ -105,6 +107,8 @@ export interface ResumeOptions {
   readonly answers?: readonly Answer[];
   /** Cancels the run. */
   readonly signal?: AbortSignal;
+  /** Counts the bytes of the conversation. If they are too many, the run is resumed later. */
+  readonly hold?: Capacity['hold'];
 }
 
 export interface HandlerOptions {
@@ -194,7 +198,7 @@ export function storedRuns(
   const takeOver: StoredRuns['takeOver'] = async ({ id, tenant, runId }, isWanted) => {
     const lease = await store.acquire(runId);
     try {
-      const record = await records.get(tenant, id);
+      const record = await inTurn(() => records.get(tenant, id));
       if (record && (await isWanted(record))) return { record, lease };
     } catch (error) {
       await lease.release();
@@ -224,7 +228,7 @@ export function storedRuns(
     return [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
   }
 
-  async function recoverRecord(found: ResponseRecord): Promise<boolean> {
+  async function recoverRecord(found: UnfinishedResponse): Promise<boolean> {
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
     const handler = handlerOf(id);
@@ -238,7 +242,10 @@ export function storedRuns(
       const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
         status === 'in_progress' && !(await isSleeping(store, runId, handler));
       const taken = await takeOver(found, isDue);
-      if (taken) ({ finished } = await handler.resume(taken));
+      if (taken) ({ finished } = await handler.resume(taken, { hold: release.hold }));
+    } catch (error) {
+      if (!isTooMuch(error)) throw error;
+      isFull = true;
     } finally {
       if (!finished) release();
     }
@@ -249,16 +256,17 @@ export function storedRuns(
     return finished !== undefined;
   }
 
-  async function resumeNow(found: ResponseRecord, how: ResumeOptions): Promise<boolean> {
+  async function resumeNow(found: UnfinishedResponse, how: ResumeOptions): Promise<boolean> {
     const { id, tenant, runId } = found;
     const handler = handlerOf(id);
     if (!handler) return false;
     // A run that is cancelled does nothing.
-    const release = how.signal?.aborted ? () => {} : runs.reserve(tenant);
+    const capacity = how.signal?.aborted ? undefined : runs.reserve(tenant);
+    const release = (): void => capacity?.();
     let finished: Promise<StoredEnd> | undefined;
     try {
       const taken = await takeOver(found, isOpenRecord);
-      if (taken) ({ finished } = await handler.resume(taken, how));
+      if (taken) ({ finished } = await handler.resume(taken, { ...how, ...(capacity && { hold: capacity.hold }) }));
     } finally {
       if (!finished) release();
     }
@@ -321,7 +329,7 @@ export function storedRuns(
   }
 
   /** Undefined if there is no capacity. */
-  function reserveIfPossible(tenant: string): (() => void) | undefined {
+  function reserveIfPossible(tenant: string): Capacity | undefined {
     try {
       return runs.reserve(tenant);
     } catch {
@@ -371,7 +379,7 @@ export function storedRuns(
       // If another process takes over, its end is waited for.
       const { interruption } = (await active.get(id)?.catch(() => undefined)) ?? {};
       if (interruption) throw retryLater(interruption);
-      const record = await records.get(tenant, id);
+      const record = await inTurn(() => records.get(tenant, id));
       if (record?.status !== 'in_progress') return record;
       const { runId } = record;
       if (!(await store.isDriven(runId)) && (await isSleeping(store, runId, handlerOf(id)))) throw retryLater(ASLEEP);
@@ -441,14 +449,15 @@ export async function replayItems(
   runId: string,
 ): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
   const items: Item[] = [];
-  const { state } = await walkInSlices(await journal.read(runId), (step) => void items.push(...step.items));
+  const entries = await inTurn(() => journal.read(runId));
+  const { state } = await walkInSlices(entries, (step) => void items.push(...step.items));
   return { items, state };
 }
 
 /** Whether a run waits for a later time or for answers. One that cannot be read does not: resuming it fails. */
 async function isSleeping(journal: Journal, runId: string, { waits = false }: HandlerOptions = {}): Promise<boolean> {
   try {
-    const entries = await journal.read(runId);
+    const entries = await inTurn(() => journal.read(runId));
     const { status, wakeAt } = entries.at(-1) ?? {};
     if (status !== 'paused' || (wakeAt !== undefined && wakeAt <= Date.now())) return false;
     // If its client approves calls, it has ended for the client, and only that was not stored.
@@ -496,6 +505,11 @@ export function isDrivenElsewhere(error: unknown): boolean {
 /** The store cannot be read or written. What it contains is intact, so a later attempt may succeed. */
 export function isStoreFailure(error: unknown): boolean {
   return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
+}
+
+/** There is no room for the bytes of a run. */
+export function isTooMuch(error: unknown): boolean {
+  return error instanceof ApiError && error.code === TOO_MANY_BYTES;
 }
 
 /** The 503 for a request that was interrupted, and that can be sent again because it has a key. */

@@ -415,15 +415,18 @@ function hostedTools(
   if (refused && (permitted.length === 0 || origin['allowed_tools'] != null)) {
     throw lacksScope(`the tool ${JSON.stringify(refused.name)}`, `tools:execute:${refused.name}`);
   }
+  const used = new Set(functions.map(({ name }) => name));
+  const isUsed = (name: string): boolean => used.has(name) || isTaken(name);
   return permitted.map((one): Hosted => {
     const { annotations: _, serverName: __, name: ownName, ...definition } = one;
     const isAsked = mustApprove(one);
     if (isAsked && !approvals) throw noApprovals(origin);
-    const name = executor.lists && isTaken(ownName) ? `${labelOf(origin).replace(/\W/g, '_')}__${ownName}` : ownName;
+    const name = executor.lists && isTaken(ownName) ? nameWithLabel(labelOf(origin), ownName, isUsed) : ownName;
+    used.add(name);
     return {
       tool: tool({
         ...definition,
-        name: name.slice(0, 64),
+        name,
         ...(isAsked && { needsApproval: true }),
         execute: (input, context) => {
           if (gone !== undefined) throw new Error(gone);
@@ -436,6 +439,18 @@ function hostedTools(
       isListed: executor.lists === true,
     };
   });
+}
+
+const MAX_NAME = 64;
+
+/** A name of the tool that no other has. A server may have taken that with the label of another one, to get its calls. */
+function nameWithLabel(label: string, name: string, isUsed: (name: string) => boolean): string {
+  const whole = `${label.replace(/\W/g, '_')}__${name}`;
+  for (let number = 1; ; number++) {
+    const end = number === 1 ? '' : `_${number}`;
+    const free = whole.slice(0, MAX_NAME - end.length) + end;
+    if (!isUsed(free)) return free;
+  }
 }
 
 function noApprovals(origin: RequestTool): ApiError {

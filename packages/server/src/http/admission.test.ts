@@ -87,15 +87,16 @@ describe('requests in progress', () => {
     }
   });
 
-  test('hold their response until the client has read it', async () => {
+  test.each(['json', 'bytes'])('hold their response of %s until the client has read it', async (kind) => {
     const started = Promise.withResolvers<void>();
     await using at = await served({
       memory: memoryLimit({ max: 50_000 * KB }),
       routes: (app) =>
         void app.get('/large', (c) => {
           // More than the buffers of the sockets.
-          const answer = sendJson(c, { text: 'x'.repeat(16_000 * KB) });
-          started.resolve();
+          const text = 'x'.repeat(16_000 * KB);
+          const answer = kind === 'json' ? sendJson(c, { text }) : c.body(text);
+          setImmediate(started.resolve);
           return answer;
         }),
     });

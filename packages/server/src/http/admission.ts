@@ -35,6 +35,8 @@ export interface Exchange {
   route?: string;
   /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
   hold(bytes: number): void;
+  /** Counts bytes that it holds for a shorter time. They are released by the caller. */
+  holder(): Held;
   /** Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. */
   openStream(): void;
 }
@@ -271,9 +273,12 @@ export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOp
   };
 }
 
+/** The code of the error for too many bytes in progress. */
+export const TOO_MANY_BYTES = 'too_many_bytes';
+
 function tooMuch(status: 429 | 503, message: string): ApiError {
   return new ApiError(status, status === 429 ? 'rate_limit_error' : 'server_error', message, {
-    code: 'too_many_bytes',
+    code: TOO_MANY_BYTES,
     headers: { 'Retry-After': String(RETRY_SECONDS) },
   });
 }

@@ -75,6 +75,7 @@ export function requestHandler(options: AppOptions): AnswerRequest {
       if (response.headers.has(ALREADY_SENT)) return response;
       // Not left to the adapter, which writes its errors to the console and to the client.
       const body = response.body === null ? undefined : Buffer.from(await response.arrayBuffer());
+      if (body) env.exchange.hold(body.length);
       sendResponse(response, body, env);
     } catch (thrown) {
       const response = failedResponse(thrown, env);

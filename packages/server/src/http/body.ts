@@ -5,7 +5,7 @@ import type { Context } from 'hono';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Env } from './admission.ts';
 import { jsonErrorAt, lineAndColumn } from './json-error.ts';
-import { firstTurn, LARGE, nextTurn } from './large-work.ts';
+import { firstTurn, isLargeNow, nextTurn } from './large-work.ts';
 
 export interface BodyOptions {
   /** How long the whole body may take to arrive; default 60 s. */
@@ -34,7 +34,7 @@ export async function readJson(
   if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, hold: exchange.hold });
   await checkStructure(bytes, { maxDepth, maxValues });
-  if (bytes.length < LARGE) return parseJson(decodeUtf8(bytes));
+  if (!isLargeNow(bytes.length)) return parseJson(decodeUtf8(bytes));
   await firstTurn();
   const text = decodeUtf8(bytes);
   await nextTurn();
@@ -159,8 +159,14 @@ async function checkStructure(bytes: Buffer, { maxDepth, maxValues }: StructureL
   for (let at = 0; at < bytes.length; at += 1) {
     const byte = bytes[at];
     if (byte === QUOTE) {
-      do at = bytes.indexOf(QUOTE, at + 1);
-      while (at !== -1 && isEscaped(bytes, at));
+      at = bytes.indexOf(QUOTE, at + 1);
+      while (at !== -1 && isEscaped(bytes, at)) {
+        if (at >= pauseAt) {
+          pauseAt = at + SLICE;
+          await setImmediate();
+        }
+        at = bytes.indexOf(QUOTE, at + 1);
+      }
       if (at === -1) return;
     } else if (byte === COMMA) values += 1;
     else if (byte === 0x5b || byte === 0x7b) {

@@ -20,6 +20,16 @@ function countTurns(): Disposable & { readonly now: number } {
   };
 }
 
+function readBody(text: string, maxBytes: number): Promise<unknown> {
+  const incoming = Object.assign(Readable.from([Buffer.from(text)]), {
+    headers: { 'content-type': 'application/json' },
+  });
+  const unused = undefined as never;
+  const exchange = { requestId: 'r', log: unused, hold: () => undefined, holder: unused, openStream: () => {} };
+  const env = { incoming: incoming as unknown as IncomingMessage, outgoing: unused, exchange };
+  return readJson({ env }, maxBytes);
+}
+
 afterEach(async () => {
   vi.restoreAllMocks();
   // No turn is taken when the next test starts.
@@ -75,6 +85,19 @@ test('work that turns out to be large is continued in another turn, and the next
   expect(secondEnd).toBeGreaterThan(began[1]!);
 });
 
+test('work that starts in the same turn as large work waits for a turn of its own', async () => {
+  using turns = countTurns();
+  let now = 0;
+  vi.spyOn(performance, 'now').mockImplementation(() => now);
+  const began: number[] = [];
+  const work = async (): Promise<void> => {
+    began.push(turns.now);
+    now += 50;
+  };
+  await Promise.all([inTurn(work), inTurn(work), inTurn(work)]);
+  expect(new Set(began).size).toBe(3);
+});
+
 test('large bodies that arrive together are parsed in different turns, and small ones are not delayed', async () => {
   using turns = countTurns();
   const parsedAt: number[] = [];
@@ -83,14 +106,7 @@ test('large bodies that arrive together are parsed in different turns, and small
     if (text.length > LARGE) parsedAt.push(turns.now);
     return parse(text) as unknown;
   });
-  const read = (text: string): Promise<unknown> => {
-    const incoming = Object.assign(Readable.from([Buffer.from(text)]), {
-      headers: { 'content-type': 'application/json' },
-    });
-    const exchange = { requestId: 'r', log: undefined as never, hold: () => undefined, openStream: () => {} };
-    const env = { incoming: incoming as unknown as IncomingMessage, outgoing: undefined as never, exchange };
-    return readJson({ env }, 2 * LARGE);
-  };
+  const read = (text: string): Promise<unknown> => readBody(text, 2 * LARGE);
   const large = Array.from({ length: 4 }, () => read(JSON.stringify({ input: 'x'.repeat(LARGE) })));
   let isLargeDone = false;
   void Promise.race(large).then(() => (isLargeDone = true));
@@ -98,4 +114,33 @@ test('large bodies that arrive together are parsed in different turns, and small
   expect(isLargeDone).toBe(false);
   await Promise.all(large);
   expect(new Set(parsedAt).size).toBe(4);
+});
+
+test('bodies of medium size that arrive together are parsed in several turns', async () => {
+  using turns = countTurns();
+  const parse = JSON.parse;
+  const parsed = new Map<number, number>();
+  vi.spyOn(JSON, 'parse').mockImplementation((text: string) => {
+    if (text.length > 1_000) parsed.set(turns.now, (parsed.get(turns.now) ?? 0) + text.length);
+    return parse(text) as unknown;
+  });
+  const bodies = Array.from({ length: 20 }, () => readBody(JSON.stringify({ input: 'x'.repeat(LARGE / 4) }), LARGE));
+  const small = Array.from({ length: 20 }, () => readBody('{"input":"small"}', LARGE));
+  let isMediumDone = false;
+  void Promise.all(bodies).then(() => (isMediumDone = true));
+  await Promise.all(small);
+  expect(isMediumDone).toBe(false);
+  await Promise.all(bodies);
+  expect(Math.max(...parsed.values())).toBeLessThan(2 * LARGE);
+});
+
+test('a long string of escaped quotes is checked in slices', async () => {
+  using turns = countTurns();
+  const bodyOf = (quotes: number): Promise<unknown> =>
+    readBody(JSON.stringify({ input: '"'.repeat(quotes) }), 10_000_000);
+  await bodyOf(LARGE);
+  const before = turns.now;
+  await bodyOf(1_500_000);
+  // A slice is 1 MiB.
+  expect(turns.now - 2 * before).toBeGreaterThanOrEqual(2);
 });

@@ -4,13 +4,27 @@
  *
  * 1. At most one piece starts in a turn of the event loop.
  * 2. Work that has begun is continued before other work begins, so that the memory of few requests is needed at a time.
- * 3. Small work does not wait.
+ * 3. Small work does not wait. Much work of medium size in one turn is large.
  */
 
 /** Work on more bytes or characters than this is large. It takes some milliseconds. */
 export const LARGE = 262_144;
 /** Work whose size is not known before was large if it took longer. */
 const LONG_MS = 4;
+
+/** Work on fewer bytes or characters is small. */
+const MEDIUM = 16_384;
+
+/** The size of the work of medium size in this turn. */
+let inThisTurn = 0;
+
+/** Whether work is large, also together with what was asked for before in the same turn. */
+export function isLargeNow(size: number): boolean {
+  if (size < MEDIUM || size >= LARGE) return size >= LARGE;
+  if (inThisTurn === 0) setImmediate(() => (inThisTurn = 0));
+  inThisTurn += size;
+  return inThisTurn >= LARGE;
+}
 
 const begun: (() => void)[] = [];
 const waiting: (() => void)[] = [];
@@ -37,7 +51,10 @@ function turnOf(queue: (() => void)[]): Promise<void> {
 export async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   if (isTaken) await firstTurn();
   const began = performance.now();
-  const result = await work();
+  const working = work();
+  // Other work that starts in the same turn waits for its own.
+  if (!isTaken && performance.now() - began > LONG_MS) takeTurn();
+  const result = await working;
   if (performance.now() - began > LONG_MS) await nextTurn();
   return result;
 }

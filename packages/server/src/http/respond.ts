@@ -2,7 +2,8 @@ import type { ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock, type Clock } from '@treadle/core';
 import type { Context } from 'hono';
-import type { Env } from './admission.ts';
+import type { Env, Held } from './admission.ts';
+import { LARGE } from './large-work.ts';
 
 type WithOutgoing = Pick<Context<Env>, 'env'>;
 
@@ -33,10 +34,15 @@ export interface EventStreamOptions {
   readonly onDisconnect: () => void;
   /** False: the stream ends without `[DONE]`. */
   readonly hasEndMark?: boolean;
+  /** Counts the bytes of a large event until the client has read it. Absent: they were counted before. */
+  readonly holder?: () => Held;
   readonly clock?: Clock;
 }
 
-/** Server-sent events. Nothing is written after the client disconnected, and no method throws. */
+/**
+ * Server-sent events. Nothing is written after the client disconnected. No method throws, except `send` with a `holder`: a
+ * 429 or a 503 if the event is too large now. Nothing of it was sent.
+ */
 export interface EventStream {
   /**
    * Sends one event; without a name if `type` is undefined. Returns a promise if the client reads too slowly: it resolves
@@ -55,7 +61,8 @@ const HEADERS = {
 };
 
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
-  const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
+  const { heartbeatMs, onDisconnect, hasEndMark = true, holder, clock = systemClock } = options;
+  let held: Held | undefined;
   let isClosed = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
@@ -63,12 +70,21 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function writeFrame(frame: string): void | Promise<void> {
     if (isClosed) return;
-    if (outgoing.write(frame)) return;
+    const isLarge = frame.length > LARGE;
+    if (holder && isLarge) (held ??= holder()).hold(frame.length);
+    // Node allocates three bytes for each character of a string that it cannot send at once.
+    if (outgoing.write(isLarge ? Buffer.from(frame) : frame)) return releaseHeld();
     room ??= Promise.withResolvers();
     return room.promise;
   }
 
+  function releaseHeld(): void {
+    held?.release();
+    held = undefined;
+  }
+
   function onDrain(): void {
+    releaseHeld();
     room?.resolve();
     room = undefined;
   }

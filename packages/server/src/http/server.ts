@@ -320,9 +320,10 @@ function beginExchange(
     log,
     hold(bytes) {
       if (outgoing.closed) return;
-      held ??= memory.holder(exchange.caller?.tenant);
+      held ??= exchange.holder();
       held.hold(bytes);
     },
+    holder: () => memory.holder(exchange.caller?.tenant),
     openStream() {
       if (outgoing.closed || !streams) return;
       outgoing.once('close', streams.take(exchange.caller?.tenant ?? DEFAULT_TENANT));

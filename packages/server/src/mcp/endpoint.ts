@@ -108,9 +108,17 @@ function mcpEndpoint({ service, heartbeatMs, stopping }: McpEndpointOptions): Mc
     return oldest !== undefined;
   }
 
+  /** The tenant with the most sessions. */
+  function largestTenant(): string | undefined {
+    const tenants = Object.entries(Object.groupBy(sessions.values(), ({ tenant }) => tenant));
+    return tenants.toSorted(([, a], [, b]) => b!.length - a!.length)[0]?.[0];
+  }
+
   function hasRoom(tenant: string): boolean {
     const own = [...sessions.values()].filter((one) => one.tenant === tenant).length;
-    return (own < MOST_SESSIONS_OF_TENANT || makeRoom(tenant)) && (sessions.size < MOST_SESSIONS || makeRoom());
+    if (own >= MOST_SESSIONS_OF_TENANT) return makeRoom(tenant);
+    // Not the sessions of tenants that have few.
+    return sessions.size < MOST_SESSIONS || makeRoom(largestTenant()) || makeRoom();
   }
 
   async function openSession(caller: Caller): Promise<Session> {

@@ -40,6 +40,8 @@ const RUNS = 'treadle://runs/';
 const RUNS_TEMPLATE = `${RUNS}{id}`;
 /** Runs in one page of the resources. */
 const PAGE = 50;
+/** Runs that one session can subscribe to. */
+const MOST_WATCHED = 1_000;
 /** A client is told that a run has changed at most so often. */
 const UPDATE_MS = 250;
 /** How often a client of an older revision can be asked during one call. */
@@ -166,12 +168,19 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
 
   function serveSubscriptions(): void {
     const watched = new Map<string, () => void>();
+    let isClosed = false;
     server.setRequestHandler('resources/subscribe', ({ params: { uri } }, ctx) =>
       translateErrors(callerOf(ctx), async () => {
         // Registered resources do not change.
-        if (!uri.startsWith(RUNS) || watched.has(uri)) return {};
-        const id = decodeURIComponent(uri.slice(RUNS.length));
+        if (!uri.startsWith(RUNS)) return {};
+        const id = runIdIn(uri);
+        if (id === undefined) throw new ResourceNotFoundError(uri);
         await readRun(new URL(uri), id, callerOf(ctx));
+        if (watched.has(uri) || isClosed) return {};
+        if (watched.size >= MOST_WATCHED) {
+          const message = `You have subscribed to ${watched.size} runs, which is the limit of a session.`;
+          throw new ProtocolError(ProtocolErrorCode.InvalidParams, message);
+        }
         let timer: NodeJS.Timeout | undefined;
         const stopWatching = watch(id, () => {
           timer ??= setTimeout(() => {
@@ -195,6 +204,7 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
     // The SDK has no other way.
     // oxlint-disable-next-line unicorn/prefer-add-event-listener
     server.onclose = () => {
+      isClosed = true;
       for (const stop of watched.values()) stop();
       watched.clear();
       onclose?.();
@@ -212,9 +222,23 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
   }
 }
 
+function uriOf(runId: string): string {
+  return RUNS + encodeURIComponent(runId);
+}
+
+/** The run of an address as the server writes it. Undefined for other forms of it, which would be other addresses. */
+function runIdIn(uri: string): string | undefined {
+  try {
+    const id = decodeURIComponent(uri.slice(RUNS.length));
+    return uriOf(id) === uri ? id : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function runResource(runId: string, title: string): Resource {
   return {
-    uri: RUNS + encodeURIComponent(runId),
+    uri: uriOf(runId),
     name: runId,
     ...(title !== '' && { title }),
     mimeType: 'application/json',

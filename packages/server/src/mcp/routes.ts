@@ -30,6 +30,8 @@ export function mcpRoutes({ open, maxBodyBytes }: McpRoutesOptions): Hono<Env> {
         return c.json({ jsonrpc: '2.0', id: null, error: { code: -32700, message: error.message } }, 400);
       }
     }
+    // A stream that ends when the client disconnects.
+    if (incoming.method === 'GET') exchange.openStream();
     const endpoint = await (opened ??= open());
     const request = webRequest(incoming, disconnectSignal(c));
     const response = await endpoint.serve(request, { body, caller, authInfo: authInfoOf(caller) });

@@ -77,8 +77,15 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
   };
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
   for (const event of ['end', 'close', 'error'] as const) stdin.once(event, end);
+  const transport = new StdioServerTransport(stdin, stdout);
+  const closeTransport = transport.close.bind(transport);
+  // It closes itself if a message is too large, or if nobody reads what it writes. The streams do not end by that.
+  transport.close = () => {
+    end();
+    return closeTransport();
+  };
   const connection = serveStdio(({ era }) => mcpServerFor(service, caller(), era), {
-    transport: new StdioServerTransport(stdin, stdout),
+    transport,
     onerror: (error) => log.warn({ err: error }, 'an MCP message could not be processed'),
   });
   const closed = ended.then(async () => {

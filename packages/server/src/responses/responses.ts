@@ -1,8 +1,9 @@
-import { NEW, TreadleError, type Answer, type Model, type ModelError } from '@treadle/core';
+import { NEW, TreadleError, type Answer, type Model, type ModelError, type ToolResult } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
+  historySize,
   sharedConversations,
   storedState,
   type ApprovedCall,
@@ -21,6 +22,7 @@ import {
   isDrivenElsewhere,
   isOpenRecord,
   isStoreFailure,
+  isTooMuch,
   isUnfit,
   replayItems,
   retryLater,
@@ -51,7 +53,7 @@ import {
 } from './output.ts';
 import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
-import { restoreHistory, storedOutputs } from './restore-history.ts';
+import { denialText, refusedResult, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 
 /**
@@ -203,25 +205,43 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
       checkSupport(plan.model, parsed, request.model ?? engine.models.default);
-      const current = await withoutOutdatedApprovals(plan);
+      const current = await withDecisions(plan);
       return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold });
     });
   }
 
-  /** Without approvals of calls whose tool the server describes differently now: the client is asked again. */
-  async function withoutOutdatedApprovals(plan: RunPlan): Promise<RunPlan> {
+  /**
+   * What the client decided, as far as it applies to the tools of this request.
+   *
+   * 1. It applies to the server that the client was asked about. Another one may have a tool of the same name now: the call is
+   *    not executed there.
+   * 2. A call that was denied is not executed, even if the request does not require approvals any more.
+   * 3. If the server describes the tool differently now, the client is asked again.
+   */
+  async function withDecisions(plan: RunPlan): Promise<RunPlan> {
     const { open, toolset, messages, caller } = plan;
     if (!open || open.approvals.length === 0) return plan;
     const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
     const approvals: ApprovedCall[] = [];
+    const refused: ToolResult[] = [];
     for (const approval of open.approvals) {
-      const asked = itemOrigin(approval.requestId)?.response;
+      const { requestId, index, approved } = approval;
+      const call = calls[index]!;
+      const { name } = call;
+      const asked = itemOrigin(requestId)?.response;
       const record = asked === undefined ? undefined : await records.get(caller.tenant, asked);
-      const { name } = calls[approval.index]!;
+      const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
+      const kind = toolset.kinds.kindOf(name, index);
+      const isServers = kind === 'server' || kind === 'approved-later';
       const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
-      if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
+      // The loop refuses it: there is no such tool.
+      if (kind === 'refused') approvals.push(approval);
+      else if (!isServers || (label !== undefined && label !== toolset.kinds.labelOf(name))) {
+        refused.push(refusedResult(call, otherServerText(name, label)));
+      } else if (!approved && kind !== 'approved-later') refused.push(refusedResult(call, denialText(name, approval)));
+      else if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
     }
-    return { ...plan, open: { ...open, approvals } };
+    return { ...plan, open: { ...open, answered: [...open.answered, ...refused], approvals } };
   }
 
   interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold'> {
@@ -507,20 +527,21 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
   async function resumeResponse(
     taken: TakenRecord,
-    { answers, signal }: ResumeOptions = {},
+    { answers, signal, hold }: ResumeOptions = {},
   ): Promise<Pick<ActiveResponse, 'finished'>> {
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     try {
       const { key, scopes } = taken.record.request as StoredRequest;
       if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
       const { plan, run } = await planResume(taken, answers);
+      hold?.(plan.size);
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(taken.record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
       return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
-      if (isStoreFailure(error)) {
+      if (isStoreFailure(error) || isTooMuch(error)) {
         await taken.lease.release();
         throw error;
       }
@@ -564,7 +585,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
     const plan = await planRun(engine, request, conversation, planned);
     return {
-      plan,
+      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
       run: {
         lists,
         begunWith: begunWith && new Map(begunWith),
@@ -724,6 +745,17 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
 
 function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
   return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
+}
+
+/** The server that a response asked the client about. */
+function labelAskedIn(response: ResponseResource | undefined, requestId: string): string | undefined {
+  const item = response?.output.find(({ id }) => id === requestId);
+  return item?.type === 'mcp_approval_request' ? item.server_label : undefined;
+}
+
+function otherServerText(name: string, label: string | undefined): string {
+  const server = label === undefined ? 'another server' : `the server ${JSON.stringify(label)}`;
+  return `The call of "${name}" was for ${server}, which does not have a tool of this name now. It was not executed.`;
 }
 
 /** The calls at the end of the conversation that have no result yet, by their index. */

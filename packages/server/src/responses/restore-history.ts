@@ -27,6 +27,7 @@ import type {
   ReasoningPart,
   ResultBlock,
   SaidText,
+  ToolCall,
   ToolResult,
   UserBlock,
   UserMessage,
@@ -639,6 +640,8 @@ interface RestoredTurn {
 interface TurnCall {
   readonly wireId?: string;
   readonly name: string;
+  /** The server of a call that needs an approval. */
+  readonly label?: string;
   result?: ResultContent;
   /** What is missing for a call without a result. Absent: nothing. */
   needs?: 'output' | 'approval';
@@ -657,7 +660,13 @@ function callsOfTurn(
       const call = find(requestId);
       if (call?.needs !== 'approval') return false;
       delete call.needs;
-      call.decision = { requestId, approved, ...(reason !== undefined && { reason }) };
+      const { label } = call;
+      call.decision = {
+        requestId,
+        approved,
+        ...(label !== undefined && { label }),
+        ...(reason !== undefined && { reason }),
+      };
       return true;
     },
     addApprovedResult(item) {
@@ -672,13 +681,19 @@ function callsOfTurn(
   };
 }
 
+/** What the model is told about a call that the client has denied. */
+export function denialText(name: string, { reason }: Pick<ApprovedCall, 'reason'>): string {
+  return `The call of "${name}" was not approved${reason ? `: ${reason}` : '.'}`;
+}
+
+function errorContent(text: string): ResultContent {
+  return { content: [{ type: 'error', text }], isError: true };
+}
+
 /** The results that calls have in the conversation, if the next run does not begin with them. */
 function resultOf({ result, decision, name }: TurnCall): ResultContent {
   if (result) return result;
-  if (decision?.approved === false) {
-    const text = `The call of "${name}" was not approved${decision.reason ? `: ${decision.reason}` : '.'}`;
-    return { content: [{ type: 'error', text }], isError: true };
-  }
+  if (decision?.approved === false) return errorContent(denialText(name, decision));
   return { content: [{ type: 'text', text: '(The output of this call was left out.)' }], isError: false };
 }
 
@@ -754,9 +769,9 @@ function newTurn(): RestoredTurn {
           break;
         }
         case 'mcp_approval_request': {
-          const { id: wireId, name, arguments: json } = item;
+          const { id: wireId, name, arguments: json, server_label: label } = item;
           const index = itemOrigin(wireId)?.number;
-          const call = { wireId, name, arguments: json, needs: 'approval' as const };
+          const call = { wireId, name, arguments: json, label, needs: 'approval' as const };
           addCall({ ...call, ...(index !== undefined && { index }) }, `${at}.id`);
           break;
         }
@@ -866,6 +881,11 @@ function turnKeyOf(item: TurnItem): string | undefined {
 
 function toolResult(callId: string, name: string, { content, isError }: ResultContent): ToolResult {
   return { type: 'tool-result', callId, name, content, isError };
+}
+
+/** The result of a call that is not executed. */
+export function refusedResult({ id, name }: Pick<ToolCall, 'id' | 'name'>, text: string): ToolResult {
+  return toolResult(id, name, errorContent(text));
 }
 
 function setResult(calls: ReadonlyMap<string, TurnCall>, wireId: string, result: ResultContent, param: string): void {

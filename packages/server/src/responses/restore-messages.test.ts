@@ -475,8 +475,8 @@ describe('calls that the client approves', () => {
     expect(open).toEqual({
       answered: [answered(callId(1, 1))],
       approvals: [
-        { index: 0, requestId: first, approved: true },
-        { index: 2, requestId: second, approved: false, reason: 'no' },
+        { index: 0, label: 's', requestId: first, approved: true },
+        { index: 2, label: 's', requestId: second, approved: false, reason: 'no' },
       ],
       followUp: [said('b')],
     });

@@ -30,10 +30,11 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
 
   async function streamEntries(c: Context<Env>, id: string, after: number): Promise<Response> {
     const caller = c.get('caller');
-    c.env.exchange.openStream();
+    const { outgoing, exchange } = c.env;
+    exchange.openStream();
     const reading = new AbortController();
     const stop = (): void => reading.abort();
-    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: stop });
+    const stream = eventStream(outgoing, { heartbeatMs, onDisconnect: stop, holder: exchange.holder });
     stopping.addEventListener('abort', stop, { once: true });
     if (stopping.aborted) stop();
     try {
@@ -42,7 +43,8 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       );
       if (stopping.aborted) void stream.send('error', errorBody(STOPPING));
     } catch (error) {
-      caller.log.error({ err: error, run: id }, 'the events of a run could not be read');
+      const level = error instanceof ApiError ? 'warn' : 'error';
+      caller.log[level]({ err: error, run: id }, 'the events of a run could not be sent');
       void stream.send('error', errorBody(toApiError(error, caller.requestId)));
     } finally {
       stopping.removeEventListener('abort', stop);

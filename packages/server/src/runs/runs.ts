@@ -19,6 +19,7 @@ import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';
 import { askDriver, type Actor, type PerformAct, type RunAct } from './inbox.ts';
 
@@ -86,7 +87,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
 
   /** The request that a run belongs to. Only such runs can be resumed: the request names their model and tools. */
   async function requestOf({ runId, parent }: RunSummary): Promise<ResponseRecord> {
-    const record = await store.responses.ofRun(runId);
+    const record = await inTurn(() => store.responses.ofRun(runId));
     if (record) return record;
     const advice = parent === undefined ? '' : ` If it is a child run, use its parent, ${JSON.stringify(parent)}.`;
     throw conflict(`No request started the run ${JSON.stringify(runId)}.${advice}`, 'run_not_resumable');
@@ -146,6 +147,9 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
   }
 
+  /** Forks are made one at a time, because each needs a few times the memory of its run. */
+  let lastFork: Promise<unknown> = Promise.resolve();
+
   async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
     const record = await requestOf(await findRun(runId, caller));
     if (!stored.isForkable(record.id)) {
@@ -162,7 +166,9 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     };
     const newRunId = newResponseId();
     try {
-      await forkRun({ journal: store, runId, at, changes, newRunId });
+      const made = lastFork.then(() => forkRun({ journal: store, runId, at, changes, newRunId }));
+      lastFork = made.catch(() => {});
+      await made;
     } catch (error) {
       if (error instanceof TreadleError && error.code === 'invalid-options')
         throw badRequest(error.message, 'at', 'invalid_fork');
@@ -250,7 +256,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     },
     entries: (runId, { tenant }) => ({
       async read(after) {
-        const page = await store.readPage(runId, after + 1);
+        const page = await inTurn(() => store.readPage(runId, after + 1));
         // What is sent out of the process must survive a power failure.
         if (page.length > 0) await store.append(runId, []);
         return page;
@@ -268,7 +274,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
     async replay(runId, caller) {
       await findRun(runId, caller);
-      const entries = await store.read(runId);
+      const entries = await inTurn(() => store.read(runId));
       return { entries: entries.length, replayed: await walkInSlices(entries) };
     },
   };

@@ -55,7 +55,7 @@ describe('a stored response', () => {
     await store.responses.finish('two', { ...DONE, status: 'requires_action' });
     await store.close();
     const { responses } = temp.open();
-    expect(await responses.unfinished()).toEqual([response('one')]);
+    expect(await responses.unfinished()).toEqual([{ id: 'one', tenant: 'acme', runId: response('one').runId }]);
     expect(await responses.get('acme', 'two')).toMatchObject({ status: 'requires_action', response: DONE.response });
   });
 
@@ -129,7 +129,7 @@ describe('a stored response', () => {
       // Another tenant does not even get the error.
       expect(await responses.get('other', id)).toBeUndefined();
     }
-    expect(await responses.unfinished()).toEqual([response('two')]);
+    expect((await responses.unfinished()).map(({ id }) => id)).toEqual(['one', 'two']);
     expect(await responses.delete('acme', 'one')).toBe(true);
     expect(await responses.get('acme', 'one')).toBeUndefined();
   });
@@ -536,7 +536,8 @@ describe('another process', () => {
     await other.responses.finish('done', { ...DONE, status: 'requires_action' });
     await other.kill();
     const store = temp.open();
-    expect(await store.responses.unfinished()).toEqual([response('resp')]);
+    expect((await store.responses.unfinished()).map(({ id }) => id)).toEqual(['resp']);
+    expect(await store.responses.get('acme', 'resp')).toEqual(response('resp'));
     expect(await store.responses.get('acme', 'done')).toMatchObject({
       status: 'requires_action',
       previous: 'resp',
@@ -576,7 +577,9 @@ describe('another process', () => {
       expect(found).toMatchObject({ id, request });
       if (what !== id) expect(found).toMatchObject({ status: 'completed', response: DONE.response });
     }
-    for (const { request: stored } of await responses.unfinished()) expect(stored).toEqual(request);
+    for (const { id } of await responses.unfinished()) {
+      expect(await responses.get('acme', id)).toMatchObject({ request });
+    }
     expect(temp.raw().prepare('PRAGMA integrity_check').get()).toEqual({ integrity_check: 'ok' });
   });
 });

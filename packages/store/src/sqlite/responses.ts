@@ -1,6 +1,13 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
-import type { ResponseEnding, ResponseHead, ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
+import type {
+  ResponseEnding,
+  ResponseHead,
+  ResponseRecord,
+  ResponseStore,
+  UnfinishedResponse,
+  UsedKey,
+} from '../response-store.ts';
 import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -17,7 +24,7 @@ export interface Responses extends Pick<
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
   readonly head: (tenant: string, id: string) => ResponseHead | undefined;
   readonly ofRun: (runId: string) => ResponseRecord | undefined;
-  readonly unfinished: (now?: number) => readonly ResponseRecord[];
+  readonly unfinished: (now?: number) => readonly UnfinishedResponse[];
   /** In a transaction of the caller: does the same as `delete`. */
   readonly removeNow: (tenant: string, id: string) => boolean;
   /** In a transaction of the caller: whether a response is in progress, or one of its runs is driven. */
@@ -74,10 +81,10 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   const findHead = db.prepare('SELECT tenant, run, status, updated_at FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
-    `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' AND NOT EXISTS
+    `SELECT response AS id, tenant, run AS runId FROM responses WHERE status = 'in_progress' AND NOT EXISTS
        (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused'
           AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = responses.waits_at AND ?1 < 9e999)))
-     ORDER BY created_at, id`,
+     ORDER BY created_at, responses.id`,
   );
   const findEnded = db.prepare(
     `SELECT id, run, updated_at FROM responses
@@ -262,7 +269,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     },
 
     unfinished: (now = Infinity) =>
-      (findUnfinished.all(now) as unknown as ResponseRow[]).flatMap((row) => toRecord(row) ?? []),
+      findUnfinished.all(now).map(({ id, tenant, runId }) => ({ id, tenant, runId }) as UnfinishedResponse),
 
     prune: (before) => pruneFound((after) => findEnded.all(before, ...after)),
 

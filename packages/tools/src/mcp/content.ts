@@ -2,11 +2,17 @@ import type { CallToolResult } from '@modelcontextprotocol/client';
 import { stableJson, type ResultBlock, type ToolOutput } from '@treadle/core';
 import { cleanResult, cleanText } from './describe.ts';
 
+/** The loop limits the texts of a result, but not how many there are. */
+const MAX_BLOCKS = 1_000;
+
 type Content = CallToolResult['content'][number];
 
 /** The result of a call as the loop has it. */
 export function outputOf({ content, structuredContent, isError }: CallToolResult): ToolOutput {
-  const blocks = content.flatMap(blocksOf);
+  const blocks = content.slice(0, MAX_BLOCKS).flatMap(blocksOf);
+  if (content.length > MAX_BLOCKS) {
+    blocks.push({ type: 'text', text: `(${content.length - MAX_BLOCKS} more blocks of this result were left out)` });
+  }
   if (structuredContent !== undefined && !hasJson(blocks, structuredContent)) {
     blocks.push({ type: 'text', text: cleanResult(JSON.stringify(structuredContent)) });
   }
@@ -36,17 +42,13 @@ function blocksOf(content: Content): ResultBlock[] {
     case 'text':
       return [{ type: 'text', text: cleanResult(content.text) }];
     case 'image':
-      return [{ type: 'image', mediaType: content.mimeType, source: { type: 'data', data: content.data } }];
     case 'audio':
-      return [{ type: 'file', mediaType: content.mimeType, source: { type: 'data', data: content.data } }];
+      return [mediaBlock(content.data, content.mimeType)];
     case 'resource': {
       const { resource } = content;
       const head = `Resource ${cleanText(resource.uri)}${resource.mimeType ? ` (${cleanText(resource.mimeType)})` : ''}`;
       if ('text' in resource) return [{ type: 'text', text: `${head}:\n${cleanResult(resource.text)}` }];
-      const { blob, mimeType = 'application/octet-stream', uri } = resource;
-      const source = { type: 'data', data: blob } as const;
-      if (mimeType.startsWith('image/')) return [{ type: 'image', mediaType: mimeType, source }];
-      return [{ type: 'file', mediaType: mimeType, name: nameIn(uri), source }];
+      return [mediaBlock(resource.blob, resource.mimeType, nameIn(resource.uri))];
     }
     case 'resource_link': {
       const { uri, name, title, description, mimeType, size } = content;
@@ -61,6 +63,15 @@ function blocksOf(content: Content): ResultBlock[] {
         { type: 'text', text: `(content of the unknown type ${JSON.stringify((content as { type: unknown }).type)})` },
       ];
   }
+}
+
+/** Providers reject a request with a type that is none, and so every later turn of a run. */
+function mediaBlock(data: string, mimeType = '', name?: string): ResultBlock {
+  const [type = ''] = mimeType.toLowerCase().split(';');
+  const mediaType = /^[\w.+-]{1,64}\/[\w.+-]{1,64}$/.test(type.trim()) ? type.trim() : 'application/octet-stream';
+  const source = { type: 'data', data } as const;
+  if (mediaType.startsWith('image/')) return { type: 'image', mediaType, source };
+  return { type: 'file', mediaType, ...(name !== undefined && { name }), source };
 }
 
 /** The last part of an address. */

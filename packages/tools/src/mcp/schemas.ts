@@ -5,9 +5,11 @@ import type { JsonSchema } from '@treadle/core';
 /*
  * Schemas of servers are data of others, and checking a value against one must not take long.
  *
- * 1. Patterns are not checked: a regular expression can take exponential time. The server checks its input itself.
+ * 1. Patterns are not checked: a regular expression can take exponential time. Nor is `uniqueItems`, which compares all pairs.
+ *    The server checks its input itself.
  * 2. References can make a small schema mean a huge one, or refer to themselves. Where they do, the schema that contains them
  *    is not checked beyond its type.
+ * 3. A result with many values is not checked against a schema with many parts.
  */
 
 /** Parts of a schema after all references were replaced by what they refer to. */
@@ -87,11 +89,14 @@ const VALUES = new Set(['enum', 'const', 'default', 'examples', 'required', 'dep
 const OMITTED = new Set([
   'pattern',
   'patternProperties',
+  'uniqueItems',
   '$defs',
   'definitions',
   '$id',
   '$anchor',
   '$dynamicRef',
+  '$recursiveRef',
+  '$recursiveAnchor',
   '$schema',
 ]);
 
@@ -101,22 +106,50 @@ function listOf(value: unknown): readonly unknown[] {
 
 function targetOf(root: unknown, ref: string): unknown {
   if (!ref.startsWith('#')) return undefined;
-  return ref
-    .split('/')
-    .slice(1)
-    .map((part) => decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~'))
-    .reduce<unknown>(
-      (at, part) => (typeof at === 'object' && at !== null ? (at as Record<string, unknown>)[part] : undefined),
-      root,
-    );
+  let at = root;
+  for (const part of ref.split('/').slice(1)) {
+    const key = decoded(part).replaceAll('~1', '/').replaceAll('~0', '~');
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, key)) return undefined;
+    at = (at as Record<string, unknown>)[key];
+  }
+  return at;
 }
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** Values of a result times parts of its schema. A million take about half a second. */
+const MAX_CHECKS = 1_000_000;
 
 const cfWorker = new CfWorkerJsonSchemaValidator();
 
-/** For the SDK, which checks the results of tools. */
+/** For results of tools. One whose check would take very long is taken for valid. */
 export const safeValidator: jsonSchemaValidator = {
   getValidator<T>(schema: JsonSchemaType) {
-    const check = cfWorker.getValidator<T>(checkedSchema(schema as Record<string, unknown>) as JsonSchemaType);
-    return (value: unknown): JsonSchemaValidatorResult<T> => check(value);
+    const checked = checkedSchema(schema as Record<string, unknown>);
+    const check = cfWorker.getValidator<T>(checked as JsonSchemaType);
+    const maxValues = MAX_CHECKS / countParts(checked, MAX_CHECKS);
+    return (value: unknown): JsonSchemaValidatorResult<T> =>
+      countParts(value, maxValues) > maxValues
+        ? { valid: true, data: value as T, errorMessage: undefined }
+        : check(value);
   },
 };
+
+/** How many values there are in a value of JSON. Stops counting above `max`. */
+function countParts(value: unknown, max: number): number {
+  const open = [value];
+  let count = 0;
+  while (open.length > 0 && count <= max) {
+    const one = open.pop();
+    count++;
+    if (typeof one !== 'object' || one === null) continue;
+    for (const item of Object.values(one)) open.push(item);
+  }
+  return count;
+}

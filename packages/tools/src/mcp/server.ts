@@ -64,6 +64,8 @@ interface Connection {
   isOpen: boolean;
   /** Changes of the list are reported. */
   isFollowed: boolean;
+  /** Resolves when it is known whether the server hangs. */
+  checked: Promise<void> | undefined;
   readonly endReason: () => McpError | undefined;
 }
 
@@ -99,6 +101,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       const connecting = (current ??= connectLater());
       try {
         const connection = await abortable(connecting, signal);
+        if (connection.checked) await abortable(connection.checked, signal);
         if (connection.isOpen) return connection;
         if (current === connecting) current = undefined;
         if (attempt < MAX_ATTEMPTS) continue;
@@ -185,6 +188,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
       calls,
       isOpen: true,
       isFollowed: false,
+      checked: undefined,
       endReason,
       info: {
         name: version && cleanText(version.name, 256),
@@ -441,17 +445,22 @@ export function mcpServer(options: McpServerOptions): McpServer {
     }
   }
 
-  /** A server that does not even answer a ping hangs. It is ended, and started again at the next use. */
+  /** A server that does not even answer a ping hangs. It is ended, and started again at the next use, which waits for that. */
   async function checkAlive(): Promise<void> {
     const connection = await current?.catch(ignore);
     if (!connection?.isOpen) return;
+    connection.checked ??= ping(connection).finally(() => (connection.checked = undefined));
+    await connection.checked;
+  }
+
+  async function ping(connection: Connection): Promise<void> {
     const { client } = connection;
-    const request = { timeout: Math.max(MIN_PING_MS, Math.min(MAX_PING_MS, timeoutMs)) };
+    const request = { timeout: Math.max(MIN_PING_MS, Math.min(MAX_PING_MS, timeoutMs / 2)) };
     try {
       await (client.getProtocolEra() === 'modern' ? client.discover(request) : client.ping(request));
     } catch (error) {
       const { code } = error as { readonly code?: unknown };
-      if (code === SdkErrorCode.RequestTimeout || isConnectionLost(error)) await drop(connection);
+      if (code === SdkErrorCode.RequestTimeout || isConnectionLost(error)) void drop(connection);
     }
   }
 

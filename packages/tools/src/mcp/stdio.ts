@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client';
 import type { HeldProcess } from '@treadle/core';
 import { startProgram } from '../local/exec.ts';
@@ -12,6 +13,8 @@ import { McpError, type StdioServer } from './options.ts';
  * 2. It is started by `startProgram`: it leads a process group, and is killed with all its descendants when the connection
  *    is closed and when this process exits.
  * 3. At most one line of `maxMessageBytes` is in memory. A longer one ends the connection.
+ * 4. A server that sends many messages in a short time, or does not read the answers to its requests, has to wait: its output
+ *    is not read meanwhile.
  */
 
 /** Variables that programs need to find their files and to show texts. None of them usually holds a secret. */
@@ -26,6 +29,12 @@ const INHERITED = (
 const GRACE_MS = 1_000;
 /** The end of what it wrote to its standard error, for messages about failures. */
 const STDERR_CHARS = 2_000;
+
+/** So many messages are read in this time. */
+const WINDOW_MS = 50;
+const MAX_MESSAGES = 250;
+/** Answers that the server has not read yet. */
+const MAX_UNREAD = 100;
 
 export interface StdioTransport extends Transport {
   /** The SDK recognizes a process by these two: silence and an end during the negotiation then mean an older version. */
@@ -49,6 +58,7 @@ export function stdioTransport(
   let failure: McpError | undefined;
   let closing: Promise<void> | undefined;
   let isClosed = false;
+  let unread = 0;
   /** Resolves when all output has been read, which may be after the exit. */
   const drained = Promise.withResolvers<void>();
 
@@ -93,7 +103,13 @@ export function stdioTransport(
     },
     async send(message) {
       if (!execution || isClosed) throw new McpError('ended', `MCP server "${server.name}" is not running.`);
-      await execution.write(`${JSON.stringify(message)}\n`);
+      const isAnswer = !('method' in message);
+      if (isAnswer) unread++;
+      try {
+        await execution.write(`${JSON.stringify(message)}\n`);
+      } finally {
+        if (isAnswer) unread--;
+      }
     },
     close() {
       closing ??= end();
@@ -104,6 +120,8 @@ export function stdioTransport(
   async function read({ output, exit: ended }: Execution): Promise<void> {
     let line: Uint8Array[] = [];
     let length = 0;
+    let messages = 0;
+    let since = Date.now();
     const errors = new TextDecoder();
     try {
       for await (const { stream, bytes } of output) {
@@ -117,6 +135,11 @@ export function stdioTransport(
           line = [];
           length = 0;
           from = at + 1;
+          if (++messages < MAX_MESSAGES) continue;
+          await sleep(Math.max(0, since + WINDOW_MS - Date.now()));
+          while (unread > MAX_UNREAD && !isClosed) await sleep(WINDOW_MS);
+          messages = 0;
+          since = Date.now();
         }
         if (from === bytes.length) continue;
         line.push(bytes.slice(from));

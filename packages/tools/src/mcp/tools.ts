@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, tool, type LiveRun, type Tool, type ToolEffect } from '@treadle/core';
 import { cancelSamples } from './calls.ts';
 import { DEFAULT_TIMEOUT_MS, type McpServer, type McpServerOptions, type McpTool } from './options.ts';
@@ -39,6 +40,9 @@ export interface FollowOptions {
   readonly onProblem?: (problem: string) => void;
 }
 
+/** A server can report changes without end. Its tools are listed once in this time. */
+const LIST_PAUSE_MS = 250;
+
 /**
  * Gives a run the changed tools of its servers from its next turn on, until it ends or the returned function is called. A
  * server that does not answer keeps the tools that it had.
@@ -52,6 +56,7 @@ export function followMcpTools(
   let known: string | undefined;
   let isListing = false;
   let isChanged = false;
+  let mayListAt = 0;
 
   async function change(): Promise<void> {
     isChanged = true;
@@ -59,7 +64,9 @@ export function followMcpTools(
     isListing = true;
     try {
       while (isChanged && !stopping.signal.aborted) {
+        await sleep(Math.max(0, mayListAt - Date.now()), undefined, { signal: stopping.signal, ref: false });
         isChanged = false;
+        mayListAt = Date.now() + LIST_PAUSE_MS;
         const current = await mcpTools(servers, { signal: stopping.signal, taken });
         const fingerprint = current.map((one) => `${one.name} ${one.fingerprint}`).join('\n');
         if (fingerprint === known) continue;
@@ -87,35 +94,35 @@ interface ListedTools {
   readonly tools: readonly McpTool[];
 }
 
-/** Tools with names that are unique among themselves and the taken ones. */
+/**
+ * Tools with names that are unique among themselves and the taken ones. A tool does not get a name that another one could
+ * get, so that no server can take the name of another server's tool.
+ */
 function toolsOf(lists: readonly ListedTools[], taken: ReadonlySet<string>): readonly Tool[] {
-  const counts = new Map<string, number>();
-  for (const { server, tools } of lists) {
-    for (const { name } of tools) {
-      const wanted = wantedName(server, name);
-      counts.set(wanted, (counts.get(wanted) ?? 0) + 1);
-    }
-  }
-  return lists.flatMap(({ server, tools }) =>
-    tools.map((described) => {
-      const wanted = wantedName(server, described.name);
-      const isFree = LEGAL.test(wanted) && counts.get(wanted) === 1 && !taken.has(wanted);
-      return toolOf(server, described, isFree ? wanted : prefixedName(server, described.name));
-    }),
+  const all = lists.flatMap(({ server, tools }) =>
+    tools.map((described) => ({ server, described, names: namesFor(server, described.name) })),
   );
+  const counts = new Map<string, number>();
+  for (const { names } of all) for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  const used = new Set(taken);
+  return all.flatMap(({ server, described, names }) => {
+    const isFree = (name: string): boolean => LEGAL.test(name) && counts.get(name) === 1 && !taken.has(name);
+    const name = names.find(isFree) ?? names.at(-1)!;
+    if (used.has(name)) return [];
+    used.add(name);
+    return [toolOf(server, described, name)];
+  });
 }
 
-function wantedName({ options: { prefix = '' } }: McpServer, name: string): string {
-  return prefix + name;
-}
-
-/** The name with that of the server in front. Only depends on the two, so it is the same in every process. */
-function prefixedName({ name: server, options: { prefix } }: McpServer, name: string): string {
+/**
+ * The names that a tool can have, best first. The last one is legal. They only depend on the server and the tool, so they are
+ * the same in every process.
+ */
+function namesFor({ name: server, options: { prefix } }: McpServer, name: string): readonly string[] {
   const whole = `${prefix ?? `${server}__`}${name}`;
-  const legal = whole.replace(/[^a-zA-Z0-9_-]/g, '_');
-  if (legal === whole && prefix === undefined && legal.length <= MAX_NAME) return legal;
   const hash = createHash('sha256').update(`${server}\0${name}`).digest('hex').slice(0, 8);
-  return `${legal.slice(0, MAX_NAME - 9)}_${hash}`;
+  const hashed = `${whole.replace(/[^a-zA-Z0-9_-]/g, '_').slice(0, MAX_NAME - 9)}_${hash}`;
+  return prefix === undefined ? [name, whole, hashed] : [whole, hashed];
 }
 
 function toolOf(server: McpServer, described: McpTool, name: string): Tool {

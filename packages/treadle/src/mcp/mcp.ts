@@ -134,14 +134,17 @@ const callCommand: Command = defineCommand({
     const server = mcpServer(await serverOptions(name, entry, place));
     try {
       let tools: readonly Tool[];
+      let isOwnName = false;
       try {
-        tools = await mcpTools(server);
+        const listed = await server.listTools();
+        const named = listed.filter((one) => one.name === wanted);
+        isOwnName = named.length > 0;
+        tools = await mcpTools({ ...server, listTools: async () => (isOwnName ? named : listed) });
       } catch (error) {
         io.stderr.write(`treadle: ${exactLine(messageOf(error))}\n"treadle mcp doctor ${name}" says what to do.\n`);
         return EXIT.failed;
       }
-      const offered = [wanted, `${entry.prefix ?? ''}${wanted}`];
-      const tool = tools.find((one) => offered.includes(one.name));
+      const tool = isOwnName ? tools[0] : tools.find((one) => one.name === wanted);
       if (!tool) {
         const names = tools.map((one) => one.name);
         throw new CommandError(

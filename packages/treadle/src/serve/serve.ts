@@ -104,9 +104,10 @@ export const serveCommand: Command = defineCommand({
           log.error({ why: messageOf(error) }, 'the keys were not reloaded');
         }
       };
+      // Before it listens, which takes long if there are many runs to recover: SIGHUP would end the process.
+      stopReloading = io.onReload?.(() => void reload()) ?? stopReloading;
       const url = await listenOrExplain(server, io);
       if (url === undefined) return EXIT.failed;
-      stopReloading = io.onReload?.(() => void reload()) ?? stopReloading;
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${url}\n`);
       for (const notice of models.notices) warn(notice);
