@@ -284,7 +284,6 @@ describe('an unknown', () => {
   });
 
   test.each([
-    ['GET', '/v1/responses', 'POST'],
     ['PUT', '/v1/responses', 'POST'],
     ['POST', '/v1/models', 'GET'],
     ['GET', '/v1/chat/completions', 'POST'],

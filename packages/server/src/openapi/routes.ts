@@ -67,6 +67,12 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
   'GET /openapi.json': { summary: 'This description' },
   'GET /v1/models': { summary: 'List the models', scope: 'agents:invoke' },
   'GET /v1/models/{id}': { summary: 'Get a model', scope: 'agents:invoke' },
+  'GET /v1/responses': {
+    summary: 'Open a WebSocket for responses',
+    scope: 'agents:invoke',
+    headers: status,
+    others: { '101': 'The connection is a WebSocket.', '426': 'The request does not ask for a WebSocket.' },
+  },
   'POST /v1/responses': {
     summary: 'Create a response',
     scope: 'agents:invoke',

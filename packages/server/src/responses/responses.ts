@@ -1,8 +1,9 @@
-import { NEW, TreadleError, type Answer, type ModelError } from '@treadle/core';
+import { memoryJournal, NEW, TreadleError, type Answer, type Journal, type ModelError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
+  conversationSize,
   sharedConversations,
   storedState,
   type Conversation,
@@ -58,7 +59,12 @@ export interface Responses {
    * Validates everything, and stores the response unless `store` is false and there is no key. Rejects with an `ApiError`.
    * For a key that was used before, the prepared response is that of the first request.
    */
-  prepare(request: ResponseRequest, caller: Caller, key?: RequestKey): Promise<PreparedResponse>;
+  prepare(
+    request: ResponseRequest,
+    caller: Caller,
+    key?: RequestKey,
+    local?: LocalConversations,
+  ): Promise<PreparedResponse>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
   /** The request of a response. */
@@ -66,6 +72,13 @@ export interface Responses {
   /** Stops a response that is in progress or waits for the client; resolves to the final response. */
   cancel(id: string, caller: Caller): Promise<ResponseResource>;
   delete(id: string, caller: Caller): Promise<void>;
+}
+
+/** The conversations of responses that are not stored, for requests of the same client that continue them. */
+export interface LocalConversations {
+  find(response: string): ConversationBefore | undefined;
+  /** `size`: in characters. */
+  keep(response: string, conversation: ConversationBefore, size: number): void;
 }
 
 export interface PreparedResponse {
@@ -117,20 +130,23 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     request: ResponseRequest,
     caller: Caller,
     key?: RequestKey,
+    local?: LocalConversations,
   ): Promise<PreparedResponse> {
     const used = key && (await stored.findKey(caller.tenant, key));
     if (key && used !== undefined) {
-      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key);
+      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
-      const { plan, run } = await createResponse({ parsed: request, caller, key, hold: release.hold });
+      const { plan, run, system } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
       return {
         id: plan.id,
         async run(listener, signal) {
           try {
-            return await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+            const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+            if (local && plan.journal && !request.store) await keepConversation(plan.journal, system, finished, local);
+            return finished;
           } catch (error) {
             if (!isDrivenElsewhere(error)) throw error;
             throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
@@ -141,7 +157,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       };
     } catch (error) {
       release();
-      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key);
+      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key, local);
       throw error;
     }
   }
@@ -176,15 +192,15 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly caller: Caller;
     readonly key: RequestKey | undefined;
     readonly hold: Capacity['hold'];
+    readonly local: LocalConversations | undefined;
   }
 
-  async function createResponse({
-    parsed,
-    caller,
-    key,
-    hold,
-  }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation, before } = await requestConversation(parsed, caller, false);
+  async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<{
+    readonly plan: RunPlan;
+    readonly run: Omit<ResponseRun, 'listener'>;
+    readonly system: readonly string[];
+  }> {
+    const { input, system, conversation, before } = await requestConversation(parsed, caller, { local });
     const request = { ...parsed, input };
     const seal = await wantedSeal(request, caller);
     const id = newResponseId();
@@ -193,7 +209,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     const continued = before && { before };
-    if (!request.store && !key) return { plan, run: { created, seal, ...continued } };
+    if (!request.store && !key) {
+      return {
+        plan: local ? { ...plan, journal: memoryJournal() } : plan,
+        run: { created, seal, ...continued },
+        system,
+      };
+    }
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -216,7 +238,20 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       throw error;
     }
     const run = { created, seal, record: record.id, ...(key && { key }), ...continued };
-    return { plan: { ...plan, journal: store, lease, waits }, run };
+    return { plan: { ...plan, journal: store, lease, waits }, run, system };
+  }
+
+  /** Keeps what the next request of the same client needs to continue a response that is not stored. */
+  async function keepConversation(
+    journal: Journal,
+    system: readonly string[],
+    { response: { id, status } }: FinishedResponse,
+    local: LocalConversations,
+  ): Promise<void> {
+    const state = status === 'failed' ? undefined : await storedState(journal, id);
+    if (!state) return;
+    const conversation = conversationBefore(id, state, system);
+    local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: system }));
   }
 
   /** For a request that wants `encrypted_content` of reasoning. */
@@ -228,13 +263,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   /**
-   * The conversation of a request: that of the response that it continues, and its own input. `isStored`: the request was
-   * accepted before.
+   * The conversation of a request: that of the response that it continues, and its own input.
    */
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    isStored: boolean,
+    { isStored = false, local }: ConversationOptions = {},
   ): Promise<{
     readonly input: ResponseRequest['input'];
     readonly system: readonly string[];
@@ -243,7 +277,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly before: ConversationBefore | undefined;
   }> {
     const { previous, instructions = '' } = request;
-    const before = previous === undefined ? undefined : await previousConversation(previous, caller);
+    const before =
+      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
     const { input, messages, system } = await restoreHistory(request.input, lookUp, {
       before,
@@ -457,7 +492,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     // The conversation of a run that has started is in its journal.
     const conversation =
       state === NEW
-        ? (await requestConversation(request, caller, true)).conversation
+        ? (await requestConversation(request, caller, { isStored: true })).conversation
         : { messages: [], instructions: [] };
     return {
       plan: await planRun(engine, request, conversation, { id, caller, journal: store, lease, waits }),
@@ -551,6 +586,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       stored.forget(id);
     },
   };
+}
+
+interface ConversationOptions {
+  /** The request was accepted before. */
+  readonly isStored?: boolean;
+  readonly local?: LocalConversations | undefined;
 }
 
 /** The value of `include` that requests `encrypted_content` of reasoning. */

@@ -8,6 +8,7 @@ import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
+import { responsesSocket } from './socket.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
 
 export interface ResponsesOptions {
@@ -31,6 +32,13 @@ export function responsesRoutes({
     options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
 
   return new Hono<Env>()
+    .get('/responses', async (c) => {
+      const { upgrade } = c.env;
+      if (!upgrade) throw upgradeRequired();
+      const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
+      await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
+      return RESPONSE_ALREADY_SENT;
+    })
     .post('/responses', async (c) => {
       const body = await readJson(c, maxBodyBytes);
       const request = parseRequest(body, parseOptions);
@@ -77,6 +85,14 @@ export function responsesRoutes({
     stream.end();
     return RESPONSE_ALREADY_SENT;
   }
+}
+
+function upgradeRequired(): ApiError {
+  const message = 'Create a response with POST. GET opens a WebSocket: send the headers of an upgrade.';
+  return new ApiError(426, 'invalid_request_error', message, {
+    code: 'upgrade_required',
+    headers: { Upgrade: 'websocket', Connection: 'Upgrade' },
+  });
 }
 
 const NO_LATER_STREAM = "A response can be streamed only when it is created. Leave 'stream' out to fetch it.";
