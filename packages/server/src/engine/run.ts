@@ -44,6 +44,8 @@ export interface RunRequest extends ToolsRequest {
   readonly format?: AnswerFormat;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
+  /** From this number of estimated tokens on, older turns are replaced by a summary. */
+  readonly compactFrom?: number;
 }
 
 /** Everything that a run for a client needs. */
@@ -214,7 +216,8 @@ export function driveRequest(
           toolChoice: toolset.toolChoice,
           ...(toolset.allowedTools && { allowedTools: toolset.allowedTools }),
           settings: request.settings,
-          compaction: request.truncation === 'auto',
+          compaction:
+            request.compactFrom === undefined ? request.truncation === 'auto' : { tokens: request.compactFrom },
           maxTurns: limits.maxTurns,
           toolTimeoutMs: limits.toolTimeoutMs,
           errorLimit: limits.errorLimit,

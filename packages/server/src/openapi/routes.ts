@@ -80,6 +80,16 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     headers: { ...idempotencyKey, ...status },
     answers: [JSON_TYPE, EVENTS],
   },
+  'POST /v1/responses/compact': {
+    summary: 'Compact a conversation',
+    scope: 'agents:invoke',
+    body: RESPONSE_BODY,
+  },
+  'POST /v1/responses/input_tokens': {
+    summary: 'Estimate the input tokens of a request',
+    scope: 'agents:invoke',
+    body: RESPONSE_BODY,
+  },
   'GET /v1/responses/{id}': { summary: 'Get a response', scope: 'agents:invoke', headers: status },
   'DELETE /v1/responses/{id}': { summary: 'Delete a response and its run', scope: 'agents:invoke' },
   'POST /v1/responses/{id}/cancel': { summary: 'Cancel a response', scope: 'agents:invoke', headers: status },

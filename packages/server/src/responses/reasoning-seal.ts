@@ -22,41 +22,59 @@ export interface DecodedReasoning {
   readonly after?: number;
 }
 
-/** Reads the key when it is first needed. If that fails, it is read again the next time. */
-export function reasoningSeals({
-  secretKey,
-}: Pick<ServerStore, 'secretKey'>): (tenant: string) => Promise<ReasoningSeal> {
+/** Authenticates bytes for one tenant. */
+export interface TenantSeal {
+  seal(bytes: Uint8Array): string;
+  /** Undefined if the content was not sealed with the same key for the same tenant. */
+  open(content: string): Buffer | undefined;
+}
+
+/** Makes seals with the store's key of this name. */
+export function tenantSeals<Seal>(
+  { secretKey }: Pick<ServerStore, 'secretKey'>,
+  name: string,
+  sealOf: (key: Uint8Array, tenant: string) => Seal,
+): (tenant: string) => Promise<Seal> {
+  // Read when it is first needed. If that fails, it is read again the next time.
   let reading: Promise<Uint8Array> | undefined;
   const forget = (): void => {
     reading = undefined;
   };
   return async (tenant) => {
     if (!reading) {
-      reading = secretKey('reasoning');
+      reading = secretKey(name);
       reading.catch(forget);
     }
-    return reasoningSeal(await reading, tenant);
+    return sealOf(await reading, tenant);
   };
 }
 
 const MAC_BYTES = 32;
 
-export function reasoningSeal(key: Uint8Array, tenant: string): ReasoningSeal {
+export function tenantSeal(key: Uint8Array, tenant: string): TenantSeal {
   const macOf = (json: Uint8Array): Buffer =>
     createHmac('sha256', key)
       .update(`${JSON.stringify(tenant)}\n`)
       .update(json)
       .digest();
   return {
-    seal({ type: _, ...part }, after) {
-      const json = Buffer.from(JSON.stringify({ ...part, after }));
-      return Buffer.concat([macOf(json), json]).toString('base64');
-    },
+    seal: (bytes) => Buffer.concat([macOf(bytes), bytes]).toString('base64'),
     open(content) {
       const bytes = Buffer.from(content, 'base64');
       const json = bytes.subarray(MAC_BYTES);
       const mac = bytes.subarray(0, MAC_BYTES);
-      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? readReasoning(json) : undefined;
+      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? json : undefined;
+    },
+  };
+}
+
+export function reasoningSeal(key: Uint8Array, tenant: string): ReasoningSeal {
+  const sealed = tenantSeal(key, tenant);
+  return {
+    seal: ({ type: _, ...part }, after) => sealed.seal(Buffer.from(JSON.stringify({ ...part, after }))),
+    open(content) {
+      const json = sealed.open(content);
+      return json && readReasoning(json);
     },
   };
 }

@@ -1,4 +1,12 @@
-import { memoryJournal, NEW, TreadleError, type Answer, type Journal, type ModelError } from '@treadle/core';
+import {
+  memoryJournal,
+  NEW,
+  requestTokens,
+  TreadleError,
+  type Answer,
+  type Journal,
+  type ModelError,
+} from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
@@ -9,7 +17,7 @@ import {
   type Conversation,
   type ConversationBefore,
 } from '../engine/conversation.ts';
-import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
+import { modelNamed, type ActiveRun, type Capacity, type Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/run.ts';
@@ -38,6 +46,7 @@ import type { CallKinds, RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import { compactConversation, shortenedConversation, type CompactedResponse } from './compaction.ts';
 import {
   errorEvent,
   replayResponse,
@@ -46,7 +55,7 @@ import {
   type ResponseOutputOptions,
 } from './output.ts';
 import { storable, type ResponseRequest } from './parse-request.ts';
-import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
+import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
 import type { ResponseResource } from './wire.ts';
 
@@ -65,6 +74,10 @@ export interface Responses {
     key?: RequestKey,
     local?: LocalConversations,
   ): Promise<PreparedResponse>;
+  /** Has the model summarise the conversation of a request. `signal` aborts when the client disconnects. */
+  compact(request: ResponseRequest, caller: Caller, signal: AbortSignal): Promise<CompactedResponse>;
+  /** An estimate of the tokens that the model would receive for a request. */
+  countTokens(request: ResponseRequest, caller: Caller): Promise<number>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
   /** The request of a response. */
@@ -121,7 +134,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
-  const sealFor = reasoningSeals(store);
+  const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
+  const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
@@ -204,7 +218,11 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const request = { ...parsed, input };
     const seal = await wantedSeal(request, caller);
     const id = newResponseId();
-    const plan = await planRun(engine, request, conversation, { id, caller });
+    const shortened =
+      request.compactFrom !== undefined &&
+      (await shortenedConversation(conversation, { engine, caller, request, hold }));
+    const sent = shortened ? { ...conversation, messages: shortened } : conversation;
+    const plan = await planRun(engine, request, sent, { id, caller });
     hold(plan.size);
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
@@ -283,6 +301,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const { input, messages, system } = await restoreHistory(request.input, lookUp, {
       before,
       seal: () => sealFor(caller.tenant),
+      compactionSeal: () => compactionSealFor(caller.tenant),
       isStored,
     });
     return { input, system, conversation: { messages, instructions: [instructions, ...system] }, before };
@@ -565,6 +584,25 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
 
   return {
     prepare: prepareResponse,
+    async compact(request, caller, signal) {
+      modelNamed(engine.models, request.model);
+      const { input, system, conversation } = await requestConversation(request, caller);
+      const seal = await compactionSealFor(caller.tenant);
+      const { messages } = conversation;
+      const release = runs.reserve(caller.tenant);
+      try {
+        const compaction = { engine, caller, request, signal, hold: release.hold };
+        return await compactConversation(input, { messages, system }, compaction, seal);
+      } finally {
+        release();
+      }
+    },
+    async countTokens(request, caller) {
+      const { conversation } = await requestConversation(request, caller);
+      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller });
+      const { messages, instructions, toolset } = plan;
+      return requestTokens(messages, messages.length, instructions, toolset.tools);
+    },
     async retrieve(id, caller) {
       const running = active.get(id);
       const record = await findResponse(id, caller);

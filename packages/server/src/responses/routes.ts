@@ -6,9 +6,9 @@ import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
+import { parseCompactRequest } from './compaction.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
-import { responsesSocket } from './socket.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
 
 export interface ResponsesOptions {
@@ -35,6 +35,7 @@ export function responsesRoutes({
     .get('/responses', async (c) => {
       const { upgrade } = c.env;
       if (!upgrade) throw upgradeRequired();
+      const { responsesSocket } = await import('./socket.ts');
       const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
       await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
       return RESPONSE_ALREADY_SENT;
@@ -48,6 +49,15 @@ export function responsesRoutes({
       if (request.stream) return streamResponse(c, prepared, requiresAction);
       const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
       return sendJson(c, presentedResponse(response, requiresAction));
+    })
+    .post('/responses/compact', async (c) => {
+      const request = parseCompactRequest(await readJson(c, maxBodyBytes), parseOptions);
+      return sendJson(c, await responses.compact(request, c.get('caller'), disconnectSignal(c)));
+    })
+    .post('/responses/input_tokens', async (c) => {
+      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
+      const input_tokens = await responses.countTokens(request, c.get('caller'));
+      return sendJson(c, { object: 'response.input_tokens', input_tokens });
     })
     .get('/responses/:id', async (c) => {
       if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
