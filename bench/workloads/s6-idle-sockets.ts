@@ -39,7 +39,7 @@ export const S6: Workload = {
 function openSocket(baseURL: string): Promise<WebSocket> {
   const socket = new WebSocket(`${baseURL.replace(/^http/, 'ws')}/responses`);
   return new Promise((resolve, reject) => {
-    socket.onopen = () => resolve(socket);
-    socket.onerror = () => reject(new Error('A socket was not opened.'));
+    socket.addEventListener('open', () => resolve(socket));
+    socket.addEventListener('error', () => reject(new Error('A socket was not opened.')));
   });
 }

@@ -127,3 +127,19 @@ test('what a socket holds between messages is released when it closes', async ()
   await client.closed;
   while (memory.used > 0) await new Promise(setImmediate);
 });
+
+test('a client that reads nothing while data is waiting for it is disconnected', async () => {
+  const opened = Promise.withResolvers<ClientSocket>();
+  await using server = await serve({ timeouts: { sendMs: 100 } }, (socket) => {
+    opened.resolve(socket);
+    return ECHO(socket);
+  });
+  using client = await connected(server);
+  client.ws.pause();
+  const { send, closed } = await opened.promise;
+  const disconnected = new Promise<void>((resolve) => closed.addEventListener('abort', () => resolve()));
+  const text = 'x'.repeat(1_000_000);
+  // More than the buffers of the connection can hold.
+  for (let n = 0; n < 40; n++) void send({ text });
+  await disconnected;
+});
