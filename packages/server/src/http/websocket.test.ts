@@ -143,3 +143,18 @@ test('a client that reads nothing while data is waiting for it is disconnected',
   for (let n = 0; n < 40; n++) void send({ text });
   await disconnected;
 });
+
+test('messages that wait for an answer hold nothing after the socket was closed', async () => {
+  const memory = memoryLimit({ max: 100_000 });
+  await using server = await serve({ memory }, ({ closed }) => async (message) => {
+    message.admit();
+    await new Promise<void>((resolve) => closed.addEventListener('abort', () => resolve()));
+  });
+  using client = await connected(server);
+  for (let n = 0; n < 3; n++) client.ws.send('x'.repeat(500));
+  while (memory.used < 1_500) await new Promise(setImmediate);
+  client.ws.terminate();
+  while (memory.used > 0) await new Promise(setImmediate);
+  // The handshake and the three messages.
+  await server.requests(4);
+});

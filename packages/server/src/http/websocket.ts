@@ -132,6 +132,8 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   const { socket, caller, memory, clock, heartbeatMs, sendMs, isClosing } = options;
   const closed = new AbortController();
   const held = new Set<Held>();
+  /** The answers to messages that wait. */
+  const waiting = new Set<MessageAnswer>();
   let inProgress = 0;
   let closing: { readonly code: number; readonly reason: string } | undefined;
   let wasSilent = true;
@@ -218,6 +220,8 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
 
   function onMessage(bytes: Buffer, isBinary: boolean): void {
     endArrival();
+    // What arrived before the end is read after it.
+    if (socket.destroyed) return;
     const turn = new MessageAnswer();
     const exchange = options.begin(turn);
     exchange.caller = caller;
@@ -242,13 +246,16 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
       },
     };
     inProgress += 1;
-    const start = (): void =>
+    waiting.add(turn);
+    const start = (): void => {
+      waiting.delete(turn);
       void answer(message).finally(() => {
         inProgress -= 1;
         if (inProgress === 0 && isClosing()) closing ??= { code: GOING_AWAY, reason: STOPPING };
         if (inProgress === 0 && closing) ws.close(closing.code, closing.reason);
         turn.close();
       });
+    };
     if (refusal === undefined) options.enqueue(turn, start);
     else start();
   }
@@ -272,6 +279,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     hasRoom();
     for (const one of held) one.release();
     closed.abort();
+    for (const turn of waiting) turn.close();
   });
 
   return {
