@@ -57,6 +57,8 @@ export interface RunRequest extends ToolsRequest {
   readonly stream?: boolean;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
+  /** From this number of estimated tokens on, older turns are replaced by a summary. */
+  readonly compactFrom?: number;
 }
 
 /** Everything that a run for a client needs. */
@@ -253,7 +255,8 @@ export function driveRequest(
             output: request.format.schema,
             outputCheck: request.stream ? 'once' : 'repair',
           }),
-          compaction: request.truncation === 'auto',
+          compaction:
+            request.compactFrom === undefined ? request.truncation === 'auto' : { tokens: request.compactFrom },
           maxTurns: limits.maxTurns,
           toolTimeoutMs: limits.toolTimeoutMs,
           errorLimit: limits.errorLimit,

@@ -67,12 +67,28 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
   'GET /openapi.json': { summary: 'This description' },
   'GET /v1/models': { summary: 'List the models', scope: 'agents:invoke' },
   'GET /v1/models/{id}': { summary: 'Get a model', scope: 'agents:invoke' },
+  'GET /v1/responses': {
+    summary: 'Open a WebSocket for responses',
+    scope: 'agents:invoke',
+    headers: status,
+    others: { '101': 'The connection is a WebSocket.', '426': 'The request does not ask for a WebSocket.' },
+  },
   'POST /v1/responses': {
     summary: 'Create a response',
     scope: 'agents:invoke',
     body: RESPONSE_BODY,
     headers: { ...idempotencyKey, ...status },
     answers: [JSON_TYPE, EVENTS],
+  },
+  'POST /v1/responses/compact': {
+    summary: 'Compact a conversation',
+    scope: 'agents:invoke',
+    body: RESPONSE_BODY,
+  },
+  'POST /v1/responses/input_tokens': {
+    summary: 'Estimate the input tokens of a request',
+    scope: 'agents:invoke',
+    body: RESPONSE_BODY,
   },
   'GET /v1/responses/{id}': { summary: 'Get a response', scope: 'agents:invoke', headers: status },
   'DELETE /v1/responses/{id}': { summary: 'Delete a response and its run', scope: 'agents:invoke' },

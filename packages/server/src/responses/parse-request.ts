@@ -69,6 +69,7 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
     toolChoice: choice.choice,
     ...(parsed.max_output_tokens != null && { maxOutputTokens: parsed.max_output_tokens }),
     ...(text?.format.format && { format: text.format.format }),
+    ...(parsed.context_management?.[0] && { compactFrom: parsed.context_management[0].compact_threshold }),
     include: parsed.include ?? [],
     echo: echoOf(parsed),
   };
@@ -121,6 +122,10 @@ function bodySchema(limits: RequestLimits) {
         generate_summary: z.enum(SUMMARIES).nullish(),
       })
       .nullish(),
+    context_management: list(z.object({ type: z.enum(['compaction']), compact_threshold: z.int().min(1_000) }), {
+      expected: 'array',
+      max: 1,
+    }).nullish(),
     background: unsupported("Leave it out, and set 'stream' to follow the progress.", {
       isUsed: (value) => value === true,
       schema: z.boolean().nullish(),

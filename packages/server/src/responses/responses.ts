@@ -1,8 +1,18 @@
-import { NEW, TreadleError, type Answer, type Model, type ModelError } from '@treadle/core';
+import {
+  memoryJournal,
+  NEW,
+  requestTokens,
+  TreadleError,
+  type Answer,
+  type Journal,
+  type Model,
+  type ModelError,
+} from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
+  conversationSize,
   sharedConversations,
   storedState,
   type ApprovedCall,
@@ -10,7 +20,7 @@ import {
   type ConversationBefore,
   type OpenTurn,
 } from '../engine/conversation.ts';
-import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
+import { modelNamed, type ActiveRun, type Capacity, type Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
@@ -41,6 +51,7 @@ import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
+import { compactConversation, shortenedConversation, type CompactedResponse } from './compaction.ts';
 import {
   errorEvent,
   replayResponse,
@@ -50,7 +61,7 @@ import {
   type ResponseOutputOptions,
 } from './output.ts';
 import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
-import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
+import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
 import type { InputItem, InputPart, ResponseResource } from './wire.ts';
 
@@ -63,7 +74,16 @@ export interface Responses {
    * Validates everything, and stores the response unless `store` is false and there is no key. Rejects with an `ApiError`.
    * For a key that was used before, the prepared response is that of the first request.
    */
-  prepare(request: ResponseRequest, caller: Caller, key?: RequestKey): Promise<PreparedResponse>;
+  prepare(
+    request: ResponseRequest,
+    caller: Caller,
+    key?: RequestKey,
+    local?: LocalConversations,
+  ): Promise<PreparedResponse>;
+  /** Has the model summarise the conversation of a request. `signal` aborts when the client disconnects. */
+  compact(request: ResponseRequest, caller: Caller, signal: AbortSignal): Promise<CompactedResponse>;
+  /** An estimate of the tokens that the model would receive for a request. */
+  countTokens(request: ResponseRequest, caller: Caller): Promise<number>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
   /** The request of a response. */
@@ -71,6 +91,13 @@ export interface Responses {
   /** Stops a response that is in progress or waits for the client; resolves to the final response. */
   cancel(id: string, caller: Caller): Promise<ResponseResource>;
   delete(id: string, caller: Caller): Promise<void>;
+}
+
+/** The conversations of responses that are not stored, for requests of the same client that continue them. */
+export interface LocalConversations {
+  find(response: string): ConversationBefore | undefined;
+  /** `size`: in characters. */
+  keep(response: string, conversation: ConversationBefore, size: number): void;
 }
 
 export interface PreparedResponse {
@@ -92,17 +119,21 @@ export interface FinishedResponse extends StoredEnd {
   readonly hasKey?: boolean;
 }
 
-/** The stored form of a request. The store's records contain it, so its fields must not change. */
-interface StoredRequest {
-  readonly request: ResponseRequest;
-  /** The texts of all system and developer messages so far, for responses that continue from this one. */
+/** What a conversation has besides its messages, for responses that continue from this one. */
+interface ConversationParts {
+  /** The texts of all system and developer messages so far. */
   readonly system: readonly string[];
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
+}
+
+/** The stored form of a request. The store's records contain it, so its fields must not change. */
+interface StoredRequest extends ConversationParts {
+  readonly request: ResponseRequest;
   readonly key: string;
   readonly scopes: readonly string[];
   /** The tools of other servers that the run was started with. */
   readonly lists?: readonly ServerList[];
-  /** The labels of other servers whose tools a response of the conversation has reported. */
-  readonly reported?: readonly string[];
   /** What the run begins with, and the calls of which the response has items. */
   readonly open?: OpenTurn;
   readonly begunWith?: readonly (readonly [number, BegunCall])[];
@@ -120,7 +151,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
-  const sealFor = reasoningSeals(store);
+  const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
+  const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
@@ -129,20 +161,23 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     request: ResponseRequest,
     caller: Caller,
     key?: RequestKey,
+    local?: LocalConversations,
   ): Promise<PreparedResponse> {
     const used = key && (await stored.findKey(caller.tenant, key));
     if (key && used !== undefined) {
-      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key);
+      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
-      const { plan, run } = await createResponse({ parsed: request, caller, key, hold: release.hold });
+      const { plan, run, parts } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
       return {
         id: plan.id,
         async run(listener, signal) {
           try {
-            return await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+            const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+            if (local && plan.journal && !request.store) await keepConversation(plan.journal, parts, finished, local);
+            return finished;
           } catch (error) {
             if (!isDrivenElsewhere(error)) throw error;
             throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
@@ -153,7 +188,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       };
     } catch (error) {
       release();
-      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key);
+      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key, local);
       throw error;
     }
   }
@@ -188,23 +223,30 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly caller: Caller;
     readonly key: RequestKey | undefined;
     readonly hold: Capacity['hold'];
+    readonly local: LocalConversations | undefined;
   }
 
-  async function createResponse({
-    parsed,
-    caller,
-    key,
-    hold,
-  }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, false);
+  /** A response that was created, and what another response needs to continue it. */
+  interface CreatedResponse {
+    readonly plan: RunPlan;
+    readonly run: Omit<ResponseRun, 'listener'>;
+    readonly parts: ConversationParts;
+  }
+
+  async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
+    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, { local });
     const request = { ...parsed, input };
+    checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
     const seal = await wantedSeal(request, caller);
     const id = newResponseId();
-    const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
+    const shortened =
+      request.compactFrom !== undefined &&
+      (await shortenedConversation(conversation, { engine, caller, request, hold }));
+    const sent = shortened ? { ...conversation, messages: shortened } : conversation;
+    const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
-      checkSupport(plan.model, parsed, request.model ?? engine.models.default);
       const current = await withoutOutdatedApprovals(plan);
-      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold });
+      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold, local });
     });
   }
 
@@ -224,7 +266,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     return { ...plan, open: { ...open, approvals } };
   }
 
-  interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold'> {
+  interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 'local'> {
     readonly plan: RunPlan;
     readonly request: ResponseRequest;
     readonly seal: ReasoningSeal | undefined;
@@ -243,7 +285,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     caller,
     key,
     hold,
-  }: PlannedResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
+    local,
+  }: PlannedResponse): Promise<CreatedResponse> {
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
     hold(plan.size);
@@ -254,9 +297,19 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       list.error === undefined && reported.has(list.label) ? { ...list, isKnown: true as const } : list,
     );
     const listed = plan.toolset.lists.flatMap(({ label, error }) => (error === undefined ? label : []));
+    const parts: ConversationParts = {
+      system,
+      ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
+    };
     const begunWith = open && callsToBegin(plan, open);
     const continued = { ...(before && { before }), lists, ...(begunWith && { begunWith }) };
-    if (!request.store && !key) return { plan, run: { created, seal, carrier, ...continued } };
+    if (!request.store && !key) {
+      return {
+        plan: local ? { ...plan, journal: memoryJournal() } : plan,
+        run: { created, seal, carrier, ...continued },
+        parts,
+      };
+    }
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -268,11 +321,10 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       ...(request.previous !== undefined && { previous: request.previous }),
       request: {
         request: storable(request),
-        system,
+        ...parts,
         key: caller.key,
         scopes,
         ...(lists.length > 0 && { lists }),
-        ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
         ...(open && { open, begunWith: [...begunWith!] }),
       } satisfies StoredRequest,
       response: created,
@@ -287,7 +339,20 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       throw error;
     }
     const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
-    return { plan: { ...plan, journal: store, lease, waits }, run };
+    return { plan: { ...plan, journal: store, lease, waits }, run, parts };
+  }
+
+  /** Keeps what the next request of the same client needs to continue a response that is not stored. */
+  async function keepConversation(
+    journal: Journal,
+    parts: ConversationParts,
+    { response: { id, status } }: FinishedResponse,
+    local: LocalConversations,
+  ): Promise<void> {
+    const state = status === 'failed' ? undefined : await storedState(journal, id);
+    if (!state) return;
+    const conversation = { ...conversationBefore(id, state, parts.system), ...parts };
+    local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
   }
 
   /** For a request that wants `encrypted_content` of reasoning. */
@@ -308,13 +373,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   /**
-   * The conversation of a request: that of the response that it continues, and its own input. `isStored`: the request was
-   * accepted before.
+   * The conversation of a request: that of the response that it continues, and its own input.
    */
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    isStored: boolean,
+    { isStored = false, local }: ConversationOptions = {},
   ): Promise<{
     readonly input: ResponseRequest['input'];
     readonly system: readonly string[];
@@ -325,11 +389,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly reported: ReadonlySet<string>;
   }> {
     const { previous, instructions = '' } = request;
-    const before = previous === undefined ? undefined : await previousConversation(previous, caller);
+    const before =
+      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
     const { input, messages, system, open } = await restoreHistory(request.input, lookUp, {
       before,
       seal: () => sealFor(caller.tenant),
+      compactionSeal: () => compactionSealFor(caller.tenant),
       isStored,
     });
     const sent = input.flatMap((item) =>
@@ -367,10 +433,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   /** What a conversation has besides its messages, without the request that contains it, which can be large. */
-  async function partsOf(
-    tenant: string,
-    response: string,
-  ): Promise<Pick<StoredRequest, 'system' | 'reported'> | undefined> {
+  async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
     const record = await inTurn(() => records.get(tenant, response));
     if (!record) return undefined;
     const { system, reported } = record.request as StoredRequest;
@@ -558,7 +621,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     // The conversation of a run that has started is in its journal.
     const restored =
       state === NEW
-        ? (await requestConversation(request, caller, true)).conversation
+        ? (await requestConversation(request, caller, { isStored: true })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
@@ -639,6 +702,27 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
 
   return {
     prepare: prepareResponse,
+    async compact(request, caller, signal) {
+      // The model gets the settings, and the conversation as a text.
+      checkSupport(modelNamed(engine.models, request.model), { ...request, input: [] }, request.model!);
+      const { input, system, conversation } = await requestConversation(request, caller);
+      const seal = await compactionSealFor(caller.tenant);
+      const { messages } = conversation;
+      const release = runs.reserve(caller.tenant);
+      try {
+        const compaction = { engine, caller, request, signal, hold: release.hold };
+        return await compactConversation(input, { messages, system }, compaction, seal);
+      } finally {
+        release();
+      }
+    },
+    async countTokens(request, caller) {
+      const { conversation } = await requestConversation(request, caller);
+      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
+      const { messages, instructions, toolset } = plan;
+      await toolset.close();
+      return requestTokens(messages, messages.length, instructions, toolset.tools);
+    },
     async retrieve(id, caller) {
       const running = active.get(id);
       const record = await findResponse(id, caller);
@@ -660,6 +744,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       stored.forget(id);
     },
   };
+}
+
+interface ConversationOptions {
+  /** The request was accepted before. */
+  readonly isStored?: boolean;
+  readonly local?: LocalConversations | undefined;
 }
 
 /** Throws a 400 for what the model of a request does not take. */

@@ -6,6 +6,7 @@ import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
+import { parseCompactRequest } from './compaction.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
@@ -31,6 +32,14 @@ export function responsesRoutes({
     options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
 
   return new Hono<Env>()
+    .get('/responses', async (c) => {
+      const { upgrade } = c.env;
+      if (!upgrade) throw upgradeRequired();
+      const { responsesSocket } = await import('./socket.ts');
+      const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
+      await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
+      return RESPONSE_ALREADY_SENT;
+    })
     .post('/responses', async (c) => {
       const body = await readJson(c, maxBodyBytes);
       const request = parseRequest(body, parseOptions);
@@ -40,6 +49,15 @@ export function responsesRoutes({
       if (request.stream) return streamResponse(c, prepared, requiresAction);
       const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
       return sendJson(c, presentedResponse(response, requiresAction));
+    })
+    .post('/responses/compact', async (c) => {
+      const request = parseCompactRequest(await readJson(c, maxBodyBytes), parseOptions);
+      return sendJson(c, await responses.compact(request, c.get('caller'), disconnectSignal(c)));
+    })
+    .post('/responses/input_tokens', async (c) => {
+      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
+      const input_tokens = await responses.countTokens(request, c.get('caller'));
+      return sendJson(c, { object: 'response.input_tokens', input_tokens });
     })
     .get('/responses/:id', async (c) => {
       if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
@@ -77,6 +95,14 @@ export function responsesRoutes({
     stream.end();
     return RESPONSE_ALREADY_SENT;
   }
+}
+
+function upgradeRequired(): ApiError {
+  const message = 'Create a response with POST. GET opens a WebSocket: send the headers of an upgrade.';
+  return new ApiError(426, 'invalid_request_error', message, {
+    code: 'upgrade_required',
+    headers: { Upgrade: 'websocket', Connection: 'Upgrade' },
+  });
 }
 
 const NO_LATER_STREAM = "A response can be streamed only when it is created. Leave 'stream' out to fetch it.";

@@ -122,7 +122,8 @@ export type InputItem =
   | McpApprovalRequestItem
   | McpApprovalResponseItem
   | McpListToolsItem
-  | ItemReference;
+  | ItemReference
+  | CompactionItem;
 
 export interface InputText {
   readonly type: 'input_text';
@@ -210,6 +211,13 @@ export interface McpApprovalResponseItem {
   readonly reason?: string;
 }
 
+/** Represents a conversation that was compacted. Only this server can read it. */
+export interface CompactionItem {
+  readonly type: 'compaction';
+  readonly id: string;
+  readonly encrypted_content: string;
+}
+
 /** Refers to an item of an earlier response. */
 export interface ItemReference {
   readonly type: 'item_reference';
@@ -222,7 +230,7 @@ export interface ItemReference {
  */
 export type ResponseStatus = 'in_progress' | 'completed' | 'incomplete' | 'failed' | 'cancelled' | 'requires_action';
 
-interface WireUsage {
+export interface WireUsage {
   readonly input_tokens: number;
   readonly input_tokens_details: { readonly cached_tokens: number };
   readonly output_tokens: number;
