@@ -232,6 +232,49 @@ function streamRun(
   return { response: plain(response), events };
 }
 
+interface Cut extends Omit<ResponseOutputOptions, 'response' | 'emit' | 'sent'> {
+  /** The events of so many items were stored. */
+  readonly stored: number;
+  /** The journal has what is in so many items. */
+  readonly known: number;
+}
+
+interface ResumedStream extends StreamedRun {
+  /** Deltas of a reply were stored that is not in the journal. */
+  readonly isReplyLost: boolean;
+}
+
+/** The stream of a run whose process died. Its model repeats the reply that was lost. */
+function resumeRun(items: readonly Item[], ending: Ending, { stored, known, ...options }: Cut): ResumedStream {
+  const sent: WireEvent[] = [];
+  const first = responseOutput({
+    response: { ...createdResponse(), status: 'queued' },
+    ...options,
+    emit: (event) => void sent.push(plain(event)),
+  });
+  first.sendCreated();
+  for (const item of items.slice(0, stored)) void first.addItem(item);
+  const events = [...sent];
+  const out = responseOutput({
+    response: { ...createdResponse(), status: 'queued' },
+    ...options,
+    sent: plain(sent),
+    emit: (event) => void events.push(plain(event)),
+  });
+  out.sendCreated();
+  const lost = items.slice(0, known).findLastIndex((item) => !isPiece(item)) + 1;
+  out.replay(items.slice(0, lost).filter((item) => !isPiece(item)));
+  for (const item of items.slice(lost)) void out.addItem(item);
+  const response = out.endResponse(ending);
+  out.sendTerminal();
+  return { response: plain(response), events, isReplyLost: lost < stored };
+}
+
+/** Each sealing differs. */
+function unsealed(item: object): object {
+  return { ...item, encrypted_content: undefined };
+}
+
 function plain<T>(value: T): T {
   return JSON.parse(JSON.stringify(value)) as T;
 }
@@ -297,6 +340,29 @@ describe('over random runs', () => {
         }
       }),
       count(300),
+    );
+  });
+
+  test('a stream that is cut anywhere continues without loss or repetition', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(), fc.nat(4), async (sample, at, ahead) => {
+        const { items, ending } = await run(sample);
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
+        const stored = at % (items.length + 1);
+        // The journal has an event before anything of it is sent.
+        const known = Math.min(items.length, stored + ahead);
+        const { events, response, isReplyLost } = resumeRun(items, ending, { ...options, stored, known });
+        const checked = checkStream(events, { wasResumed: true });
+        expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
+        if (isReplyLost || wasBrokenOff(sample)) return;
+        const whole = streamRun(items, ending, options);
+        expect(response.output.map(unsealed)).toEqual(whole.response.output.map(unsealed));
+      }),
+      count(400),
     );
   });
 

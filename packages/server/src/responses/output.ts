@@ -17,6 +17,7 @@ import {
   openText,
   sendClosedItem,
   startCall,
+  storedCallName,
   wireItem,
   type EmitEvent,
   type EventSender,
@@ -26,6 +27,7 @@ import {
   type TextKind,
 } from './output-items.ts';
 import type { ReasoningSeal } from './reasoning-seal.ts';
+import { isPartOf, sentEvents, sentPartsOf, type SentItem } from './sent-items.ts';
 import { presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
 export interface ResponseOutputOptions {
@@ -38,20 +40,26 @@ export interface ResponseOutputOptions {
   readonly seal?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
+  /** The events that were stored before a crash. They are not sent again. */
+  readonly sent?: readonly ResponseEvent[];
 }
 
 /**
  * Builds a response and its events from the items of a run.
  *
  * 1. `response.created`, `response.in_progress`, then the items, then one terminal event, or an `error` if the response
- *    has not ended; numbered from 0 without gaps.
+ *    has not ended; numbered from 0 without gaps. `response.queued` is the second event of a background response.
  * 2. Every item is opened and closed once, with an index and an id of its own, over all turns.
  * 3. The final response has the items as they were closed, in the order in which they were opened.
+ * 4. What was sent before a crash is not sent again. An item whose reply was lost closes as incomplete, and the next one has
+ *    another id.
  */
 export interface ResponseOutput {
   sendCreated(): void;
   /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
   addItem(item: Item): void | Promise<void>;
+  /** Adds the items of a run that is resumed. To be called before any other is added. */
+  replay(items: readonly Item[]): void;
   /** The response so far. */
   current(): ResponseResource;
   /** Closes every open item. Later items of the run are ignored. Nothing is sent that says that the response has ended. */
@@ -72,14 +80,25 @@ export interface ResponseError {
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   const { response, calls: kinds, requiresAction, seal, emit } = options;
-  const out = eventSender(emit);
+  const sent = options.sent && options.sent.length > 0 ? sentEvents(options.sent) : undefined;
+  const out = eventSender(emit, sent?.count);
   const events = responseEvents(out, requiresAction);
   const items: (OpenText | OpenCall)[] = [];
-  let ended: ResponseResource | undefined;
+  let isReplaying = false;
+  /** The stream has the end of the response. One that waits for its client may have been resumed since. */
+  let isEndSent = sent?.ended !== undefined && sent.ended.status !== 'requires_action';
+  let ended = isEndSent ? sent?.ended : undefined;
   let turn: TurnItems = newTurnItems(0);
 
   function newTurnItems(number: number): TurnItems {
-    return turnItems(number, { out, items, response: response.id, kinds, seal });
+    const sentItems = sent?.itemsOf(number) ?? NONE;
+    items.push(...sentItems);
+    return turnItems(number, { out, items, response: response.id, kinds, seal, sent: sentItems });
+  }
+
+  /** All events of an earlier turn were sent before those of a later one. */
+  function isSentTurn(): boolean {
+    return isReplaying && sent !== undefined && turn.number < sent.lastTurn;
   }
 
   function applyItem(item: Item): void {
@@ -104,8 +123,9 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         turn.callAnswered(item.index, item.result);
         break;
       case 'fact':
-        if (item.event.type === 'model-replied') turn.modelReplied(item.event.content, item.event.finish);
-        else if (item.event.type === 'model-failed') turn.modelFailed();
+        if (item.event.type === 'model-replied') {
+          if (!isSentTurn()) turn.modelReplied(item.event.content, item.event.finish);
+        } else if (item.event.type === 'model-failed' && !isReplaying) turn.modelFailed();
         break;
       case 'tool-report':
       case 'resource-problem':
@@ -116,16 +136,29 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   }
 
   return {
-    sendCreated: () => events.sendCreated(response),
+    sendCreated() {
+      if (!sent) events.sendCreated(response);
+    },
     addItem(item) {
       if (ended) return;
       applyItem(item);
       return out.backpressure();
     },
-    current: () => ended ?? { ...response, output: items.map(wireItem) },
+    replay(replayed) {
+      if (ended) return;
+      isReplaying = true;
+      for (const item of replayed) applyItem(item);
+      isReplaying = false;
+      if (!turn.hasReply()) turn.modelFailed();
+    },
+    current: () => ended ?? { ...response, status: 'in_progress', output: items.map(wireItem) },
     endResponse(ending) {
+      if (ending.type === 'pending' && sent?.ended && out.sentCount() === 0) {
+        isEndSent = true;
+        ended = sent.ended;
+      }
       // Storing a response can fail after the run itself succeeded.
-      if (ended && ending.type !== 'failed') return ended;
+      if (ended && (isEndSent || ending.type !== 'failed')) return ended;
       if (ending.type === 'pending') {
         for (const { type, call } of ending.waiting) if (type === 'client') turn.callWaits(call.index);
       }
@@ -134,7 +167,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       return ended;
     },
     sendTerminal(stored = ended) {
-      if (stored) events.sendTerminal(stored);
+      if (stored && !isEndSent) events.sendTerminal(stored);
     },
     sendInterruption(error) {
       closeInterrupted(out, items);
@@ -152,7 +185,10 @@ const TERMINAL: Readonly<Record<ResponseResource['status'], string>> = {
   cancelled: 'response.incomplete',
   failed: 'response.failed',
   in_progress: 'response.in_progress',
+  queued: 'response.queued',
 };
+
+const NONE: readonly never[] = [];
 
 /** In both forms: that of the official clients and that of Open Responses. */
 export function errorEvent({ code, message }: NullableError, sequence_number = 0): ResponseEvent {
@@ -199,7 +235,8 @@ function responseEvents(out: EventSender, requiresAction: boolean): ResponseEven
   return {
     sendCreated(response) {
       sendResponse('response.created', response);
-      sendResponse('response.in_progress', response);
+      if (response.status === 'queued') sendResponse('response.queued', response);
+      sendResponse('response.in_progress', { ...response, status: 'in_progress' });
     },
     sendTerminal(response) {
       if (response.error) out.send(errorEvent(response.error, out.next()));
@@ -244,6 +281,8 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
  */
 interface TurnItems {
   readonly number: number;
+  /** Whether the model has replied. */
+  hasReply(): boolean;
   textDelta(kind: TextKind, delta: string): void;
   callDelta(index: number, name: string, delta: string): void;
   modelReplied(content: readonly AssistantPart[], finish: Finish): void;
@@ -263,6 +302,8 @@ interface TurnOptions {
   readonly response: string;
   readonly kinds: CallKinds;
   readonly seal: ReasoningSeal | undefined;
+  /** The items of the turn that were sent before a crash. They are the last ones of `items`. */
+  readonly sent: readonly SentItem[];
 }
 
 interface ReplyCall {
@@ -276,8 +317,11 @@ interface ReplyCall {
   whole: ToolCall | undefined;
 }
 
-function turnItems(number: number, { out, items, response, kinds, seal }: TurnOptions): TurnItems {
-  let opened = 0;
+function turnItems(number: number, { out, items, response, kinds, seal, sent }: TurnOptions): TurnItems {
+  let opened = sent.length;
+  /** Those that were sent, and that no part of the reply has claimed. */
+  let unclaimed = sent;
+  let hasReply = false;
   let growing: OpenText | undefined;
   let texts = noTexts();
   let calls: ReplyCall[] = [];
@@ -318,6 +362,8 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
   }
 
   function addCallItem(call: ReplyCall, index: number, type: OpenCall['type']): OpenCall {
+    const before = claimCall(call, index, type);
+    if (before) return (call.item = before);
     const item: OpenCall = {
       type,
       id: newId(type),
@@ -335,6 +381,34 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     addArguments(out, item, call.whole?.arguments ?? call.buffered);
     call.item = item;
     return item;
+  }
+
+  /** The item of a call that is opened after the reply, if it was sent before a crash. */
+  function claimCall({ whole }: ReplyCall, index: number, type: OpenCall['type']): OpenCall | undefined {
+    if (unclaimed.length === 0 || !whole) return undefined;
+    const part: ShownPart = { type: 'call', index, call: whole };
+    const reply = { response, turn: number, wasCut: true };
+    const item = unclaimed.find((one) => !('text' in one) && one.type === type && isPartOf(one, part, reply));
+    unclaimed = unclaimed.filter((one) => one !== item);
+    return item as OpenCall | undefined;
+  }
+
+  /** Connects the parts of a reply with their items that were sent before a crash, and closes the other items. */
+  function claimSent(parts: readonly ShownPart[], wasCut: boolean): void {
+    const kindOf = (part: ShownPart): CallKind | undefined =>
+      part.type === 'call' ? kinds.kindOf(part.call.name, part.index) : undefined;
+    const early = parts.filter((part) => kindOf(part) !== 'client-later');
+    const claimed = sentPartsOf(early, unclaimed, { response, turn: number, wasCut });
+    for (const { part, item } of claimed) {
+      if ('text' in item) texts[item.kind].push(item);
+      else if (part.type === 'call') {
+        Object.assign(replyCall(part.index), { name: item.name, kind: kindOf(part), item });
+        openedCalls = part.index + 1;
+      }
+    }
+    const items = new Set(claimed.map(({ item }) => item));
+    unclaimed = unclaimed.filter((item) => !items.has(item));
+    closeInterrupted(out, unclaimed);
   }
 
   function replyCall(index: number): ReplyCall {
@@ -372,11 +446,17 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
   function addHiddenReasoning({ part, after }: HiddenReasoning): void {
+    const before = unclaimed.find((item) => 'text' in item && item.text === '');
+    if (before) {
+      unclaimed = unclaimed.filter((item) => item !== before);
+      return;
+    }
     closeText(out, beginText('reasoning'), 'completed', { encrypted: seal!.seal(part, after) });
   }
 
   return {
     number,
+    hasReply: () => hasReply,
     textDelta(kind, delta) {
       if (delta === '') return;
       isOutOfOrder ||= openedCalls < calls.length;
@@ -400,6 +480,8 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
       const phase = whole.length > 0 ? 'commentary' : 'final_answer';
       const wasCut = finish === 'length' || finish === 'content-filter';
       const seen = { message: 0, refusal: 0, reasoning: 0, summary: 0 };
+      hasReply = true;
+      if (unclaimed.length > 0) claimSent(parts, wasCut);
       for (const [position, part] of parts.entries()) {
         const isCut = wasCut && position === parts.length - 1;
         // No call of a reply that was cut off or filtered is executed.
@@ -411,6 +493,7 @@ function turnItems(number: number, { out, items, response, kinds, seal }: TurnOp
     },
     modelFailed() {
       closeInterrupted(out, items);
+      unclaimed = NONE;
       growing = undefined;
       texts = noTexts();
       calls = [];
@@ -457,17 +540,12 @@ function isMissingInReply(item: OpenText | OpenCall): boolean {
   return !item.done && ('text' in item || item.type !== 'mcp_call' || !item.isWhole);
 }
 
-/** The name of a call as the loop stores it: one that every provider accepts. */
-function storedCallName(name: string): string {
-  return /^[a-zA-Z0-9_-]{1,64}$/.test(name) ? name : name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
-}
-
 /**
  * The parts of a reply that clients see, in order. Deltas do not mark where one text ends and the next begins, so
  * consecutive texts are one part, and so is consecutive reasoning. Parts without text are not shown and do not separate
  * others.
  */
-type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
+export type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
 
 interface ShownText {
   readonly type: TextKind;

@@ -36,6 +36,8 @@ export interface ResponseRequest extends RunRequest {
   /** The items in the order of the request. Each has an id. */
   readonly input: readonly InputItem[];
   readonly include: readonly string[];
+  /** The response goes on without its client, and its events are stored. */
+  readonly background?: boolean;
   /** The fields that the response repeats; `model` is added when it is known. */
   readonly echo: Omit<Echo, 'model'>;
 }
@@ -53,6 +55,7 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
   const parsed = validateBody(isStandard ? STANDARD : bodySchema(all), body);
   const { tools, tool_choice: choice, instructions, text, input, previous_response_id: previous } = parsed;
   checkDeclared(choice, tools, labels);
+  if (parsed.background && parsed.store === false) throw badRequest(BACKGROUND_STORED, 'background', 'invalid_value');
   if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);
   return {
     ...sharedRequest(parsed, parsed.reasoning?.effort),
@@ -65,9 +68,12 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
     ...(parsed.max_output_tokens != null && { maxOutputTokens: parsed.max_output_tokens }),
     ...(text?.format.format && { format: text.format.format }),
     include: parsed.include ?? [],
+    ...(parsed.background && { background: true }),
     echo: echoOf(parsed),
   };
 }
+
+const BACKGROUND_STORED = "A background response is stored: leave 'store' out, or set it to true.";
 
 /** The request as it may be stored: without the secrets of its tools. */
 export function storable(request: ResponseRequest): ResponseRequest {
@@ -93,10 +99,7 @@ function bodySchema(limits: RequestLimits) {
         generate_summary: z.enum(SUMMARIES).nullish(),
       })
       .nullish(),
-    background: unsupported("Leave it out, and set 'stream' to follow the progress.", {
-      isUsed: (value) => value === true,
-      schema: z.boolean().nullish(),
-    }),
+    background: z.boolean().nullish(),
     conversation: unsupported("Use 'previous_response_id' to continue a conversation."),
     prompt: unsupported("Send the text itself as 'instructions' or 'input'."),
     instructions: textOr(longText, input.superRefine(refuseOtherItems).transform(textOfMessages)).nullish(),
@@ -158,7 +161,7 @@ function emptyInput(value: unknown): Error {
 function echoOf(body: ParsedBody): Omit<Echo, 'model'> {
   const { reasoning, text } = body;
   return {
-    background: false,
+    background: body.background ?? false,
     frequency_penalty: body.frequency_penalty ?? 0,
     instructions: body.instructions ?? null,
     max_output_tokens: body.max_output_tokens ?? null,
