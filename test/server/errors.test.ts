@@ -117,7 +117,7 @@ describe('an invalid field', () => {
     [{ input, tools: [{ type: 'local_shell' }] }, 'tools', 'unsupported_tool'],
     [{ input, tools: [{ type: 'mcp', server_label: 'other' }] }, 'tools', 'unsupported_tool'],
     [{ input, tool_choice: 'maybe' }, 'tool_choice', 'invalid_value'],
-    [{ input, background: true }, 'background', 'unsupported_parameter'],
+    [{ input, background: true, store: false }, 'background', 'invalid_value'],
     [{ input, conversation: 'conv_1' }, 'conversation', 'unsupported_parameter'],
     [{ input, prompt: { id: 'p' } }, 'prompt', 'unsupported_parameter'],
     [{ input, previous_response_id: 'resp_none' }, 'previous_response_id', 'previous_response_not_found'],

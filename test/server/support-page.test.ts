@@ -177,6 +177,13 @@ async function streamed(endpoint: string, request: object): Promise<string> {
   return answer.text();
 }
 
+/** The events of a response, until it has ended. */
+async function eventsOf(response: string, query = ''): Promise<string> {
+  const answer = await fetch(`${server.url}/v1/responses/${response}?stream=true${query}`);
+  expect(answer.headers.get('content-type')).toContain('text/event-stream');
+  return answer.text();
+}
+
 const REFUSED: Expected = { status: 400, code: 'unsupported_parameter' };
 /** Sent under its own name, and echoed. */
 const passed = (field: object): Expected => ({ sent: field, answer: field });
@@ -348,7 +355,24 @@ const RESPONSE_FIELDS: Probes = {
   ],
   background: [
     [{ background: false }, { answer: { background: false } }],
-    [{ background: true }, REFUSED],
+    [
+      { background: true, store: false },
+      { status: 400, code: 'invalid_value' },
+    ],
+    async () => {
+      const { id, status } = await respond({ background: true });
+      expect(status).toBe('queued');
+      expect(await eventsOf(id, '&starting_after=1')).toMatch(
+        /^id: 2\nevent: response.in_progress\n.*response.completed/s,
+      );
+    },
+    async () => {
+      // Its answer is stored while it is generated, so it is not repaired.
+      const format = { type: 'json_schema', name: 'n', schema: SCHEMA, strict: true };
+      const { id } = await respond({ background: true, text: { format } });
+      expect(await eventsOf(id)).toContain('output_invalid');
+      expect(sent).toHaveLength(1);
+    },
   ],
   conversation: [{ conversation: 'c' }, REFUSED],
   prompt: [{ prompt: { id: 'p' } }, REFUSED],
@@ -884,7 +908,9 @@ const ENDPOINTS: Probes = {
   '`GET /v1/responses/{id}`': async () => {
     const { id } = await respond({});
     expect(await server.send('GET', `/v1/responses/${id}?include=anything`)).toMatchObject({ status: 200 });
-    expect(await server.send('GET', `/v1/responses/${id}?stream=true`)).toMatchObject({ status: 400 });
+    expect(await eventsOf(id)).toMatch(/^event: response.created\n.*event: response.completed\n.*\[DONE\]\n\n$/s);
+    const { status, body } = await server.send('GET', `/v1/responses/${id}?stream=true&starting_after=1`);
+    expect([status, body.error.code]).toEqual([400, 'stream_not_stored']);
   },
   '`POST …/cancel`': async () => {
     const { id } = await respond({});

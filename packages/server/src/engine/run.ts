@@ -55,6 +55,8 @@ export interface RunRequest extends ToolsRequest {
   readonly format?: AnswerFormat;
   /** The client receives the answer while it is generated, so that it cannot be replaced. */
   readonly stream?: boolean;
+  /** The run goes on without its client, and the events of its answer are stored: it cannot be replaced either. */
+  readonly background?: boolean;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
   /** From this number of estimated tokens on, older turns are replaced by a summary. */
@@ -253,7 +255,7 @@ export function driveRequest(
           settings: request.settings,
           ...(request.format?.strict && {
             output: request.format.schema,
-            outputCheck: request.stream ? 'once' : 'repair',
+            outputCheck: request.stream || request.background ? 'once' : 'repair',
           }),
           compaction:
             request.compactFrom === undefined ? request.truncation === 'auto' : { tokens: request.compactFrom },

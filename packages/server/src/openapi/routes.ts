@@ -90,7 +90,22 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     scope: 'agents:invoke',
     body: RESPONSE_BODY,
   },
-  'GET /v1/responses/{id}': { summary: 'Get a response', scope: 'agents:invoke', headers: status },
+  'GET /v1/responses/{id}': {
+    summary: 'Get a response, or follow its events',
+    scope: 'agents:invoke',
+    query: {
+      stream: { description: 'With `true`, its events.', schema: { type: 'boolean', default: false } },
+      starting_after: {
+        description: '`sequence_number` of the last event that the client has, of a background response.',
+        schema: { type: 'integer', minimum: 0 },
+      },
+    },
+    headers: {
+      ...status,
+      'Last-Event-ID': { description: 'Precedes `starting_after`.', schema: { type: 'integer', minimum: 0 } },
+    },
+    answers: [JSON_TYPE, EVENTS],
+  },
   'DELETE /v1/responses/{id}': { summary: 'Delete a response and its run', scope: 'agents:invoke' },
   'POST /v1/responses/{id}/cancel': { summary: 'Cancel a response', scope: 'agents:invoke', headers: status },
   'GET /v1/responses/{id}/input_items': {

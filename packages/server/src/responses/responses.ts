@@ -20,11 +20,12 @@ import {
   type ConversationBefore,
   type OpenTurn,
 } from '../engine/conversation.ts';
+import { follow, type EventWriter } from '../engine/event-log.ts';
 import { modelNamed, type ActiveRun, type Capacity, type Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
-import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
+import { isKeyTaken, responseDeleted, type RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { driveRequest, planRun, whileOpen, type ResumedRun, type RunPlan } from '../engine/run.ts';
+import { driveRequest, planRun, whileOpen, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
   checkRunKey,
@@ -46,11 +47,13 @@ import {
   type StoredRuns,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
+import { storedStreams, type StreamRun } from '../engine/stored-streams.ts';
 import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
+import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, shortenedConversation, type CompactedResponse } from './compaction.ts';
 import {
   errorEvent,
@@ -60,10 +63,12 @@ import {
   type ResponseError,
   type ResponseOutputOptions,
 } from './output.ts';
+import type { ResponseEvent } from './output-items.ts';
 import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
-import type { InputItem, InputPart, ResponseResource } from './wire.ts';
+import { isTerminal } from './sent-items.ts';
+import { presentedResponse, type InputItem, type InputPart, type ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -84,6 +89,11 @@ export interface Responses {
   compact(request: ResponseRequest, caller: Caller, signal: AbortSignal): Promise<CompactedResponse>;
   /** An estimate of the tokens that the model would receive for a request. */
   countTokens(request: ResponseRequest, caller: Caller): Promise<number>;
+  /**
+   * The events of a response after a number: the stored ones of a background response, and what follows. Without a number,
+   * also those of another response: they are made from its output when it has ended. Rejects with an `ApiError`.
+   */
+  stream(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
   /** The request of a response. */
@@ -102,14 +112,20 @@ export interface LocalConversations {
 
 export interface PreparedResponse {
   readonly id: string;
+  /** Its events are stored, so that a client can continue after any of them. */
+  readonly isResumable?: boolean;
   /**
    * Rejects if another process has taken over. `signal` aborts when the client disconnects: the response is cancelled,
-   * unless it has a key, because the client can ask for it again.
+   * unless it has a key, because the client can ask for it again. A background response goes on. Without `emit` it is
+   * returned at once.
    */
   run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
 }
 
-type ResponseListener = Pick<ResponseOutputOptions, 'emit' | 'requiresAction'>;
+interface ResponseListener extends Pick<ResponseOutputOptions, 'emit' | 'requiresAction'> {
+  /** Counts the bytes of events that are made at once. Throws an `ApiError` if they are too many. */
+  readonly hold?: (bytes: number) => void;
+}
 
 export interface FinishedResponse extends StoredEnd {
   readonly response: ResponseResource;
@@ -117,6 +133,8 @@ export interface FinishedResponse extends StoredEnd {
   readonly failure?: ModelError;
   /** The request has a key, so that it can be sent again after an interruption. */
   readonly hasKey?: boolean;
+  /** The client did not get the terminal event. It can continue after its last event. */
+  readonly isCut?: boolean;
 }
 
 /** What a conversation has besides its messages, for responses that continue from this one. */
@@ -145,9 +163,15 @@ interface ActiveResponse extends ActiveRun {
   readonly finished: Promise<FinishedResponse>;
 }
 
-export function responses(engine: Engine, stored: StoredRuns): Responses {
+/** `stopping` aborts when the server shuts down: clients of background responses continue at another process, or later. */
+export function responses(
+  engine: Engine,
+  stored: StoredRuns,
+  stopping: AbortSignal = new AbortController().signal,
+): Responses {
   const { store, log, runs } = engine;
   const records = store.responses;
+  const streams = storedStreams(engine);
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
@@ -165,12 +189,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   ): Promise<PreparedResponse> {
     const used = key && (await stored.findKey(caller.tenant, key));
     if (key && used !== undefined) {
+      if (request.background) return followedResponse(await findResponse(used, caller), -1, caller);
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
       const { plan, run, parts } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
+      if (request.background) return backgroundResponse(plan, { ...run, caller, release });
       return {
         id: plan.id,
         async run(listener, signal) {
@@ -193,6 +219,97 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     }
   }
 
+  interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
+    readonly caller: Caller;
+    readonly release: () => void;
+  }
+
+  function backgroundResponse(plan: RunPlan, { caller, release, ...run }: BackgroundRun): PreparedResponse {
+    const { id } = plan;
+    return {
+      id,
+      isResumable: true,
+      async run(listener, signal) {
+        const sink = streams.writer(plan, streamOf(id), 0);
+        runResponse(plan, { ...run, ...storedIn(sink) }).finished.then(release, release);
+        return listener.emit
+          ? followStream(run.created, caller, { after: -1, signal, listener })
+          : { response: run.created };
+      },
+    };
+  }
+
+  /** A background response that was created before. */
+  function followedResponse(record: ResponseRecord, after: number, caller: Caller): PreparedResponse {
+    const { id } = record;
+    return {
+      id,
+      isResumable: true,
+      async run(listener, signal) {
+        if (!listener.emit) return { response: await currentResponse(record) };
+        // Its client should not have to wait until this server looks for such runs.
+        if (record.status === 'in_progress') {
+          stored.recoverRecord(record).catch((error: unknown) => {
+            log.debug({ err: error, response: id }, 'a response was not resumed');
+          });
+        }
+        return followStream(record.response as ResponseResource, caller, { after, signal, listener });
+      },
+    };
+  }
+
+  interface StreamReader {
+    /** The number of the last event that the client has; -1 if it has none. */
+    readonly after: number;
+    readonly signal: AbortSignal;
+    readonly listener: ResponseListener;
+  }
+
+  /** Sends the stored events of a background response, and those that follow. Resolves to the response as it was given. */
+  async function followStream(
+    response: ResponseResource,
+    caller: Caller,
+    { after, signal, listener: { emit, requiresAction } }: StreamReader,
+  ): Promise<FinishedResponse> {
+    const { id } = response;
+    const source = streams.source<ResponseEvent>({
+      stream: streamOf(id),
+      isLive: async () => (await records.head(caller.tenant, id))?.status === 'in_progress',
+      isLast: isTerminal,
+    });
+    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]) };
+    let isEnded = false;
+    await follow(source, options, ({ event }) => {
+      isEnded = isTerminal(event);
+      return emit?.(presentedEvent(event, requiresAction));
+    });
+    return { response, isCut: options.signal.aborted && !isEnded };
+  }
+
+  async function streamResponse(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse> {
+    // A stream may be open for long, and a request can be large.
+    const { request, ...others } = await findResponse(id, caller);
+    const record: ResponseRecord = { ...others, request: undefined };
+    const { background = false } = (request as StoredRequest).request;
+    // The events may have been deleted before the response.
+    const isStored = background && (record.status === 'in_progress' || (await store.streams.last(streamOf(id))) > 0);
+    if (isStored) return followedResponse(record, after ?? -1, caller);
+    if (after !== undefined) throw notStored();
+    return {
+      id,
+      async run(listener, signal) {
+        try {
+          const ended = await stored.ended(record, signal, (interruption) => interruptedError(id, interruption));
+          if (!ended) throw responseDeleted();
+          return await replayRecord(ended, listener);
+        } catch (error) {
+          if (error instanceof ApiError) void listener.emit?.(errorEvent(error));
+          throw error;
+        }
+      },
+    };
+  }
+
   /** The response of an earlier request with the same key. `prepareAgain` is called if that request released the key. */
   function repeatedResponse(
     repeated: RepeatedRequest,
@@ -201,9 +318,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     async function runRepeated(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse> {
       const record = await stored.follow(repeated, signal);
       if (!record) return (await prepareAgain()).run(listener, signal);
-      const response = record.response as ResponseResource;
-      await replayResponse(response, listener);
-      return { response };
+      return replayRecord(record, listener);
     }
     return {
       id: repeated.id,
@@ -315,7 +430,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       id: request.store ? id : KEYED_PREFIX + id,
       tenant,
       runId: id,
-      status: created.status,
+      status: 'in_progress',
       createdAt: now,
       updatedAt: now,
       ...(request.previous !== undefined && { previous: request.previous }),
@@ -460,18 +575,31 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly resume?: ResumedRun;
     readonly lists?: ResponseOutputOptions['lists'];
     readonly begunWith?: ResponseOutputOptions['begunWith'];
+    /** Where the events of a background response are stored. */
+    readonly sink?: EventWriter;
+    /** The events that were stored before it was resumed. */
+    readonly sent?: readonly ResponseEvent[];
   }
 
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith }: ResponseRun,
+    { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith, sink, sent }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
-    const calls = plan.toolset.kinds;
-    const out = responseOutput({ response: created, calls, lists, begunWith, seal, carrier, ...listener });
+    const out = responseOutput({
+      response: created,
+      calls: plan.toolset.kinds,
+      lists,
+      begunWith,
+      seal,
+      carrier,
+      ...listener,
+      ...(sent && { sent }),
+    });
     out.sendCreated();
-    for (const item of resume?.items ?? []) void out.addItem(item);
+    // Also without items: those that were sent may belong to a reply that was lost.
+    if (resume || sent) out.replay(resume?.items ?? []);
     const run = driveRequest(plan, engine, out.addItem, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
@@ -482,25 +610,31 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     ): Promise<FinishedResponse> {
       const made = out.endResponse(ending);
       const releaseKey = isUntouched || (made.status === 'failed' && made.output.length === 0);
+      if (sink) {
+        // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
+        out.sendTerminal();
+        await sink.flush();
+      }
       const response =
         record === undefined ? made : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
       // Before the client is told, because its next request may be for another process.
       await release();
-      out.sendTerminal(response);
+      if (sink) streams.wakeReaders(streamOf(id));
+      else out.sendTerminal(response);
       return { response, ...(failure && { failure }) };
     }
 
     function interruptResponse(interruption: Interruption): FinishedResponse {
-      out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
+      if (!sink) out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
       return { response: created, interruption, hasKey: key !== undefined };
     }
 
     const response: ActiveResponse = {
       // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
-      current: () => ({ ...created, output: out.current().output }),
+      current: () => ({ ...created, status: 'in_progress', output: out.current().output }),
       cancel: run.cancel,
       detach: () => (record === undefined ? run.cancel() : void run.detach()),
-      finished: stored.awaitEnd(run.ended, {
+      finished: stored.awaitEnd(sink ? run.ended.then((end) => flushed(end, sink)) : run.ended, {
         id: record ?? id,
         lease,
         finish: finishResponse,
@@ -515,6 +649,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     response.finished.then(remove, remove);
     runs.add(response);
     return response;
+  }
+
+  /** While the process still has the lease. The events of a run that has ended are stored with its terminal event. */
+  async function flushed(end: RunEnd, sink: EventWriter): Promise<RunEnd> {
+    if (!end.ending) await sink.flush();
+    return end;
   }
 
   interface StoredEnding {
@@ -563,8 +703,19 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
       return endedResponse(await finished);
     } catch (error) {
-      throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
+      if (!isDrivenElsewhere(error)) throw error;
+      return cancelElsewhere(found, caller);
     }
+  }
+
+  /** Asks the process that drives a response to cancel it. */
+  async function cancelElsewhere({ id, runId }: ResponseRecord, caller: Caller): Promise<ResponseResource> {
+    const { tenant, key } = caller;
+    const reply = await askDriver(store, runId, { act: { type: 'cancel' }, actor: { tenant, key } });
+    if (reply === 'refused') throw drivenElsewhere(id);
+    const { status, response } = await findResponse(id, caller);
+    if (status === 'in_progress') throw drivenElsewhere(id);
+    return response as ResponseResource;
   }
 
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
@@ -635,6 +786,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         seal: await wantedSeal(request, caller),
         carrier: await carrierFor(plan, request, caller),
         listener: { requiresAction: false },
+        ...(request.background && (await storedSoFar({ id, lease }))),
         record: record.id,
         from,
         ...(state !== NEW && {
@@ -642,6 +794,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         }),
       },
     };
+  }
+
+  /** Continues the stored events of a background response. */
+  async function storedSoFar(run: StreamRun): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
+    const stream = streamOf(run.id);
+    const sink = streams.writer(run, stream, await store.streams.last(stream));
+    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
   }
 
   /** The response for a fork of the run of a response. */
@@ -677,15 +836,20 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const { request, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
+      const { sink, listener, sent } = request.background
+        ? await storedSoFar({ id: runId, lease })
+        : { listener: { requiresAction: false } };
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
         lists,
         begunWith: begunWith && new Map(begunWith),
         seal: await wantedSeal(request, record),
-        requiresAction: false,
+        ...listener,
+        ...(sent && { sent }),
       });
-      for (const item of items) void out.addItem(item);
+      out.sendCreated();
+      out.replay(items);
       const at = Date.now();
       const made = out.endResponse({
         type: 'failed',
@@ -694,10 +858,23 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         usage: state.usage,
       });
       if (state !== NEW) await cancelRun(store, taken);
+      out.sendTerminal();
+      await sink?.flush();
       return { response: await storeEnd(record.id, tenant, made, { at, from }) };
     } finally {
       await lease.release();
+      streams.wakeReaders(streamOf(runId));
     }
+  }
+
+  /** The current state of a response. */
+  async function currentResponse({ id, status, response }: ResponseRecord): Promise<ResponseResource> {
+    const running = active.get(id);
+    if (running && status === 'in_progress') return running.current();
+    const found = response as ResponseResource;
+    // Another process may drive it, or have done so.
+    const hasBegun = found.status === 'queued' && (await store.streams.last(streamOf(id))) > 0;
+    return hasBegun ? { ...found, status: 'in_progress' } : found;
   }
 
   return {
@@ -723,11 +900,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await toolset.close();
       return requestTokens(messages, messages.length, instructions, toolset.tools);
     },
+    stream: streamResponse,
     async retrieve(id, caller) {
       const running = active.get(id);
       const record = await findResponse(id, caller);
       if (running && record.status === 'in_progress') return running.current();
-      return record.response as ResponseResource;
+      return currentResponse(record);
     },
     requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
     cancel: cancelResponse,
@@ -740,6 +918,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await records.delete(caller.tenant, id).catch((error: unknown) => {
         throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
       });
+      await store.streams.delete(streamOf(id));
       outputs.forget(caller.tenant, id);
       stored.forget(id);
     },
@@ -777,15 +956,56 @@ function contentOf(item: InputItem): readonly InputPart[] {
   return item.type === 'message' && item.role === 'user' ? item.content : [];
 }
 
+/** The stream of a background response. It is not the id, which is that of the run too: readers of one are not told of both. */
+function streamOf(id: string): string {
+  return `events_${id}`;
+}
+
+/** The listener of a background response. Each reader gets the events in its own form. */
+interface StoredEvents {
+  readonly sink: EventWriter;
+  readonly listener: ResponseListener;
+}
+
+function storedIn(sink: EventWriter): StoredEvents {
+  return { sink, listener: { requiresAction: true, emit: sink.add } };
+}
+
+/** An event as one client sees it. */
+function presentedEvent(event: ResponseEvent, requiresAction: boolean): ResponseEvent {
+  const response = event['response'] as ResponseResource | undefined;
+  return response ? { ...event, response: presentedResponse(response, requiresAction) } : event;
+}
+
+/** How often the events of a response contain its texts. */
+const COPIES = 5;
+
+/** Sends the events of a response that has ended, from its output. */
+async function replayRecord(record: ResponseRecord, listener: ResponseListener): Promise<FinishedResponse> {
+  const response = record.response as ResponseResource;
+  if (listener.emit) listener.hold?.(COPIES * JSON.stringify(response.output).length);
+  await replayResponse(response, listener);
+  return { response };
+}
+
+function notStored(): ApiError {
+  const message =
+    "The events of this response are not stored: only those of a background response are. Leave 'starting_after' out to get them from the start.";
+  return badRequest(message, 'starting_after', 'stream_not_stored');
+}
+
 /** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */
 const DO_NOT_RETRY = { 'x-should-retry': 'false' };
 
 /** Throws a 503 for a response that was interrupted. */
 export function endedResponse({ response, interruption, hasKey = false }: FinishedResponse): ResponseResource {
   if (!interruption) return response;
-  if (hasKey) throw retryLater(interruption);
-  const { code, message } = fetchLater(response.id, interruption);
-  throw new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
+  throw hasKey ? retryLater(interruption) : interruptedError(response.id, interruption);
+}
+
+function interruptedError(id: string, interruption: Interruption): ApiError {
+  const { code, message } = fetchLater(id, interruption);
+  return new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
 }
 
 function fetchLater(id: string, { code, reason }: Interruption): ResponseError {
@@ -799,7 +1019,7 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
     object: 'response',
     created_at: Math.floor(now / 1000),
     completed_at: null,
-    status: 'in_progress',
+    status: request.background ? 'queued' : 'in_progress',
     error: null,
     incomplete_details: null,
     output: [],

@@ -6,7 +6,9 @@ import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
+import { wholeNumber } from '../request/query.ts';
 import { parseCompactRequest } from './compaction.ts';
+import type { EmitEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
@@ -44,6 +46,8 @@ export function responsesRoutes({
       const body = await readJson(c, maxBodyBytes);
       const request = parseRequest(body, parseOptions);
       const key = requestKey(c.env.incoming.headers, 'responses', body);
+      // Its stream may outlive the run, which the other limit counts.
+      if (request.background && request.stream) c.env.exchange.openStream();
       const prepared = await responses.prepare(request, c.get('caller'), key);
       const requiresAction = wantsRequiresAction(c);
       if (request.stream) return streamResponse(c, prepared, requiresAction);
@@ -60,8 +64,13 @@ export function responsesRoutes({
       return sendJson(c, { object: 'response.input_tokens', input_tokens });
     })
     .get('/responses/:id', async (c) => {
-      if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
-      const response = await responses.retrieve(c.req.param('id'), c.get('caller'));
+      const id = c.req.param('id');
+      if (c.req.query('stream') === 'true') {
+        const prepared = await responses.stream(id, lastEventOf(c), c.get('caller'));
+        c.env.exchange.openStream();
+        return streamResponse(c, prepared, wantsRequiresAction(c));
+      }
+      const response = await responses.retrieve(id, c.get('caller'));
       return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
     })
     .delete('/responses/:id', async (c) => {
@@ -85,14 +94,19 @@ export function responsesRoutes({
   ): Promise<Response> {
     const disconnected = new AbortController();
     const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
+    const emit: EmitEvent = prepared.isResumable
+      ? (event) => stream.send(event.type, event, event.sequence_number)
+      : (event) => stream.send(event.type, event);
+    let isCut: boolean | undefined;
     try {
-      await prepared.run({ requiresAction, emit: (event) => stream.send(event.type, event) }, disconnected.signal);
+      const hold = (bytes: number): void => c.env.exchange.hold(bytes);
+      ({ isCut } = await prepared.run({ requiresAction, emit, hold }, disconnected.signal));
     } catch (error) {
       const { log } = c.get('caller');
       const level = error instanceof ApiError ? 'warn' : 'error';
       log[level]({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
     }
-    stream.end();
+    stream.end(isCut);
     return RESPONSE_ALREADY_SENT;
   }
 }
@@ -105,7 +119,17 @@ function upgradeRequired(): ApiError {
   });
 }
 
-const NO_LATER_STREAM = "A response can be streamed only when it is created. Leave 'stream' out to fetch it.";
+/** The number of the last event that the client has. A browser that reconnects sends the URL as before, and the newer number. */
+function lastEventOf(c: Context<Env>): number | undefined {
+  const { starting_after: start } = c.req.query();
+  const text = c.req.header('last-event-id') || start;
+  if (text === undefined) return undefined;
+  return wholeNumber({ starting_after: text }, 'starting_after', {
+    least: 0,
+    most: Number.MAX_SAFE_INTEGER - 1,
+    standard: 0,
+  });
+}
 
 /** If the model failed before there was any output, the request fails. Later failures are part of the response. */
 function checkFinished(finished: FinishedResponse): ResponseResource {

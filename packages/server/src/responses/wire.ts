@@ -226,9 +226,16 @@ export interface ItemReference {
 
 /**
  * `requires_action` is stored as such. Clients that did not request this status see `completed`, because the official
- * clients do not know it.
+ * clients do not know it. A background response is `queued` until its run begins.
  */
-export type ResponseStatus = 'in_progress' | 'completed' | 'incomplete' | 'failed' | 'cancelled' | 'requires_action';
+export type ResponseStatus =
+  | 'queued'
+  | 'in_progress'
+  | 'completed'
+  | 'incomplete'
+  | 'failed'
+  | 'cancelled'
+  | 'requires_action';
 
 export interface WireUsage {
   readonly input_tokens: number;
@@ -240,7 +247,7 @@ export interface WireUsage {
 
 /** The fields of a response that repeat the request, with the defaults filled in. */
 export interface Echo {
-  readonly background: false;
+  readonly background: boolean;
   readonly frequency_penalty: number;
   readonly instructions: unknown;
   readonly max_output_tokens: number | null;
