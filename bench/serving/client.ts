@@ -7,6 +7,7 @@ export interface Ask {
   readonly model: string;
   readonly stream: boolean;
   readonly tools?: readonly object[];
+  readonly background?: boolean;
 }
 
 /** A message of a new conversation. */
@@ -39,9 +40,16 @@ export const CHAT_DELTA = 'data: {"type":"token_delta",';
 /** Creates a response. */
 export function ask(
   { baseURL, fields }: Pick<OpenFront, 'baseURL' | 'fields'>,
-  { model, stream, tools }: Ask,
+  { model, stream, tools, background }: Ask,
 ): PendingAnswer {
-  const body = JSON.stringify({ model, input: PROMPT, stream, ...(tools && { tools }), ...fields });
+  const body = JSON.stringify({
+    model,
+    input: PROMPT,
+    stream,
+    ...(tools && { tools }),
+    ...fields,
+    ...(background && { background, store: true }),
+  });
   return send(baseURL, { path: '/responses', body, mark: DELTA });
 }
 

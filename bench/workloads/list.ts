@@ -5,6 +5,7 @@ import { S2 } from './s2-responses.ts';
 import { S3 } from './s3-events.ts';
 import { S4 } from './s4-open-streams.ts';
 import { S5 } from './s5-chat.ts';
+import { S6 } from './s6-idle-sockets.ts';
 import { W1 } from './w1-loop.ts';
 import { W2 } from './w2-growth.ts';
 import { W3 } from './w3-deltas.ts';
@@ -29,6 +30,7 @@ export const WORKLOADS: readonly Workload[] = [
   ...S3,
   S4,
   ...S5,
+  S6,
   ...ATTACK_ROWS,
 ];
 

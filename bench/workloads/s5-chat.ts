@@ -20,10 +20,14 @@ const LONG = `text:${DELTAS}`;
 /** The streams that are compared, and what each of their pieces of text contains. */
 const STREAMS = {
   responses: { mark: DELTA, open: (front: OpenFront, model: string) => ask(front, { model, stream: true }) },
+  background: {
+    mark: DELTA,
+    open: (front: OpenFront, model: string) => ask(front, { model, stream: true, background: true }),
+  },
   chat: { mark: CHAT_DELTA, open: (front: OpenFront, model: string) => openChat(front, model, 'cancel') },
   continued: { mark: CHAT_DELTA, open: (front: OpenFront, model: string) => openChat(front, model, 'continue') },
 } as const;
-const NAMES = ['responses', 'chat', 'continued'] as const;
+const NAMES = ['responses', 'background', 'chat', 'continued'] as const;
 type Name = (typeof NAMES)[number];
 
 function openChat(front: OpenFront, model: string, onDisconnect: 'cancel' | 'continue'): PendingAnswer {
@@ -40,19 +44,21 @@ async function streamed(front: OpenFront, name: Name, model: string): Promise<An
 
 /** One request at a time, alternating between the streams, so that noise affects all. */
 async function firstDeltas({ front, warmUpMs, measureMs }: FrontMeasurement): Promise<Values> {
-  const answers: Record<Name, Answer[]> = { responses: [], chat: [], continued: [] };
+  const answers: Record<Name, Answer[]> = { responses: [], background: [], chat: [], continued: [] };
   const round = async (): Promise<void> => {
     for (const name of NAMES) answers[name].push(await streamed(front, name, SHORT));
   };
   await repeat(round, warmUpMs * 2);
   for (const name of NAMES) answers[name].length = 0;
-  await repeat(round, measureMs * 3);
-  const [responses, chat, continued] = NAMES.map((name) => part(answers[name], 'firstDeltaMs', 0.5)) as [
-    number,
-    number,
-    number,
-  ];
-  return { responses, chat, chatAdded: chat - responses, continued, continuedAdded: continued - responses };
+  await repeat(round, measureMs * 4);
+  const median = (name: Name): number => part(answers[name], 'firstDeltaMs', 0.5);
+  const responses = median('responses');
+  const values: Record<string, number> = { responses };
+  for (const name of ['background', 'chat', 'continued'] as const) {
+    values[name] = median(name);
+    values[`${name}Added`] = values[name] - responses;
+  }
+  return values;
 }
 
 async function cpuPerDelta({ front, warmUpMs, measureMs }: FrontMeasurement): Promise<Values> {
@@ -116,9 +122,11 @@ function chat(
 
 export const S5: readonly Workload[] = [
   chat('S5-first', {
-    title: 'time to the first delta of a chat and of a response, one stream at a time',
+    title: 'time to the first delta of a chat, of a response and of a background response, one stream at a time',
     metrics: [
       ms('responses', 'first delta, response'),
+      ms('background', 'first delta, background response'),
+      ms('backgroundAdded', 'first delta, background response, added to the response'),
       ms('chat', 'first delta, chat'),
       ms('chatAdded', 'first delta, chat, added to the response'),
       ms('continued', 'first delta, chat with continue'),
@@ -131,6 +139,7 @@ export const S5: readonly Workload[] = [
     title: `${DELTAS.toLocaleString('en-US')} deltas in a burst`,
     metrics: [
       us('responses', 'CPU per delta, response'),
+      us('background', 'CPU per delta, background response'),
       us('chat', 'CPU per delta, chat'),
       us('continued', 'CPU per delta, chat with continue'),
     ],

@@ -151,6 +151,7 @@ test.for([
   'S3-paced',
   'S5-first',
   'S5-reconnect',
+  'S6',
 ])('%s returns a value for each of its metrics', async (id) => {
   const { metrics, served } = workloadOf(id);
   const front = await open(treadleServer, served!.scripts);

@@ -86,7 +86,12 @@ describe('an invalid field', () => {
       'unsupported_parameter',
     ],
     [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, 'input[0].id', 'item_not_found'],
-    [{ input: [{ type: 'compaction', encrypted_content: 'x' }] }, 'input[0].type', 'unsupported_value'],
+    [
+      { input: [{ type: 'compaction', encrypted_content: 'x' }] },
+      'input[0].encrypted_content',
+      'invalid_encrypted_content',
+    ],
+    [{ input, context_management: [{ type: 'other' }] }, 'context_management[0].type', 'invalid_value'],
     [{ input, model: 5 }, 'model', 'invalid_type'],
     [{ input, stream: 'yes' }, 'stream', 'invalid_type'],
     [{ input, store: 1 }, 'store', 'invalid_type'],
@@ -112,7 +117,7 @@ describe('an invalid field', () => {
     [{ input, tools: [{ type: 'local_shell' }] }, 'tools', 'unsupported_tool'],
     [{ input, tools: [{ type: 'mcp', server_label: 'other' }] }, 'tools', 'unsupported_tool'],
     [{ input, tool_choice: 'maybe' }, 'tool_choice', 'invalid_value'],
-    [{ input, background: true }, 'background', 'unsupported_parameter'],
+    [{ input, background: true, store: false }, 'background', 'invalid_value'],
     [{ input, conversation: 'conv_1' }, 'conversation', 'unsupported_parameter'],
     [{ input, prompt: { id: 'p' } }, 'prompt', 'unsupported_parameter'],
     [{ input, previous_response_id: 'resp_none' }, 'previous_response_id', 'previous_response_not_found'],
@@ -284,7 +289,6 @@ describe('an unknown', () => {
   });
 
   test.each([
-    ['GET', '/v1/responses', 'POST'],
     ['PUT', '/v1/responses', 'POST'],
     ['POST', '/v1/models', 'GET'],
     ['GET', '/v1/chat/completions', 'POST'],

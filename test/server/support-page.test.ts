@@ -162,6 +162,8 @@ async function ask(endpoint: string, request: object, expected: Expected = {}): 
 }
 
 const respond = (request: object, expected?: Expected) => ask('/v1/responses', { input: 'Hi', ...request }, expected);
+const compact = (request: object, expected?: Expected) =>
+  ask('/v1/responses/compact', { model: 'responses', input: [{ role: 'user', content: 'Hi' }], ...request }, expected);
 const complete = (request: object, expected?: Expected) =>
   ask('/v1/chat/completions', { messages: [{ role: 'user', content: 'Hi' }], ...request }, expected);
 
@@ -171,6 +173,13 @@ async function streamed(endpoint: string, request: object): Promise<string> {
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ ...request, stream: true }),
   });
+  expect(answer.headers.get('content-type')).toContain('text/event-stream');
+  return answer.text();
+}
+
+/** The events of a response, until it has ended. */
+async function eventsOf(response: string, query = ''): Promise<string> {
+  const answer = await fetch(`${server.url}/v1/responses/${response}?stream=true${query}`);
   expect(answer.headers.get('content-type')).toContain('text/event-stream');
   return answer.text();
 }
@@ -294,6 +303,18 @@ const RESPONSE_FIELDS: Probes = {
     [{ text: { verbosity: 'low' } }, passed({ text: { verbosity: 'low' } })],
     [{ text: { verbosity: 'low' }, model: 'claude' }, { notSent: ['text', 'verbosity'] }],
   ],
+  context_management: [
+    [
+      { context_management: [{ type: 'compaction', compact_threshold: 999 }] },
+      { status: 400, code: 'decimal_below_min_value' },
+    ],
+    async () => {
+      const input = [{ role: 'user', content: 'copper '.repeat(1_000) }, LONG[1], LONG[2]];
+      await respond({ input, context_management: [{ type: 'compaction', compact_threshold: 1_000 }] });
+      expect(sent).toHaveLength(2);
+      expect(JSON.stringify(sent[1])).toMatch(/^(?!.*copper).*Summary of the conversation.*Hello\..*three/);
+    },
+  ],
   truncation: [
     async () => {
       answers.push(tooLong());
@@ -345,7 +366,24 @@ const RESPONSE_FIELDS: Probes = {
   ],
   background: [
     [{ background: false }, { answer: { background: false } }],
-    [{ background: true }, REFUSED],
+    [
+      { background: true, store: false },
+      { status: 400, code: 'invalid_value' },
+    ],
+    async () => {
+      const { id, status } = await respond({ background: true });
+      expect(status).toBe('queued');
+      expect(await eventsOf(id, '&starting_after=1')).toMatch(
+        /^id: 2\nevent: response.in_progress\n.*response.completed/s,
+      );
+    },
+    async () => {
+      // Its answer is stored while it is generated, so it is not repaired.
+      const format = { type: 'json_schema', name: 'n', schema: SCHEMA, strict: true };
+      const { id } = await respond({ background: true, text: { format } });
+      expect(await eventsOf(id)).toContain('output_invalid');
+      expect(sent).toHaveLength(1);
+    },
   ],
   conversation: [{ conversation: 'c' }, REFUSED],
   prompt: [{ prompt: { id: 'p' } }, REFUSED],
@@ -501,8 +539,19 @@ const INPUT_ITEMS: Probes = {
       await respond({ input: [USER, reference, USER] }, { sent: { input: [USER, { content: 'Hello.' }, USER] } });
     },
   ],
-  '`compaction` and all others': [
-    [{ input: [{ type: 'compaction', encrypted_content: 'x' }] }, { status: 400, code: 'unsupported_value' }],
+  '`compaction`': [
+    [
+      { input: [USER, { type: 'compaction', encrypted_content: 'forged' }] },
+      { status: 400, code: 'invalid_encrypted_content' },
+    ],
+    async () => {
+      const { output } = await compact({});
+      await respond({ input: [...output, USER] });
+      expect(JSON.stringify(sent.at(-1))).toContain('Hello.');
+    },
+  ],
+  '`compaction_trigger` and all others': [
+    [{ input: [USER, { type: 'compaction_trigger' }] }, { status: 400, code: 'invalid_value' }],
     [{ input: [{ type: 'unheard_of' }] }, { status: 400, code: 'invalid_value' }],
   ],
 };
@@ -879,7 +928,9 @@ const ENDPOINTS: Probes = {
   '`GET /v1/responses/{id}`': async () => {
     const { id } = await respond({});
     expect(await server.send('GET', `/v1/responses/${id}?include=anything`)).toMatchObject({ status: 200 });
-    expect(await server.send('GET', `/v1/responses/${id}?stream=true`)).toMatchObject({ status: 400 });
+    expect(await eventsOf(id)).toMatch(/^event: response.created\n.*event: response.completed\n.*\[DONE\]\n\n$/s);
+    const { status, body } = await server.send('GET', `/v1/responses/${id}?stream=true&starting_after=1`);
+    expect([status, body.error.code]).toEqual([400, 'stream_not_stored']);
   },
   '`POST …/cancel`': async () => {
     const { id } = await respond({});
@@ -890,6 +941,17 @@ const ENDPOINTS: Probes = {
     const { id } = await respond({});
     expect(await server.send('DELETE', `/v1/responses/${id}`)).toMatchObject({ status: 200 });
     expect(await server.send('GET', `/v1/responses/${id}`)).toMatchObject({ status: 404 });
+  },
+  '`POST /v1/responses/compact`': async () => {
+    await compact({ model: undefined }, { status: 400, code: 'missing_required_parameter' });
+    await compact({ model: 'custom', temperature: 1, service_tier: 'flex' }, REFUSED);
+    const answer = { object: 'response.compaction', output: [{ role: 'user' }, { type: 'compaction' }] };
+    await compact({ temperature: 1 }, { sent: { temperature: 1 }, answer });
+  },
+  '`POST /v1/responses/input_tokens`': async () => {
+    const request = { model: 'responses', input: 'x'.repeat(40) };
+    await ask('/v1/responses/input_tokens', request, { answer: { object: 'response.input_tokens', input_tokens: 10 } });
+    expect(sent).toEqual([]);
   },
   '`GET …/input_items`': async () => {
     const { id } = await respond({ input: LONG });

@@ -80,6 +80,7 @@ export type {
 } from './driver/options.ts';
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
+export { requestTokens } from './driver/spend.ts';
 export { diffRuns, type RunDiff } from './journal/diff.ts';
 export { forkRun, type ForkChanges, type ForkOptions } from './journal/fork.ts';
 export {

@@ -172,9 +172,9 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   store.onCommit?.(metrics.storeCommitted);
   // A response is stored at least as long as its key.
   const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
-  const service = responses(engine, stored);
-  const completions = chats(engine, stored);
   const stopping = new AbortController();
+  const service = responses(engine, stored, stopping.signal);
+  const completions = chats(engine, stored);
   const allRuns = runs(engine, stored);
   const chain = conversations({
     engine,

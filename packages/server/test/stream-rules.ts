@@ -11,13 +11,16 @@
  *    deltas, in every event that contains it. Texts are closed in the order of the output.
  * 6. Only a client's call is a `function_call`; a server's call ends completed with an output, failed with an
  *    error, or incomplete with neither.
- * 7. The response at the end has the items as they were closed. If it is completed, so are they, or failed.
+ * 7. The response at the end has the items as they were closed. If it is completed, so are they, or failed. One that
+ *    `wasResumed` after a crash may have incomplete items, and the same calls again.
  */
-export function checkStream(events: readonly WireEvent[]): Checked {
+export function checkStream(events: readonly WireEvent[], { wasResumed = false } = {}): Checked {
   const items: Item[] = [];
   const ids = new Set<string>();
   let isOver = false;
   let errors = 0;
+  /** The number of `response.in_progress`. A background response is queued before. */
+  const begun = events[1]?.type === 'response.queued' ? 2 : 1;
 
   for (const [at, event] of events.entries()) {
     const where = `event ${at} (${event.type})`;
@@ -28,15 +31,17 @@ export function checkStream(events: readonly WireEvent[]): Checked {
     check(event.sequence_number === at, `its number must be ${at}`);
     checkFields(event, check);
     check((at === 0) === (event.type === 'response.created'), 'response.created is the first, once');
-    check((at === 1) === (event.type === 'response.in_progress'), 'response.in_progress is the second, once');
+    check((at === begun) === (event.type === 'response.in_progress'), `response.in_progress is event ${begun}, once`);
+    check(event.type !== 'response.queued' || at === 1, 'response.queued is the second');
     check(errors === 0 || event.type === 'response.failed', 'only response.failed may follow an error');
 
-    if (at < 2) {
+    if (at <= begun) {
       const { status, output } = responseIn(event);
-      check(status === 'in_progress' && output.length === 0, 'a response must start in progress and without output');
+      const isFirst = status === (at < begun && begun > 1 ? 'queued' : 'in_progress');
+      check(isFirst && output.length === 0, 'a response must start in progress and without output');
     } else if (TERMINAL.includes(event.type)) {
       isOver = true;
-      checkEnd(event, events[0]!, items, check);
+      checkEnd(event, events[0]!, { items, wasResumed }, check);
       check(
         (event.type === 'response.failed') === errors > 0,
         'an error must precede response.failed, and nothing else',
@@ -53,7 +58,7 @@ export function checkStream(events: readonly WireEvent[]): Checked {
       );
     } else if (event.type === 'response.output_item.added') {
       const item = opened(event, items.length, check);
-      for (const id of item.callId === undefined ? [item.id] : [item.id, item.callId]) {
+      for (const id of item.callId === undefined || wasResumed ? [item.id] : [item.id, item.callId]) {
         check(!ids.has(id), `"${id}" is not unique`);
         ids.add(id);
       }
@@ -125,6 +130,7 @@ const ITEM = ['item_id', 'output_index'];
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
   'response.created': ['response'],
   'response.in_progress': ['response'],
+  'response.queued': ['response'],
   'response.completed': ['response'],
   'response.incomplete': ['response'],
   'response.failed': ['response'],
@@ -309,7 +315,12 @@ function closed(event: WireEvent, item: Item, check: Check): void {
   }
 }
 
-function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], check: Check): void {
+interface StreamEnd {
+  readonly items: readonly Item[];
+  readonly wasResumed: boolean;
+}
+
+function checkEnd(event: WireEvent, first: WireEvent, { items, wasResumed }: StreamEnd, check: Check): void {
   const response = responseIn(event);
   check(response.id === responseIn(first).id, 'it is another response');
   check(
@@ -336,7 +347,7 @@ function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], ch
   check((response['completed_at'] !== null) === (status === 'completed'), 'only a completed response has completed_at');
   check(response['usage'] !== null, 'usage is missing');
   const whole = response.output.every((item) => item.status === 'completed' || item.status === 'failed');
-  check(whole || status !== 'completed', 'an item of a completed response is incomplete');
+  check(whole || wasResumed || status !== 'completed', 'an item of a completed response is incomplete');
   const pending = (response['pending_call_ids'] ?? []) as string[];
   const asked = response.output.map((item) => item['call_id']).filter((id) => id !== undefined);
   check(

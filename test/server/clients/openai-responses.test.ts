@@ -261,12 +261,13 @@ describe('a stored response', () => {
     expect(await script.conversations()).toEqual([[`user: ${texts.join('\n\n')}`]]);
   });
 
-  test('cannot be streamed again: 400', async () => {
+  test('can be streamed again, but only a background response after a number', async () => {
     const script = await fixture.script({ text: 'Well.' });
-    const { id } = await client().responses.create({ model: script.model, input: 'Hi' });
-    await expect(client().responses.retrieve(id, { stream: true })).rejects.toThrow(BadRequestError);
-    const repeated = client().responses.stream({ response_id: id }).finalResponse();
-    await expect(repeated).rejects.toMatchObject({ status: 400, param: 'stream' });
+    const { id, output } = await client().responses.create({ model: script.model, input: 'Hi' });
+    const repeated = await client().responses.stream({ response_id: id }).finalResponse();
+    expect(repeated).toMatchObject({ id, status: 'completed', output });
+    const continued = client().responses.retrieve(id, { stream: true, starting_after: 1 });
+    await expect(continued).rejects.toMatchObject({ status: 400, param: 'starting_after', code: 'stream_not_stored' });
   });
 
   test('can be deleted', async () => {

@@ -8,15 +8,17 @@ export interface ChatEvent {
   readonly [field: string]: any;
 }
 
-/** A client that reads the events of a conversation. */
-export interface ChatEvents {
-  readonly events: readonly ChatEvent[];
+/** A client that reads the events of a stream. */
+export interface EventsClient<T> {
+  readonly events: readonly T[];
   /** Resolves to the first event of a type, or that a function accepts, when it has arrived. */
-  event(wanted: string | ((event: ChatEvent) => boolean)): Promise<ChatEvent>;
+  event(wanted: string | ((event: T) => boolean)): Promise<T>;
   /** Resolves to all events when the stream has ended or was cut. */
-  readonly ended: Promise<readonly ChatEvent[]>;
+  readonly ended: Promise<readonly T[]>;
   disconnect(): void;
 }
+
+export type ChatEvents = EventsClient<ChatEvent>;
 
 export interface ChatOptions {
   readonly headers?: Readonly<Record<string, string>>;
@@ -43,24 +45,44 @@ export function followChat(
   return readChat(`${url}/v1/chat/${id}/stream?after=${after}`, { headers: { ...options.headers } }, options);
 }
 
-async function readChat(url: string, request: RequestInit, { onEvent }: ChatOptions): Promise<ChatEvents> {
+function readChat(url: string, request: RequestInit, { onEvent }: ChatOptions): Promise<ChatEvents> {
+  return readEvents(url, request, { parse: parseChatFrame, ...(onEvent && { onEvent }) });
+}
+
+function parseChatFrame(frame: string): ChatEvent {
+  if (!frame.startsWith('data: ') || frame.includes('\n')) throw new Error(`Not a data line: ${frame}`);
+  return JSON.parse(frame.slice('data: '.length)) as ChatEvent;
+}
+
+export interface ReadOptions<T> {
+  /** The event of a frame; undefined for one that has no event. */
+  readonly parse: (frame: string) => T | undefined;
+  readonly onEvent?: (event: T, client: EventsClient<T>) => void;
+}
+
+/** Reads the events of a stream. */
+export async function readEvents<T extends { readonly type: string }>(
+  url: string,
+  request: RequestInit,
+  { parse, onEvent }: ReadOptions<T>,
+): Promise<EventsClient<T>> {
   const connection = new AbortController();
   const answer = await fetch(url, { ...request, signal: connection.signal });
   if (answer.status !== 200) throw new Error(`status ${answer.status}: ${await answer.text()}`);
-  const events: ChatEvent[] = [];
+  const events: T[] = [];
   let arrived = Promise.withResolvers<void>();
   let isEnded = false;
   const push = frameReader((frame) => {
     if (frame.startsWith(':')) return;
-    if (!frame.startsWith('data: ') || frame.includes('\n')) throw new Error(`Not a data line: ${frame}`);
     if (connection.signal.aborted) return;
-    const event = JSON.parse(frame.slice('data: '.length)) as ChatEvent;
+    const event = parse(frame);
+    if (!event) return;
     events.push(event);
     onEvent?.(event, client);
     arrived.resolve();
     arrived = Promise.withResolvers();
   });
-  async function readAll(): Promise<readonly ChatEvent[]> {
+  async function readAll(): Promise<readonly T[]> {
     const decoder = new TextDecoder();
     try {
       for await (const chunk of answer.body!) push(decoder.decode(chunk as Uint8Array, { stream: true }));
@@ -71,10 +93,10 @@ async function readChat(url: string, request: RequestInit, { onEvent }: ChatOpti
     arrived.resolve();
     return events;
   }
-  const client: ChatEvents = {
+  const client: EventsClient<T> = {
     events,
     async event(wanted) {
-      const isWanted = typeof wanted === 'string' ? ({ type }: ChatEvent) => type === wanted : wanted;
+      const isWanted = typeof wanted === 'string' ? ({ type }: T) => type === wanted : wanted;
       for (;;) {
         const found = events.find(isWanted);
         if (found) return found;

@@ -4,14 +4,15 @@ import { eventProblems } from './schema-check.ts';
 
 /**
  * Validates a whole stream and returns its final response. Throws if the stream violates the schema, the order of
- * events, the event sequence of an item, or if the final response contradicts the events.
+ * events, the event sequence of an item, or if the final response contradicts the events. One that `wasResumed` after a
+ * crash may have incomplete items, and the same calls again.
  */
-export function validateStream(events: readonly StreamEvent[]): WireResponse {
+export function validateStream(events: readonly StreamEvent[], { wasResumed = false } = {}): WireResponse {
   const problems = [
     ...events.flatMap(eventProblems),
     ...orderProblems(events),
-    ...itemProblems(events),
-    ...finalResponseProblems(events),
+    ...itemProblems(events, wasResumed),
+    ...finalResponseProblems(events, wasResumed),
   ];
   if (problems.length > 0) throw new Error(`${problems.join('\n')}\nin ${JSON.stringify(events)}`);
   return events.at(-1)!.response!;
@@ -26,13 +27,17 @@ const STATUSES: Readonly<Record<string, readonly string[]>> = {
 
 function* orderProblems(events: readonly StreamEvent[]): Generator<string> {
   let wasError = false;
+  // A background response is queued first.
+  const isQueued = events[1]?.type === 'response.queued';
+  const begun = isQueued ? 2 : 1;
   for (const [position, { type, sequence_number: number }] of events.entries()) {
     const at = `${position} ${type}`;
     if (number !== position) yield `${at}: sequence_number is ${number}.`;
     if ((position === 0) !== (type === 'response.created'))
       yield `${at}: response.created must be the first event, and only the first.`;
-    if ((position === 1) !== (type === 'response.in_progress'))
-      yield `${at}: response.in_progress must be the second event, and only the second.`;
+    if ((position === begun) !== (type === 'response.in_progress'))
+      yield `${at}: response.in_progress must be event ${begun}, and only that.`;
+    if (type === 'response.queued' && position !== 1) yield `${at}: response.queued must be the second event.`;
     if ((position === events.length - 1) !== type in STATUSES)
       yield `${at}: the last event, and only the last, must be terminal.`;
     if (wasError && type !== 'response.failed') yield `${at}: only response.failed may follow an error.`;
@@ -90,7 +95,7 @@ interface ItemHistory {
   deltas: string;
 }
 
-function* itemProblems(events: readonly StreamEvent[]): Generator<string> {
+function* itemProblems(events: readonly StreamEvent[], wasResumed: boolean): Generator<string> {
   const items: ItemHistory[] = [];
   const ids = new Set<string>();
   for (const [position, event] of events.entries()) {
@@ -102,7 +107,7 @@ function* itemProblems(events: readonly StreamEvent[]): Generator<string> {
     if (letter === '+') {
       const { id, call_id: call } = item!;
       if (index !== items.length) yield `${at}: the index ${index} is not the next one.`;
-      for (const one of call === undefined ? [id] : [id, call]) {
+      for (const one of call === undefined || wasResumed ? [id] : [id, call]) {
         if (ids.has(one)) yield `${at}: the id ${one} was used before.`;
         ids.add(one);
       }
@@ -168,7 +173,7 @@ function textOfPart({ text, refusal }: WirePart): string | undefined {
 }
 
 /** Checks the final response against the type of the terminal event and the items. */
-function* finalResponseProblems(events: readonly StreamEvent[]): Generator<string> {
+function* finalResponseProblems(events: readonly StreamEvent[], wasResumed: boolean): Generator<string> {
   const { type, response } = events.at(-1)!;
   if (!response) return;
   const { status, error, incomplete_details: details, completed_at: at, usage, output } = response;
@@ -180,9 +185,9 @@ function* finalResponseProblems(events: readonly StreamEvent[]): Generator<strin
   if (usage === null) yield 'The response has no usage.';
   const pending = response.pending_call_ids ?? [];
   const callIds = output.flatMap((item) => item.call_id ?? []);
-  if (type === 'response.completed') {
+  if (type === 'response.completed' && !wasResumed) {
     const allEnded = output.every((item) => item.status === 'completed' || item.status === 'failed');
     if (!allEnded) yield 'The response is completed, but one of its items is not.';
     if (String(pending) !== String(callIds)) yield `The open calls are ${callIds}, but pending_call_ids is ${pending}.`;
-  } else if (pending.length > 0) yield `The status is ${status}, but pending_call_ids is ${pending}.`;
+  } else if (pending.length > 0 && !wasResumed) yield `The status is ${status}, but pending_call_ids is ${pending}.`;
 }

@@ -122,7 +122,8 @@ function mostUsedByModel({ opening }: RunContext, model: Model, inputTokens: num
   return { name: model.id, amounts: { tokens: inputTokens + outputTokens, cost } };
 }
 
-function requestTokens(
+/** A rough estimate of what a model receives: four characters per token. */
+export function requestTokens(
   messages: readonly Message[],
   length: number,
   instructions: string | undefined,

@@ -1,21 +1,17 @@
 import type { Engine } from '../engine/engine.ts';
-import { eventWriter, follow, type EventSource, type FollowOptions } from '../engine/event-log.ts';
-import type { RunPlan } from '../engine/run.ts';
+import { follow, type EventSource, type FollowOptions } from '../engine/event-log.ts';
+import { storedStreams, type Numbered, type StreamRun } from '../engine/stored-streams.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
 
-/**
- * The streams of conversations: where their events go (sinks), and where clients read them.
- *
- * A stream has `done` before the end of the run is stored, so that a crash does not lose it. Readers get it after that.
- */
+/** The streams of conversations: where their events go (sinks), and where clients read them. */
 export interface ChatStreams {
   /** Sends events to a client and stores only how many they are. `after`: the number of the last event so far. */
   directSink(id: string, after: number, deliver: Deliver): ChatSink;
   /** Stores events. Readers follow the stream. */
-  storedSink(run: SinkRun, id: string, after: number): ChatSink;
+  storedSink(run: StreamRun, id: string, after: number): ChatSink;
   /** The events of a conversation, which is not checked. Live while a run is in progress. */
-  events(id: string, caller: StreamCaller): EventSource<NumberedEvent>;
+  events(id: string, caller: StreamCaller): EventSource<Numbered<NumberedEvent>>;
   /** The stored events after a number. */
   eventsAfter(id: string, after: number): Promise<readonly NumberedEvent[]>;
   /** Delivers events until the run has ended, the signal aborts, or the server shuts down. */
@@ -28,9 +24,6 @@ export type Deliver = (event: NumberedEvent) => void | Promise<void>;
 
 type StreamCaller = Pick<RunCaller, 'tenant'>;
 
-/** The run whose events are stored. */
-type SinkRun = Pick<RunPlan, 'id' | 'lease'>;
-
 /** Where the events of a run go. */
 export interface ChatSink {
   /** Returns a promise if the client or the store is slow. */
@@ -42,17 +35,11 @@ export interface ChatSink {
   readonly last: number;
 }
 
-/** How often a reader that has everything but `done` looks whether the end of the run is stored. */
-const END_POLL_MS = 50;
-
 /** `stopping` aborts when the server shuts down. Readers can continue at another process, or after the restart. */
-export function chatStreams(
-  { store, driven, log }: Pick<Engine, 'store' | 'driven' | 'log'>,
-  stopping: AbortSignal,
-): ChatStreams {
+export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, stopping: AbortSignal): ChatStreams {
+  const { store } = engine;
   const { responses: records, conversations: chains, streams } = store;
-  /** Readers that wait for the end of a run. */
-  const readers = new Map<string, Set<() => void>>();
+  const stored = storedStreams(engine);
 
   function directSink(id: string, after: number, deliver: Deliver): ChatSink {
     let last = after;
@@ -72,17 +59,8 @@ export function chatStreams(
     };
   }
 
-  function storedSink({ id: runId, lease }: SinkRun, id: string, after: number): ChatSink {
-    const writer = eventWriter({
-      streams,
-      stream: id,
-      last: after,
-      ...(lease && { lease }),
-      onFailure: (error) => {
-        log.error({ err: error, run: runId }, 'the events of a chat could not be stored');
-        void driven.get(runId)?.detach();
-      },
-    });
+  function storedSink(run: StreamRun, id: string, after: number): ChatSink {
+    const writer = stored.writer(run, id, after);
     const add = (event: ChatEvent): void | Promise<void> => writer.add({ ...event, seq: writer.last + 1 });
     return {
       get last() {
@@ -97,63 +75,25 @@ export function chatStreams(
     };
   }
 
-  function events(id: string, { tenant }: StreamCaller): EventSource<NumberedEvent> {
-    let isLive = false;
-    let wake: (() => void) | undefined;
-    let timer: NodeJS.Timeout | undefined;
-    return {
+  function events(id: string, { tenant }: StreamCaller): EventSource<Numbered<NumberedEvent>> {
+    return stored.source({
+      stream: id,
       async isLive() {
         const chain = await chains.get(tenant, id);
         const head = chain?.head === undefined ? undefined : await records.head(tenant, chain.head);
-        isLive = head?.status === 'in_progress';
-        return isLive;
+        return head?.status === 'in_progress';
       },
-      async read(after) {
-        const page = await streams.read(id, after);
-        const found = page.map(({ event }) => event as NumberedEvent);
-        if (isLive && found.at(-1)?.type === 'done') {
-          // The end of the run is not stored yet. It does not change the stream, so no other process is told about it.
-          found.pop();
-          clearTimeout(timer);
-          if (wake) timer = setTimeout(wake, END_POLL_MS).unref();
-        }
-        return found;
-      },
-      watch(listener) {
-        wake = listener;
-        const some = readers.get(id) ?? new Set();
-        readers.set(id, some.add(listener));
-        const stopWatching = streams.watch(id, listener);
-        return () => {
-          wake = undefined;
-          clearTimeout(timer);
-          stopWatching();
-          some.delete(listener);
-          if (some.size === 0 && readers.get(id) === some) readers.delete(id);
-        };
-      },
-    };
-  }
-
-  async function eventsAfter(id: string, after: number): Promise<readonly NumberedEvent[]> {
-    const events: NumberedEvent[] = [];
-    for (let last = after; ;) {
-      const page = await streams.read(id, last);
-      if (page.length === 0) return events;
-      for (const { event } of page) events.push(event as NumberedEvent);
-      last = page.at(-1)!.seq;
-    }
+      isLast: ({ type }) => type === 'done',
+    });
   }
 
   return {
     directSink,
     storedSink,
     events,
-    eventsAfter,
+    eventsAfter: async (id, after) => (await stored.eventsAfter(id, after)) as readonly NumberedEvent[],
     followChat: (id, caller, { after, signal, deliver }) =>
-      follow(events(id, caller), { after, signal: AbortSignal.any([signal, stopping]) }, deliver),
-    wakeReaders(id) {
-      for (const wake of readers.get(id) ?? []) wake();
-    },
+      follow(events(id, caller), { after, signal: AbortSignal.any([signal, stopping]) }, ({ event }) => deliver(event)),
+    wakeReaders: stored.wakeReaders,
   };
 }

@@ -3,6 +3,7 @@ import type { ConversationFilter, ConversationRecord, ResponseRecord } from '@tr
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
+import type { Numbered } from '../engine/stored-streams.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
@@ -74,7 +75,7 @@ export interface Conversations {
    * The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. A run whose process
    * has died is resumed.
    */
-  events(id: string, caller: Caller): EventSource<NumberedEvent>;
+  events(id: string, caller: Caller): EventSource<Numbered<NumberedEvent>>;
 }
 
 export interface ProgressOptions {

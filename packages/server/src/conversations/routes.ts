@@ -100,7 +100,8 @@ export function conversationsRoutes({
   }
 
   function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
-    return (deliver, signal) => follow(conversations.events(id, caller), { after, signal }, deliver);
+    return (deliver, signal) =>
+      follow(conversations.events(id, caller), { after, signal }, ({ event }) => deliver(event));
   }
 
   /** Encodes events until the run has ended, or waits for answers in the next request. */
@@ -218,7 +219,9 @@ export function conversationsRoutes({
       c.env.exchange.openStream();
       return streamEvents(c, (stream, disconnected) => {
         const signal = AbortSignal.any([disconnected, stopping]);
-        return follow(conversations.events(id, caller), { after, signal }, (event) => stream.send(undefined, event));
+        return follow(conversations.events(id, caller), { after, signal }, ({ event }) =>
+          stream.send(undefined, event),
+        );
       });
     })
     .get(`${CONVERSATION}/attachments/:attachment`, async (c) => {

@@ -55,8 +55,12 @@ export interface RunRequest extends ToolsRequest {
   readonly format?: AnswerFormat;
   /** The client receives the answer while it is generated, so that it cannot be replaced. */
   readonly stream?: boolean;
+  /** The run goes on without its client, and the events of its answer are stored: it cannot be replaced either. */
+  readonly background?: boolean;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
+  /** From this number of estimated tokens on, older turns are replaced by a summary. */
+  readonly compactFrom?: number;
 }
 
 /** Everything that a run for a client needs. */
@@ -251,9 +255,10 @@ export function driveRequest(
           settings: request.settings,
           ...(request.format?.strict && {
             output: request.format.schema,
-            outputCheck: request.stream ? 'once' : 'repair',
+            outputCheck: request.stream || request.background ? 'once' : 'repair',
           }),
-          compaction: request.truncation === 'auto',
+          compaction:
+            request.compactFrom === undefined ? request.truncation === 'auto' : { tokens: request.compactFrom },
           maxTurns: limits.maxTurns,
           toolTimeoutMs: limits.toolTimeoutMs,
           errorLimit: limits.errorLimit,

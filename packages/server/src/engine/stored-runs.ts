@@ -78,6 +78,15 @@ export interface StoredRuns {
    * deleted, and with a 503 if the request is interrupted or asleep.
    */
   follow(repeated: RepeatedRequest, signal: AbortSignal): Promise<ResponseRecord | undefined>;
+  /**
+   * Waits until the request of a record has ended, as `follow` does. Resolves to the record; undefined if it was deleted.
+   * Rejects with an error of `interrupted` if the request is interrupted or asleep.
+   */
+  ended(
+    record: Pick<ResponseRecord, 'tenant' | 'id'>,
+    signal: AbortSignal,
+    interrupted: (interruption: Interruption) => ApiError,
+  ): Promise<ResponseRecord | undefined>;
   /** The record was deleted. */
   forget(id: string): void;
 }
@@ -374,15 +383,15 @@ export function storedRuns(
     }
   }
 
-  async function endedRecord(tenant: string, id: string, signal: AbortSignal): Promise<ResponseRecord | undefined> {
+  const endedRecord: StoredRuns['ended'] = async ({ tenant, id }, signal, interrupted) => {
     for (let pauseMs = FIRST_FOLLOW_MS; ; pauseMs = Math.min(2 * pauseMs, LAST_FOLLOW_MS)) {
       // If another process takes over, its end is waited for.
       const { interruption } = (await active.get(id)?.catch(() => undefined)) ?? {};
-      if (interruption) throw retryLater(interruption);
+      if (interruption) throw interrupted(interruption);
       const record = await inTurn(() => records.get(tenant, id));
       if (record?.status !== 'in_progress') return record;
       const { runId } = record;
-      if (!(await store.isDriven(runId)) && (await isSleeping(store, runId, handlerOf(id)))) throw retryLater(ASLEEP);
+      if (!(await store.isDriven(runId)) && (await isSleeping(store, runId, handlerOf(id)))) throw interrupted(ASLEEP);
       const isResumed = await recoverRecord(record).catch((error: unknown) => {
         if (isDrivenElsewhere(error)) return false;
         throw error;
@@ -390,7 +399,7 @@ export function storedRuns(
       if (!isResumed) await delay(pauseMs, undefined, { signal }).catch(() => {});
       if (signal.aborted) throw disconnected();
     }
-  }
+  };
 
   /** The run cannot be driven. If a later attempt may succeed, the request does not fail. */
   function unexpectedEnd(id: string, error: unknown): RunEnd {
@@ -425,11 +434,12 @@ export function storedRuns(
     },
     keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
     async follow({ tenant, key, id }, signal) {
-      const record = await endedRecord(tenant, id, signal);
+      const record = await endedRecord({ tenant, id }, signal, retryLater);
       if (!record) throw responseDeleted();
       const isReleased = record.status === 'failed' && (await recordOfKey(records, tenant, key)) !== id;
       return isReleased ? undefined : record;
     },
+    ended: endedRecord,
     forget: (id) => void postponed.delete(id),
   };
 }

@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { HttpBindings } from '@hono/node-server';
 import type { Clock } from '@treadle/core';
 import type { Logger } from 'pino';
@@ -6,6 +6,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import { DEFAULT_TENANT, presentedKey, SCOPES, type Keys, type KnownKey, type Scope } from './keys.ts';
 import { checkLocal } from './origins.ts';
 import { addressId, rateHeaders, rateLimiter } from './rate-limit.ts';
+import type { Upgrade } from './websocket.ts';
 
 /** Who sent a request. */
 export interface Caller {
@@ -21,8 +22,17 @@ export interface Caller {
   runId?: string;
 }
 
-/** The context of the routes. Streams are written to `c.env.outgoing`. */
-export type Env = { Bindings: HttpBindings & { exchange: Exchange }; Variables: { caller: Caller } };
+/** The context of the routes. Streams are written to `c.env.outgoing`. `upgrade` is set if the client asks for a WebSocket. */
+export type Env = {
+  Bindings: HttpBindings & { exchange: Exchange; upgrade?: Upgrade };
+  Variables: { caller: Caller };
+};
+
+/** The answer to a request: an HTTP response, or what answers a message on a socket. */
+export interface Answering {
+  setHeader(name: string, value: string): unknown;
+  once(event: 'close', listener: () => void): unknown;
+}
 
 /** One request, from its arrival to the end of its response. */
 export interface Exchange {
@@ -31,6 +41,8 @@ export interface Exchange {
   readonly log: Logger;
   /** Set when the request was admitted. */
   caller?: Caller;
+  /** Set if the request ended without an HTTP response: with an upgrade, or with a handshake that was not valid. */
+  status?: number;
   /** The pattern of its route. Absent: it matches none. */
   route?: string;
   /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
@@ -55,7 +67,7 @@ export interface RateLimits {
   readonly requestsPerMinutePerAddress?: number;
 }
 
-type Admit = (incoming: IncomingMessage, outgoing: ServerResponse, exchange: Exchange) => Caller;
+export type Admit = (incoming: IncomingMessage, outgoing: Answering, exchange: Exchange) => Caller;
 
 /** Identifies the caller of a request and counts the request. Throws an `ApiError` if it is not admitted. */
 export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admit {
@@ -64,7 +76,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
   const inProgress = new Map<string, number>();
 
   /** The headers are set on Node's response, so that streams have them too. */
-  function countRequest(outgoing: ServerResponse, id: string, perMinute: number): void {
+  function countRequest(outgoing: Answering, id: string, perMinute: number): void {
     const rate = limiter.countRequest(id, perMinute);
     for (const [name, value] of Object.entries(rateHeaders(rate))) outgoing.setHeader(name, value);
     if (rate.allowed) return;
@@ -76,12 +88,12 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     );
   }
 
-  function countAddress({ socket }: IncomingMessage, outgoing: ServerResponse): void {
+  function countAddress({ socket }: IncomingMessage, outgoing: Answering): void {
     const perMinute = limits.requestsPerMinutePerAddress;
     if (perMinute !== undefined) countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, perMinute);
   }
 
-  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, outgoing: ServerResponse): void {
+  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, outgoing: Answering): void {
     if (max === undefined) return;
     const count = inProgress.get(name) ?? 0;
     if (count >= max) {
@@ -97,7 +109,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     });
   }
 
-  function admittedKey(incoming: IncomingMessage, outgoing: ServerResponse): KnownKey {
+  function admittedKey(incoming: IncomingMessage, outgoing: Answering): KnownKey {
     const presented = presentedKey(incoming.headers);
     const key = presented === undefined ? undefined : keys.find(presented);
     const isExpired = key !== undefined && keys.isExpired(key);

@@ -7,10 +7,11 @@ import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
 import { NO_ROUTE } from './metrics.ts';
-import { admission, requireScope, type AdmissionOptions, type Env } from './admission.ts';
+import { requireScope, type Admit, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 
-export interface AppOptions extends AdmissionOptions {
+export interface AppOptions extends Pick<AdmissionOptions, 'cors'> {
+  readonly admit: Admit;
   readonly routes: (app: Hono<Env>) => void;
   /** Resolves if the store can be written. */
   readonly ready: () => Promise<void>;
@@ -24,8 +25,7 @@ export type AnswerRequest = (request: Request, env: Env['Bindings']) => Promise<
 
 /** What surrounds the routes: health checks, CORS, admission and errors. */
 export function requestHandler(options: AppOptions): AnswerRequest {
-  const { isClosing, cors } = options;
-  const admit = admission(options);
+  const { isClosing, cors, admit } = options;
   const app = new Hono<Env>({ strict: false });
 
   app.route('/', healthRoutes(options));
@@ -122,7 +122,7 @@ function sendResponse(
   outgoing.writeHead(status).end(body);
 }
 
-function shuttingDown(): ApiError {
+export function shuttingDown(): ApiError {
   return new ApiError(503, 'server_error', 'The server is shutting down. Retry in a moment.', {
     code: 'shutting_down',
     headers: { 'Retry-After': '1' },

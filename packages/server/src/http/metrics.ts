@@ -199,8 +199,8 @@ const STORE_BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 /** How often the event loop is looked at. */
 const LOOP_MS = 20;
 
-/** Methods that clients invent are counted together. */
-const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];
+/** `WS` is a message on a WebSocket. Methods that clients invent are counted together. */
+const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'WS'];
 
 /** Adds the metrics of a server. They need a registry of their own: a second server needs another one. */
 export function serverMetrics(all: Metrics): ServerMetrics {

@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { isIPv4 } from 'node:net';
 import { TreadleError } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
@@ -49,6 +49,17 @@ function isLocalName(host: string): boolean {
 
 function notLocal(message: string): ApiError {
   return new ApiError(403, 'permission_error', message, { code: 'not_local' });
+}
+
+/**
+ * Throws a 403 if the page of another origin opens a WebSocket. Browsers do not apply CORS to WebSockets, so the server has to
+ * refuse those that it does not allow.
+ */
+export function checkSocketOrigin({ host, origin }: IncomingHttpHeaders, allowedOrigins: readonly string[]): void {
+  if (origin === undefined || allowedOrigins.includes('*') || allowedOrigins.includes(origin)) return;
+  if (origin === `http://${host}` || origin === `https://${host}`) return;
+  const message = 'The server rejects WebSockets of other web pages. Allow their origin in its cors setting.';
+  throw new ApiError(403, 'permission_error', message, { code: 'origin_not_allowed' });
 }
 
 const EXPOSED = [

@@ -45,12 +45,13 @@ export interface EventStreamOptions {
  */
 export interface EventStream {
   /**
-   * Sends one event; without a name if `type` is undefined. Returns a promise if the client reads too slowly: it resolves
-   * when there is room again or the client has disconnected.
+   * Sends one event in one write; without a name if `type` is undefined. A client that reconnects sends the last `id` as
+   * `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client has
+   * disconnected.
    */
-  send(type: string | undefined, data: object): void | Promise<void>;
-  /** Sends `[DONE]`, unless `hasEndMark` is false, and closes the response. */
-  end(): void;
+  send(type: string | undefined, data: object, id?: number): void | Promise<void>;
+  /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
+  end(isCut?: boolean): void;
 }
 
 const HEADERS = {
@@ -122,14 +123,15 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   }
 
   return {
-    send(type, data) {
+    send(type, data, id) {
       wasSilent = false;
       const json = JSON.stringify(data);
-      return writeFrame(type === undefined ? `data: ${json}\n\n` : `event: ${type}\ndata: ${json}\n\n`);
+      const frame = type === undefined ? `data: ${json}\n\n` : `event: ${type}\ndata: ${json}\n\n`;
+      return writeFrame(id === undefined ? frame : `id: ${id}\n${frame}`);
     },
-    end() {
+    end(isCut = false) {
       if (isClosed) return;
-      if (hasEndMark) void writeFrame('data: [DONE]\n\n');
+      if (hasEndMark && !isCut) void writeFrame('data: [DONE]\n\n');
       closeStream();
       outgoing.end();
     },

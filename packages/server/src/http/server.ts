@@ -1,10 +1,10 @@
 import { lookup } from 'node:dns/promises';
 import {
   createServer as createHttpServer,
+  ServerResponse,
   STATUS_CODES,
   type Server as HttpServer,
   type IncomingMessage,
-  type ServerResponse,
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -15,7 +15,9 @@ import type { Logger } from 'pino';
 import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
 import {
+  admission,
   memoryLimit,
+  type Answering,
   type CountLimit,
   type Env,
   type Exchange,
@@ -23,11 +25,12 @@ import {
   type Memory,
   type RateLimits,
 } from './admission.ts';
-import { errorResponse, requestHandler } from './app.ts';
+import { errorResponse, requestHandler, shuttingDown } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { newLog } from './log.ts';
-import { checkOrigins, checkReach } from './origins.ts';
+import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
+import type { AcceptedSocket, MessageAnswer, Upgrade } from './websocket.ts';
 
 export interface ServerOptions {
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
@@ -43,7 +46,7 @@ export interface ServerOptions {
   readonly timeouts?: Timeouts;
   /** Limits the bytes of all requests in progress; default: no limit. */
   readonly memory?: Memory;
-  /** Limits the number of open event streams; default: no limit. */
+  /** Limits the number of open event streams and WebSockets; default: no limit. */
   readonly streams?: CountLimit;
   readonly log?: Logger;
   /** Counts requests; default: nothing is counted. */
@@ -94,7 +97,10 @@ export function createServer(options: ServerOptions): Server {
   let closed: Promise<void> | undefined;
   const isClosing = (): boolean => closed !== undefined;
 
-  const answerRequest = requestHandler({ ...options, keys, limits, cors, log, clock, isClosing });
+  const admit = admission({ keys, limits, cors, clock });
+  const answerRequest = requestHandler({ ...options, admit, cors, log, clock, isClosing });
+  const exchangeOptions = { ...options, log, clock, memory, metrics };
+  const sockets = new Set<AcceptedSocket>();
   const server = createHttpServer({
     headersTimeout: headersMs,
     requestTimeout: requestMs,
@@ -103,6 +109,8 @@ export function createServer(options: ServerOptions): Server {
     // Detects clients that vanished without closing the connection while nothing is sent to them.
     keepAlive: true,
     keepAliveInitialDelay: 60_000,
+    // All others are answered without an upgrade. Some clients of HTTP/2 ask for one with every first request.
+    shouldUpgradeCallback: isWebSocketRequest,
   });
   const connections = trackConnections(server);
   metrics?.addConnections(connections.counts);
@@ -111,14 +119,81 @@ export function createServer(options: ServerOptions): Server {
     if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
   });
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    const exchange = beginExchange(incoming, outgoing, { ...options, log, clock, memory, metrics });
-    const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
+    const exchange = beginExchange(incoming, outgoing, exchangeOptions);
+    const listener = listenerFor({ incoming, outgoing, exchange });
+    connections.addRequest(incoming.socket, outgoing, () => void listener(incoming, outgoing));
+  });
+  // A client that asks for a WebSocket. It is refused with an HTTP response, as any other request.
+  server.on('upgrade', (incoming: IncomingMessage, stream: Duplex, head: Buffer) => {
+    const socket = stream as Socket;
+    // `close` follows.
+    socket.on('error', () => {});
+    const outgoing = new ServerResponse(incoming);
+    outgoing.shouldKeepAlive = false;
+    const exchange = beginExchange(incoming, outgoing, exchangeOptions);
+    const listener = listenerFor({
+      incoming,
+      outgoing,
+      exchange,
+      upgrade: upgradeOf({ incoming, outgoing, exchange, head }),
+    });
+    connections.addRequest(socket, outgoing, () => {
+      outgoing.assignSocket(socket);
+      outgoing.once('finish', () => socket.destroySoon());
+      void listener(incoming, outgoing);
+    });
+  });
+
+  function listenerFor(env: Env['Bindings']): ReturnType<typeof getRequestListener> {
+    return getRequestListener((request) => answerRequest(request, env), {
       // The program that embeds this server keeps its own Request and Response.
       overrideGlobalObjects: false,
       errorHandler: () => errorResponse(badRequest('The URL or the Host header of the request is not valid.')),
     });
-    connections.addRequest(incoming.socket, outgoing, () => void listener(incoming, outgoing));
-  });
+  }
+
+  /** After the upgrade, each message on the socket is an exchange of its own. */
+  function upgradeOf({ incoming, outgoing, exchange, head }: Env['Bindings'] & { readonly head: Buffer }): Upgrade {
+    const { socket } = incoming;
+    return {
+      async accept(caller, socketLimits, open) {
+        checkSocketOrigin(incoming.headers, cors);
+        const free = options.streams?.take(caller.tenant);
+        if (free) socket.once('close', free);
+        const { acceptSocket } = await import('./websocket.ts');
+        if (socket.destroyed) return free?.();
+        outgoing.detachSocket(socket);
+        const accepted = acceptSocket({
+          ...socketLimits,
+          incoming,
+          socket,
+          head,
+          caller,
+          memory,
+          sendMs,
+          clock,
+          isClosing,
+          begin(answer) {
+            const begun = beginExchange(incoming, answer, { ...exchangeOptions, method: 'WS' });
+            if (exchange.route !== undefined) begun.route = exchange.route;
+            return begun;
+          },
+          enqueue: (answer, start) => connections.addRequest(socket, answer, start),
+          admit(answer, begun) {
+            if (isClosing()) throw shuttingDown();
+            return admit(incoming, answer, begun);
+          },
+          open,
+        });
+        if (accepted) {
+          sockets.add(accepted);
+          socket.once('close', () => sockets.delete(accepted));
+        }
+        exchange.status = accepted ? SWITCHING : 400;
+        outgoing.emit('close');
+      },
+    };
+  }
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // A second response must not be written into the one that is being sent.
     if (connections.isBusy(socket)) socket.destroy();
@@ -152,6 +227,7 @@ export function createServer(options: ServerOptions): Server {
     await listening?.catch(() => undefined);
     log.info('shutting down');
     const stopped = new Promise<void>((resolve) => void server.close(() => resolve()));
+    for (const socket of sockets) socket.closeIfIdle();
     connections.closeIdle();
     await atMost(clock, graceMs, connections.allAnswered());
     await atMost(clock, DRAIN_MS, drainRuns());
@@ -180,6 +256,10 @@ export function createServer(options: ServerOptions): Server {
       return closed;
     },
   };
+}
+
+function isWebSocketRequest({ headers }: IncomingMessage): boolean {
+  return headers.upgrade?.toLowerCase() === 'websocket';
 }
 
 function checkServerOptions(host: string, port: number, limits: RateLimits): void {
@@ -223,7 +303,7 @@ interface Connections {
    * Calls `answer` as soon as all earlier responses on the connection have been sent. So a client that pipelines requests and
    * does not read takes the memory of one response.
    */
-  addRequest(socket: Socket, outgoing: ServerResponse, answer: () => void): void;
+  addRequest(socket: Socket, outgoing: ServerResponse | MessageAnswer, answer: () => void): void;
   /** Whether a request is being answered on the connection. */
   isBusy(socket: Duplex): boolean;
   /** From now on, closes each connection without a request: at once, or after its last response, which announces it. */
@@ -243,7 +323,7 @@ const MOST_WAITING = 16;
  */
 function trackConnections(server: HttpServer): Connections {
   const connections = new Map<Socket, { isBusy: boolean; readonly waiting: (() => void)[] }>();
-  const responses = new Set<ServerResponse>();
+  const responses = new Set<ServerResponse | MessageAnswer>();
   let isClosing = false;
   let waiting: (() => void)[] = [];
   server.on('connection', (socket: Socket) => {
@@ -302,15 +382,22 @@ const REQUEST_ID = /^[\w.:-]{1,128}$/;
 
 /** The status in the log for a client that disconnected before the response; nginx introduced the number. */
 const CLIENT_CLOSED = 499;
+const SWITCHING = 101;
 
 type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>> &
-  Pick<ServerOptions, 'streams'> & { readonly metrics: ServerMetrics | undefined };
+  Pick<ServerOptions, 'streams'> & {
+    readonly metrics: ServerMetrics | undefined;
+    /** The method in the log and the metrics; default: that of the request. */
+    readonly method?: string;
+  };
+
+type Answered = Answering & Pick<ServerResponse, 'closed' | 'headersSent' | 'statusCode' | 'writableFinished'>;
 
 /** Sets the headers that every response has, and logs one line when the response is closed. */
 function beginExchange(
   incoming: IncomingMessage,
-  outgoing: ServerResponse,
-  { log, clock, memory, streams, metrics }: ExchangeOptions,
+  outgoing: Answered,
+  { log, clock, memory, streams, metrics, method = incoming.method ?? '' }: ExchangeOptions,
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
@@ -336,19 +423,20 @@ function beginExchange(
   outgoing.once('close', () => {
     held?.release();
     const path = loggedPath(incoming.url);
-    const status = outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED;
+    const isUpgrade = exchange.status !== undefined;
+    const status = exchange.status ?? (outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED);
     const ms = clock.now() - startedAt;
-    metrics?.requestEnded(incoming.method ?? '', exchange.route ?? (isProbe(path) ? path : NO_ROUTE), status, ms);
+    metrics?.requestEnded(method, exchange.route ?? (isProbe(path) ? path : NO_ROUTE), status, ms);
     const { caller } = exchange;
     const line = {
-      method: incoming.method,
+      method,
       path,
       status,
       ms,
       requestId,
       ...(caller && { tenant: caller.tenant, key: caller.key }),
       ...(caller?.runId !== undefined && { runId: caller.runId }),
-      ...(!outgoing.writableFinished && { aborted: true }),
+      ...(!outgoing.writableFinished && !isUpgrade && { aborted: true }),
     };
     log[levelOf(path, status)](line, 'request');
   });

@@ -67,6 +67,12 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
   'GET /openapi.json': { summary: 'This description' },
   'GET /v1/models': { summary: 'List the models', scope: 'agents:invoke' },
   'GET /v1/models/{id}': { summary: 'Get a model', scope: 'agents:invoke' },
+  'GET /v1/responses': {
+    summary: 'Open a WebSocket for responses',
+    scope: 'agents:invoke',
+    headers: status,
+    others: { '101': 'The connection is a WebSocket.', '426': 'The request does not ask for a WebSocket.' },
+  },
   'POST /v1/responses': {
     summary: 'Create a response',
     scope: 'agents:invoke',
@@ -74,7 +80,32 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     headers: { ...idempotencyKey, ...status },
     answers: [JSON_TYPE, EVENTS],
   },
-  'GET /v1/responses/{id}': { summary: 'Get a response', scope: 'agents:invoke', headers: status },
+  'POST /v1/responses/compact': {
+    summary: 'Compact a conversation',
+    scope: 'agents:invoke',
+    body: RESPONSE_BODY,
+  },
+  'POST /v1/responses/input_tokens': {
+    summary: 'Estimate the input tokens of a request',
+    scope: 'agents:invoke',
+    body: RESPONSE_BODY,
+  },
+  'GET /v1/responses/{id}': {
+    summary: 'Get a response, or follow its events',
+    scope: 'agents:invoke',
+    query: {
+      stream: { description: 'With `true`, its events.', schema: { type: 'boolean', default: false } },
+      starting_after: {
+        description: '`sequence_number` of the last event that the client has, of a background response.',
+        schema: { type: 'integer', minimum: 0 },
+      },
+    },
+    headers: {
+      ...status,
+      'Last-Event-ID': { description: 'Precedes `starting_after`.', schema: { type: 'integer', minimum: 0 } },
+    },
+    answers: [JSON_TYPE, EVENTS],
+  },
   'DELETE /v1/responses/{id}': { summary: 'Delete a response and its run', scope: 'agents:invoke' },
   'POST /v1/responses/{id}/cancel': { summary: 'Cancel a response', scope: 'agents:invoke', headers: status },
   'GET /v1/responses/{id}/input_items': {

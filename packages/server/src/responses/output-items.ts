@@ -33,15 +33,19 @@ export interface EventSender {
   /** The number of the next event, from 0. Events are created with it, so that a delta costs one object. */
   next(): number;
   send(event: ResponseEvent): void;
+  /** How many events were sent. */
+  sentCount(): number;
   /** The promise that the last events returned, if any. Each promise is returned once. */
   backpressure(): void | Promise<void>;
 }
 
-export function eventSender(emit: EmitEvent | undefined): EventSender {
-  let number = 0;
+/** `first`: the number of the first event. */
+export function eventSender(emit: EmitEvent | undefined, first = 0): EventSender {
+  let number = first;
   let pending: void | Promise<void>;
   return {
     next: () => number++,
+    sentCount: () => number - first,
     send(event) {
       pending = emit?.(event) ?? pending;
     },
@@ -265,6 +269,11 @@ export interface OpenCall {
 }
 
 type CallItem = FunctionCallItem | CustomCallItem | McpCallItem;
+
+/** The name of a call as the loop stores it: one that every provider accepts. */
+export function storedCallName(name: string): string {
+  return /^[a-zA-Z0-9_-]{1,64}$/.test(name) ? name : name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+}
 
 const NO_RESULT = { output: null, error: null };
 

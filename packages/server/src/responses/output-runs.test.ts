@@ -232,6 +232,49 @@ function streamRun(
   return { response: plain(response), events };
 }
 
+interface Cut extends Omit<ResponseOutputOptions, 'response' | 'emit' | 'sent'> {
+  /** The events of so many items were stored. */
+  readonly stored: number;
+  /** The journal has what is in so many items. */
+  readonly known: number;
+}
+
+interface ResumedStream extends StreamedRun {
+  /** Deltas of a reply were stored that is not in the journal. */
+  readonly isReplyLost: boolean;
+}
+
+/** The stream of a run whose process died. Its model repeats the reply that was lost. */
+function resumeRun(items: readonly Item[], ending: Ending, { stored, known, ...options }: Cut): ResumedStream {
+  const sent: WireEvent[] = [];
+  const first = responseOutput({
+    response: { ...createdResponse(), status: 'queued' },
+    ...options,
+    emit: (event) => void sent.push(plain(event)),
+  });
+  first.sendCreated();
+  for (const item of items.slice(0, stored)) void first.addItem(item);
+  const events = [...sent];
+  const out = responseOutput({
+    response: { ...createdResponse(), status: 'queued' },
+    ...options,
+    sent: plain(sent),
+    emit: (event) => void events.push(plain(event)),
+  });
+  out.sendCreated();
+  const lost = items.slice(0, known).findLastIndex((item) => !isPiece(item)) + 1;
+  out.replay(items.slice(0, lost).filter((item) => !isPiece(item)));
+  for (const item of items.slice(lost)) void out.addItem(item);
+  const response = out.endResponse(ending);
+  out.sendTerminal();
+  return { response: plain(response), events, isReplyLost: lost < stored };
+}
+
+/** Each sealing differs. */
+function unsealed(item: object): object {
+  return { ...item, encrypted_content: undefined };
+}
+
 function plain<T>(value: T): T {
   return JSON.parse(JSON.stringify(value)) as T;
 }
@@ -300,6 +343,29 @@ describe('over random runs', () => {
     );
   });
 
+  test('a stream that is cut anywhere continues without loss or repetition', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(), fc.nat(4), async (sample, at, ahead) => {
+        const { items, ending } = await run(sample);
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
+        const stored = at % (items.length + 1);
+        // The journal has an event before anything of it is sent.
+        const known = Math.min(items.length, stored + ahead);
+        const { events, response, isReplyLost } = resumeRun(items, ending, { ...options, stored, known });
+        const checked = checkStream(events, { wasResumed: true });
+        expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
+        if (isReplyLost || wasBrokenOff(sample)) return;
+        const whole = streamRun(items, ending, options);
+        expect(response.output.map(unsealed)).toEqual(whole.response.output.map(unsealed));
+      }),
+      count(400),
+    );
+  });
+
   test('the official client accumulates the same response', async () => {
     await fc.assert(
       fc.asyncProperty(world, async (sample) => {
@@ -323,6 +389,111 @@ describe('over random runs', () => {
       }),
       count(200),
     );
+  });
+});
+
+describe('a run with lists of tools, approvals and tools that take a text', () => {
+  const call = (id: string, name: string, args: object): AssistantPart & { type: 'tool-call' } => ({
+    type: 'tool-call',
+    id,
+    name,
+    arguments: JSON.stringify(args),
+  });
+  const answer = (turn: number, index: number, id: string, name: string): object => ({
+    type: 'call-answered',
+    turn,
+    index,
+    result: {
+      type: 'tool-result',
+      callId: id,
+      name,
+      content: [{ type: 'text', text: `${turn}.${index}` }],
+      isError: false,
+    },
+  });
+  const tokens = ['Let ', 'me.'].map((token) => ({ token, logprob: -1, bytes: [], top: [] }));
+  const items: readonly Item[] = [
+    { type: 'call-started', turn: 0, index: 0 },
+    { type: 'call-started', turn: 0, index: 1 },
+    answer(0, 1, 'b', 'look'),
+    answer(0, 0, 'a', 'look'),
+    { type: 'turn-started', turn: 1 },
+    { type: 'text-delta', turn: 1, text: 'Let ', logprobs: [tokens[0]!] },
+    { type: 'text-delta', turn: 1, text: 'me.', logprobs: [tokens[1]!] },
+    { type: 'call-delta', turn: 1, call: 0, name: 'patch', arguments: '{"input":' },
+    {
+      type: 'fact',
+      event: {
+        type: 'model-replied',
+        effect: 't1.model.0',
+        content: [
+          { type: 'text', text: 'Let me.', logprobs: tokens },
+          call('p', 'patch', { input: 'a text' }),
+          call('c', 'look', { at: 1 }),
+          call('d', 'look', { at: 1 }),
+        ],
+        finish: 'tool-calls',
+        usage: { inputTokens: 1, outputTokens: 1 },
+        model: 'm',
+      },
+    },
+    {
+      type: 'fact',
+      event: {
+        type: 'calls-judged',
+        turn: 1,
+        verdicts: [{ type: 'allow' }, { type: 'ask', rule: 'needsApproval' }, { type: 'ask', rule: 'needsApproval' }],
+      },
+    },
+    { type: 'call-started', turn: 1, index: 2 },
+    { type: 'call-started', turn: 1, index: 1 },
+    answer(1, 2, 'd', 'look'),
+    answer(1, 1, 'c', 'look'),
+  ] as never;
+  const options = {
+    calls: {
+      kindOf: (name: string) => (name === 'patch' ? 'client' : 'approved-later'),
+      isCustom: (name: string) => name === 'patch',
+      labelOf: () => 'files',
+    } satisfies CallKinds,
+    lists: [{ label: 'files', tools: [{ name: 'look', description: '', schema: {} }] }],
+    begunWith: new Map(
+      ['a', 'b'].map((id, index) => [
+        index,
+        { call: call(id, 'look', {}), approval: { index, requestId: `mcpr_${id}`, approved: true } },
+      ]),
+    ),
+    requiresAction: true,
+  };
+  const place = (event: WireEvent): number => event['output_index'] as number;
+  const ending: Ending = { at: AT, usage: { inputTokens: 1, outputTokens: 1 }, type: 'completed' };
+
+  test('continues without loss or repetition, wherever it is cut', () => {
+    const whole = streamRun(items, ending, options);
+    expect(whole.response.output.map(({ type }) => type)).toEqual([
+      'mcp_list_tools',
+      'mcp_call',
+      'mcp_call',
+      'message',
+      'custom_tool_call',
+      'mcp_approval_request',
+      'mcp_approval_request',
+      'mcp_call',
+      'mcp_call',
+    ]);
+    for (let stored = 0; stored <= items.length; stored++) {
+      for (const known of [stored, Math.min(items.length, stored + 3)]) {
+        const { events, response, isReplyLost } = resumeRun(items, ending, { ...options, stored, known });
+        expect(events.map(({ sequence_number }) => sequence_number)).toEqual(events.map((_, number) => number));
+        const itemsOf = (type: string) =>
+          events.filter((event) => event.type === type).sort((one, two) => place(one) - place(two));
+        const added = itemsOf('response.output_item.added').map(place);
+        expect(added).toEqual(response.output.map((_, index) => index));
+        expect(itemsOf('response.output_item.done').map(({ item }) => item)).toEqual(response.output);
+        expect(events.at(-1)!['response']).toEqual(response);
+        if (!isReplyLost) expect(response.output).toEqual(whole.response.output);
+      }
+    }
   });
 });
 

@@ -28,6 +28,7 @@ import {
   sendClosedItem,
   sendWhole,
   startCall,
+  storedCallName,
   wireItem,
   type EmitEvent,
   type EventSender,
@@ -39,6 +40,7 @@ import {
   type WholeItem,
 } from './output-items.ts';
 import type { ReasoningSeal } from './reasoning-seal.ts';
+import { isPartOf, sentEvents, sentPartsOf, type SentItem } from './sent-items.ts';
 import { presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
 export interface ResponseOutputOptions {
@@ -57,6 +59,8 @@ export interface ResponseOutputOptions {
   readonly carrier?: ReasoningSeal | undefined;
   /** Absent: no events are needed, only the response. */
   readonly emit?: EmitEvent;
+  /** The events that were stored before a crash. They are not sent again. */
+  readonly sent?: readonly ResponseEvent[];
 }
 
 /** A call of an earlier response that this response executes. */
@@ -70,14 +74,18 @@ export interface BegunCall {
  * Builds a response and its events from the items of a run.
  *
  * 1. `response.created`, `response.in_progress`, then the items, then one terminal event, or an `error` if the response
- *    has not ended; numbered from 0 without gaps.
+ *    has not ended; numbered from 0 without gaps. `response.queued` is the second event of a background response.
  * 2. Every item is opened and closed once, with an index and an id of its own, over all turns.
  * 3. The final response has the items as they were closed, in the order in which they were opened.
+ * 4. What was sent before a crash is not sent again. An item whose reply was lost closes as incomplete, and the next one has
+ *    another id.
  */
 export interface ResponseOutput {
   sendCreated(): void;
   /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
   addItem(item: Item): void | Promise<void>;
+  /** Adds the items of a run that is resumed. To be called before any other is added. */
+  replay(items: readonly Item[]): void;
   /** The response so far. */
   current(): ResponseResource;
   /** Closes every open item. Later items of the run are ignored. Nothing is sent that says that the response has ended. */
@@ -98,19 +106,30 @@ export interface ResponseError {
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   const { response, calls: kinds, lists = [], begunWith, requiresAction, seal, carrier, emit } = options;
-  const out = eventSender(emit);
+  const sent = options.sent && options.sent.length > 0 ? sentEvents(options.sent) : undefined;
+  const out = eventSender(emit, sent?.count);
   const events = responseEvents(out, requiresAction);
   const items: StreamedItem[] = lists
     .filter(({ isKnown }) => !isKnown)
     .map((list, index) => listItem(response.id, list, index));
-  let ended: ResponseResource | undefined;
+  let isReplaying = false;
+  /** The stream has the end of the response. One that waits for its client may have been resumed since. */
+  let isEndSent = sent?.ended !== undefined && sent.ended.status !== 'requires_action';
+  let ended = isEndSent ? sent?.ended : undefined;
   let turn: TurnItems = newTurnItems(0);
   /** The reply of this turn does not match the schema of the answer. If the model is called again, it is not shown. */
   let isRejected = false;
   if (begunWith) turn.beginWith(begunWith);
 
   function newTurnItems(number: number): TurnItems {
-    return turnItems(number, { out, items, response: response.id, kinds, seal, carrier });
+    const sentItems = sent?.itemsOf(number) ?? NONE;
+    items.push(...sentItems);
+    return turnItems(number, { out, items, response: response.id, kinds, seal, carrier, sent: sentItems });
+  }
+
+  /** All events of an earlier turn were sent before those of a later one. */
+  function isSentTurn(): boolean {
+    return isReplaying && sent !== undefined && turn.number < sent.lastTurn;
   }
 
   function applyItem(item: Item): void {
@@ -140,9 +159,11 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         turn.callAnswered(item.index, item.result);
         break;
       case 'fact':
-        if (item.event.type === 'model-replied') turn.modelReplied(item.event.content, item.event.finish);
-        else if (item.event.type === 'model-failed') turn.modelFailed();
-        else if (item.event.type === 'calls-judged') turn.callsJudged(item.event.verdicts);
+        if (item.event.type === 'model-replied') {
+          if (!isSentTurn()) turn.modelReplied(item.event.content, item.event.finish);
+        } else if (item.event.type === 'model-failed') {
+          if (!isReplaying) turn.modelFailed();
+        } else if (item.event.type === 'calls-judged') turn.callsJudged(item.event.verdicts);
         else if (item.event.type === 'output-checked') isRejected = item.event.result.type === 'invalid';
         break;
       case 'tool-report':
@@ -155,6 +176,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
 
   return {
     sendCreated() {
+      if (sent) return;
       events.sendCreated(response);
       for (const [index, item] of items.entries()) if (item.type === 'whole') sendWhole(out, item, index);
     },
@@ -163,10 +185,21 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       applyItem(item);
       return out.backpressure();
     },
-    current: () => ended ?? { ...response, output: items.map(wireItem) },
+    replay(replayed) {
+      if (ended) return;
+      isReplaying = true;
+      for (const item of replayed) applyItem(item);
+      isReplaying = false;
+      if (!turn.hasReply()) turn.modelFailed();
+    },
+    current: () => ended ?? { ...response, status: 'in_progress', output: items.map(wireItem) },
     endResponse(ending) {
+      if (ending.type === 'pending' && sent?.ended && out.sentCount() === 0) {
+        isEndSent = true;
+        ended = sent.ended;
+      }
       // Storing a response can fail after the run itself succeeded.
-      if (ended && ending.type !== 'failed') return ended;
+      if (ended && (isEndSent || ending.type !== 'failed')) return ended;
       if (ending.type === 'pending') {
         for (const { type, call } of ending.waiting) if (type === 'client') turn.callWaits(call.index);
       }
@@ -176,7 +209,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       return ended;
     },
     sendTerminal(stored = ended) {
-      if (stored) events.sendTerminal(stored);
+      if (stored && !isEndSent) events.sendTerminal(stored);
     },
     sendInterruption(error) {
       closeInterrupted(out, items);
@@ -212,7 +245,10 @@ const TERMINAL: Readonly<Record<ResponseResource['status'], string>> = {
   cancelled: 'response.incomplete',
   failed: 'response.failed',
   in_progress: 'response.in_progress',
+  queued: 'response.queued',
 };
+
+const NONE: readonly never[] = [];
 
 /** In both forms: that of the official clients and that of Open Responses. */
 export function errorEvent({ code, message }: NullableError, sequence_number = 0): ResponseEvent {
@@ -259,7 +295,8 @@ function responseEvents(out: EventSender, requiresAction: boolean): ResponseEven
   return {
     sendCreated(response) {
       sendResponse('response.created', response);
-      sendResponse('response.in_progress', response);
+      if (response.status === 'queued') sendResponse('response.queued', response);
+      sendResponse('response.in_progress', { ...response, status: 'in_progress' });
     },
     sendTerminal(response) {
       if (response.error) out.send(errorEvent(response.error, out.next()));
@@ -308,6 +345,8 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
  */
 interface TurnItems {
   readonly number: number;
+  /** Whether the model has replied. */
+  hasReply(): boolean;
   textDelta(kind: TextKind, delta: string, tokens?: readonly TokenLogprob[]): void;
   callDelta(index: number, name: string, delta: string): void;
   modelReplied(content: readonly AssistantPart[], finish: Finish): void;
@@ -336,6 +375,8 @@ interface TurnOptions {
   readonly kinds: CallKinds;
   readonly seal: ReasoningSeal | undefined;
   readonly carrier: ReasoningSeal | undefined;
+  /** The items of the turn that were sent before a crash. They are the last ones of `items`. */
+  readonly sent: readonly SentItem[];
 }
 
 interface ReplyCall {
@@ -353,8 +394,13 @@ interface ReplyCall {
   approval?: string;
 }
 
-function turnItems(number: number, { out, items, response, kinds, seal, carrier }: TurnOptions): TurnItems {
-  let opened = 0;
+function turnItems(number: number, { out, items, response, kinds, seal, carrier, sent }: TurnOptions): TurnItems {
+  /** The index of its first item. */
+  const first = items.length - sent.length;
+  let opened = sent.filter(({ type }) => type !== 'whole').length;
+  /** Those that were sent, and that no part of the reply has claimed. */
+  let unclaimed = sent;
+  let hasReply = false;
   let growing: OpenText | undefined;
   let texts = noTexts();
   let calls: ReplyCall[] = [];
@@ -390,7 +436,7 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
     endGrowing('call');
     call.kind = kinds.kindOf(call.name, index);
     openedCalls = index + 1;
-    if (call.kind === 'client-later' || call.kind === 'approved-later') return;
+    if (isLater(call.kind)) return;
     addCallItem(call, index, call.kind === 'client' ? clientCallType(call) : 'mcp_call');
   }
 
@@ -399,6 +445,8 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
   }
 
   function addCallItem(call: ReplyCall, index: number, type: OpenCall['type']): OpenCall {
+    const before = claimCall(call, index, type);
+    if (before) return (call.item = before);
     const item: OpenCall = {
       type,
       id: newId(type),
@@ -417,6 +465,46 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
     addArguments(out, item, call.whole?.arguments ?? call.buffered);
     call.item = item;
     return item;
+  }
+
+  /** The item of a call that is opened after the reply, if it was sent before a crash. */
+  function claimCall({ whole, approval }: ReplyCall, index: number, type: OpenCall['type']): OpenCall | undefined {
+    if (unclaimed.length === 0 || !whole) return undefined;
+    const part: ShownPart = { type: 'call', index, call: whole };
+    const item = unclaimed.find(
+      (one): one is OpenCall => one.type === type && one.approval === (approval ?? null) && isSentFor(one, part),
+    );
+    unclaimed = unclaimed.filter((one) => one !== item);
+    return item;
+  }
+
+  function isSentFor(item: SentItem, part: ShownPart): boolean {
+    return isPartOf(item, part, { response, turn: number, wasCut: true });
+  }
+
+  /** Connects the parts of a reply with their items that were sent before a crash, and closes the other items. */
+  function claimSent(parts: readonly ShownPart[], wasCut: boolean): void {
+    const kindOf = (part: ShownPart): CallKind | undefined =>
+      part.type === 'call' ? kinds.kindOf(part.call.name, part.index) : undefined;
+    const early = parts.filter((part) => !isLater(kindOf(part)));
+    const later = parts.filter((part) => isLater(kindOf(part)));
+    const claimed = sentPartsOf(early, unclaimed, { response, turn: number, wasCut });
+    for (const { part, item } of claimed) {
+      if ('text' in item) texts[item.kind].push(item);
+      else if (part.type === 'call' && item.type !== 'whole') {
+        Object.assign(replyCall(part.index), { name: item.name, kind: kindOf(part), item });
+        openedCalls = part.index + 1;
+      }
+    }
+    const items = new Set(claimed.map(({ item }) => item));
+    unclaimed = unclaimed.filter((item) => !items.has(item));
+    // A call that was approved has an item when it starts.
+    const isStarted = (item: SentItem): boolean =>
+      item.type === 'mcp_call' && item.isWhole && later.some((part) => isSentFor(item, part));
+    closeInterrupted(
+      out,
+      unclaimed.filter((item) => !isStarted(item)),
+    );
   }
 
   function replyCall(index: number): ReplyCall {
@@ -454,11 +542,17 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
   function addHiddenReasoning({ part, after }: HiddenReasoning): void {
+    const before = unclaimed.find((item) => 'text' in item && item.text === '');
+    if (before) {
+      unclaimed = unclaimed.filter((item) => item !== before);
+      return;
+    }
     closeText(out, beginText('reasoning'), 'completed', { encrypted: seal!.seal(part, after) });
   }
 
   return {
     number,
+    hasReply: () => hasReply,
     textDelta(kind, delta, tokens) {
       if (delta === '') return;
       isOutOfOrder ||= openedCalls < calls.length;
@@ -482,17 +576,20 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
       const phase = whole.length > 0 ? 'commentary' : 'final_answer';
       const wasCut = finish === 'length' || finish === 'content-filter';
       const seen = { message: 0, refusal: 0, reasoning: 0, summary: 0 };
+      hasReply = true;
+      if (unclaimed.length > 0) claimSent(parts, wasCut);
       for (const [position, part] of parts.entries()) {
         const isCut = wasCut && position === parts.length - 1;
         // No call of a reply that was cut off or filtered is executed.
         if (part.type === 'call') completeCall(part.call, part.index, wasCut);
         else completeText(part, seen[part.type]++, { phase, isCut });
       }
-      closeInterrupted(out, items.slice(items.length - opened).filter(isMissingInReply));
+      closeInterrupted(out, items.slice(first).filter(isMissingInReply));
       if (seal) hidden.forEach(addHiddenReasoning);
     },
     modelFailed() {
       closeInterrupted(out, items);
+      unclaimed = NONE;
       growing = undefined;
       texts = noTexts();
       calls = [];
@@ -526,6 +623,7 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
         const isAsked = verdict?.type === 'ask' && isClientAsked({ type: 'approval', rule: verdict.rule });
         if (!isAsked || call.kind !== 'approved-later' || call.approval !== undefined) continue;
         call.approval = approvalIdFor(response, number, index);
+        if (sent.some(({ done }) => done?.id === call.approval)) continue;
         const item: WholeItem = {
           type: 'whole',
           done: {
@@ -541,6 +639,7 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
       }
     },
     beginWith(begun) {
+      hasReply = true;
       for (const [index, { call, approval }] of begun) {
         calls[index] = {
           name: call.name,
@@ -558,8 +657,13 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier 
       calls = [];
       if (made.length > 0) closeText(out, beginText('reasoning'), 'completed', { encrypted: carrier.sealCalls(made) });
     },
-    discard: () => void items.splice(items.length - opened),
+    discard: () => void items.splice(first),
   };
+}
+
+/** Whether a call has an item only after the reply. */
+function isLater(kind: CallKind | undefined): boolean {
+  return kind === 'client-later' || kind === 'approved-later';
 }
 
 function noTexts(): Record<TextKind, OpenText[]> {
@@ -585,17 +689,12 @@ function isMissingInReply(item: StreamedItem): boolean {
   return !item.done && !(item.type === 'mcp_call' && item.isWhole);
 }
 
-/** The name of a call as the loop stores it: one that every provider accepts. */
-function storedCallName(name: string): string {
-  return /^[a-zA-Z0-9_-]{1,64}$/.test(name) ? name : name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
-}
-
 /**
  * The parts of a reply that clients see, in order. Deltas do not mark where one text ends and the next begins, so
  * consecutive texts are one part, and so is consecutive reasoning. Parts without text are not shown and do not separate
  * others.
  */
-type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
+export type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
 
 interface ShownText {
   readonly type: TextKind;

@@ -214,10 +214,7 @@ describe('rejects, with the path of the field,', () => {
     [{}, { param: 'input[0].type', code: 'missing_required_parameter' }],
     [{ type: 'poem' }, { param: 'input[0].type', message: expect.stringMatching(/'poem'.*'message', 'reasoning'/) }],
     [{ type: 7 }, { param: 'input[0].type' }],
-    [
-      { type: 'compaction', encrypted_content: 'x' },
-      { param: 'input[0].type', code: 'unsupported_value' },
-    ],
+    [{ type: 'compaction' }, { param: 'input[0].encrypted_content', code: 'missing_required_parameter' }],
     [
       { type: 'message', content: 'a' },
       { param: 'input[0].role', code: 'missing_required_parameter' },

@@ -247,6 +247,12 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     .object({ id: z.string().min(1).max(MAX_LENGTH.id) })
     .transform(({ id }): wire.ItemReference => ({ type: 'item_reference', id }));
 
+  const compaction = z.object({
+    type: z.literal('compaction'),
+    id: idOr('cmp'),
+    encrypted_content: longText,
+  }) satisfies z.ZodType<wire.CompactionItem>;
+
   const byType: ReadonlyMap<unknown, z.ZodType<wire.InputItem>> = new Map<unknown, z.ZodType<wire.InputItem>>([
     ['message', message],
     ['reasoning', reasoning],
@@ -277,6 +283,7 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       approvalResponse,
       passedOver,
       typed('item_reference', reference, { isOptional: true }),
+      compaction,
     ],
   );
   const text = longText.transform((value): readonly wire.InputItem[] =>
@@ -309,14 +316,10 @@ const TYPES = [
   'mcp_call',
   'mcp_approval_response',
   'item_reference',
+  'compaction',
 ] as const;
 
 const unknownItem = z.object({ type: z.enum(TYPES) }).transform((): never => z.NEVER);
-
-const compaction = z.unknown().transform((_, ctx): never => {
-  const message = `Invalid ${PARAM}: items of type 'compaction' are not supported by this server. Send the conversation itself.`;
-  return refuse(ctx, message, { path: ['type'], code: 'unsupported_value' });
-});
 
 /** The type may be left out: an object with `role` or `content` is a message, and one with only an `id` a reference. */
 function typeOf(item: JsonObject): unknown {
@@ -326,7 +329,7 @@ function typeOf(item: JsonObject): unknown {
   return id === undefined ? undefined : 'item_reference';
 }
 
-const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|mcp|mcpl|mcpa|item)_$/;
+const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|mcp|mcpl|mcpa|cmp|item)_$/;
 
 /**
  * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a

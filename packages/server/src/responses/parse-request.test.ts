@@ -426,8 +426,8 @@ describe('rejects, with the path of the field,', () => {
       { param: 'metadata', message: expect.stringContaining('at most 16') },
     ],
     [
-      { input: 'a', background: true },
-      { param: 'background', code: 'unsupported_parameter' },
+      { input: 'a', background: true, store: false },
+      { param: 'background', code: 'invalid_value', message: expect.stringContaining("leave 'store' out") },
     ],
     [
       { input: 'a', conversation: 'conv_1' },

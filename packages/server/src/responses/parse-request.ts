@@ -54,6 +54,7 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
   const parsed = validateBody(isStandard ? STANDARD : bodySchema(all), body);
   const { tools, tool_choice: choice, instructions, text, input, previous_response_id: previous } = parsed;
   checkDeclared(choice, tools, labels);
+  if (parsed.background && parsed.store === false) throw badRequest(BACKGROUND_STORED, 'background', 'invalid_value');
   if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);
   return {
     ...sharedRequest(parsed, {
@@ -69,10 +70,14 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
     toolChoice: choice.choice,
     ...(parsed.max_output_tokens != null && { maxOutputTokens: parsed.max_output_tokens }),
     ...(text?.format.format && { format: text.format.format }),
+    ...(parsed.context_management?.[0] && { compactFrom: parsed.context_management[0].compact_threshold }),
     include: parsed.include ?? [],
+    ...(parsed.background && { background: true }),
     echo: echoOf(parsed),
   };
 }
+
+const BACKGROUND_STORED = "A background response is stored: leave 'store' out, or set it to true.";
 
 /** The request as it may be stored: without the secrets of its tools. */
 export function storable(request: ResponseRequest): ResponseRequest {
@@ -121,10 +126,11 @@ function bodySchema(limits: RequestLimits) {
         generate_summary: z.enum(SUMMARIES).nullish(),
       })
       .nullish(),
-    background: unsupported("Leave it out, and set 'stream' to follow the progress.", {
-      isUsed: (value) => value === true,
-      schema: z.boolean().nullish(),
-    }),
+    context_management: list(z.object({ type: z.enum(['compaction']), compact_threshold: z.int().min(1_000) }), {
+      expected: 'array',
+      max: 1,
+    }).nullish(),
+    background: z.boolean().nullish(),
     stop: unsupported(CHAT_ONLY),
     seed: unsupported(CHAT_ONLY),
     logit_bias: unsupported(CHAT_ONLY),
@@ -189,7 +195,7 @@ function emptyInput(value: unknown): Error {
 function echoOf(body: ParsedBody): Omit<Echo, 'model'> {
   const { reasoning, text } = body;
   return {
-    background: false,
+    background: body.background ?? false,
     frequency_penalty: body.frequency_penalty ?? 0,
     instructions: body.instructions ?? null,
     max_output_tokens: body.max_output_tokens ?? null,

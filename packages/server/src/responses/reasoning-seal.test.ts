@@ -2,7 +2,7 @@ import type { ReasoningPart } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { parseRequest } from './parse-request.ts';
-import { reasoningSeal, reasoningSeals, unsealedReasoning } from './reasoning-seal.ts';
+import { reasoningSeal, tenantSeals, unsealedReasoning } from './reasoning-seal.ts';
 import { conversationFrom, openReasoning } from './restore-history.ts';
 
 const seal = reasoningSeal(new Uint8Array(32), 'acme');
@@ -42,12 +42,12 @@ test('the key is read from the store once, and again if that fails', async () =>
     if (reads++ === 0) throw new Error('disk full');
     return store.secretKey(name);
   };
-  const sealFor = reasoningSeals({ secretKey });
+  const sealFor = tenantSeals({ secretKey }, 'reasoning', reasoningSeal);
   await expect(sealFor('acme')).rejects.toThrow('disk full');
   const content = (await sealFor('acme')).seal(hidden);
   expect((await sealFor('acme')).open(content)).toEqual({ part: hidden });
   expect((await sealFor('other')).open(content)).toBeUndefined();
-  expect((await reasoningSeals(store)('acme')).open(content)).toEqual({ part: hidden });
+  expect((await tenantSeals(store, 'reasoning', reasoningSeal)('acme')).open(content)).toEqual({ part: hidden });
   expect(reads).toBe(2);
   await store.close();
 });

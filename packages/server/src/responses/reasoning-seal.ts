@@ -30,43 +30,61 @@ export interface DecodedReasoning {
   readonly calls?: readonly McpCallItem[];
 }
 
-/** Reads the key when it is first needed. If that fails, it is read again the next time. */
-export function reasoningSeals({
-  secretKey,
-}: Pick<ServerStore, 'secretKey'>): (tenant: string) => Promise<ReasoningSeal> {
+/** Authenticates bytes for one tenant. */
+export interface TenantSeal {
+  seal(bytes: Uint8Array): string;
+  /** Undefined if the content was not sealed with the same key for the same tenant. */
+  open(content: string): Buffer | undefined;
+}
+
+/** Makes seals with the store's key of this name. */
+export function tenantSeals<Seal>(
+  { secretKey }: Pick<ServerStore, 'secretKey'>,
+  name: string,
+  sealOf: (key: Uint8Array, tenant: string) => Seal,
+): (tenant: string) => Promise<Seal> {
+  // Read when it is first needed. If that fails, it is read again the next time.
   let reading: Promise<Uint8Array> | undefined;
   const forget = (): void => {
     reading = undefined;
   };
   return async (tenant) => {
     if (!reading) {
-      reading = secretKey('reasoning');
+      reading = secretKey(name);
       reading.catch(forget);
     }
-    return reasoningSeal(await reading, tenant);
+    return sealOf(await reading, tenant);
   };
 }
 
 const MAC_BYTES = 32;
 
-export function reasoningSeal(key: Uint8Array, tenant: string): ReasoningSeal {
+export function tenantSeal(key: Uint8Array, tenant: string): TenantSeal {
   const macOf = (json: Uint8Array): Buffer =>
     createHmac('sha256', key)
       .update(`${JSON.stringify(tenant)}\n`)
       .update(json)
       .digest();
-  const sealed = (content: object): string => {
-    const json = Buffer.from(JSON.stringify(content));
-    return Buffer.concat([macOf(json), json]).toString('base64');
-  };
   return {
-    seal: ({ type: _, ...part }, after) => sealed({ ...part, after }),
-    sealCalls: (calls) => sealed({ text: '', calls }),
+    seal: (bytes) => Buffer.concat([macOf(bytes), bytes]).toString('base64'),
     open(content) {
       const bytes = Buffer.from(content, 'base64');
       const json = bytes.subarray(MAC_BYTES);
       const mac = bytes.subarray(0, MAC_BYTES);
-      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? readReasoning(json, true) : undefined;
+      return mac.length === MAC_BYTES && timingSafeEqual(mac, macOf(json)) ? json : undefined;
+    },
+  };
+}
+
+export function reasoningSeal(key: Uint8Array, tenant: string): ReasoningSeal {
+  const sealed = tenantSeal(key, tenant);
+  const seal = (content: object): string => sealed.seal(Buffer.from(JSON.stringify(content)));
+  return {
+    seal: ({ type: _, ...part }, after) => seal({ ...part, after }),
+    sealCalls: (calls) => seal({ text: '', calls }),
+    open(content) {
+      const json = sealed.open(content);
+      return json && readReasoning(json, true);
     },
   };
 }

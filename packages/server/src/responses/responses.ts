@@ -1,8 +1,19 @@
-import { NEW, TreadleError, type Answer, type Model, type ModelError, type ToolResult } from '@treadle/core';
+import {
+  memoryJournal,
+  NEW,
+  requestTokens,
+  TreadleError,
+  type Answer,
+  type Journal,
+  type Model,
+  type ModelError,
+  type ToolResult,
+} from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
+  conversationSize,
   historySize,
   sharedConversations,
   storedState,
@@ -11,11 +22,12 @@ import {
   type ConversationBefore,
   type OpenTurn,
 } from '../engine/conversation.ts';
-import type { ActiveRun, Capacity, Engine } from '../engine/engine.ts';
+import { follow, type EventWriter } from '../engine/event-log.ts';
+import { modelNamed, type ActiveRun, type Capacity, type Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
-import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
+import { isKeyTaken, responseDeleted, type RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { driveRequest, planRun, whileOpen, type ResumedRun, type RunPlan } from '../engine/run.ts';
+import { driveRequest, planRun, whileOpen, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
 import {
   cancelRun,
   checkRunKey,
@@ -38,11 +50,14 @@ import {
   type StoredRuns,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
+import { storedStreams, type StreamRun } from '../engine/stored-streams.ts';
 import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
+import { askDriver } from '../runs/inbox.ts';
+import { compactConversation, shortenedConversation, type CompactedResponse } from './compaction.ts';
 import {
   errorEvent,
   replayResponse,
@@ -51,10 +66,19 @@ import {
   type ResponseError,
   type ResponseOutputOptions,
 } from './output.ts';
+import type { ResponseEvent } from './output-items.ts';
 import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
-import { reasoningSeals, type ReasoningSeal } from './reasoning-seal.ts';
+import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
 import { denialText, refusedResult, restoreHistory, storedOutputs } from './restore-history.ts';
-import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
+import { isTerminal } from './sent-items.ts';
+import {
+  presentedResponse,
+  type CustomCallOutputItem,
+  type FunctionCallOutputItem,
+  type InputItem,
+  type InputPart,
+  type ResponseResource,
+} from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -65,7 +89,21 @@ export interface Responses {
    * Validates everything, and stores the response unless `store` is false and there is no key. Rejects with an `ApiError`.
    * For a key that was used before, the prepared response is that of the first request.
    */
-  prepare(request: ResponseRequest, caller: Caller, key?: RequestKey): Promise<PreparedResponse>;
+  prepare(
+    request: ResponseRequest,
+    caller: Caller,
+    key?: RequestKey,
+    local?: LocalConversations,
+  ): Promise<PreparedResponse>;
+  /** Has the model summarise the conversation of a request. `signal` aborts when the client disconnects. */
+  compact(request: ResponseRequest, caller: Caller, signal: AbortSignal): Promise<CompactedResponse>;
+  /** An estimate of the tokens that the model would receive for a request. */
+  countTokens(request: ResponseRequest, caller: Caller): Promise<number>;
+  /**
+   * The events of a response after a number: the stored ones of a background response, and what follows. Without a number,
+   * also those of another response: they are made from its output when it has ended. Rejects with an `ApiError`.
+   */
+  stream(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
   /** The request of a response. */
@@ -75,16 +113,29 @@ export interface Responses {
   delete(id: string, caller: Caller): Promise<void>;
 }
 
+/** The conversations of responses that are not stored, for requests of the same client that continue them. */
+export interface LocalConversations {
+  find(response: string): ConversationBefore | undefined;
+  /** `size`: in characters. */
+  keep(response: string, conversation: ConversationBefore, size: number): void;
+}
+
 export interface PreparedResponse {
   readonly id: string;
+  /** Its events are stored, so that a client can continue after any of them. */
+  readonly isResumable?: boolean;
   /**
    * Rejects if another process has taken over. `signal` aborts when the client disconnects: the response is cancelled,
-   * unless it has a key, because the client can ask for it again.
+   * unless it has a key, because the client can ask for it again. A background response goes on. Without `emit` it is
+   * returned at once.
    */
   run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
 }
 
-type ResponseListener = Pick<ResponseOutputOptions, 'emit' | 'requiresAction'>;
+interface ResponseListener extends Pick<ResponseOutputOptions, 'emit' | 'requiresAction'> {
+  /** Counts the bytes of events that are made at once. Throws an `ApiError` if they are too many. */
+  readonly hold?: (bytes: number) => void;
+}
 
 export interface FinishedResponse extends StoredEnd {
   readonly response: ResponseResource;
@@ -92,19 +143,25 @@ export interface FinishedResponse extends StoredEnd {
   readonly failure?: ModelError;
   /** The request has a key, so that it can be sent again after an interruption. */
   readonly hasKey?: boolean;
+  /** The client did not get the terminal event. It can continue after its last event. */
+  readonly isCut?: boolean;
+}
+
+/** What a conversation has besides its messages, for responses that continue from this one. */
+interface ConversationParts {
+  /** The texts of all system and developer messages so far. */
+  readonly system: readonly string[];
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
 }
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
-interface StoredRequest {
+interface StoredRequest extends ConversationParts {
   readonly request: ResponseRequest;
-  /** The texts of all system and developer messages so far, for responses that continue from this one. */
-  readonly system: readonly string[];
   readonly key: string;
   readonly scopes: readonly string[];
   /** The tools of other servers that the run was started with. */
   readonly lists?: readonly ServerList[];
-  /** The labels of other servers whose tools a response of the conversation has reported. */
-  readonly reported?: readonly string[];
   /** What the run begins with, and the calls of which the response has items. */
   readonly open?: OpenTurn;
   readonly begunWith?: readonly (readonly [number, BegunCall])[];
@@ -116,13 +173,20 @@ interface ActiveResponse extends ActiveRun {
   readonly finished: Promise<FinishedResponse>;
 }
 
-export function responses(engine: Engine, stored: StoredRuns): Responses {
+/** `stopping` aborts when the server shuts down: clients of background responses continue at another process, or later. */
+export function responses(
+  engine: Engine,
+  stored: StoredRuns,
+  stopping: AbortSignal = new AbortController().signal,
+): Responses {
   const { store, log, runs } = engine;
   const records = store.responses;
+  const streams = storedStreams(engine);
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
   const shareConversation = sharedConversations();
-  const sealFor = reasoningSeals(store);
+  const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
+  const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const { waits = false } = engine;
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
@@ -131,20 +195,25 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     request: ResponseRequest,
     caller: Caller,
     key?: RequestKey,
+    local?: LocalConversations,
   ): Promise<PreparedResponse> {
     const used = key && (await stored.findKey(caller.tenant, key));
     if (key && used !== undefined) {
-      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key);
+      if (request.background) return followedResponse(await findResponse(used, caller), -1, caller);
+      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
-      const { plan, run } = await createResponse({ parsed: request, caller, key, hold: release.hold });
+      const { plan, run, parts } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
+      if (request.background) return backgroundResponse(plan, { ...run, caller, release });
       return {
         id: plan.id,
         async run(listener, signal) {
           try {
-            return await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+            const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+            if (local && plan.journal && !request.store) await keepConversation(plan.journal, parts, finished, local);
+            return finished;
           } catch (error) {
             if (!isDrivenElsewhere(error)) throw error;
             throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
@@ -155,9 +224,100 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       };
     } catch (error) {
       release();
-      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key);
+      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key, local);
       throw error;
     }
+  }
+
+  interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
+    readonly caller: Caller;
+    readonly release: () => void;
+  }
+
+  function backgroundResponse(plan: RunPlan, { caller, release, ...run }: BackgroundRun): PreparedResponse {
+    const { id } = plan;
+    return {
+      id,
+      isResumable: true,
+      async run(listener, signal) {
+        const sink = streams.writer(plan, streamOf(id), 0);
+        runResponse(plan, { ...run, ...storedIn(sink) }).finished.then(release, release);
+        return listener.emit
+          ? followStream(run.created, caller, { after: -1, signal, listener })
+          : { response: run.created };
+      },
+    };
+  }
+
+  /** A background response that was created before. */
+  function followedResponse(record: ResponseRecord, after: number, caller: Caller): PreparedResponse {
+    const { id } = record;
+    return {
+      id,
+      isResumable: true,
+      async run(listener, signal) {
+        if (!listener.emit) return { response: await currentResponse(record) };
+        // Its client should not have to wait until this server looks for such runs.
+        if (record.status === 'in_progress') {
+          stored.recoverRecord(record).catch((error: unknown) => {
+            log.debug({ err: error, response: id }, 'a response was not resumed');
+          });
+        }
+        return followStream(record.response as ResponseResource, caller, { after, signal, listener });
+      },
+    };
+  }
+
+  interface StreamReader {
+    /** The number of the last event that the client has; -1 if it has none. */
+    readonly after: number;
+    readonly signal: AbortSignal;
+    readonly listener: ResponseListener;
+  }
+
+  /** Sends the stored events of a background response, and those that follow. Resolves to the response as it was given. */
+  async function followStream(
+    response: ResponseResource,
+    caller: Caller,
+    { after, signal, listener: { emit, requiresAction } }: StreamReader,
+  ): Promise<FinishedResponse> {
+    const { id } = response;
+    const source = streams.source<ResponseEvent>({
+      stream: streamOf(id),
+      isLive: async () => (await records.head(caller.tenant, id))?.status === 'in_progress',
+      isLast: isTerminal,
+    });
+    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]) };
+    let isEnded = false;
+    await follow(source, options, ({ event }) => {
+      isEnded = isTerminal(event);
+      return emit?.(presentedEvent(event, requiresAction));
+    });
+    return { response, isCut: options.signal.aborted && !isEnded };
+  }
+
+  async function streamResponse(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse> {
+    // A stream may be open for long, and a request can be large.
+    const { request, ...others } = await findResponse(id, caller);
+    const record: ResponseRecord = { ...others, request: undefined };
+    const { background = false } = (request as StoredRequest).request;
+    // The events may have been deleted before the response.
+    const isStored = background && (record.status === 'in_progress' || (await store.streams.last(streamOf(id))) > 0);
+    if (isStored) return followedResponse(record, after ?? -1, caller);
+    if (after !== undefined) throw notStored();
+    return {
+      id,
+      async run(listener, signal) {
+        try {
+          const ended = await stored.ended(record, signal, (interruption) => interruptedError(id, interruption));
+          if (!ended) throw responseDeleted();
+          return await replayRecord(ended, listener);
+        } catch (error) {
+          if (error instanceof ApiError) void listener.emit?.(errorEvent(error));
+          throw error;
+        }
+      },
+    };
   }
 
   /** The response of an earlier request with the same key. `prepareAgain` is called if that request released the key. */
@@ -168,9 +328,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     async function runRepeated(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse> {
       const record = await stored.follow(repeated, signal);
       if (!record) return (await prepareAgain()).run(listener, signal);
-      const response = record.response as ResponseResource;
-      await replayResponse(response, listener);
-      return { response };
+      return replayRecord(record, listener);
     }
     return {
       id: repeated.id,
@@ -190,23 +348,30 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly caller: Caller;
     readonly key: RequestKey | undefined;
     readonly hold: Capacity['hold'];
+    readonly local: LocalConversations | undefined;
   }
 
-  async function createResponse({
-    parsed,
-    caller,
-    key,
-    hold,
-  }: NewResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
-    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, false);
+  /** A response that was created, and what another response needs to continue it. */
+  interface CreatedResponse {
+    readonly plan: RunPlan;
+    readonly run: Omit<ResponseRun, 'listener'>;
+    readonly parts: ConversationParts;
+  }
+
+  async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
+    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, { local });
     const request = { ...parsed, input };
+    checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
     const seal = await wantedSeal(request, caller);
     const id = newResponseId();
-    const plan = await planRun(engine, request, conversation, { id, caller, approvals: true });
+    const shortened =
+      request.compactFrom !== undefined &&
+      (await shortenedConversation(conversation, { engine, caller, request, hold }));
+    const sent = shortened ? { ...conversation, messages: shortened } : conversation;
+    const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
-      checkSupport(plan.model, parsed, request.model ?? engine.models.default);
       const current = await withDecisions(plan);
-      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold });
+      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold, local });
     });
   }
 
@@ -244,7 +409,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     return { ...plan, open: { ...open, answered: [...open.answered, ...refused], approvals } };
   }
 
-  interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold'> {
+  interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 'local'> {
     readonly plan: RunPlan;
     readonly request: ResponseRequest;
     readonly seal: ReasoningSeal | undefined;
@@ -263,7 +428,8 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     caller,
     key,
     hold,
-  }: PlannedResponse): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
+    local,
+  }: PlannedResponse): Promise<CreatedResponse> {
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
     hold(plan.size);
@@ -274,25 +440,34 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       list.error === undefined && reported.has(list.label) ? { ...list, isKnown: true as const } : list,
     );
     const listed = plan.toolset.lists.flatMap(({ label, error }) => (error === undefined ? label : []));
+    const parts: ConversationParts = {
+      system,
+      ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
+    };
     const begunWith = open && callsToBegin(plan, open);
     const continued = { ...(before && { before }), lists, ...(begunWith && { begunWith }) };
-    if (!request.store && !key) return { plan, run: { created, seal, carrier, ...continued } };
+    if (!request.store && !key) {
+      return {
+        plan: local ? { ...plan, journal: memoryJournal() } : plan,
+        run: { created, seal, carrier, ...continued },
+        parts,
+      };
+    }
     const { tenant, scopes } = caller;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
       tenant,
       runId: id,
-      status: created.status,
+      status: 'in_progress',
       createdAt: now,
       updatedAt: now,
       ...(request.previous !== undefined && { previous: request.previous }),
       request: {
         request: storable(request),
-        system,
+        ...parts,
         key: caller.key,
         scopes,
         ...(lists.length > 0 && { lists }),
-        ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
         ...(open && { open, begunWith: [...begunWith!] }),
       } satisfies StoredRequest,
       response: created,
@@ -307,7 +482,20 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       throw error;
     }
     const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
-    return { plan: { ...plan, journal: store, lease, waits }, run };
+    return { plan: { ...plan, journal: store, lease, waits }, run, parts };
+  }
+
+  /** Keeps what the next request of the same client needs to continue a response that is not stored. */
+  async function keepConversation(
+    journal: Journal,
+    parts: ConversationParts,
+    { response: { id, status } }: FinishedResponse,
+    local: LocalConversations,
+  ): Promise<void> {
+    const state = status === 'failed' ? undefined : await storedState(journal, id);
+    if (!state) return;
+    const conversation = { ...conversationBefore(id, state, parts.system), ...parts };
+    local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
   }
 
   /** For a request that wants `encrypted_content` of reasoning. */
@@ -328,13 +516,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   /**
-   * The conversation of a request: that of the response that it continues, and its own input. `isStored`: the request was
-   * accepted before.
+   * The conversation of a request: that of the response that it continues, and its own input.
    */
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    isStored: boolean,
+    { isStored = false, local }: ConversationOptions = {},
   ): Promise<{
     readonly input: ResponseRequest['input'];
     readonly system: readonly string[];
@@ -345,11 +532,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly reported: ReadonlySet<string>;
   }> {
     const { previous, instructions = '' } = request;
-    const before = previous === undefined ? undefined : await previousConversation(previous, caller);
+    const before =
+      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
     const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
     const { input, messages, system, open } = await restoreHistory(request.input, lookUp, {
       before,
       seal: () => sealFor(caller.tenant),
+      compactionSeal: () => compactionSealFor(caller.tenant),
       isStored,
     });
     const sent = input.flatMap((item) =>
@@ -387,10 +576,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
   }
 
   /** What a conversation has besides its messages, without the request that contains it, which can be large. */
-  async function partsOf(
-    tenant: string,
-    response: string,
-  ): Promise<Pick<StoredRequest, 'system' | 'reported'> | undefined> {
+  async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
     const record = await inTurn(() => records.get(tenant, response));
     if (!record) return undefined;
     const { system, reported } = record.request as StoredRequest;
@@ -417,18 +603,31 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     readonly resume?: ResumedRun;
     readonly lists?: ResponseOutputOptions['lists'];
     readonly begunWith?: ResponseOutputOptions['begunWith'];
+    /** Where the events of a background response are stored. */
+    readonly sink?: EventWriter;
+    /** The events that were stored before it was resumed. */
+    readonly sent?: readonly ResponseEvent[];
   }
 
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith }: ResponseRun,
+    { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith, sink, sent }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
-    const calls = plan.toolset.kinds;
-    const out = responseOutput({ response: created, calls, lists, begunWith, seal, carrier, ...listener });
+    const out = responseOutput({
+      response: created,
+      calls: plan.toolset.kinds,
+      lists,
+      begunWith,
+      seal,
+      carrier,
+      ...listener,
+      ...(sent && { sent }),
+    });
     out.sendCreated();
-    for (const item of resume?.items ?? []) void out.addItem(item);
+    // Also without items: those that were sent may belong to a reply that was lost.
+    if (resume || sent) out.replay(resume?.items ?? []);
     const run = driveRequest(plan, engine, out.addItem, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
@@ -439,25 +638,31 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     ): Promise<FinishedResponse> {
       const made = out.endResponse(ending);
       const releaseKey = isUntouched || (made.status === 'failed' && made.output.length === 0);
+      if (sink) {
+        // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
+        out.sendTerminal();
+        await sink.flush();
+      }
       const response =
         record === undefined ? made : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
       // Before the client is told, because its next request may be for another process.
       await release();
-      out.sendTerminal(response);
+      if (sink) streams.wakeReaders(streamOf(id));
+      else out.sendTerminal(response);
       return { response, ...(failure && { failure }) };
     }
 
     function interruptResponse(interruption: Interruption): FinishedResponse {
-      out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
+      if (!sink) out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
       return { response: created, interruption, hasKey: key !== undefined };
     }
 
     const response: ActiveResponse = {
       // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
-      current: () => ({ ...created, output: out.current().output }),
+      current: () => ({ ...created, status: 'in_progress', output: out.current().output }),
       cancel: run.cancel,
       detach: () => (record === undefined ? run.cancel() : void run.detach()),
-      finished: stored.awaitEnd(run.ended, {
+      finished: stored.awaitEnd(sink ? run.ended.then((end) => flushed(end, sink)) : run.ended, {
         id: record ?? id,
         lease,
         finish: finishResponse,
@@ -472,6 +677,12 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     response.finished.then(remove, remove);
     runs.add(response);
     return response;
+  }
+
+  /** While the process still has the lease. The events of a run that has ended are stored with its terminal event. */
+  async function flushed(end: RunEnd, sink: EventWriter): Promise<RunEnd> {
+    if (!end.ending) await sink.flush();
+    return end;
   }
 
   interface StoredEnding {
@@ -520,8 +731,19 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
       return endedResponse(await finished);
     } catch (error) {
-      throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
+      if (!isDrivenElsewhere(error)) throw error;
+      return cancelElsewhere(found, caller);
     }
+  }
+
+  /** Asks the process that drives a response to cancel it. */
+  async function cancelElsewhere({ id, runId }: ResponseRecord, caller: Caller): Promise<ResponseResource> {
+    const { tenant, key } = caller;
+    const reply = await askDriver(store, runId, { act: { type: 'cancel' }, actor: { tenant, key } });
+    if (reply === 'refused') throw drivenElsewhere(id);
+    const { status, response } = await findResponse(id, caller);
+    if (status === 'in_progress') throw drivenElsewhere(id);
+    return response as ResponseResource;
   }
 
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
@@ -579,7 +801,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     // The conversation of a run that has started is in its journal.
     const restored =
       state === NEW
-        ? (await requestConversation(request, caller, true)).conversation
+        ? (await requestConversation(request, caller, { isStored: true })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
@@ -593,6 +815,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         seal: await wantedSeal(request, caller),
         carrier: await carrierFor(plan, request, caller),
         listener: { requiresAction: false },
+        ...(request.background && (await storedSoFar({ id, lease }))),
         record: record.id,
         from,
         ...(state !== NEW && {
@@ -600,6 +823,13 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         }),
       },
     };
+  }
+
+  /** Continues the stored events of a background response. */
+  async function storedSoFar(run: StreamRun): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
+    const stream = streamOf(run.id);
+    const sink = streams.writer(run, stream, await store.streams.last(stream));
+    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
   }
 
   /** The response for a fork of the run of a response. */
@@ -635,15 +865,20 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const { request, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
+      const { sink, listener, sent } = request.background
+        ? await storedSoFar({ id: runId, lease })
+        : { listener: { requiresAction: false } };
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
         lists,
         begunWith: begunWith && new Map(begunWith),
         seal: await wantedSeal(request, record),
-        requiresAction: false,
+        ...listener,
+        ...(sent && { sent }),
       });
-      for (const item of items) void out.addItem(item);
+      out.sendCreated();
+      out.replay(items);
       const at = Date.now();
       const made = out.endResponse({
         type: 'failed',
@@ -652,19 +887,54 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
         usage: state.usage,
       });
       if (state !== NEW) await cancelRun(store, taken);
+      out.sendTerminal();
+      await sink?.flush();
       return { response: await storeEnd(record.id, tenant, made, { at, from }) };
     } finally {
       await lease.release();
+      streams.wakeReaders(streamOf(runId));
     }
+  }
+
+  /** The current state of a response. */
+  async function currentResponse({ id, status, response }: ResponseRecord): Promise<ResponseResource> {
+    const running = active.get(id);
+    if (running && status === 'in_progress') return running.current();
+    const found = response as ResponseResource;
+    // Another process may drive it, or have done so.
+    const hasBegun = found.status === 'queued' && (await store.streams.last(streamOf(id))) > 0;
+    return hasBegun ? { ...found, status: 'in_progress' } : found;
   }
 
   return {
     prepare: prepareResponse,
+    async compact(request, caller, signal) {
+      // The model gets the settings, and the conversation as a text.
+      checkSupport(modelNamed(engine.models, request.model), { ...request, input: [] }, request.model!);
+      const { input, system, conversation } = await requestConversation(request, caller);
+      const seal = await compactionSealFor(caller.tenant);
+      const { messages } = conversation;
+      const release = runs.reserve(caller.tenant);
+      try {
+        const compaction = { engine, caller, request, signal, hold: release.hold };
+        return await compactConversation(input, { messages, system }, compaction, seal);
+      } finally {
+        release();
+      }
+    },
+    async countTokens(request, caller) {
+      const { conversation } = await requestConversation(request, caller);
+      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
+      const { messages, instructions, toolset } = plan;
+      await toolset.close();
+      return requestTokens(messages, messages.length, instructions, toolset.tools);
+    },
+    stream: streamResponse,
     async retrieve(id, caller) {
       const running = active.get(id);
       const record = await findResponse(id, caller);
       if (running && record.status === 'in_progress') return running.current();
-      return record.response as ResponseResource;
+      return currentResponse(record);
     },
     requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
     cancel: cancelResponse,
@@ -677,10 +947,17 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       await records.delete(caller.tenant, id).catch((error: unknown) => {
         throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
       });
+      await store.streams.delete(streamOf(id));
       outputs.forget(caller.tenant, id);
       stored.forget(id);
     },
   };
+}
+
+interface ConversationOptions {
+  /** The request was accepted before. */
+  readonly isStored?: boolean;
+  readonly local?: LocalConversations | undefined;
 }
 
 /** Throws a 400 for what the model of a request does not take. */
@@ -711,15 +988,56 @@ function contentOf(item: InputItem): readonly InputPart[] {
   return item.type === 'message' && item.role === 'user' ? item.content : [];
 }
 
+/** The stream of a background response. It is not the id, which is that of the run too: readers of one are not told of both. */
+function streamOf(id: string): string {
+  return `events_${id}`;
+}
+
+/** The listener of a background response. Each reader gets the events in its own form. */
+interface StoredEvents {
+  readonly sink: EventWriter;
+  readonly listener: ResponseListener;
+}
+
+function storedIn(sink: EventWriter): StoredEvents {
+  return { sink, listener: { requiresAction: true, emit: sink.add } };
+}
+
+/** An event as one client sees it. */
+function presentedEvent(event: ResponseEvent, requiresAction: boolean): ResponseEvent {
+  const response = event['response'] as ResponseResource | undefined;
+  return response ? { ...event, response: presentedResponse(response, requiresAction) } : event;
+}
+
+/** How often the events of a response contain its texts. */
+const COPIES = 5;
+
+/** Sends the events of a response that has ended, from its output. */
+async function replayRecord(record: ResponseRecord, listener: ResponseListener): Promise<FinishedResponse> {
+  const response = record.response as ResponseResource;
+  if (listener.emit) listener.hold?.(COPIES * JSON.stringify(response.output).length);
+  await replayResponse(response, listener);
+  return { response };
+}
+
+function notStored(): ApiError {
+  const message =
+    "The events of this response are not stored: only those of a background response are. Leave 'starting_after' out to get them from the start.";
+  return badRequest(message, 'starting_after', 'stream_not_stored');
+}
+
 /** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */
 const DO_NOT_RETRY = { 'x-should-retry': 'false' };
 
 /** Throws a 503 for a response that was interrupted. */
 export function endedResponse({ response, interruption, hasKey = false }: FinishedResponse): ResponseResource {
   if (!interruption) return response;
-  if (hasKey) throw retryLater(interruption);
-  const { code, message } = fetchLater(response.id, interruption);
-  throw new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
+  throw hasKey ? retryLater(interruption) : interruptedError(response.id, interruption);
+}
+
+function interruptedError(id: string, interruption: Interruption): ApiError {
+  const { code, message } = fetchLater(id, interruption);
+  return new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
 }
 
 function fetchLater(id: string, { code, reason }: Interruption): ResponseError {
@@ -733,7 +1051,7 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
     object: 'response',
     created_at: Math.floor(now / 1000),
     completed_at: null,
-    status: 'in_progress',
+    status: request.background ? 'queued' : 'in_progress',
     error: null,
     incomplete_details: null,
     output: [],

@@ -39,8 +39,10 @@ import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { fileBlock, imageBlock } from '../request/media.ts';
 import { shownReply } from './output.ts';
-import { unsealedReasoning, type DecodedReasoning, type ReasoningSeal } from './reasoning-seal.ts';
+import { openCompaction, summaryMessage, type CompactedConversation } from './compaction.ts';
+import { unsealedReasoning, type DecodedReasoning, type ReasoningSeal, type TenantSeal } from './reasoning-seal.ts';
 import type {
+  CompactionItem,
   FunctionCallItem,
   FunctionCallOutputItem,
   InputItem,
@@ -72,6 +74,8 @@ export interface RestoreOptions {
   readonly before?: ConversationBefore | undefined;
   /** Called if items contain `encrypted_content`. */
   readonly seal: () => Promise<ReasoningSeal>;
+  /** Called if there are items of type `compaction`. Absent: there are none. */
+  readonly compactionSeal?: () => Promise<TenantSeal>;
   /** The items were accepted before, possibly by an earlier version. */
   readonly isStored?: boolean;
 }
@@ -83,7 +87,7 @@ export interface RestoreOptions {
 export async function restoreHistory(
   items: readonly InputItem[],
   lookUp: LookUpResponse,
-  { before, seal, isStored = false }: RestoreOptions,
+  { before, seal, compactionSeal, isStored = false }: RestoreOptions,
 ): Promise<RestoredHistory> {
   const found = new Map<string, ReturnType<LookUpResponse>>();
   const lookUpOnce: LookUpResponse = (response) => {
@@ -95,7 +99,8 @@ export async function restoreHistory(
   const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
   const known = input.map(asFunctionCall);
   const opened = known.some(isSealed) ? openReasoning(known, await seal(), isTrusted) : known;
-  const withCalls = await insertServerCalls(insertCarriedCalls(opened), lookUpOnce);
+  const readable = opened.some(isCompaction) ? openCompactions(opened, await compactionSeal!()) : opened;
+  const withCalls = await insertServerCalls(insertCarriedCalls(readable), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
 
@@ -264,6 +269,31 @@ export function openReasoning(
     if (isTrusted(index)) return item;
     throw badRequest(
       `The encrypted content of the item '${item.id}' could not be verified. It was changed or cut off, or another server, an earlier version or a server for another tenant created it. Send the item without 'encrypted_content', or continue with 'previous_response_id'.`,
+      `input[${index}].encrypted_content`,
+      'invalid_encrypted_content',
+    );
+  });
+}
+
+// Conversations that were compacted
+
+/** A compaction with what it represents. Never received from a client. */
+interface OpenedCompaction extends CompactionItem {
+  readonly opened?: CompactedConversation;
+}
+
+function isCompaction(item: InputItem): item is CompactionItem {
+  return item.type === 'compaction';
+}
+
+/** Throws a 400 for a compaction that this server did not create for the tenant. */
+function openCompactions(items: readonly InputItem[], seal: TenantSeal): readonly InputItem[] {
+  return items.map((item, index) => {
+    if (!isCompaction(item)) return item;
+    const opened = openCompaction(item.encrypted_content, seal);
+    if (opened) return { ...item, opened } satisfies OpenedCompaction;
+    throw badRequest(
+      `The compaction '${item.id}' could not be verified. It was changed or cut off, or another server or a server for another tenant created it. Send the conversation itself.`,
       `input[${index}].encrypted_content`,
       'invalid_encrypted_content',
     );
@@ -499,6 +529,14 @@ export function conversationFrom(
       case 'custom_tool_call':
       case 'custom_tool_call_output':
         throw new Error('Calls with a text are converted first.');
+      case 'compaction': {
+        const { opened }: OpenedCompaction = item;
+        closeTurn();
+        if (!opened) throw new Error('A compaction must be opened before its conversation is restored.');
+        system.push(...opened.system);
+        messages.push(summaryMessage(opened));
+        continue;
+      }
       case 'item_reference':
         throw unknownItem(item.id, at);
       case 'reasoning':

@@ -6,6 +6,9 @@ import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
+import { wholeNumber } from '../request/query.ts';
+import { parseCompactRequest } from './compaction.ts';
+import type { EmitEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
@@ -31,19 +34,43 @@ export function responsesRoutes({
     options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
 
   return new Hono<Env>()
+    .get('/responses', async (c) => {
+      const { upgrade } = c.env;
+      if (!upgrade) throw upgradeRequired();
+      const { responsesSocket } = await import('./socket.ts');
+      const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
+      await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
+      return RESPONSE_ALREADY_SENT;
+    })
     .post('/responses', async (c) => {
       const body = await readJson(c, maxBodyBytes);
       const request = parseRequest(body, parseOptions);
       const key = requestKey(c.env.incoming.headers, 'responses', body);
+      // Its stream may outlive the run, which the other limit counts.
+      if (request.background && request.stream) c.env.exchange.openStream();
       const prepared = await responses.prepare(request, c.get('caller'), key);
       const requiresAction = wantsRequiresAction(c);
       if (request.stream) return streamResponse(c, prepared, requiresAction);
       const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
       return sendJson(c, presentedResponse(response, requiresAction));
     })
+    .post('/responses/compact', async (c) => {
+      const request = parseCompactRequest(await readJson(c, maxBodyBytes), parseOptions);
+      return sendJson(c, await responses.compact(request, c.get('caller'), disconnectSignal(c)));
+    })
+    .post('/responses/input_tokens', async (c) => {
+      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
+      const input_tokens = await responses.countTokens(request, c.get('caller'));
+      return sendJson(c, { object: 'response.input_tokens', input_tokens });
+    })
     .get('/responses/:id', async (c) => {
-      if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
-      const response = await responses.retrieve(c.req.param('id'), c.get('caller'));
+      const id = c.req.param('id');
+      if (c.req.query('stream') === 'true') {
+        const prepared = await responses.stream(id, lastEventOf(c), c.get('caller'));
+        c.env.exchange.openStream();
+        return streamResponse(c, prepared, wantsRequiresAction(c));
+      }
+      const response = await responses.retrieve(id, c.get('caller'));
       return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
     })
     .delete('/responses/:id', async (c) => {
@@ -67,19 +94,42 @@ export function responsesRoutes({
   ): Promise<Response> {
     const disconnected = new AbortController();
     const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
+    const emit: EmitEvent = prepared.isResumable
+      ? (event) => stream.send(event.type, event, event.sequence_number)
+      : (event) => stream.send(event.type, event);
+    let isCut: boolean | undefined;
     try {
-      await prepared.run({ requiresAction, emit: (event) => stream.send(event.type, event) }, disconnected.signal);
+      const hold = (bytes: number): void => c.env.exchange.hold(bytes);
+      ({ isCut } = await prepared.run({ requiresAction, emit, hold }, disconnected.signal));
     } catch (error) {
       const { log } = c.get('caller');
       const level = error instanceof ApiError ? 'warn' : 'error';
       log[level]({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
     }
-    stream.end();
+    stream.end(isCut);
     return RESPONSE_ALREADY_SENT;
   }
 }
 
-const NO_LATER_STREAM = "A response can be streamed only when it is created. Leave 'stream' out to fetch it.";
+function upgradeRequired(): ApiError {
+  const message = 'Create a response with POST. GET opens a WebSocket: send the headers of an upgrade.';
+  return new ApiError(426, 'invalid_request_error', message, {
+    code: 'upgrade_required',
+    headers: { Upgrade: 'websocket', Connection: 'Upgrade' },
+  });
+}
+
+/** The number of the last event that the client has. A browser that reconnects sends the URL as before, and the newer number. */
+function lastEventOf(c: Context<Env>): number | undefined {
+  const { starting_after: start } = c.req.query();
+  const text = c.req.header('last-event-id') || start;
+  if (text === undefined) return undefined;
+  return wholeNumber({ starting_after: text }, 'starting_after', {
+    least: 0,
+    most: Number.MAX_SAFE_INTEGER - 1,
+    standard: 0,
+  });
+}
 
 /** If the model failed before there was any output, the request fails. Later failures are part of the response. */
 function checkFinished(finished: FinishedResponse): ResponseResource {

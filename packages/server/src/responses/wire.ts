@@ -122,7 +122,8 @@ export type InputItem =
   | McpApprovalRequestItem
   | McpApprovalResponseItem
   | McpListToolsItem
-  | ItemReference;
+  | ItemReference
+  | CompactionItem;
 
 export interface InputText {
   readonly type: 'input_text';
@@ -210,6 +211,13 @@ export interface McpApprovalResponseItem {
   readonly reason?: string;
 }
 
+/** Represents a conversation that was compacted. Only this server can read it. */
+export interface CompactionItem {
+  readonly type: 'compaction';
+  readonly id: string;
+  readonly encrypted_content: string;
+}
+
 /** Refers to an item of an earlier response. */
 export interface ItemReference {
   readonly type: 'item_reference';
@@ -218,11 +226,18 @@ export interface ItemReference {
 
 /**
  * `requires_action` is stored as such. Clients that did not request this status see `completed`, because the official
- * clients do not know it.
+ * clients do not know it. A background response is `queued` until its run begins.
  */
-export type ResponseStatus = 'in_progress' | 'completed' | 'incomplete' | 'failed' | 'cancelled' | 'requires_action';
+export type ResponseStatus =
+  | 'queued'
+  | 'in_progress'
+  | 'completed'
+  | 'incomplete'
+  | 'failed'
+  | 'cancelled'
+  | 'requires_action';
 
-interface WireUsage {
+export interface WireUsage {
   readonly input_tokens: number;
   readonly input_tokens_details: { readonly cached_tokens: number };
   readonly output_tokens: number;
@@ -232,7 +247,7 @@ interface WireUsage {
 
 /** The fields of a response that repeat the request, with the defaults filled in. */
 export interface Echo {
-  readonly background: false;
+  readonly background: boolean;
   readonly frequency_penalty: number;
   readonly instructions: unknown;
   readonly max_output_tokens: number | null;

@@ -1,0 +1,297 @@
+import { EventEmitter } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Clock } from '@treadle/core';
+import { WebSocketServer, type WebSocket } from 'ws';
+import { ApiError } from '../api-error.ts';
+import type { Answering, Caller, Exchange, Held, Memory } from './admission.ts';
+
+/**
+ * WebSockets of clients. Each message is a request of its own, with the limits that requests over HTTP have:
+ *
+ * 1. The messages of a socket are answered one after the other.
+ * 2. Each message is admitted, counted and logged, and its bytes are counted from the first one that arrives.
+ * 3. A client that does not read, that sends a message too slowly, or that does not answer pings is disconnected.
+ */
+
+/** A client that asks for a WebSocket. */
+export interface Upgrade {
+  /**
+   * Accepts the socket, and calls `open` for what answers its messages. Rejects with an `ApiError` if the page of the client
+   * may not open it, or if too many are open.
+   */
+  accept(caller: Caller, limits: SocketLimits, open: OpenSocket): Promise<void>;
+}
+
+export interface SocketLimits {
+  /** A larger message closes the socket with the code 1009. */
+  readonly maxBytes: number;
+  /** After this time without a message to the client a ping is sent. */
+  readonly heartbeatMs: number;
+}
+
+export type OpenSocket = (socket: ClientSocket) => AnswerMessage;
+
+/** Answers one message of a client. Must not reject. */
+export type AnswerMessage = (message: SocketMessage) => Promise<void>;
+
+export interface SocketMessage {
+  readonly bytes: Buffer;
+  readonly isBinary: boolean;
+  readonly requestId: string;
+  /** Throws an `ApiError` if the message is not admitted. */
+  admit(): Caller;
+  /** Sets the status for the log and the metrics; default 200. */
+  setStatus(status: number): void;
+}
+
+export interface ClientSocket {
+  /** Returns a promise if the client reads too slowly: it resolves when there is room again or the socket is closed. */
+  send(message: object): void | Promise<void>;
+  /** Closes the socket: at once, or after the message that is being answered. */
+  close(code: number, reason: string): void;
+  /** For bytes that the socket holds between messages. They are released when it closes. */
+  holder(): Held;
+  /** Aborts when the socket is closed. */
+  readonly closed: AbortSignal;
+}
+
+/** Answers a message in the place of an HTTP response. */
+export class MessageAnswer extends EventEmitter implements Answering {
+  closed = false;
+  statusCode = 200;
+  shouldKeepAlive = true;
+  readonly headersSent = true;
+  readonly writableFinished = true;
+
+  setHeader(): this {
+    return this;
+  }
+
+  close(): void {
+    this.closed = true;
+    this.emit('close');
+  }
+}
+
+export interface AcceptOptions extends SocketLimits {
+  readonly incoming: IncomingMessage;
+  readonly socket: Socket;
+  readonly head: Buffer;
+  readonly caller: Caller;
+  readonly memory: Memory;
+  /** How long a client may read nothing while data is waiting for it. */
+  readonly sendMs: number;
+  readonly clock: Clock;
+  readonly isClosing: () => boolean;
+  /** Begins the exchange of a message, and logs it when its answer is closed. */
+  readonly begin: (answer: MessageAnswer) => Exchange;
+  /** Calls `start` when the answers to all earlier messages are closed. */
+  readonly enqueue: (answer: MessageAnswer, start: () => void) => void;
+  readonly admit: (answer: MessageAnswer, exchange: Exchange) => Caller;
+  readonly open: OpenSocket;
+}
+
+/** A socket that is open. */
+export interface AcceptedSocket {
+  /** The server shuts down: a socket without a message in progress is closed. */
+  closeIfIdle(): void;
+}
+
+/** Further messages that wait for an answer are refused. */
+const MOST_WAITING = 8;
+/** How long a whole message may take to arrive. */
+const MESSAGE_MS = 60_000;
+/** The socket is closed after this number of pings without an answer. */
+const MOST_MISSED = 4;
+/** The bytes of a control frame of a client without its payload. */
+const CONTROL_HEADER = 6;
+
+const GOING_AWAY = 1001;
+const STOPPING = 'The server is shutting down.';
+
+/** Compression is not offered: a short message could become a large one. */
+const handshakes = new Map<number, WebSocketServer>();
+function handshakesOf(maxPayload: number): WebSocketServer {
+  const known = handshakes.get(maxPayload);
+  if (known) return known;
+  const made = new WebSocketServer({ noServer: true, clientTracking: false, perMessageDeflate: false, maxPayload });
+  handshakes.set(maxPayload, made);
+  return made;
+}
+
+/** Undefined if the handshake is not valid: the client got a 400. */
+export function acceptSocket(options: AcceptOptions): AcceptedSocket | undefined {
+  let accepted: AcceptedSocket | undefined;
+  const { incoming, socket, head, maxBytes } = options;
+  handshakesOf(maxBytes).handleUpgrade(incoming, socket, head, (ws) => (accepted = serveSocket(ws, options)));
+  return accepted;
+}
+
+function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
+  const { socket, caller, memory, clock, heartbeatMs, sendMs, isClosing } = options;
+  const closed = new AbortController();
+  const held = new Set<Held>();
+  /** The answers to messages that wait. */
+  const waiting = new Set<MessageAnswer>();
+  let inProgress = 0;
+  let closing: { readonly code: number; readonly reason: string } | undefined;
+  let wasSilent = true;
+  let missed = 0;
+  let room: PromiseWithResolvers<void> | undefined;
+  let arriving: Held | undefined;
+  let arrived = 0;
+  let cancelArrival = (): void => {};
+  let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
+
+  function holder(): Held {
+    const one = memory.holder(caller.tenant);
+    held.add(one);
+    return {
+      hold: one.hold,
+      release() {
+        held.delete(one);
+        one.release();
+      },
+    };
+  }
+
+  function send(message: object): void | Promise<void> {
+    if (ws.readyState !== ws.OPEN) return;
+    wasSilent = false;
+    ws.send(JSON.stringify(message));
+    if (!socket.writableNeedDrain) return;
+    room ??= Promise.withResolvers();
+    return room.promise;
+  }
+
+  function hasRoom(): void {
+    room?.resolve();
+    room = undefined;
+  }
+
+  /** Not sent to a client that has not read what was sent before. */
+  function sendHeartbeat(): void {
+    if (missed >= MOST_MISSED) return ws.terminate();
+    if (wasSilent && !room) {
+      missed += 1;
+      ws.ping();
+    }
+    wasSilent = true;
+    cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
+  }
+
+  function close(code: number, reason: string): void {
+    if (inProgress > 0) closing = { code, reason };
+    else ws.close(code, reason);
+  }
+
+  // The bytes of a message that arrives
+
+  function onData(chunk: Buffer): void {
+    if (arrived === 0) cancelArrival = clock.timer(MESSAGE_MS, () => ws.terminate());
+    arrived += chunk.length;
+    arriving ??= holder();
+    try {
+      arriving.hold(chunk.length);
+    } catch (error) {
+      // There is no room for the rest of the message, so nothing after it can be read.
+      const { code, message } = error as ApiError;
+      ws.close(1013, `${code}: ${message}`.slice(0, 120));
+      socket.destroySoon();
+    }
+  }
+
+  function endArrival(): void {
+    cancelArrival();
+    arriving?.release();
+    arriving = undefined;
+    arrived = 0;
+  }
+
+  function onControl(payload: Buffer): void {
+    arrived -= CONTROL_HEADER + payload.length;
+    if (arrived <= 0) endArrival();
+  }
+
+  // Messages
+
+  const answer = options.open({ send, close, holder, closed: closed.signal });
+
+  function onMessage(bytes: Buffer, isBinary: boolean): void {
+    endArrival();
+    // What arrived before the end is read after it.
+    if (socket.destroyed) return;
+    const turn = new MessageAnswer();
+    const exchange = options.begin(turn);
+    exchange.caller = caller;
+    let refusal: unknown;
+    try {
+      if (inProgress > MOST_WAITING) throw tooManyMessages();
+      exchange.hold(bytes.length);
+    } catch (error) {
+      refusal = error;
+    }
+    const message: SocketMessage = {
+      bytes: refusal === undefined ? bytes : NOTHING,
+      isBinary,
+      requestId: exchange.requestId,
+      admit() {
+        if (refusal !== undefined) throw refusal;
+        exchange.caller = options.admit(turn, exchange);
+        return exchange.caller;
+      },
+      setStatus(status) {
+        turn.statusCode = status;
+      },
+    };
+    inProgress += 1;
+    waiting.add(turn);
+    const start = (): void => {
+      waiting.delete(turn);
+      void answer(message).finally(() => {
+        inProgress -= 1;
+        if (inProgress === 0 && isClosing()) closing ??= { code: GOING_AWAY, reason: STOPPING };
+        if (inProgress === 0 && closing) ws.close(closing.code, closing.reason);
+        turn.close();
+      });
+    };
+    if (refusal === undefined) options.enqueue(turn, start);
+    else start();
+  }
+
+  socket.setTimeout(sendMs, () => {
+    if (socket.writableLength > 0) socket.destroy();
+  });
+  socket.prependListener('data', onData);
+  socket.on('drain', hasRoom);
+  ws.on('message', onMessage);
+  ws.on('ping', onControl);
+  ws.on('pong', (payload) => {
+    missed = 0;
+    onControl(payload);
+  });
+  // `close` follows.
+  ws.on('error', () => {});
+  ws.on('close', () => {
+    cancelHeartbeat();
+    endArrival();
+    hasRoom();
+    for (const one of held) one.release();
+    closed.abort();
+    for (const turn of waiting) turn.close();
+  });
+
+  return {
+    closeIfIdle() {
+      if (inProgress === 0) ws.close(GOING_AWAY, STOPPING);
+    },
+  };
+}
+
+const NOTHING = Buffer.alloc(0);
+
+function tooManyMessages(): ApiError {
+  const message = `${MOST_WAITING} messages of this socket wait for an answer already. Send the next one after an answer.`;
+  return new ApiError(429, 'rate_limit_error', message, { code: 'too_many_requests' });
+}
