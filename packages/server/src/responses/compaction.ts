@@ -8,7 +8,7 @@ import type { RunCaller } from '../engine/tools.ts';
 import { newInputItemId, newResponseId } from '../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
-import type { RestoredConversation } from './restore-history.ts';
+import type { RestoredConversation } from './restore-messages.ts';
 import { shownResult, wireUsage, type CompactionItem, type InputItem, type WireUsage } from './wire.ts';
 
 /** A conversation that was compacted: `POST /v1/responses/compact`. */

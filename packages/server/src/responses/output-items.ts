@@ -410,6 +410,24 @@ export function closeInterrupted(out: EventSender, items: readonly StreamedItem[
   }
 }
 
+/** The call of an item before any of its events was sent. */
+export function newCall(item: CallItem, index: number): OpenCall {
+  const { type, id, name } = item;
+  return {
+    type,
+    id,
+    index,
+    callId: type === 'mcp_call' ? '' : item.call_id,
+    label: type === 'mcp_call' ? item.server_label : '',
+    approval: type === 'mcp_call' ? item.approval_request_id : null,
+    name,
+    arguments: '',
+    isWhole: false,
+    hasStarted: false,
+    done: undefined,
+  };
+}
+
 /** Sends all events of an item that is closed. Its text, or its arguments, are one delta. */
 export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
   const { type, id } = item;
@@ -424,19 +442,7 @@ export function sendClosedItem(out: EventSender, item: OutputItem, index: number
     sendDone(out, index, item);
     return;
   }
-  const call: OpenCall = {
-    type,
-    id,
-    index,
-    callId: type === 'mcp_call' ? '' : item.call_id,
-    label: type === 'mcp_call' ? item.server_label : '',
-    approval: type === 'mcp_call' ? item.approval_request_id : null,
-    name: item.name,
-    arguments: '',
-    isWhole: false,
-    hasStarted: false,
-    done: undefined,
-  };
+  const call = newCall(item, index);
   openCall(out, call);
   endArguments(out, call, type === 'custom_tool_call' ? JSON.stringify({ input: item.input }) : item.arguments);
   if (item.status === 'completed' || item.status === 'failed') sendCallResult(out, call, item.status);

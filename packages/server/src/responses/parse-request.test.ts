@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import type { ResponseIncludable } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
-import { conversationFrom } from './restore-history.ts';
+import { conversationFrom } from './restore-messages.ts';
 import { parseRequest, storable, type ParseOptions } from './parse-request.ts';
 
 function refused(body: unknown, options: ParseOptions = {}): ApiError {

@@ -3,7 +3,8 @@ import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { parseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeals, unsealedReasoning } from './reasoning-seal.ts';
-import { conversationFrom, openReasoning } from './restore-history.ts';
+import { openReasoning } from './restore-history.ts';
+import { conversationFrom } from './restore-messages.ts';
 
 const seal = reasoningSeal(new Uint8Array(32), 'acme');
 const hidden: ReasoningPart = { type: 'reasoning', text: '', signature: 's', protocol: 'p' };

@@ -69,7 +69,8 @@ import {
 import type { ResponseEvent } from './output-items.ts';
 import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
-import { denialText, refusedResult, restoreHistory, storedOutputs } from './restore-history.ts';
+import { restoreHistory, storedOutputs } from './restore-history.ts';
+import { denialText, refusedResult } from './restore-messages.ts';
 import { isTerminal } from './sent-items.ts';
 import {
   presentedResponse,

@@ -4,7 +4,8 @@ import { expect, test } from 'vitest';
 import { callIdFor, itemId } from '../ids.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
-import { conversationFrom, openReasoning } from './restore-history.ts';
+import { openReasoning } from './restore-history.ts';
+import { conversationFrom } from './restore-messages.ts';
 import { parseRequest } from './parse-request.ts';
 
 /** A part of a turn. `kind`: who executes a call. */

@@ -5,7 +5,7 @@ import { ApiError } from '../api-error.ts';
 import { approvalIdFor, callIdFor, itemId } from '../ids.ts';
 import type { InputItem } from './wire.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
-import { conversationFrom } from './restore-history.ts';
+import { conversationFrom } from './restore-messages.ts';
 import { parseRequest } from './parse-request.ts';
 
 const RESPONSE = `resp_${'ab'.repeat(16)}`;

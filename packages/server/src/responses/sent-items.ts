@@ -2,6 +2,7 @@ import { customInput } from '@treadle/core';
 import { callIdFor, itemOrigin } from '../ids.ts';
 import { parsableArguments } from '../engine/tools.ts';
 import {
+  newCall,
   storedCallName,
   type OpenCall,
   type OpenText,
@@ -73,19 +74,7 @@ function openedItem(item: Exclude<OutputItem, McpListToolsItem>, index: number):
   if (type === 'message' || type === 'reasoning') {
     return { type: 'text', kind: type, id, index, text: '', isWhole: false, done: undefined };
   }
-  return {
-    type,
-    id,
-    index,
-    callId: type === 'mcp_call' ? '' : item.call_id,
-    label: type === 'mcp_call' ? item.server_label : '',
-    approval: type === 'mcp_call' ? item.approval_request_id : null,
-    name: item.name,
-    arguments: '',
-    isWhole: false,
-    hasStarted: false,
-    done: undefined,
-  };
+  return newCall(item, index);
 }
 
 /** The kinds of texts, by the types of their parts. */
