@@ -26,7 +26,7 @@ import {
   type IssueContext,
 } from '../request/validate.ts';
 import { inputSchema, longText, withIds } from './parse-input.ts';
-import type { Echo, InputItem } from './wire.ts';
+import type { Echo, InputItem, ResponseResource } from './wire.ts';
 
 /** A validated request for a response; plain JSON. Its `storable` form is stored with the response. */
 export interface ResponseRequest extends RunRequest {
@@ -82,6 +82,23 @@ const BACKGROUND_STORED = "A background response is stored: leave 'store' out, o
 /** The request as it may be stored: without the secrets of its tools. */
 export function storable(request: ResponseRequest): ResponseRequest {
   return { ...request, otherTools: request.otherTools.map(withoutSecrets) };
+}
+
+/** The response to a request when it is created. */
+export function newResponse(id: string, request: ResponseRequest, defaultModel: string, now: number): ResponseResource {
+  return {
+    id,
+    object: 'response',
+    created_at: Math.floor(now / 1000),
+    completed_at: null,
+    status: request.background ? 'queued' : 'in_progress',
+    error: null,
+    incomplete_details: null,
+    output: [],
+    usage: null,
+    ...request.echo,
+    model: request.model ?? defaultModel,
+  };
 }
 
 /** `encrypted_content` of reasoning is included. */

@@ -1,9 +1,6 @@
 import {
   memoryJournal,
-  NEW,
   requestTokens,
-  TreadleError,
-  type Answer,
   type Journal,
   type Model,
   type ModelError,
@@ -14,7 +11,6 @@ import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
   conversationSize,
-  historySize,
   sharedConversations,
   storedState,
   type ApprovedCall,
@@ -22,64 +18,40 @@ import {
   type ConversationBefore,
   type OpenTurn,
 } from '../engine/conversation.ts';
-import { follow, type EventWriter } from '../engine/event-log.ts';
+import type { EventWriter } from '../engine/event-log.ts';
 import { modelNamed, type ActiveRun, type Capacity, type Engine } from '../engine/engine.ts';
-import { OWN_LABEL } from '../engine/executors.ts';
-import { isKeyTaken, responseDeleted, type RequestKey } from '../engine/idempotency.ts';
+import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import { driveRequest, planRun, whileOpen, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
 import {
-  cancelRun,
-  checkRunKey,
   isDrivenElsewhere,
   isOpenRecord,
-  isStoreFailure,
-  isTooMuch,
-  isUnfit,
-  replayItems,
   retryLater,
   TAKEN_OVER,
-  unresumableReason,
   type FinalEnd,
-  type ForkedRecord,
-  type ForkedRun,
   type Interruption,
   type RepeatedRequest,
-  type ResumeOptions,
   type StoredEnd,
   type StoredRuns,
-  type TakenRecord,
 } from '../engine/stored-runs.ts';
-import { storedStreams, type StreamRun } from '../engine/stored-streams.ts';
-import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
+import { storedStreams } from '../engine/stored-streams.ts';
+import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
 import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, shortenedConversation, type CompactedResponse } from './compaction.ts';
-import {
-  errorEvent,
-  replayResponse,
-  responseOutput,
-  type BegunCall,
-  type ResponseError,
-  type ResponseOutputOptions,
-} from './output.ts';
+import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
+import { errorEvent, responseOutput, type BegunCall, type ResponseOutputOptions } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
-import { ENCRYPTED, storable, type ResponseRequest } from './parse-request.ts';
+import { ENCRYPTED, newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
+import { drivenElsewhere, endedResponse, fetchLater } from './response-errors.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
-import { isTerminal } from './sent-items.ts';
-import {
-  presentedResponse,
-  type CustomCallOutputItem,
-  type FunctionCallOutputItem,
-  type InputItem,
-  type InputPart,
-  type ResponseResource,
-} from './wire.ts';
+import { responseResumer } from './resume-response.ts';
+import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -133,7 +105,7 @@ export interface PreparedResponse {
   run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
 }
 
-interface ResponseListener extends Pick<ResponseOutputOptions, 'emit' | 'requiresAction'> {
+export interface ResponseListener extends Pick<ResponseOutputOptions, 'emit' | 'requiresAction'> {
   /** Counts the bytes of events that are made at once. Throws an `ApiError` if they are too many. */
   readonly hold?: (bytes: number) => void;
 }
@@ -157,7 +129,7 @@ interface ConversationParts {
 }
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
-interface StoredRequest extends ConversationParts {
+export interface StoredRequest extends ConversationParts {
   readonly request: ResponseRequest;
   readonly key: string;
   readonly scopes: readonly string[];
@@ -168,10 +140,84 @@ interface StoredRequest extends ConversationParts {
   readonly begunWith?: readonly (readonly [number, BegunCall])[];
 }
 
-interface ActiveResponse extends ActiveRun {
+export interface ActiveResponse extends ActiveRun {
   cancel(): void;
   current(): ResponseResource;
   readonly finished: Promise<FinishedResponse>;
+}
+
+/** A run of a response that is about to be driven. */
+export interface ResponseRun {
+  readonly created: ResponseResource;
+  /** Set if the client wants `encrypted_content` of reasoning. */
+  readonly seal: ReasoningSeal | undefined;
+  /** Set if the response is not stored and may have results of the server. */
+  readonly carrier?: ReasoningSeal | undefined;
+  /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
+  readonly before?: ConversationBefore;
+  readonly listener: ResponseListener;
+  readonly signal?: AbortSignal;
+  /** The id of the stored record. Absent: the response is not stored. */
+  readonly record?: string;
+  /** The key of the request that waits for the response. */
+  readonly key?: RequestKey;
+  /** The status that the response has in the store; default `in_progress`. */
+  readonly from?: string;
+  /** Set if the run has started before. */
+  readonly resume?: ResumedRun;
+  readonly lists?: ResponseOutputOptions['lists'];
+  readonly begunWith?: ResponseOutputOptions['begunWith'];
+  /** Where the events of a background response are stored. */
+  readonly sink?: EventWriter;
+  /** The events that were stored before it was resumed. */
+  readonly sent?: readonly ResponseEvent[];
+}
+
+interface StoredEnding {
+  readonly at: number;
+  readonly from: string | undefined;
+  readonly releaseKey?: boolean;
+}
+
+interface ConversationOptions {
+  /** The request was accepted before. */
+  readonly isStored?: boolean;
+  readonly local?: LocalConversations | undefined;
+}
+
+interface RequestConversation {
+  readonly input: ResponseRequest['input'];
+  readonly system: readonly string[];
+  readonly conversation: Conversation;
+  /** The conversation that the request continues. */
+  readonly before: ConversationBefore | undefined;
+  /** The labels of the servers whose tools it contains. */
+  readonly reported: ReadonlySet<string>;
+}
+
+/** What responses that are created and those that are resumed have in common. */
+export interface ResponseDriver {
+  /** Drives a run and builds the response. Releases the lease of the plan at the end. */
+  runResponse(plan: RunPlan, run: ResponseRun): ActiveResponse;
+  /** The conversation of a request: that of the response that it continues, and its own input. */
+  requestConversation(
+    request: ResponseRequest,
+    caller: RunCaller,
+    options?: ConversationOptions,
+  ): Promise<RequestConversation>;
+  /** For a request that wants `encrypted_content` of reasoning. */
+  wantedSeal(
+    request: Pick<ResponseRequest, 'include'>,
+    caller: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined>;
+  /** For a response that is not stored and may have results of the server. */
+  carrierFor(
+    plan: Pick<RunPlan, 'toolset'>,
+    request: Pick<ResponseRequest, 'store'>,
+    caller: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined>;
+  /** Stores the end of a response. Resolves to the response that is stored: another process may have been first. */
+  storeEnd(id: string, tenant: string, response: ResponseResource, ending: StoredEnding): Promise<ResponseResource>;
 }
 
 /** `stopping` aborts when the server shuts down: clients of background responses continue at another process, or later. */
@@ -180,7 +226,7 @@ export function responses(
   stored: StoredRuns,
   stopping: AbortSignal = new AbortController().signal,
 ): Responses {
-  const { store, log, runs } = engine;
+  const { store, runs } = engine;
   const records = store.responses;
   const streams = storedStreams(engine);
   const outputs = storedOutputs({ runs: store, responses: records });
@@ -189,6 +235,9 @@ export function responses(
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const { waits = false } = engine;
+  const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
+  const driver: ResponseDriver = { runResponse, requestConversation, wantedSeal, carrierFor, storeEnd };
+  const { resume: resumeResponse, forkedRecord } = responseResumer({ engine, streams, ...driver });
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
 
@@ -200,7 +249,7 @@ export function responses(
   ): Promise<PreparedResponse> {
     const used = key && (await stored.findKey(caller.tenant, key));
     if (key && used !== undefined) {
-      if (request.background) return followedResponse(await findResponse(used, caller), -1, caller);
+      if (request.background) return follower.followed(await findResponse(used, caller), -1, caller);
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
     }
@@ -244,79 +293,8 @@ export function responses(
         const sink = streams.writer(plan, streamOf(id), 0);
         runResponse(plan, { ...run, ...storedIn(sink) }).finished.then(release, release);
         return listener.emit
-          ? followStream(run.created, caller, { after: -1, signal, listener })
+          ? follower.followStream(run.created, caller, { after: -1, signal, listener })
           : { response: run.created };
-      },
-    };
-  }
-
-  /** A background response that was created before. */
-  function followedResponse(record: ResponseRecord, after: number, caller: Caller): PreparedResponse {
-    const { id } = record;
-    return {
-      id,
-      isResumable: true,
-      async run(listener, signal) {
-        if (!listener.emit) return { response: await currentResponse(record) };
-        // Its client should not have to wait until this server looks for such runs.
-        if (record.status === 'in_progress') {
-          stored.recoverRecord(record).catch((error: unknown) => {
-            log.debug({ err: error, response: id }, 'a response was not resumed');
-          });
-        }
-        return followStream(record.response as ResponseResource, caller, { after, signal, listener });
-      },
-    };
-  }
-
-  interface StreamReader {
-    /** The number of the last event that the client has; -1 if it has none. */
-    readonly after: number;
-    readonly signal: AbortSignal;
-    readonly listener: ResponseListener;
-  }
-
-  /** Sends the stored events of a background response, and those that follow. Resolves to the response as it was given. */
-  async function followStream(
-    response: ResponseResource,
-    caller: Caller,
-    { after, signal, listener: { emit, requiresAction } }: StreamReader,
-  ): Promise<FinishedResponse> {
-    const { id } = response;
-    const source = streams.source<ResponseEvent>({
-      stream: streamOf(id),
-      isLive: async () => (await records.head(caller.tenant, id))?.status === 'in_progress',
-      isLast: isTerminal,
-    });
-    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]) };
-    let isEnded = false;
-    await follow(source, options, ({ event }) => {
-      isEnded = isTerminal(event);
-      return emit?.(presentedEvent(event, requiresAction));
-    });
-    return { response, isCut: options.signal.aborted && !isEnded };
-  }
-
-  async function streamResponse(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse> {
-    // A stream may be open for long, and a request can be large.
-    const { request, ...others } = await findResponse(id, caller);
-    const record: ResponseRecord = { ...others, request: undefined };
-    const { background = false } = (request as StoredRequest).request;
-    // The events may have been deleted before the response.
-    const isStored = background && (record.status === 'in_progress' || (await store.streams.last(streamOf(id))) > 0);
-    if (isStored) return followedResponse(record, after ?? -1, caller);
-    if (after !== undefined) throw notStored();
-    return {
-      id,
-      async run(listener, signal) {
-        try {
-          const ended = await stored.ended(record, signal, (interruption) => interruptedError(id, interruption));
-          if (!ended) throw responseDeleted();
-          return await replayRecord(ended, listener);
-        } catch (error) {
-          if (error instanceof ApiError) void listener.emit?.(errorEvent(error));
-          throw error;
-        }
       },
     };
   }
@@ -499,7 +477,6 @@ export function responses(
     local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
   }
 
-  /** For a request that wants `encrypted_content` of reasoning. */
   async function wantedSeal(
     { include }: Pick<ResponseRequest, 'include'>,
     { tenant }: Pick<RunCaller, 'tenant'>,
@@ -507,7 +484,6 @@ export function responses(
     return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
   }
 
-  /** For a response that is not stored and may have results of the server. */
   async function carrierFor(
     { toolset }: Pick<RunPlan, 'toolset'>,
     { store: isStored }: Pick<ResponseRequest, 'store'>,
@@ -516,22 +492,11 @@ export function responses(
     return !isStored && toolset.tools.some(({ execute }) => execute) ? sealFor(tenant) : undefined;
   }
 
-  /**
-   * The conversation of a request: that of the response that it continues, and its own input.
-   */
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
     { isStored = false, local }: ConversationOptions = {},
-  ): Promise<{
-    readonly input: ResponseRequest['input'];
-    readonly system: readonly string[];
-    readonly conversation: Conversation;
-    /** The conversation that the request continues. */
-    readonly before: ConversationBefore | undefined;
-    /** The labels of the servers whose tools it contains. */
-    readonly reported: ReadonlySet<string>;
-  }> {
+  ): Promise<RequestConversation> {
     const { previous, instructions = '' } = request;
     const before =
       previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
@@ -584,33 +549,6 @@ export function responses(
     return { system, ...(reported && { reported }) };
   }
 
-  interface ResponseRun {
-    readonly created: ResponseResource;
-    /** Set if the client wants `encrypted_content` of reasoning. */
-    readonly seal: ReasoningSeal | undefined;
-    /** Set if the response is not stored and may have results of the server. */
-    readonly carrier?: ReasoningSeal | undefined;
-    /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
-    readonly before?: ConversationBefore;
-    readonly listener: ResponseListener;
-    readonly signal?: AbortSignal;
-    /** The id of the stored record. Absent: the response is not stored. */
-    readonly record?: string;
-    /** The key of the request that waits for the response. */
-    readonly key?: RequestKey;
-    /** The status that the response has in the store; default `in_progress`. */
-    readonly from?: string;
-    /** Set if the run has started before. */
-    readonly resume?: ResumedRun;
-    readonly lists?: ResponseOutputOptions['lists'];
-    readonly begunWith?: ResponseOutputOptions['begunWith'];
-    /** Where the events of a background response are stored. */
-    readonly sink?: EventWriter;
-    /** The events that were stored before it was resumed. */
-    readonly sent?: readonly ResponseEvent[];
-  }
-
-  /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
     { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith, sink, sent }: ResponseRun,
@@ -686,13 +624,6 @@ export function responses(
     return end;
   }
 
-  interface StoredEnding {
-    readonly at: number;
-    readonly from: string | undefined;
-    readonly releaseKey?: boolean;
-  }
-
-  /** Stores the end of a response. Resolves to the response that is stored: another process may have been first. */
   async function storeEnd(
     id: string,
     tenant: string,
@@ -747,156 +678,6 @@ export function responses(
     return response as ResponseResource;
   }
 
-  /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
-  async function resumeResponse(
-    taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
-  ): Promise<Pick<ActiveResponse, 'finished'>> {
-    const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
-    try {
-      const { key, scopes } = taken.record.request as StoredRequest;
-      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      const { plan, run } = await planResume(taken, answers);
-      hold?.(plan.size);
-      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
-      // Before it is resumed, so that it is resumed again if this process dies.
-      await reopenResponse(taken.record, run.created);
-      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
-    } catch (error) {
-      if (isStoreFailure(error) || isTooMuch(error)) {
-        await taken.lease.release();
-        throw error;
-      }
-      log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
-      const failed = await failUnresumable(taken, error);
-      return { finished: Promise.resolve(failed) };
-    }
-  }
-
-  async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
-    await records.reopen(id, { from, response, at: Date.now() });
-  }
-
-  /** If the answers cannot be used, the response is what it was. */
-  async function closeAgain(
-    { id, status, response, updatedAt: at }: ResponseRecord,
-    end: FinishedResponse,
-  ): Promise<FinishedResponse> {
-    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
-    return end;
-  }
-
-  /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResume(
-    { record, lease }: TakenRecord,
-    answers?: readonly Answer[],
-  ): Promise<{
-    readonly plan: RunPlan;
-    readonly run: ResponseRun;
-  }> {
-    const { tenant, runId: id, status: from } = record;
-    const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
-    const caller = { tenant, key, scopes };
-    const { items, state } = await replayItems(store, id);
-    // The conversation of a run that has started is in its journal.
-    const restored =
-      state === NEW
-        ? (await requestConversation(request, caller, { isStored: true })).conversation
-        : { messages: [], instructions: [] };
-    const conversation = { ...restored, ...(open && { open }) };
-    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
-    const plan = await planRun(engine, request, conversation, planned);
-    return {
-      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
-      run: {
-        lists,
-        begunWith: begunWith && new Map(begunWith),
-        created: newResponse(id, request, engine.models.default, record.createdAt),
-        seal: await wantedSeal(request, caller),
-        carrier: await carrierFor(plan, request, caller),
-        listener: { requiresAction: false },
-        ...(request.background && (await storedSoFar({ id, lease }))),
-        record: record.id,
-        from,
-        ...(state !== NEW && {
-          resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
-        }),
-      },
-    };
-  }
-
-  /** Continues the stored events of a background response. */
-  async function storedSoFar(run: StreamRun): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
-    const stream = streamOf(run.id);
-    const sink = streams.writer(run, stream, await store.streams.last(stream));
-    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
-  }
-
-  /** The response for a fork of the run of a response. */
-  function forkedRecord(original: ResponseRecord, { runId: id, model, instructions }: ForkedRun): ForkedRecord {
-    const before = original.request as StoredRequest;
-    const request: ResponseRequest = {
-      ...before.request,
-      ...(model !== undefined && { model }),
-      ...(instructions !== undefined && { instructions, echo: { ...before.request.echo, instructions } }),
-    };
-    const now = Date.now();
-    const record: ResponseRecord = {
-      id,
-      tenant: original.tenant,
-      runId: id,
-      status: 'in_progress',
-      createdAt: now,
-      updatedAt: now,
-      ...(original.previous !== undefined && { previous: original.previous }),
-      request: { ...before, request } satisfies StoredRequest,
-      response: newResponse(id, request, engine.models.default, now),
-    };
-    return { record, input: request.input };
-  }
-
-  /**
-   * Ends a response that cannot be resumed: its journal is damaged, or something that it needs does not exist any more.
-   * Its output so far is preserved.
-   */
-  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
-    const { record, lease } = taken;
-    const { tenant, runId, status: from } = record;
-    const { request, lists, begunWith } = record.request as StoredRequest;
-    try {
-      const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
-      const { sink, listener, sent } = request.background
-        ? await storedSoFar({ id: runId, lease })
-        : { listener: { requiresAction: false } };
-      const out = responseOutput({
-        response: newResponse(runId, request, engine.models.default, record.createdAt),
-        calls: kindsByName(request),
-        lists,
-        begunWith: begunWith && new Map(begunWith),
-        seal: await wantedSeal(request, record),
-        ...listener,
-        ...(sent && { sent }),
-      });
-      out.sendCreated();
-      out.replay(items);
-      const at = Date.now();
-      const made = out.endResponse({
-        type: 'failed',
-        error: { code: 'server_error', message: unresumableReason(error) },
-        at,
-        usage: state.usage,
-      });
-      if (state !== NEW) await cancelRun(store, taken);
-      out.sendTerminal();
-      await sink?.flush();
-      return { response: await storeEnd(record.id, tenant, made, { at, from }) };
-    } finally {
-      await lease.release();
-      streams.wakeReaders(streamOf(runId));
-    }
-  }
-
   /** The current state of a response. */
   async function currentResponse({ id, status, response }: ResponseRecord): Promise<ResponseResource> {
     const running = active.get(id);
@@ -930,7 +711,7 @@ export function responses(
       await toolset.close();
       return requestTokens(messages, messages.length, instructions, toolset.tools);
     },
-    stream: streamResponse,
+    stream: follower.stream,
     async retrieve(id, caller) {
       const running = active.get(id);
       const record = await findResponse(id, caller);
@@ -953,12 +734,6 @@ export function responses(
       stored.forget(id);
     },
   };
-}
-
-interface ConversationOptions {
-  /** The request was accepted before. */
-  readonly isStored?: boolean;
-  readonly local?: LocalConversations | undefined;
 }
 
 /** Throws a 400 for what the model of a request does not take. */
@@ -989,79 +764,6 @@ function contentOf(item: InputItem): readonly InputPart[] {
   return item.type === 'message' && item.role === 'user' ? item.content : [];
 }
 
-/** The stream of a background response. It is not the id, which is that of the run too: readers of one are not told of both. */
-function streamOf(id: string): string {
-  return `events_${id}`;
-}
-
-/** The listener of a background response. Each reader gets the events in its own form. */
-interface StoredEvents {
-  readonly sink: EventWriter;
-  readonly listener: ResponseListener;
-}
-
-function storedIn(sink: EventWriter): StoredEvents {
-  return { sink, listener: { requiresAction: true, emit: sink.add } };
-}
-
-/** An event as one client sees it. */
-function presentedEvent(event: ResponseEvent, requiresAction: boolean): ResponseEvent {
-  const response = event['response'] as ResponseResource | undefined;
-  return response ? { ...event, response: presentedResponse(response, requiresAction) } : event;
-}
-
-/** How often the events of a response contain its texts. */
-const COPIES = 5;
-
-/** Sends the events of a response that has ended, from its output. */
-async function replayRecord(record: ResponseRecord, listener: ResponseListener): Promise<FinishedResponse> {
-  const response = record.response as ResponseResource;
-  if (listener.emit) listener.hold?.(COPIES * JSON.stringify(response.output).length);
-  await replayResponse(response, listener);
-  return { response };
-}
-
-function notStored(): ApiError {
-  const message =
-    "The events of this response are not stored: only those of a background response are. Leave 'starting_after' out to get them from the start.";
-  return badRequest(message, 'starting_after', 'stream_not_stored');
-}
-
-/** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */
-const DO_NOT_RETRY = { 'x-should-retry': 'false' };
-
-/** Throws a 503 for a response that was interrupted. */
-export function endedResponse({ response, interruption, hasKey = false }: FinishedResponse): ResponseResource {
-  if (!interruption) return response;
-  throw hasKey ? retryLater(interruption) : interruptedError(response.id, interruption);
-}
-
-function interruptedError(id: string, interruption: Interruption): ApiError {
-  const { code, message } = fetchLater(id, interruption);
-  return new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
-}
-
-function fetchLater(id: string, { code, reason }: Interruption): ResponseError {
-  return { code, message: `${reason} Fetch it by its id, ${id}.` };
-}
-
-/** A response when it is created. */
-function newResponse(id: string, request: ResponseRequest, defaultModel: string, now: number): ResponseResource {
-  return {
-    id,
-    object: 'response',
-    created_at: Math.floor(now / 1000),
-    completed_at: null,
-    status: request.background ? 'queued' : 'in_progress',
-    error: null,
-    incomplete_details: null,
-    output: [],
-    usage: null,
-    ...request.echo,
-    model: request.model ?? defaultModel,
-  };
-}
-
 function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
   return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
 }
@@ -1087,28 +789,4 @@ function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn):
       return known.has(call.id) ? [] : [[index, { call, ...(approval && { approval }) }] as const];
     }),
   );
-}
-
-/** The kinds of calls as far as they follow from the request alone. */
-function kindsByName({ functions }: ResponseRequest): CallKinds {
-  const byName = new Map(functions.map((one) => [one.name, one]));
-  return {
-    kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
-    isCustom: (name) => byName.get(name)?.custom !== undefined,
-    labelOf: () => OWN_LABEL,
-  };
-}
-
-function isDamaged(error: unknown): boolean {
-  return error instanceof TreadleError && error.code === 'journal-damaged';
-}
-
-/** Only the process that drives a run can stop it. */
-function drivenElsewhere(id: string): ApiError {
-  const message = `The response ${JSON.stringify(id)} is in progress in another process of this server. Retry when it has ended.`;
-  return new ApiError(409, 'invalid_request_error', message, {
-    param: 'response_id',
-    code: 'response_in_progress',
-    headers: DO_NOT_RETRY,
-  });
 }

@@ -10,7 +10,8 @@ import { wholeNumber } from '../request/query.ts';
 import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
-import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
+import { endedResponse } from './response-errors.ts';
+import type { FinishedResponse, PreparedResponse, Responses } from './responses.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
 
 export interface ResponsesOptions {

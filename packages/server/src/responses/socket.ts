@@ -7,7 +7,8 @@ import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../
 import { isObject, type JsonObject } from '../request/validate.ts';
 import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
-import { endedResponse, type FinishedResponse, type LocalConversations, type Responses } from './responses.ts';
+import { endedResponse } from './response-errors.ts';
+import type { FinishedResponse, LocalConversations, Responses } from './responses.ts';
 
 /**
  * The Responses API over WebSocket, as Open Responses specifies it.

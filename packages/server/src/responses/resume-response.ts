@@ -1,0 +1,212 @@
+import { NEW, TreadleError, type Answer } from '@treadle/core';
+import type { ResponseRecord } from '@treadle/store';
+import { historySize } from '../engine/conversation.ts';
+import type { Engine } from '../engine/engine.ts';
+import { OWN_LABEL } from '../engine/executors.ts';
+import { planRun, type RunPlan } from '../engine/run.ts';
+import {
+  cancelRun,
+  checkRunKey,
+  isStoreFailure,
+  isTooMuch,
+  isUnfit,
+  replayItems,
+  unresumableReason,
+  type ForkedRecord,
+  type ForkedRun,
+  type ResumeOptions,
+  type TakenRecord,
+} from '../engine/stored-runs.ts';
+import type { StoredStreams, StreamRun } from '../engine/stored-streams.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
+import { responseOutput } from './output.ts';
+import type { ResponseEvent } from './output-items.ts';
+import { newResponse, type ResponseRequest } from './parse-request.ts';
+import type { ActiveResponse, FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
+import type { ResponseResource } from './wire.ts';
+
+/*
+ * Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork.
+ */
+export interface ResponseResumer {
+  /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
+  resume(taken: TakenRecord, options?: ResumeOptions): Promise<Pick<ActiveResponse, 'finished'>>;
+  /** The response for a fork of the run of a response. */
+  forkedRecord(original: ResponseRecord, fork: ForkedRun): ForkedRecord;
+}
+
+interface ResumerOptions extends ResponseDriver {
+  readonly engine: Engine;
+  readonly streams: StoredStreams;
+}
+
+export function responseResumer(options: ResumerOptions): ResponseResumer {
+  const { engine, streams, runResponse, requestConversation, wantedSeal, carrierFor, storeEnd } = options;
+  const { store, log, waits = false } = engine;
+  const records = store.responses;
+
+  async function resumeResponse(
+    taken: TakenRecord,
+    { answers, signal, hold }: ResumeOptions = {},
+  ): Promise<Pick<ActiveResponse, 'finished'>> {
+    const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
+    try {
+      const { key, scopes } = taken.record.request as StoredRequest;
+      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
+      const { plan, run } = await planResume(taken, answers);
+      hold?.(plan.size);
+      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      // Before it is resumed, so that it is resumed again if this process dies.
+      await reopenResponse(taken.record, run.created);
+      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
+    } catch (error) {
+      if (isStoreFailure(error) || isTooMuch(error)) {
+        await taken.lease.release();
+        throw error;
+      }
+      log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
+      const failed = await failUnresumable(taken, error);
+      return { finished: Promise.resolve(failed) };
+    }
+  }
+
+  async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
+    await records.reopen(id, { from, response, at: Date.now() });
+  }
+
+  /** If the answers cannot be used, the response is what it was. */
+  async function closeAgain(
+    { id, status, response, updatedAt: at }: ResponseRecord,
+    end: FinishedResponse,
+  ): Promise<FinishedResponse> {
+    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
+    return end;
+  }
+
+  /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
+  async function planResume(
+    { record, lease }: TakenRecord,
+    answers?: readonly Answer[],
+  ): Promise<{
+    readonly plan: RunPlan;
+    readonly run: ResponseRun;
+  }> {
+    const { tenant, runId: id, status: from } = record;
+    const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
+    const caller = { tenant, key, scopes };
+    const { items, state } = await replayItems(store, id);
+    // The conversation of a run that has started is in its journal.
+    const restored =
+      state === NEW
+        ? (await requestConversation(request, caller, { isStored: true })).conversation
+        : { messages: [], instructions: [] };
+    const conversation = { ...restored, ...(open && { open }) };
+    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
+    const plan = await planRun(engine, request, conversation, planned);
+    return {
+      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
+      run: {
+        lists,
+        begunWith: begunWith && new Map(begunWith),
+        created: newResponse(id, request, engine.models.default, record.createdAt),
+        seal: await wantedSeal(request, caller),
+        carrier: await carrierFor(plan, request, caller),
+        listener: { requiresAction: false },
+        ...(request.background && (await storedSoFar({ id, lease }))),
+        record: record.id,
+        from,
+        ...(state !== NEW && {
+          resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
+        }),
+      },
+    };
+  }
+
+  /** Continues the stored events of a background response. */
+  async function storedSoFar(run: StreamRun): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
+    const stream = streamOf(run.id);
+    const sink = streams.writer(run, stream, await store.streams.last(stream));
+    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
+  }
+
+  function forkedRecord(original: ResponseRecord, { runId: id, model, instructions }: ForkedRun): ForkedRecord {
+    const before = original.request as StoredRequest;
+    const request: ResponseRequest = {
+      ...before.request,
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions, echo: { ...before.request.echo, instructions } }),
+    };
+    const now = Date.now();
+    const record: ResponseRecord = {
+      id,
+      tenant: original.tenant,
+      runId: id,
+      status: 'in_progress',
+      createdAt: now,
+      updatedAt: now,
+      ...(original.previous !== undefined && { previous: original.previous }),
+      request: { ...before, request } satisfies StoredRequest,
+      response: newResponse(id, request, engine.models.default, now),
+    };
+    return { record, input: request.input };
+  }
+
+  /**
+   * Ends a response that cannot be resumed: its journal is damaged, or something that it needs does not exist any more.
+   * Its output so far is preserved.
+   */
+  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
+    const { record, lease } = taken;
+    const { tenant, runId, status: from } = record;
+    const { request, lists, begunWith } = record.request as StoredRequest;
+    try {
+      const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
+      const { sink, listener, sent } = request.background
+        ? await storedSoFar({ id: runId, lease })
+        : { listener: { requiresAction: false } };
+      const out = responseOutput({
+        response: newResponse(runId, request, engine.models.default, record.createdAt),
+        calls: kindsByName(request),
+        lists,
+        begunWith: begunWith && new Map(begunWith),
+        seal: await wantedSeal(request, record),
+        ...listener,
+        ...(sent && { sent }),
+      });
+      out.sendCreated();
+      out.replay(items);
+      const at = Date.now();
+      const made = out.endResponse({
+        type: 'failed',
+        error: { code: 'server_error', message: unresumableReason(error) },
+        at,
+        usage: state.usage,
+      });
+      if (state !== NEW) await cancelRun(store, taken);
+      out.sendTerminal();
+      await sink?.flush();
+      return { response: await storeEnd(record.id, tenant, made, { at, from }) };
+    } finally {
+      await lease.release();
+      streams.wakeReaders(streamOf(runId));
+    }
+  }
+
+  return { resume: resumeResponse, forkedRecord };
+}
+
+/** The kinds of calls as far as they follow from the request alone. */
+function kindsByName({ functions }: ResponseRequest): CallKinds {
+  const byName = new Map(functions.map((one) => [one.name, one]));
+  return {
+    kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
+    isCustom: (name) => byName.get(name)?.custom !== undefined,
+    labelOf: () => OWN_LABEL,
+  };
+}
+
+function isDamaged(error: unknown): boolean {
+  return error instanceof TreadleError && error.code === 'journal-damaged';
+}
