@@ -10,6 +10,8 @@ export interface ConversationRecord {
   readonly updatedAt: number;
   /** The id of its newest response. Absent: it has none. */
   readonly head?: string;
+  /** What its client has attached to it. Absent: nothing. */
+  readonly metadata?: Readonly<Record<string, string>>;
 }
 
 /**
@@ -33,6 +35,8 @@ export interface ConversationStore {
   setText(id: string, response: string, text: string): Promise<void>;
   /** False if there is no such conversation, or if it has a title and `ifUntitled` is set. */
   rename(tenant: string, id: string, title: string, options?: { readonly ifUntitled?: boolean }): Promise<boolean>;
+  /** Replaces the metadata. Durable when it resolves. False if there is no such conversation. */
+  setMetadata(tenant: string, id: string, metadata: Readonly<Record<string, string>>): Promise<boolean>;
   /**
    * Deletes the conversation, its stream of events, and its responses with their runs. False if it does not exist. Rejects
    * with `run-driven` while one of the runs has a driver.
@@ -42,7 +46,10 @@ export interface ConversationStore {
   prune(before: number): Promise<number>;
 }
 
-export interface NewConversation extends Pick<ConversationRecord, 'id' | 'tenant' | 'title' | 'createdAt'> {
+export interface NewConversation extends Pick<
+  ConversationRecord,
+  'id' | 'tenant' | 'title' | 'createdAt' | 'metadata'
+> {
   /** Starts with the responses of another conversation, up to and including this one. */
   readonly branchOf?: { readonly id: string; readonly upTo: string };
 }

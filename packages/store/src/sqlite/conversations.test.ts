@@ -32,6 +32,19 @@ test('a conversation is extended once from the same response, by one of several 
   expect(await other.conversations.extend('d', { response: 'r', text: '', at: 1 })).toBe(false);
 });
 
+test('metadata is replaced as a whole, only by its tenant', async () => {
+  await using temp = tempStore();
+  const { conversations } = temp.open();
+  await conversations.create(conversation('plain'));
+  await conversations.create({ ...conversation('c'), metadata: { topic: 'tea' } });
+  expect((await conversations.get('acme', 'plain'))!.metadata).toBeUndefined();
+  expect((await conversations.get('acme', 'c'))!.metadata).toEqual({ topic: 'tea' });
+  expect(await conversations.setMetadata('bolt', 'c', {})).toBe(false);
+  expect(await conversations.setMetadata('acme', 'c', { owner: 'ann' })).toBe(true);
+  const listed = await conversations.list({ tenant: 'acme', limit: 9 });
+  expect(listed.map(({ metadata }) => metadata)).toEqual([undefined, { owner: 'ann' }]);
+});
+
 test('a branch shares responses, which are deleted with the last conversation that has them', async () => {
   await using temp = tempStore();
   const store = temp.open();

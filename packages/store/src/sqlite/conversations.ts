@@ -9,7 +9,7 @@ import type { Streams } from './streams.ts';
 /** The methods of a `ConversationStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Conversations extends Pick<
   ConversationStore,
-  'create' | 'extend' | 'setText' | 'rename' | 'delete' | 'prune'
+  'create' | 'extend' | 'setText' | 'rename' | 'setMetadata' | 'delete' | 'prune'
 > {
   readonly get: (tenant: string, id: string) => ConversationRecord | undefined;
   readonly list: (filter: ConversationFilter) => readonly ConversationRecord[];
@@ -24,6 +24,7 @@ interface ConversationRow {
   readonly created_at: number;
   readonly updated_at: number;
   readonly head: string | null;
+  readonly metadata: string | null;
 }
 
 interface ConversationsParts {
@@ -32,14 +33,15 @@ interface ConversationsParts {
   readonly streams: Streams;
 }
 
-const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head';
+const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head, metadata';
 
 /** How many conversations are deleted in one transaction. */
 const PRUNE_CONVERSATIONS = 20;
 
 export function openConversations(db: DatabaseSync, { commit, responses, streams }: ConversationsParts): Conversations {
   const insert = db.prepare(
-    `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head) VALUES (?, ?, ?, ?, ?, ?)
+    `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata)
+     VALUES (?, ?, ?, ?, ?, ?, ?)
      ON CONFLICT DO NOTHING`,
   );
   const find = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE conversation = ?`);
@@ -53,6 +55,7 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
   );
   const updateHead = db.prepare('UPDATE conversations SET head = ?, updated_at = ? WHERE id = ?');
   const updateTitle = db.prepare('UPDATE conversations SET title = ? WHERE id = ?');
+  const updateMetadata = db.prepare('UPDATE conversations SET metadata = ? WHERE id = ?');
   const remove = db.prepare('DELETE FROM conversations WHERE id = ?');
   // The part without a response is the title.
   const insertPart = db.prepare('INSERT INTO conversation_parts (conversation, response) VALUES (?, ?)');
@@ -102,12 +105,13 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
   }
 
   return {
-    async create({ id, tenant, title, createdAt, branchOf }) {
+    async create({ id, tenant, title, createdAt, metadata, branchOf }) {
       for (const text of [id, tenant]) checkName(text);
       await commit.write(() => {
         const source = branchOf && rowOf(branchOf.id);
         const head = source && branchOf ? branchOf.upTo : null;
-        const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head);
+        const attached = metadata ? JSON.stringify(metadata) : null;
+        const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head, attached);
         if (changes === 0) throw conversationExists(id);
         addPart(Number(lastInsertRowid), null, title);
         if (source && branchOf) copyParts(lastInsertRowid, source, branchOf.upTo);
@@ -156,6 +160,14 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
         if (row?.tenant !== tenant || (ifUntitled && row.title !== '')) return false;
         updateTitle.run(title, row.id);
         setText(row.id, null, title);
+        return true;
+      }),
+
+    setMetadata: (tenant, id, metadata) =>
+      commit.write(() => {
+        const row = rowOf(id);
+        if (row?.tenant !== tenant) return false;
+        updateMetadata.run(JSON.stringify(metadata), row.id);
         return true;
       }),
 
@@ -209,7 +221,7 @@ function openTexts(db: DatabaseSync) {
   };
 }
 
-function toRecord({ conversation: id, tenant, title, head, ...row }: ConversationRow): ConversationRecord {
+function toRecord({ conversation: id, tenant, title, head, metadata, ...row }: ConversationRow): ConversationRecord {
   return {
     id,
     tenant,
@@ -217,6 +229,7 @@ function toRecord({ conversation: id, tenant, title, head, ...row }: Conversatio
     createdAt: row.created_at,
     updatedAt: row.updated_at,
     ...(head !== null && { head }),
+    ...(metadata !== null && { metadata: JSON.parse(metadata) as Readonly<Record<string, string>> }),
   };
 }
 

@@ -204,6 +204,8 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   CREATE INDEX inbox_by_taken ON inbox (is_taken);
   CREATE INDEX inbox_by_time ON inbox (at);
   `,
+  // Plain JSON. Null: it has none.
+  'ALTER TABLE conversations ADD COLUMN metadata TEXT',
 ];
 
 /** The version of the tables. */
