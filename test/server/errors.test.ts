@@ -118,7 +118,7 @@ describe('an invalid field', () => {
     [{ input, tools: [{ type: 'mcp', server_label: 'other' }] }, 'tools', 'unsupported_tool'],
     [{ input, tool_choice: 'maybe' }, 'tool_choice', 'invalid_value'],
     [{ input, background: true, store: false }, 'background', 'invalid_value'],
-    [{ input, conversation: 'conv_1' }, 'conversation', 'unsupported_parameter'],
+    [{ input, conversation: 7 }, 'conversation', 'invalid_type'],
     [{ input, prompt: { id: 'p' } }, 'prompt', 'unsupported_parameter'],
     [{ input, previous_response_id: 'resp_none' }, 'previous_response_id', 'previous_response_not_found'],
     [{ input, previous_response_id: 'chatcmpl-1' }, 'previous_response_id', 'previous_response_not_found'],

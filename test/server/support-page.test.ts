@@ -8,6 +8,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { mcpServer } from '@treadle/tools/mcp';
 import { eventTypesIn, startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openSocket, type SocketEvent } from './support/socket-client.ts';
 
 /**
  * Walks the tables of docs/server-support.md. Each row of a table about requests has a probe: requests to a server, with
@@ -166,6 +167,15 @@ const compact = (request: object, expected?: Expected) =>
   ask('/v1/responses/compact', { model: 'responses', input: [{ role: 'user', content: 'Hi' }], ...request }, expected);
 const complete = (request: object, expected?: Expected) =>
   ask('/v1/chat/completions', { messages: [{ role: 'user', content: 'Hi' }], ...request }, expected);
+
+/** Sends a request that does not reach the provider. */
+// oxlint-disable-next-line typescript/no-explicit-any
+async function send(method: string, path: string, body?: object, status = 200): Promise<any> {
+  const answer = await server.send(method, path, body);
+  expect(answer.status, JSON.stringify(answer.body)).toBe(status);
+  return answer.body;
+}
+const post = (path: string, body: object, status?: number) => send('POST', path, body, status);
 
 async function streamed(endpoint: string, request: object): Promise<string> {
   const answer = await fetch(server.url + endpoint, {
@@ -385,7 +395,18 @@ const RESPONSE_FIELDS: Probes = {
       expect(sent).toHaveLength(1);
     },
   ],
-  conversation: [{ conversation: 'c' }, REFUSED],
+  conversation: [
+    async () => {
+      const { id } = await post('/v1/conversations', { items: [USER] });
+      const wanted = { sent: { input: [{ content: 'Hi\n\nAnd?' }] }, answer: { conversation: { id } } };
+      await respond({ conversation: { id }, input: 'And?' }, wanted);
+      await respond({ conversation: id, input: [] });
+      await respond({ conversation: id, store: false }, { status: 400, code: 'invalid_value' });
+      const both = { conversation: id, previous_response_id: 'resp_0' };
+      await respond(both, { status: 400, code: 'mutually_exclusive_parameters' });
+    },
+    [{ conversation: 'conv_0' }, { status: 404, code: 'conversation_not_found' }],
+  ],
   prompt: [{ prompt: { id: 'p' } }, REFUSED],
   stop: [{ stop: ['.'] }, REFUSED],
   seed: [{ seed: 7 }, REFUSED],
@@ -872,12 +893,125 @@ describe('Chat Completions', () => {
   );
 });
 
+// ── Conversations and WebSockets ─────────────────────────────────────────────────────────────────────────────────────
+
+interface Listed {
+  readonly data: readonly { readonly id: string; readonly type: string }[];
+}
+
+/** Runs a probe with a new conversation that has one item. */
+const inConversation =
+  (probe: (path: string, item: string, id: string) => Promise<void>): Case =>
+  async () => {
+    const { id } = await post('/v1/conversations', { items: [USER], metadata: { a: 'b' } });
+    const { data } = (await send('GET', `/v1/conversations/${id}/items`)) as Listed;
+    await probe(`/v1/conversations/${id}`, data[0]!.id, id);
+  };
+
+const CONVERSATION_REQUESTS: Probes = {
+  '`POST /v1/conversations`': async () => {
+    expect(await post('/v1/conversations', {})).toMatchObject({ object: 'conversation', metadata: {} });
+  },
+  '`GET /v1/conversations/{id}`': inConversation(async (path, _, id) => {
+    const found = await send('GET', path);
+    expect(found).toEqual({ id, object: 'conversation', created_at: expect.any(Number), metadata: { a: 'b' } });
+    expect((await send('GET', '/v1/chat')).data).toContainEqual(expect.objectContaining({ id, title: null }));
+  }),
+  '`POST /v1/conversations/{id}`': inConversation(async (path) => {
+    expect(await post(path, { metadata: { c: 'd' } })).toMatchObject({ metadata: { c: 'd' } });
+    await post(path, {}, 400);
+  }),
+  '`DELETE /v1/conversations/{id}`': inConversation(async (path, _, conversation) => {
+    const { id } = await respond({ conversation });
+    expect(await send('DELETE', path)).toMatchObject({ object: 'conversation.deleted', deleted: true });
+    await send('GET', path, undefined, 404);
+    await send('GET', `/v1/responses/${id}`, undefined, 404);
+  }),
+  '`GET /v1/conversations/{id}/items`': inConversation(async (path, item, conversation) => {
+    await respond({ conversation });
+    const [newest] = ((await send('GET', `${path}/items?limit=1`)) as Listed).data;
+    expect(await send('GET', `${path}/items?limit=1&order=asc`)).toMatchObject({ first_id: item, has_more: true });
+    const rest = (await send('GET', `${path}/items?after=${newest!.id}`)) as Listed;
+    expect(rest).toMatchObject({ data: [{ role: 'user' }, { id: item }], has_more: false });
+  }),
+  '`include`': inConversation(async (path) => {
+    await send('GET', `${path}/items?include[]=reasoning.encrypted_content`);
+    await send('GET', `${path}/items?include[]=everything`, undefined, 400);
+  }),
+  '`POST /v1/conversations/{id}/items`': inConversation(async (path) => {
+    const { output } = await respond({});
+    const reference = { type: 'item_reference', id: output[0].id };
+    const { data } = (await post(`${path}/items`, { items: [USER, reference] })) as Listed;
+    expect(data).toMatchObject([{ type: 'message', ...USER, content: [{ text: 'Hi' }] }, output[0]]);
+  }),
+  '`GET /v1/conversations/{id}/items/{item}`': inConversation(async (path, item) => {
+    expect(await send('GET', `${path}/items/${item}`)).toMatchObject({ id: item, role: 'user' });
+  }),
+  '`DELETE /v1/conversations/{id}/items/{item}`': inConversation(async (path, item, conversation) => {
+    const { data } = (await post(`${path}/items`, { items: [USER] })) as Listed;
+    await send('DELETE', `${path}/items/${data[0]!.id}`);
+    await respond({ conversation });
+    await send('DELETE', `${path}/items/${item}`, undefined, 409);
+  }),
+};
+
+/** Sends a message on a new socket. Resolves to the events of its answer. */
+async function overSocket(message: object): Promise<readonly SocketEvent[]> {
+  using socket = await openSocket(server.url);
+  socket.send(message);
+  return await socket.answer();
+}
+const CREATE = { type: 'response.create', input: 'Hi' };
+const socketError =
+  (message: object, code: string): Case =>
+  async () => {
+    expect(await overSocket(message)).toMatchObject([{ type: 'error', status: 400, error: { code } }]);
+  };
+
+const SOCKET_MESSAGES: Probes = {
+  '`response.create`': async () => {
+    const events = await overSocket({ ...CREATE, metadata: { a: 'b' } });
+    expect(events.at(-1)).toMatchObject({ type: 'response.completed', response: { metadata: { a: 'b' } } });
+  },
+  '`response.steer` and all others': socketError({ type: 'response.steer' }, 'invalid_value'),
+  '`stream`, `stream_options`': async () => {
+    const events = await overSocket({ ...CREATE, stream: false, stream_options: { include_obfuscation: true } });
+    expect(events.length).toBeGreaterThan(2);
+  },
+  '`background: true`': socketError({ ...CREATE, background: true }, 'unsupported_parameter'),
+  '`generate: false`': socketError({ ...CREATE, generate: false }, 'unsupported_parameter'),
+  '`stream_id`': async () => {
+    const events = await overSocket({ ...CREATE, stream_id: 's' });
+    expect(new Set(events.map(({ stream_id: id }) => id))).toEqual(new Set(['s']));
+  },
+  'compression (permessage-deflate)': async () => {
+    using socket = await openSocket(server.url, { perMessageDeflate: true });
+    expect(socket.ws.extensions).toBe('');
+  },
+  'a failed response': async () => {
+    answers.push(tooLong(), tooLong());
+    const events = await overSocket(CREATE);
+    expect(events.map(({ type }) => type)).toEqual(['response.created', 'response.in_progress', 'response.failed']);
+    const types = eventTypesIn(await streamed('/v1/responses', { input: 'Hi' }));
+    expect(types.slice(-2)).toEqual(['error', 'response.failed']);
+  },
+};
+
+describe.each<[string, string, Probes]>([
+  ['## Conversations', 'request or field', CONVERSATION_REQUESTS],
+  ['## WebSocket', 'message or field', SOCKET_MESSAGES],
+])('%s: %s', (heading, column, probes) => {
+  walk(heading, column, probes, (cell) => [cell]);
+  test.each(Object.entries(probes))('%s', (_, probe) => runProbe('/v1/responses', {}, probe));
+});
+
 // ── The response, its items and its events ───────────────────────────────────────────────────────────────────────────
 
 describe('Response object', () => {
   test('has the fields of the table and those of the request, and no others', async () => {
     answers.push(responseWith(callOf('look', {})));
-    const response = await respond({ tools: [FUNCTION], user: 'ann' });
+    const { id: conversation } = await post('/v1/conversations', {});
+    const response = await respond({ tools: [FUNCTION], user: 'ann', conversation });
     const fields = rowsOf('## Response object', 'field').flatMap(([first]) => namesIn(first));
     const top = new Set(fields.map((name) => name.split('.')[0]!));
     expect([...top].filter((name) => !(name in response))).toEqual([]);

@@ -33,6 +33,13 @@ export function newConversationId(): string {
 /** Begins the id of the record of a message in a conversation. The rest is that of its run. */
 export const MESSAGE_PREFIX = 'chat_';
 
+/** Begins the id of the record of items that a client has added to a conversation. They have no run. */
+export const ITEMS_PREFIX = 'items_';
+
+export function newItemsId(): string {
+  return ITEMS_PREFIX + randomHex();
+}
+
 /** Begins the id of the record of a call over MCP, which is also that of its run. */
 export const MCP_CALL_PREFIX = 'mcp_';
 

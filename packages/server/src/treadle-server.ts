@@ -6,6 +6,8 @@ import { chats } from './chat/chats.ts';
 import { chatRoutes } from './chat/routes.ts';
 import { conversations } from './conversations/conversations.ts';
 import { titleWriter } from './conversations/titles.ts';
+import { conversationItems } from './conversations/conversation-items.ts';
+import { itemRoutes } from './conversations/item-routes.ts';
 import { conversationsRoutes } from './conversations/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
@@ -180,9 +182,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     engine,
     stored,
     runs: allRuns,
+    histories: service.histories,
+    onResponseDeleted: service.forget,
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
+  const items = conversationItems({ store, accept: service.acceptItems });
   const describeApi = apiDescriber();
   // Loaded when it is used for the first time.
   let openedMcp: Promise<OpenedMcp> | undefined;
@@ -223,6 +228,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
           '/v1',
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
         )
+        .route('/v1', itemRoutes({ items, conversations: chain, maxBodyBytes }))
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
         .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))

@@ -1,17 +1,17 @@
-import { messagesOf, type Message, type UserMessage } from '@treadle/core';
-import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import { TreadleError, type Lease, type UserMessage } from '@treadle/core';
+import type { ConversationRecord, IdempotencyKey, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
-import { storedState } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { inTurn } from '../http/large-work.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
-import { messageText, type Attachment } from './attachments.ts';
+import type { Attachment } from './attachments.ts';
 import type { AnswerPart, ChatUsage } from './events.ts';
 
 /*
- * The chain of a conversation: one record for each message and its answer, which belong to one run. The conversation names the
- * newest record, its head, and a message replaces the head by compare and set.
+ * The chain of a conversation: one record for each message and its answer, which belong to one run, for each response of the
+ * Responses API, and for each list of items that a client has added. The conversation names the newest record, its head, and a
+ * new record replaces the head by compare and set.
  */
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
@@ -21,6 +21,8 @@ export interface StoredMessage {
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];
+  /** The texts of the system and developer messages of the conversation so far. */
+  readonly system?: readonly string[];
   readonly onDisconnect: 'cancel' | 'continue';
   /** The number of the last event before those of this message. */
   readonly after: number;
@@ -41,7 +43,12 @@ export function recordIdOf(runId: string): string {
 }
 
 function runIdOf(recordId: string): string {
-  return RESPONSE_PREFIX + recordId.slice(MESSAGE_PREFIX.length);
+  return isChatRecord(recordId) ? RESPONSE_PREFIX + recordId.slice(MESSAGE_PREFIX.length) : recordId;
+}
+
+/** Whether a record is that of a message and its answer. The others are responses, and items that a client has added. */
+export function isChatRecord(recordId: string): boolean {
+  return recordId.startsWith(MESSAGE_PREFIX);
 }
 
 /** The ids of a message and its answer. They belong to one run. */
@@ -55,11 +62,12 @@ export async function findConversation(
   { conversations: chains }: ServerStore,
   id: string,
   { tenant }: RunCaller,
+  param = 'conversation_id',
 ): Promise<ConversationRecord> {
   const found = id.startsWith(CONVERSATION_PREFIX) ? await chains.get(tenant, id) : undefined;
   if (found) return found;
   const message = `There is no conversation ${JSON.stringify(id)}. It was deleted, or never existed.`;
-  throw new ApiError(404, 'not_found_error', message, { param: 'conversation_id', code: 'conversation_not_found' });
+  throw new ApiError(404, 'not_found_error', message, { param, code: 'conversation_not_found' });
 }
 
 /**
@@ -85,71 +93,71 @@ export async function fromRecords<T>(
 export async function headOf(
   store: ServerStore,
   { id, tenant, head }: ConversationRecord,
+  param?: string,
 ): Promise<ResponseRecord | undefined> {
   if (head === undefined) return undefined;
   const record = await inTurn(() => store.responses.get(tenant, head));
   if (record) return record;
   // It is being created, or the process died before it was.
-  if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
+  if (await store.isDriven(runIdOf(head))) throw conversationBusy(id, param);
   return (await fromRecords(store, { id, tenant }, (one) => one)).at(-1);
 }
 
-/** The messages that the model gets before a new one. */
-export async function historyOf(
-  store: ServerStore,
-  conversation: ConversationRecord,
-  head: ResponseRecord | undefined,
-): Promise<Message[]> {
-  if (!head) return [];
-  const last = await storedState(store, head.runId);
-  if (last) return [...messagesOf(last.history)];
-  // A run that never started has no history of its own.
-  const unstarted: Message[] = [];
-  const chain = await fromRecords(store, conversation, (one) => one);
-  for (const { runId, request } of chain.toReversed()) {
-    const state = await storedState(store, runId);
-    if (state) return [...messagesOf(state.history), ...unstarted];
-    unstarted.unshift((request as StoredMessage).message);
-  }
-  return unstarted;
-}
-
-/** The messages of a run that has not started. */
-export async function messagesOfUnstarted(
-  store: ServerStore,
-  { tenant, previous, request }: ResponseRecord,
-): Promise<readonly Message[]> {
-  const { conversation, message } = request as StoredMessage;
-  const chain = await store.conversations.get(tenant, conversation);
-  const head = previous === undefined ? undefined : await inTurn(() => store.responses.get(tenant, previous));
-  return [...(chain && head ? await historyOf(store, chain, head) : []), message];
+/** A record that becomes the newest of a conversation. */
+export interface ChainedRecord {
+  readonly record: ResponseRecord;
+  /** Of its run. Absent: it has none. Released if the record cannot be added. */
+  readonly lease?: Lease;
+  readonly conversation: string;
+  /** The conversation as it was read. Absent: it is new. */
+  readonly before: ConversationRecord | undefined;
+  /** The text by which the record is found. */
+  readonly text: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly key?: IdempotencyKey | undefined;
+  /** The list in the request, as `create` of the store takes it. */
+  readonly input?: readonly unknown[];
 }
 
 /**
- * Stores a message of a new conversation, or of one that nobody has extended since it was read. Otherwise rejects with a 409.
+ * Stores a record of a new conversation, or of one that nobody has extended since it was read. Otherwise rejects with a 409,
+ * and the record does not exist.
  */
-export async function createMessage(
+export async function addToChain(store: ServerStore, added: ChainedRecord): Promise<void> {
+  try {
+    await writeRecord(store, added);
+  } catch (error) {
+    await added.lease?.release();
+    await store.responses.delete(added.record.tenant, added.record.id).catch(() => false);
+    throw isTaken(error) && !added.before ? conversationBusy(added.conversation) : error;
+  }
+}
+
+async function writeRecord(
   { conversations: chains, responses: records }: ServerStore,
-  record: ResponseRecord,
-  before: ConversationRecord | undefined,
+  { record, conversation, before, text, metadata, key, input }: ChainedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
-  const { conversation, message } = record.request as StoredMessage;
-  const text = messageText(message);
   const head = before?.head !== undefined && { head: before.head };
+  const created = { id: conversation, tenant, title: '', createdAt, ...(metadata && { metadata }) };
   // They are written in this order, and together.
   const [, isExtended] = await Promise.all([
-    before ? undefined : chains.create({ id: conversation, tenant, title: '', createdAt }),
+    before ? undefined : chains.create(created),
     chains.extend(conversation, { response, ...head, text, at: createdAt }),
-    records.create(record),
+    records.create(record, key, input),
   ]);
   if (isExtended) return;
   // Another process must not resume it.
-  await records.finish(response, { status: 'failed', response: null, at: createdAt });
+  await records.finish(response, { status: 'failed', response: null, at: createdAt, releaseKey: true });
   throw conversationBusy(conversation);
 }
 
-export function conversationBusy(id: string): ApiError {
+/** Another process has created the conversation since. */
+function isTaken(error: unknown): boolean {
+  return error instanceof TreadleError && error.code === 'run-exists';
+}
+
+export function conversationBusy(id: string, param = 'conversation_id'): ApiError {
   const message = `The conversation ${JSON.stringify(id)} has an answer in progress. Wait for its end, cancel it, or add a message to it with POST /v1/chat/{id}/messages.`;
-  return new ApiError(409, 'invalid_request_error', message, { param: 'conversation_id', code: 'conversation_busy' });
+  return new ApiError(409, 'invalid_request_error', message, { param, code: 'conversation_busy' });
 }

@@ -2,6 +2,7 @@ import type { Engine } from '../engine/engine.ts';
 import { follow, type EventSource, type FollowOptions } from '../engine/event-log.ts';
 import { storedStreams, type Numbered, type StreamRun } from '../engine/stored-streams.ts';
 import type { RunCaller } from '../engine/tools.ts';
+import { isChatRecord } from './chain.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
 
 /** The streams of conversations: where their events go (sinks), and where clients read them. */
@@ -80,7 +81,9 @@ export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, st
       stream: id,
       async isLive() {
         const chain = await chains.get(tenant, id);
-        const head = chain?.head === undefined ? undefined : await records.head(tenant, chain.head);
+        // The events of a response are in a stream of its own.
+        const isChat = chain?.head !== undefined && isChatRecord(chain.head);
+        const head = isChat ? await records.head(tenant, chain.head!) : undefined;
         return head?.status === 'in_progress';
       },
       isLast: ({ type }) => type === 'done',

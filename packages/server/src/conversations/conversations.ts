@@ -7,18 +7,21 @@ import type { Numbered } from '../engine/stored-streams.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import { MESSAGE_PREFIX, newConversationId } from '../ids.ts';
+import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
+import type { InputItem } from '../responses/wire.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import {
   conversationBusy,
   findConversation,
   fromRecords,
   headOf,
+  isChatRecord,
   messageIds,
   recordIdOf,
   type StoredAnswer,
   type StoredMessage,
 } from './chain.ts';
+import { askedMessage, inputOfRecord, messagesOfItems, withLaterResults } from './chain-items.ts';
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
@@ -34,7 +37,7 @@ import { resumeChat } from './resume-chat.ts';
 import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
 /*
- * Conversations: chains of runs (chain.ts) with the events of all of them in one stream (chat-streams.ts). A message starts a
+ * Conversations: chains of runs (chain.ts) with the events of all chats among them in one stream (chat-streams.ts). A message starts a
  * run (start-chat.ts), which is driven to its end (drive-chat.ts), if necessary by another process (resume-chat.ts). This file
  * has what else can be done with a conversation.
  *
@@ -106,7 +109,8 @@ export type ChatMessage =
       readonly id: string;
       readonly role: 'assistant';
       readonly created_at: number;
-      readonly run_id: string;
+      /** Null: a client has added it to the conversation. */
+      readonly run_id: string | null;
       readonly status: ChatStatus | 'in_progress' | 'waiting';
       readonly parts: readonly AnswerPart[];
       readonly error: { readonly code: string; readonly message: string } | null;
@@ -118,6 +122,8 @@ export type ChatMessage =
 export interface ConversationsOptions extends Omit<ChatStarter, 'streams'> {
   /** Aborts when the server shuts down. Readers can continue at another process, or after the restart. */
   readonly stopping: AbortSignal;
+  /** A response of the Responses API was deleted with its conversation. */
+  readonly onResponseDeleted: (response: string, tenant: string) => Promise<void>;
 }
 
 export function conversations({ stopping, ...options }: ConversationsOptions): Conversations {
@@ -130,7 +136,13 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const found = await findConversation(store, id, caller);
-    return (await fromRecords(store, found, (record) => messagesOfRecord(store, record))).flat();
+    const input: InputItem[] = [];
+    const messages = await fromRecords(store, found, (record) => {
+      if (!isChatRecord(record.id)) input.push(...inputOfRecord(record).filter(({ type }) => type !== 'message'));
+      return messagesOfRecord(store, record);
+    });
+    // What is followed by another record waits no more.
+    return withLaterResults([...messages.slice(0, -1).flat().map(continuedMessage), ...(messages.at(-1) ?? [])], input);
   }
 
   async function findAttachment(
@@ -165,7 +177,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   ): Promise<ChatProgress | undefined> {
     const found = await chains.get(tenant, id);
     const head = found && (await headOf(store, found));
-    if (!head || (head.status !== 'in_progress' && !includeEnded)) return undefined;
+    if (!head || !isChatRecord(head.id) || (head.status !== 'in_progress' && !includeEnded)) return undefined;
     const { after } = head.request as StoredMessage;
     return { runId: head.runId, events: await streams.eventsAfter(id, after), after };
   }
@@ -196,12 +208,18 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
       await runs.cancel(head.runId, caller);
       await stored.whenEnded(head.id);
     }
+    const all = await chains.responses(id);
     try {
       await chains.delete(caller.tenant, id);
     } catch (error) {
       throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
     }
     streams.wakeReaders(id);
+    for (const response of all) {
+      // A branch may have it too.
+      const isDeleted = response.startsWith(RESPONSE_PREFIX) && !(await records.head(caller.tenant, response));
+      if (isDeleted) await options.onResponseDeleted(response, caller.tenant);
+    }
   }
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
@@ -256,30 +274,38 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
 /** A message and its answer, as far as it exists. */
 async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Promise<readonly ChatMessage[]> {
-  const { runId, createdAt, status, request, response } = record;
-  const { message, attachments = [] } = request as StoredMessage;
+  const { runId, createdAt, status, response } = record;
+  const isChat = isChatRecord(record.id);
+  if (!isChat && status !== 'in_progress') return messagesOfItems(record);
   const ids = messageIds(runId);
-  const asked: ChatMessage = {
-    id: ids.message,
-    role: 'user',
-    created_at: createdAt,
-    content: messageText(message),
-    attachments: attachments.map((attachment, index) => ({ id: attachmentId(runId, index), ...attachment })),
-  };
+  const asked = (isChat ? messageOfChat(record) : askedMessage(record)) ?? [];
   const answer = { id: ids.answer, role: 'assistant', created_at: createdAt, run_id: runId } as const;
   if (status !== 'in_progress') {
     const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
-    return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] }];
+    return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] } as const].flat();
   }
   const { items, state } = await replayItems(store, runId);
   const out = chatOutput({ runId });
   for (const item of items) void out.addItem(item);
   const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);
   const current = isPaused(state) && open.length > 0 ? 'waiting' : 'in_progress';
-  return [
-    asked,
-    { ...answer, status: current, parts: out.parts, error: null, usage: chatUsage(state.usage), waiting: open },
-  ];
+  const usage = chatUsage(state.usage);
+  return [asked, { ...answer, status: current, parts: out.parts, error: null, usage, waiting: open } as const].flat();
+}
+
+function messageOfChat({ runId, createdAt, request }: ResponseRecord): ChatMessage {
+  const { message, attachments = [] } = request as StoredMessage;
+  return {
+    id: messageIds(runId).message,
+    role: 'user',
+    created_at: createdAt,
+    content: messageText(message),
+    attachments: attachments.map((attachment, index) => ({ id: attachmentId(runId, index), ...attachment })),
+  };
+}
+
+function continuedMessage(message: ChatMessage): ChatMessage {
+  return message.role === 'assistant' && message.status === 'waiting' ? { ...message, status: 'completed' } : message;
 }
 
 function answerOf(answer: ChatAnswer, effect: string): Answer {

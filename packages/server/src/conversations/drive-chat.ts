@@ -7,6 +7,7 @@ import { driveRequest, planRun, type Ending, type ResumedRun, type RunPlan, type
 import type { FinalEnd, StoredEnd, StoredRuns } from '../engine/stored-runs.ts';
 import { messageText } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
+import type { ChainHistories } from './chain-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent } from './events.ts';
 import { chatOutput, endError, statusOf } from './output.ts';
@@ -22,6 +23,7 @@ export interface ChatDriver {
   readonly engine: Engine;
   readonly stored: StoredRuns;
   readonly streams: ChatStreams;
+  readonly histories: ChainHistories;
   /** Called when the first answer of a conversation without a title has ended. */
   readonly onUntitled?: (untitled: Untitled) => void;
 }
@@ -37,13 +39,15 @@ export interface Untitled {
 
 type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {
   readonly messages: readonly Message[];
+  /** The texts of system and developer messages. */
+  readonly system?: readonly string[];
 };
 
 /** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
 export async function planMessage(
   engine: Engine,
   { model, tools }: Pick<StoredMessage, 'model' | 'tools'>,
-  { messages, ...run }: PlannedMessage,
+  { messages, system = [], ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
   const request: RunRequest = {
@@ -55,7 +59,7 @@ export async function planMessage(
     truncation: 'auto',
     ...(model !== undefined && { model }),
   };
-  const conversation = { messages, instructions: [] };
+  const conversation = { messages, instructions: system };
   const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
   const input = textInputFor(plan.model, model ?? engine.models.default);
   return { plan: input ? { ...plan, model: input.model } : plan, input };

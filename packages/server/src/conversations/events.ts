@@ -88,7 +88,8 @@ export interface ToolCallPart {
   readonly result: {
     readonly content: string;
     readonly is_error: boolean;
-    readonly duration_ms: number;
+    /** Null if it is not known: the call belongs to a response, or its client executed it. */
+    readonly duration_ms: number | null;
   } | null;
 }
 

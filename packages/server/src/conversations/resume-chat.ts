@@ -10,7 +10,7 @@ import {
   type TakenRecord,
 } from '../engine/stored-runs.ts';
 import { inTurn } from '../http/large-work.ts';
-import { messagesOfUnstarted, type StoredMessage } from './chain.ts';
+import type { StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
 
@@ -20,7 +20,7 @@ export async function resumeChat(
   taken: TakenRecord,
   { answers, signal }: ResumeOptions = {},
 ): Promise<{ readonly finished: Promise<StoredEnd> }> {
-  const { engine, streams } = driver;
+  const { engine, streams, histories } = driver;
   const { store, log } = engine;
   const { record, lease } = taken;
   const { tenant, runId } = record;
@@ -31,8 +31,11 @@ export async function resumeChat(
     const { items, state } = await replayItems(store, runId);
     const continues = onDisconnect === 'continue';
     const isNew = state === NEW;
-    const messages = isNew ? await messagesOfUnstarted(store, record) : [];
-    const run = { id: runId, caller, journal: store, lease, waits: true, messages };
+    const chain = { id: conversation, tenant };
+    const { messages, system } = isNew
+      ? await histories.forMessage(chain, record.previous, message.message)
+      : { messages: [], system: [] };
+    const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
     const { plan, input } = await planMessage(engine, message, run);
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
     const sent = continues ? await streams.eventsAfter(conversation, after) : undefined;

@@ -1,19 +1,11 @@
-import { TreadleError, type UserMessage } from '@treadle/core';
+import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import type { RunPlan } from '../engine/run.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
-import type { Attachment } from './attachments.ts';
-import {
-  conversationBusy,
-  createMessage,
-  findConversation,
-  headOf,
-  historyOf,
-  recordIdOf,
-  type StoredMessage,
-} from './chain.ts';
+import { messageText, type Attachment } from './attachments.ts';
+import { addToChain, conversationBusy, findConversation, headOf, recordIdOf, type StoredMessage } from './chain.ts';
 import type { Deliver } from './chat-streams.ts';
 import { attachmentWarnings, driveChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import type { ChatEvent } from './events.ts';
@@ -57,8 +49,10 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
     const runId = newResponseId();
     const id = before?.id ?? createAs ?? newConversationId();
-    const messages = [...(before ? await historyOf(store, before, head) : []), message];
-    const planned = await planMessage(engine, request, { id: runId, caller, messages });
+    const { messages, system } = before
+      ? await starter.histories.forMessage(before, head?.id, message)
+      : { messages: [message], system: [] };
+    const planned = await planMessage(engine, request, { id: runId, caller, messages, system });
     const { input } = planned;
     const warnings = await attachmentWarnings(engine, { input, messages, head, ...(model !== undefined && { model }) });
     const after = before ? await store.streams.last(id) : 0;
@@ -77,6 +71,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
         ...(attachments && attachments.length > 0 && { attachments }),
         ...(model !== undefined && { model }),
         ...(tools && { tools }),
+        ...(system.length > 0 && { system }),
         onDisconnect,
         after,
         key: caller.key,
@@ -84,13 +79,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       } satisfies StoredMessage,
     };
     const lease = await store.acquire(runId);
-    try {
-      await createMessage(store, record, before);
-    } catch (error) {
-      await lease.release();
-      await store.responses.delete(caller.tenant, record.id).catch(() => false);
-      throw isTaken(error) ? conversationBusy(id) : error;
-    }
+    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message) });
     const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
     const run = { plan, record, title: before?.title || null, warnings, caller, release };
     return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
@@ -98,11 +87,6 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     release();
     throw error;
   }
-}
-
-/** Another process has created the conversation since. */
-function isTaken(error: unknown): boolean {
-  return error instanceof TreadleError && error.code === 'run-exists';
 }
 
 interface ChatRun {

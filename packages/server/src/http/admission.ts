@@ -158,7 +158,7 @@ function checkHost({ rawHeaders }: IncomingMessage): void {
 }
 
 /** Throws a 403 unless the caller's key has the scope. */
-export function requireScope({ scopes, key }: Caller, scope: Scope): void {
+export function requireScope({ scopes, key }: Pick<Caller, 'scopes' | 'key'>, scope: Scope): void {
   if (scopes.includes(scope)) return;
   throw new ApiError(403, 'permission_error', `The key "${key}" lacks the scope "${scope}".`, {
     code: 'insufficient_scope',

@@ -97,7 +97,7 @@ export function routePattern(path: string): string {
 }
 
 /** Routes that check other scopes themselves. */
-const OWN_SCOPES = /^\/v1\/(runs|chat(?!\/completions(\/|$)))(\/|$)/;
+const OWN_SCOPES = /^\/v1\/(runs|conversations|chat(?!\/completions(\/|$)))(\/|$)/;
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 

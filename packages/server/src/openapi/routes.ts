@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { COMPLETION_BODY } from '../chat/parse-request.ts';
 import { FRONT_END_BODIES } from '../conversations/front-end-requests.ts';
+import { CONVERSATION_BODIES } from '../conversations/item-routes.ts';
 import { CHAT_BODIES } from '../conversations/routes.ts';
 import type { Scope } from '../http/keys.ts';
 import { RESPONSE_BODY } from '../responses/parse-request.ts';
@@ -50,6 +51,16 @@ const status = {
 };
 const text = { type: 'string' };
 const time = { description: 'Milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.', schema: text };
+
+const page = {
+  limit,
+  after: { description: 'The id of the last item of the page before.', schema: text },
+  order: { description: 'By time.', schema: { type: 'string', enum: ['asc', 'desc'], default: 'desc' } },
+};
+const include: Parameter = {
+  description: 'Accepted for clients of OpenAI. Items are returned as they are stored.',
+  schema: { type: 'array', items: text },
+};
 
 /** All routes, by method and pattern. A test compares them with the routes of the server. */
 export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
@@ -111,11 +122,39 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
   'GET /v1/responses/{id}/input_items': {
     summary: 'List the input of a response',
     scope: 'agents:invoke',
-    query: {
-      limit,
-      after: { description: 'The id of the last item of the page before.', schema: text },
-      order: { description: 'By time.', schema: { type: 'string', enum: ['asc', 'desc'], default: 'desc' } },
-    },
+    query: page,
+  },
+  'POST /v1/conversations': {
+    summary: 'Create a conversation',
+    scope: 'chat:write',
+    body: CONVERSATION_BODIES.create,
+  },
+  'GET /v1/conversations/{id}': { summary: 'Get a conversation', scope: 'chat:read' },
+  'POST /v1/conversations/{id}': {
+    summary: 'Replace the metadata of a conversation',
+    scope: 'chat:write',
+    body: CONVERSATION_BODIES.update,
+  },
+  'DELETE /v1/conversations/{id}': { summary: 'Delete a conversation and its runs', scope: 'chat:write' },
+  'GET /v1/conversations/{id}/items': {
+    summary: 'List the items of a conversation',
+    scope: 'chat:read',
+    query: { ...page, include },
+  },
+  'POST /v1/conversations/{id}/items': {
+    summary: 'Add items to a conversation',
+    scope: 'chat:write',
+    query: { include },
+    body: CONVERSATION_BODIES.items,
+  },
+  'GET /v1/conversations/{id}/items/{item}': {
+    summary: 'Get an item of a conversation',
+    scope: 'chat:read',
+    query: { include },
+  },
+  'DELETE /v1/conversations/{id}/items/{item}': {
+    summary: 'Delete an item that no run has read',
+    scope: 'chat:write',
   },
   'POST /v1/chat/completions': {
     summary: 'Create a chat completion',

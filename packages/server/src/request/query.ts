@@ -10,6 +10,37 @@ export function checkedQuery(query: Query, known: readonly string[]): Query {
   throw badRequest(`There is no parameter ${JSON.stringify(unknown)}. Use ${known.join(', ')}.`, unknown);
 }
 
+/** The page of a list that a client asks for. */
+export interface PageQuery {
+  readonly order: 'asc' | 'desc';
+  /** The id of the last item of the page before. */
+  readonly after?: string;
+  readonly limit: number;
+}
+
+/** By default the newest 20 items, newest first. */
+export function pageQuery({ order = 'desc', after, limit = '20' }: Query): PageQuery {
+  if (order !== 'asc' && order !== 'desc') throw badRequest('order must be "asc" or "desc".', 'order');
+  const size = Number(limit);
+  if (!Number.isInteger(size) || size < 1 || size > 100) throw badRequest('limit must be from 1 to 100.', 'limit');
+  return { order, ...(after !== undefined && { after }), limit: size };
+}
+
+export function unknownCursor(after: string): Error {
+  return badRequest(`There is no item ${JSON.stringify(after)}.`, 'after');
+}
+
+/** A page as the clients of OpenAI expect it. */
+export function itemPage(data: readonly { readonly id: string }[], hasMore: boolean): object {
+  return {
+    object: 'list',
+    data,
+    first_id: data[0]?.id ?? null,
+    last_id: data.at(-1)?.id ?? null,
+    has_more: hasMore,
+  };
+}
+
 export function wholeNumber(
   query: Query,
   name: string,

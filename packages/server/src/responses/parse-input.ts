@@ -333,13 +333,19 @@ const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|mcp|mcpl|mcpa|cmp|item)_$/;
 
 /**
  * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a
- * client sends it again, in the same conversation, and a store can recognise it.
+ * client sends it again, in the same conversation, and a store can recognise it. With a seed of its own, an item is different
+ * from all others.
  */
-export function withIds(items: readonly wire.InputItem[]): readonly wire.InputItem[] {
+export function withIds(items: readonly wire.InputItem[], seed = ''): readonly wire.InputItem[] {
   if (!items.some(({ id }) => BEGINNING.test(id))) return items;
-  let digest = '';
+  let digest = seed;
   return items.map((item) => {
     digest = hash('sha256', digest + JSON.stringify(item));
     return BEGINNING.test(item.id) ? { ...item, id: item.id + digest.slice(0, 32) } : item;
   });
+}
+
+/** The ids that the client has chosen, before the others are completed. */
+export function givenIds(items: readonly wire.InputItem[]): ReadonlySet<string> {
+  return new Set(items.flatMap(({ id }) => (BEGINNING.test(id) ? [] : id)));
 }

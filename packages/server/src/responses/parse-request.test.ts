@@ -430,8 +430,16 @@ describe('rejects, with the path of the field,', () => {
       { param: 'background', code: 'invalid_value', message: expect.stringContaining("leave 'store' out") },
     ],
     [
-      { input: 'a', conversation: 'conv_1' },
-      { param: 'conversation', code: 'unsupported_parameter' },
+      { input: 'a', conversation: 'conv_1', previous_response_id: 'resp_1' },
+      { param: 'conversation', code: 'mutually_exclusive_parameters' },
+    ],
+    [
+      { input: 'a', conversation: 'conv_1', store: false },
+      { param: 'store', code: 'invalid_value' },
+    ],
+    [
+      { input: 'a', conversation: { name: 'conv_1' } },
+      { param: 'conversation.id', code: 'missing_required_parameter' },
     ],
     [
       { input: 'a', prompt: { id: 'pmpt_1' } },

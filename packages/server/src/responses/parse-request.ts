@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import type { RunRequest } from '../engine/run.ts';
@@ -25,7 +26,7 @@ import {
   validateBody,
   type IssueContext,
 } from '../request/validate.ts';
-import { inputSchema, longText, withIds } from './parse-input.ts';
+import { givenIds, inputSchema, longText, withIds } from './parse-input.ts';
 import type { Echo, InputItem, ResponseResource } from './wire.ts';
 
 /** A validated request for a response; plain JSON. Its `storable` form is stored with the response. */
@@ -33,6 +34,10 @@ export interface ResponseRequest extends RunRequest {
   readonly stream: boolean;
   readonly store: boolean;
   readonly previous?: string;
+  /** The id of the conversation that it continues, instead of `previous`. */
+  readonly conversation?: string;
+  /** The ids of items that the client has chosen, if it continues a conversation. Not stored. */
+  readonly givenIds?: readonly string[];
   readonly instructions?: string;
   /** The items in the order of the request. Each has an id. */
   readonly input: readonly InputItem[];
@@ -52,10 +57,13 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
   const all = { ...DEFAULT_LIMITS, ...limits };
   checkJson(body, all.depth);
   const parsed = validateBody(isStandard ? STANDARD : bodySchema(all), body);
-  const { tools, tool_choice: choice, instructions, text, input, previous_response_id: previous } = parsed;
+  const { tools, tool_choice: choice, instructions, text, input, conversation } = parsed;
+  const { previous_response_id: previous } = parsed;
   checkDeclared(choice, tools, labels);
   if (parsed.background && parsed.store === false) throw badRequest(BACKGROUND_STORED, 'background', 'invalid_value');
-  if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);
+  if (conversation != null) checkConversation(parsed);
+  if (input.length === 0 && previous == null && conversation == null)
+    throw emptyInput((body as { readonly input?: unknown }).input);
   return {
     ...sharedRequest(parsed, {
       reasoning: parsed.reasoning?.effort,
@@ -63,8 +71,10 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
       topLogprobs: wantedLogprobs(parsed),
     }),
     ...(previous != null && { previous }),
+    ...(conversation != null && { conversation, givenIds: [...givenIds(input)] }),
     ...(instructions != null && { instructions }),
-    input: withIds(input),
+    // In a conversation the same text may be sent twice.
+    input: withIds(input, conversation == null ? '' : randomUUID()),
     functions: tools.functions,
     otherTools: tools.others,
     toolChoice: choice.choice,
@@ -79,8 +89,19 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
 
 const BACKGROUND_STORED = "A background response is stored: leave 'store' out, or set it to true.";
 
+function checkConversation({ previous_response_id: previous, store }: ParsedBody): void {
+  if (previous != null) {
+    const message =
+      "'previous_response_id' and 'conversation' exclude each other: a conversation is continued after its newest response. Send one of them.";
+    throw badRequest(message, 'conversation', 'mutually_exclusive_parameters');
+  }
+  if (store !== false) return;
+  const message = "A response of a conversation is stored: leave 'store' out, or set it to true.";
+  throw badRequest(message, 'store', 'invalid_value');
+}
+
 /** The request as it may be stored: without the secrets of its tools. */
-export function storable(request: ResponseRequest): ResponseRequest {
+export function storable({ givenIds: _, ...request }: ResponseRequest): ResponseRequest {
   return { ...request, otherTools: request.otherTools.map(withoutSecrets) };
 }
 
@@ -117,12 +138,22 @@ const INCLUDABLE = [
   'code_interpreter_call.outputs',
 ] as const;
 
+/** Throws a 400 for a value of `include` that the API does not have. */
+export function checkIncluded(values: readonly string[]): void {
+  const unknown = values.find((value) => !(INCLUDABLE as readonly string[]).includes(value));
+  if (unknown === undefined) return;
+  const message = `There is nothing to include by the name ${JSON.stringify(unknown)}. Use ${INCLUDABLE.join(', ')}.`;
+  throw badRequest(message, 'include', 'invalid_value');
+}
+
 /** With how many of the most likely tokens log probabilities are wanted; undefined: they are not. */
 function wantedLogprobs({ include, top_logprobs: top }: ParsedBody): number | undefined {
   return top || include?.includes(LOGPROBS) ? (top ?? 0) : undefined;
 }
 
 const SUMMARIES = ['auto', 'concise', 'detailed'] as const;
+
+const conversationId = z.string().min(1).max(MAX_LENGTH.id);
 
 const CHAT_ONLY = 'The Responses API does not have it. Leave it out, or use Chat Completions.';
 
@@ -151,7 +182,10 @@ function bodySchema(limits: RequestLimits) {
     stop: unsupported(CHAT_ONLY),
     seed: unsupported(CHAT_ONLY),
     logit_bias: unsupported(CHAT_ONLY),
-    conversation: unsupported("Use 'previous_response_id' to continue a conversation."),
+    conversation: textOr(
+      conversationId,
+      z.object({ id: conversationId }).transform(({ id }) => id),
+    ).nullish(),
     prompt: unsupported("Send the text itself as 'instructions' or 'input'."),
     instructions: textOr(longText, input.superRefine(refuseOtherItems).transform(textOfMessages)).nullish(),
     tools: toolsSchema({
@@ -205,7 +239,8 @@ function textOfMessages(items: readonly InputItem[]): string {
 
 function emptyInput(value: unknown): Error {
   if (value == null) return badRequest("Missing required parameter: 'input'.", 'input', 'missing_required_parameter');
-  const message = "'input' is empty. Send at least one message, or a 'previous_response_id' to continue from.";
+  const message =
+    "'input' is empty. Send at least one message, or a 'previous_response_id' or a 'conversation' to continue.";
   return badRequest(message, 'input', 'empty_input');
 }
 
@@ -213,6 +248,7 @@ function echoOf(body: ParsedBody): Omit<Echo, 'model'> {
   const { reasoning, text } = body;
   return {
     background: body.background ?? false,
+    ...(body.conversation != null && { conversation: { id: body.conversation } }),
     frequency_penalty: body.frequency_penalty ?? 0,
     instructions: body.instructions ?? null,
     max_output_tokens: body.max_output_tokens ?? null,

@@ -31,3 +31,23 @@ export function drivenElsewhere(id: string): ApiError {
     headers: DO_NOT_RETRY,
   });
 }
+
+/** A response of a conversation is part of its history. */
+export function ofConversation(id: string, conversation: string): ApiError {
+  const message = `The response ${JSON.stringify(id)} belongs to the conversation ${JSON.stringify(conversation)}. Delete the conversation with DELETE /v1/conversations/{id}.`;
+  return new ApiError(409, 'invalid_request_error', message, {
+    param: 'response_id',
+    code: 'response_in_conversation',
+    headers: DO_NOT_RETRY,
+  });
+}
+
+/** An error about one of several items, of which the first `added` ones are in the conversation, and not in the request. */
+export function inOwnInput(error: ApiError, added: number): ApiError {
+  const [, index, field] = /^input\[(\d+)\](.*)$/s.exec(error.param ?? '') ?? [];
+  if (index === undefined) return error;
+  const own = Number(index) - added;
+  const { status, type, message, code, headers } = error;
+  const param = own < 0 ? 'conversation' : `input[${own}]${field}`;
+  return new ApiError(status, type, message, { param, ...(code !== null && { code }), headers });
+}

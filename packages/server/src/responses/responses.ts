@@ -6,8 +6,12 @@ import {
   type ModelError,
   type ToolResult,
 } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, ResponseHead, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
+import { addToChain, conversationBusy, findConversation, headOf } from '../conversations/chain.ts';
+import { chainHistories, type ChainHistories } from '../conversations/chain-history.ts';
+import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
+import { checkNewItems } from '../conversations/conversation-items.ts';
 import {
   conversationBefore,
   conversationSize,
@@ -36,7 +40,7 @@ import {
 } from '../engine/stored-runs.ts';
 import { storedStreams } from '../engine/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
-import type { Caller } from '../http/admission.ts';
+import { requireScope, type Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
@@ -47,8 +51,9 @@ import { errorEvent, responseOutput, type BegunCall, type ResponseOutputOptions 
 import type { ResponseEvent } from './output-items.ts';
 import { ENCRYPTED, newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
-import { drivenElsewhere, endedResponse, fetchLater } from './response-errors.ts';
-import { restoreHistory, storedOutputs } from './restore-history.ts';
+import { drivenElsewhere, endedResponse, fetchLater, inOwnInput, ofConversation } from './response-errors.ts';
+import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
+import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
 import { responseResumer } from './resume-response.ts';
 import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
@@ -83,7 +88,14 @@ export interface Responses {
   requestOf(id: string, caller: Caller): Promise<ResponseRequest>;
   /** Stops a response that is in progress or waits for the client; resolves to the final response. */
   cancel(id: string, caller: Caller): Promise<ResponseResource>;
+  /** Rejects with a 409 for a response of a conversation, which is deleted with it. */
   delete(id: string, caller: Caller): Promise<void>;
+  /** Forgets a response that was deleted with its conversation. */
+  forget(id: string, tenant: string): Promise<void>;
+  /** The histories of conversations, for runs of both APIs. */
+  readonly histories: ChainHistories;
+  /** Items that a client adds to a conversation, with references replaced. Rejects with a 400 for what cannot be read. */
+  acceptItems(items: readonly InputItem[], tenant: string): Promise<readonly InputItem[]>;
 }
 
 /** The conversations of responses that are not stored, for requests of the same client that continue them. */
@@ -182,6 +194,8 @@ interface StoredEnding {
 interface ConversationOptions {
   /** The request was accepted before. */
   readonly isStored?: boolean;
+  /** Of such a request: the newest record of its conversation when it was accepted. */
+  readonly upTo?: string | undefined;
   readonly local?: LocalConversations | undefined;
 }
 
@@ -193,6 +207,15 @@ interface RequestConversation {
   readonly before: ConversationBefore | undefined;
   /** The labels of the servers whose tools it contains. */
   readonly reported: ReadonlySet<string>;
+  /** Set if the response becomes the newest record of a conversation. */
+  readonly chain?: ContinuedChain;
+}
+
+/** A conversation as it was read. */
+interface ContinuedChain {
+  readonly conversation: ConversationRecord;
+  /** The id of its newest record. Absent: it has none. */
+  readonly previous?: string;
 }
 
 /** What responses that are created and those that are resumed have in common. */
@@ -234,6 +257,11 @@ export function responses(
   const shareConversation = sharedConversations();
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
+  const histories = chainHistories({
+    store,
+    readRun: conversationAfter,
+    restore: (items, tenant, before) => restore(items, tenant, { before, isStored: true }),
+  });
   const { waits = false } = engine;
   const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
   const driver: ResponseDriver = { runResponse, requestConversation, wantedSeal, carrierFor, storeEnd };
@@ -338,7 +366,8 @@ export function responses(
   }
 
   async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
-    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, { local });
+    const continued = await requestConversation(parsed, caller, { local });
+    const { input, system, conversation, before, reported, chain } = continued;
     const request = { ...parsed, input };
     checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
     const seal = await wantedSeal(request, caller);
@@ -350,7 +379,7 @@ export function responses(
     const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
       const current = await withDecisions(plan);
-      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold, local });
+      return createPlanned({ plan: current, request, seal, system, before, reported, chain, caller, key, hold, local });
     });
   }
 
@@ -395,6 +424,7 @@ export function responses(
     readonly system: readonly string[];
     readonly before: ConversationBefore | undefined;
     readonly reported: ReadonlySet<string>;
+    readonly chain: ContinuedChain | undefined;
   }
 
   async function createPlanned({
@@ -404,6 +434,7 @@ export function responses(
     system,
     before,
     reported,
+    chain,
     caller,
     key,
     hold,
@@ -433,6 +464,7 @@ export function responses(
       };
     }
     const { tenant, scopes } = caller;
+    const previous = chain ? chain.previous : request.previous;
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
       tenant,
@@ -440,7 +472,7 @@ export function responses(
       status: 'in_progress',
       createdAt: now,
       updatedAt: now,
-      ...(request.previous !== undefined && { previous: request.previous }),
+      ...(previous !== undefined && { previous }),
       request: {
         request: storable(request),
         ...parts,
@@ -454,11 +486,18 @@ export function responses(
     const keyToStore = key && stored.keyToStore(key, now);
     const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
     const lease = await store.acquire(id);
-    try {
-      await records.create({ ...record, ...expiry }, keyToStore, request.input);
-    } catch (error) {
-      await lease.release();
-      throw error;
+    if (chain) {
+      const { conversation: found } = chain;
+      const { input } = request;
+      const text = searchText(input);
+      await addToChain(store, { record, lease, conversation: found.id, before: found, text, key: keyToStore, input });
+    } else {
+      try {
+        await records.create({ ...record, ...expiry }, keyToStore, request.input);
+      } catch (error) {
+        await lease.release();
+        throw error;
+      }
     }
     const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
     return { plan: { ...plan, journal: store, lease, waits }, run, parts };
@@ -495,18 +534,34 @@ export function responses(
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    { isStored = false, local }: ConversationOptions = {},
+    { isStored = false, upTo, local }: ConversationOptions = {},
   ): Promise<RequestConversation> {
-    const { previous, instructions = '' } = request;
+    if (request.conversation !== undefined) {
+      return continuedConversation(request, caller, isStored ? { previous: upTo } : undefined);
+    }
+    const { previous } = request;
     const before =
       previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
-    const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
-    const { input, messages, system, open } = await restoreHistory(request.input, lookUp, {
-      before,
-      seal: () => sealFor(caller.tenant),
-      compactionSeal: () => compactionSealFor(caller.tenant),
-      isStored,
+    return withInput(request, await restore(request.input, caller.tenant, { before, isStored }), before);
+  }
+
+  function restore(
+    items: readonly InputItem[],
+    tenant: string,
+    options: Pick<RestoreOptions, 'before' | 'isStored'>,
+  ): Promise<RestoredHistory> {
+    return restoreHistory(items, (response) => outputs.lookUp(tenant, response), {
+      ...options,
+      seal: () => sealFor(tenant),
+      compactionSeal: () => compactionSealFor(tenant),
     });
+  }
+
+  function withInput(
+    { instructions = '' }: ResponseRequest,
+    { input, messages, system, open }: RestoredHistory,
+    before: ConversationBefore | undefined,
+  ): RequestConversation {
     const sent = input.flatMap((item) =>
       item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
     );
@@ -519,6 +574,34 @@ export function responses(
     };
   }
 
+  /** The conversation of a request that names it. `accepted`: where the conversation was when the request was accepted. */
+  async function continuedConversation(
+    request: ResponseRequest,
+    caller: RunCaller,
+    accepted?: { readonly previous: string | undefined },
+  ): Promise<RequestConversation> {
+    const { conversation: id = '', givenIds = [] } = request;
+    if (!accepted) requireScope(caller, 'chat:write');
+    const found = await findConversation(store, id, caller, 'conversation');
+    const head = accepted ? undefined : await headOf(store, found, 'conversation');
+    if (head?.status === 'in_progress') throw conversationBusy(id, 'conversation');
+    const previous = accepted ? accepted.previous : head?.id;
+    const { before, added } = await histories.before(found, previous);
+    const isStored = accepted !== undefined;
+    const restored = await restore([...added, ...request.input], caller.tenant, { before, isStored }).catch(
+      (error: unknown) => {
+        throw error instanceof ApiError ? inOwnInput(error, added.length) : error;
+      },
+    );
+    const input = restored.input.slice(added.length);
+    if (!accepted) {
+      const known = input.filter((item, index) => givenIds.includes(item.id) || item !== request.input[index]);
+      await checkNewItems(store, found, new Set(known.map((item) => item.id)), 'input');
+    }
+    const chain = { conversation: found, ...(previous !== undefined && { previous }) };
+    return { ...withInput(request, { ...restored, input }, before), chain };
+  }
+
   /** The conversation that another response continues. */
   async function previousConversation(previous: string, caller: RunCaller): Promise<ConversationBefore> {
     const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(caller.tenant, previous) : undefined;
@@ -529,23 +612,26 @@ export function responses(
         code: 'response_in_progress',
       });
     }
-    const before =
-      record &&
-      (await shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
-        const parts = await partsOf(caller.tenant, record.id);
-        const state = await storedState(store, record.runId);
-        return state && parts && { ...conversationBefore(record.id, state, parts.system), ...parts };
-      }));
+    const before = record && (await conversationAfter(record, caller.tenant));
     if (before) return before;
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
+  }
+
+  /** The conversation that a run of either API ended or paused with. Undefined: it never started. */
+  async function conversationAfter(record: ResponseHead, tenant: string): Promise<ConversationBefore | undefined> {
+    return shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
+      const parts = await partsOf(tenant, record.id);
+      const state = await storedState(store, record.runId);
+      return state && parts && { ...conversationBefore(record.runId, state, parts.system), ...parts };
+    });
   }
 
   /** What a conversation has besides its messages, without the request that contains it, which can be large. */
   async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
     const record = await inTurn(() => records.get(tenant, response));
     if (!record) return undefined;
-    const { system, reported } = record.request as StoredRequest;
+    const { system = [], reported } = record.request as Partial<ConversationParts>;
     return { system, ...(reported && { reported }) };
   }
 
@@ -638,8 +724,12 @@ export function responses(
       at,
       releaseKey,
     });
-    if (isStored) return response;
+    if (isStored && !response.conversation) return response;
     const record = await records.get(tenant, id);
+    if (isStored && record) {
+      await store.conversations.setText(response.conversation!.id, id, searchText(itemsOfRecord(record)));
+      return response;
+    }
     return record ? (record.response as ResponseResource) : response;
   }
 
@@ -688,6 +778,12 @@ export function responses(
     return hasBegun ? { ...found, status: 'in_progress' } : found;
   }
 
+  async function forgetResponse(id: string, tenant: string): Promise<void> {
+    await store.streams.delete(streamOf(id));
+    outputs.forget(tenant, id);
+    stored.forget(id);
+  }
+
   return {
     prepare: prepareResponse,
     async compact(request, caller, signal) {
@@ -721,7 +817,8 @@ export function responses(
     requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
     cancel: cancelResponse,
     async delete(id, caller) {
-      await findResponse(id, caller);
+      const { conversation } = ((await findResponse(id, caller)).request as StoredRequest).request;
+      if (conversation !== undefined) throw ofConversation(id, conversation);
       const running = active.get(id);
       running?.cancel();
       // Whether it can be deleted is up to the store.
@@ -729,9 +826,18 @@ export function responses(
       await records.delete(caller.tenant, id).catch((error: unknown) => {
         throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
       });
-      await store.streams.delete(streamOf(id));
-      outputs.forget(caller.tenant, id);
-      stored.forget(id);
+      await forgetResponse(id, caller.tenant);
+    },
+    forget: forgetResponse,
+    histories,
+    async acceptItems(items, tenant) {
+      const known = await resolveReferences(items, (response) => outputs.lookUp(tenant, response));
+      await openSealed(known, {
+        seal: () => sealFor(tenant),
+        compactionSeal: () => compactionSealFor(tenant),
+        isTrusted: (index) => items[index]!.type === 'item_reference',
+      });
+      return known;
     },
   };
 }

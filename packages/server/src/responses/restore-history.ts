@@ -72,11 +72,24 @@ export async function restoreHistory(
   };
   const input = await resolveReferences(items, lookUpOnce);
   const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
-  const known = input.map(asFunctionCall);
-  const opened = known.some(isSealed) ? openReasoning(known, await seal(), isTrusted) : known;
-  const readable = opened.some(isCompaction) ? openCompactions(opened, await compactionSeal!()) : opened;
+  const readable = await openSealed(input.map(asFunctionCall), { seal, compactionSeal, isTrusted });
   const withCalls = await insertServerCalls(insertCarriedCalls(readable), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
+}
+
+interface Seals extends Pick<RestoreOptions, 'seal'> {
+  readonly compactionSeal: RestoreOptions['compactionSeal'];
+  /** The item at this index was read from the store. */
+  readonly isTrusted: (index: number) => boolean;
+}
+
+/** Opens what this server has sealed. Rejects with a 400 for what it did not seal for the tenant. */
+export async function openSealed(
+  items: readonly InputItem[],
+  { seal, compactionSeal, isTrusted }: Seals,
+): Promise<readonly InputItem[]> {
+  const opened = items.some(isSealed) ? openReasoning(items, await seal(), isTrusted) : items;
+  return opened.some(isCompaction) ? openCompactions(opened, await compactionSeal!()) : opened;
 }
 
 // Stored responses

@@ -100,7 +100,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     // The conversation of a run that has started is in its journal.
     const restored =
       state === NEW
-        ? (await requestConversation(request, caller, { isStored: true })).conversation
+        ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
@@ -133,10 +133,14 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
 
   function forkedRecord(original: ResponseRecord, { runId: id, model, instructions }: ForkedRun): ForkedRecord {
     const before = original.request as StoredRequest;
+    // A fork is not a part of the conversation.
+    const { conversation: _, echo, ...copied } = before.request;
+    const { conversation: _id, ...echoed } = echo;
     const request: ResponseRequest = {
-      ...before.request,
+      ...copied,
+      echo: echoed,
       ...(model !== undefined && { model }),
-      ...(instructions !== undefined && { instructions, echo: { ...before.request.echo, instructions } }),
+      ...(instructions !== undefined && { instructions, echo: { ...echoed, instructions } }),
     };
     const now = Date.now();
     const record: ResponseRecord = {

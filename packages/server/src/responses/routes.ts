@@ -1,12 +1,12 @@
 import { Hono, type Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
-import { ApiError, badRequest } from '../api-error.ts';
+import { ApiError } from '../api-error.ts';
 import { requestKey } from '../engine/idempotency.ts';
 import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
-import { wholeNumber } from '../request/query.ts';
+import { itemPage, pageQuery, unknownCursor, wholeNumber, type Query } from '../request/query.ts';
 import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
@@ -145,21 +145,11 @@ interface Identified {
   readonly id: string;
 }
 
-/** One page of a list: by default the newest 20 items, newest first. */
-function pageOf(items: readonly Identified[], query: Readonly<Record<string, string>>): object {
-  const { order = 'desc', after, limit = '20' } = query;
-  if (order !== 'asc' && order !== 'desc') throw badRequest('order must be "asc" or "desc".', 'order');
-  const size = Number(limit);
-  if (!Number.isInteger(size) || size < 1 || size > 100) throw badRequest('limit must be from 1 to 100.', 'limit');
+/** One page of a list. */
+function pageOf(items: readonly Identified[], query: Query): object {
+  const { order, after, limit } = pageQuery(query);
   const all = order === 'asc' ? items : items.toReversed();
   const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;
-  if (after !== undefined && from === 0) throw badRequest(`There is no item ${JSON.stringify(after)}.`, 'after');
-  const data = all.slice(from, from + size);
-  return {
-    object: 'list',
-    data,
-    first_id: data[0]?.id ?? null,
-    last_id: data.at(-1)?.id ?? null,
-    has_more: from + size < all.length,
-  };
+  if (after !== undefined && from === 0) throw unknownCursor(after);
+  return itemPage(all.slice(from, from + limit), from + limit < all.length);
 }

@@ -248,6 +248,8 @@ export interface WireUsage {
 /** The fields of a response that repeat the request, with the defaults filled in. */
 export interface Echo {
   readonly background: boolean;
+  /** Absent: the response belongs to no conversation. */
+  readonly conversation?: { readonly id: string };
   readonly frequency_penalty: number;
   readonly instructions: unknown;
   readonly max_output_tokens: number | null;

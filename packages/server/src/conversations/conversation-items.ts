@@ -1,0 +1,203 @@
+import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import { ApiError, badRequest } from '../api-error.ts';
+import type { ServerStore } from '../engine/engine.ts';
+import { isDrivenElsewhere } from '../engine/stored-runs.ts';
+import type { RunCaller } from '../engine/tools.ts';
+import { inTurn } from '../http/large-work.ts';
+import { newConversationId, newItemsId } from '../ids.ts';
+import { unknownCursor, type PageQuery } from '../request/query.ts';
+import { givenIds, withIds } from '../responses/parse-input.ts';
+import type { InputItem } from '../responses/wire.ts';
+import { addToChain, conversationBusy, findConversation, headOf } from './chain.ts';
+import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './chain-items.ts';
+
+/*
+ * The items of conversations, as the Conversations API has them.
+ *
+ * 1. Items that a client adds are a record of their own. The next run reads them, whichever API starts it.
+ * 2. What a run has read or written is in its journal and is not changed. So only items that no run has read can be deleted.
+ * 3. The ids of the items of a conversation are unique.
+ */
+export interface ConversationItems {
+  /** A new conversation. Rejects with an `ApiError`. */
+  create(created: NewItems, caller: RunCaller): Promise<ConversationRecord>;
+  /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
+  update(id: string, metadata: Metadata, caller: RunCaller): Promise<ConversationRecord>;
+  list(id: string, page: PageQuery, caller: RunCaller): Promise<ItemsPage>;
+  /** Rejects with a 404 if the conversation has no such item. */
+  retrieve(id: string, item: string, caller: RunCaller): Promise<InputItem>;
+  /** Rejects with a 409 while a run is in progress. Resolves to the items with their ids. */
+  add(id: string, items: readonly InputItem[], caller: RunCaller): Promise<readonly InputItem[]>;
+  /** Rejects with a 409 for an item that a run has read or written. */
+  delete(id: string, item: string, caller: RunCaller): Promise<ConversationRecord>;
+}
+
+type Metadata = Readonly<Record<string, string>>;
+
+export interface NewItems {
+  /** As a request has them: some ids are incomplete. */
+  readonly items: readonly InputItem[];
+  readonly metadata: Metadata;
+}
+
+export interface ItemsPage {
+  readonly data: readonly InputItem[];
+  readonly hasMore: boolean;
+}
+
+/** The stored form of a request that adds items. The store's records contain it, so its fields must not change. */
+interface AddedItems {
+  readonly conversation: string;
+  readonly key: string;
+}
+
+interface ConversationItemsOptions {
+  readonly store: ServerStore;
+  /** Replaces references, and rejects with a 400 for what this server cannot read. */
+  readonly accept: (items: readonly InputItem[], tenant: string) => Promise<readonly InputItem[]>;
+}
+
+export function conversationItems({ store, accept }: ConversationItemsOptions): ConversationItems {
+  const { responses: records, conversations: chains } = store;
+
+  const complete = (given: readonly InputItem[], tenant: string): Promise<readonly InputItem[]> =>
+    accept(withIds(given, newItemsId()), tenant);
+
+  function recordOf(conversation: string, items: readonly InputItem[], { tenant, key }: RunCaller): ResponseRecord {
+    const id = newItemsId();
+    const now = Date.now();
+    const times = { createdAt: now, updatedAt: now };
+    const response: StoredItems = { items };
+    const request: AddedItems = { conversation, key };
+    return { id, tenant, runId: id, status: 'completed', ...times, request, response };
+  }
+
+  async function createConversation(
+    { items: given, metadata }: NewItems,
+    caller: RunCaller,
+  ): Promise<ConversationRecord> {
+    const { tenant } = caller;
+    const id = newConversationId();
+    if (given.length === 0) await chains.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
+    else {
+      const items = await complete(given, tenant);
+      checkUnique(items);
+      const record = recordOf(id, items, caller);
+      await addToChain(store, { record, conversation: id, before: undefined, text: searchText(items), metadata });
+    }
+    return findConversation(store, id, caller);
+  }
+
+  async function addItems(id: string, given: readonly InputItem[], caller: RunCaller): Promise<readonly InputItem[]> {
+    const before = await findConversation(store, id, caller);
+    const head = await headOf(store, before);
+    if (head?.status === 'in_progress') throw conversationBusy(id);
+    const items = await complete(given, caller.tenant);
+    checkUnique(items);
+    await checkNewItems(store, before, givenIds(given));
+    const record = { ...recordOf(id, items, caller), ...(head && { previous: head.id }) };
+    await addToChain(store, { record, conversation: id, before, text: searchText(items) });
+    return items;
+  }
+
+  async function findItem(
+    chain: ConversationRecord,
+    item: string,
+  ): Promise<{ readonly record: ResponseRecord; readonly found: InputItem; readonly isLast: boolean }> {
+    let isLast = true;
+    for (const response of (await chains.responses(chain.id)).toReversed()) {
+      const record = await inTurn(() => records.get(chain.tenant, response));
+      const found = record && itemsOfRecord(record).find((one) => one.id === item);
+      if (found) return { record, found, isLast: isLast && isItemsRecord(response) };
+      if (record && !isItemsRecord(response)) isLast = false;
+    }
+    const message = `The conversation ${JSON.stringify(chain.id)} has no item ${JSON.stringify(item)}.`;
+    throw new ApiError(404, 'not_found_error', message, { param: 'item_id', code: 'item_not_found' });
+  }
+
+  async function listItems(id: string, { order, after, limit }: PageQuery, caller: RunCaller): Promise<ItemsPage> {
+    const { tenant } = await findConversation(store, id, caller);
+    const isDescending = order === 'desc';
+    const all = await chains.responses(id);
+    const data: InputItem[] = [];
+    let isBefore = after !== undefined;
+    for (const response of isDescending ? all.toReversed() : all) {
+      const record = await inTurn(() => records.get(tenant, response));
+      const items = record ? itemsOfRecord(record) : [];
+      for (const item of isDescending ? items.toReversed() : items) {
+        if (isBefore) isBefore = item.id !== after;
+        else data.push(item);
+        if (data.length > limit) return { data: data.slice(0, limit), hasMore: true };
+      }
+    }
+    if (isBefore) throw unknownCursor(after!);
+    return { data, hasMore: false };
+  }
+
+  async function deleteItem(id: string, item: string, caller: RunCaller): Promise<ConversationRecord> {
+    const chain = await findConversation(store, id, caller);
+    const { record, isLast } = await findItem(chain, item);
+    // A branch shares it with the conversation in which a run has read it.
+    if (!isLast || (record.request as AddedItems).conversation !== id) throw itemInUse(item);
+    // Another request must not write the record at the same time.
+    const lease = await store.acquire(record.runId).catch((error: unknown) => {
+      throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
+    });
+    try {
+      const current = await inTurn(() => records.get(caller.tenant, record.id));
+      const items = ((current?.response ?? { items: [] }) as StoredItems).items.filter((one) => one.id !== item);
+      const response: StoredItems = { items };
+      await records.finish(record.id, { from: 'completed', status: 'completed', response, at: Date.now() });
+      await chains.setText(id, record.id, searchText(items));
+    } finally {
+      await lease.release();
+    }
+    return chain;
+  }
+
+  return {
+    create: createConversation,
+    async update(id, metadata, caller) {
+      await findConversation(store, id, caller);
+      await chains.setMetadata(caller.tenant, id, metadata);
+      return findConversation(store, id, caller);
+    },
+    list: listItems,
+    retrieve: async (id, item, caller) => (await findItem(await findConversation(store, id, caller), item)).found,
+    add: addItems,
+    delete: deleteItem,
+  };
+}
+
+function checkUnique(items: readonly InputItem[]): void {
+  const ids = new Set<string>();
+  for (const { id } of items) {
+    if (ids.has(id)) throw duplicateItem(id, 'items');
+    ids.add(id);
+  }
+}
+
+/** Rejects with a 400 if a conversation has an item with one of these ids. */
+export async function checkNewItems(
+  { responses: records, conversations: chains }: ServerStore,
+  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+  ids: ReadonlySet<string>,
+  param = 'items',
+): Promise<void> {
+  if (ids.size === 0) return;
+  for (const response of await chains.responses(id)) {
+    const record = await inTurn(() => records.get(tenant, response));
+    const found = record && itemsOfRecord(record).find((item) => ids.has(item.id));
+    if (found) throw duplicateItem(found.id, param);
+  }
+}
+
+function duplicateItem(id: string, param: string): ApiError {
+  const message = `The conversation has an item ${JSON.stringify(id)} already. Remove it from the request, or send it without an id.`;
+  return badRequest(message, param, 'duplicate_item');
+}
+
+function itemInUse(id: string): ApiError {
+  const message = `The item ${JSON.stringify(id)} belongs to the history of a run, which does not change. Delete the conversation, or branch it before the message with POST /v1/chat/{id}/branch.`;
+  return new ApiError(409, 'invalid_request_error', message, { param: 'item_id', code: 'item_in_use' });
+}
