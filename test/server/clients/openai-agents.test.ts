@@ -3,6 +3,7 @@ import {
   handoff,
   hostedMcpTool,
   MemorySession,
+  OpenAIConversationsSession,
   OpenAIProvider,
   Runner,
   tool,
@@ -365,3 +366,78 @@ describe('with previousResponseId', () => {
     ]);
   });
 });
+
+describe('with conversations', () => {
+  const client = (): OpenAI => new OpenAI({ baseURL: fixture.baseURL, apiKey: 'any', maxRetries: 0 });
+
+  test.each([false, true])('conversationId: sends only new items, WebSocket %s', async (useResponsesWebSocket) => {
+    const script = await fixture.script(
+      { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
+      { text: 'Fine, and three.' },
+      { text: 'Still fine.' },
+    );
+    const openAIClient = client();
+    const { id: conversationId } = await openAIClient.conversations.create();
+    await using modelProvider = closing(
+      new OpenAIProvider({ openAIClient, useResponses: true, useResponsesWebSocket }),
+    );
+    const own = new Runner({ modelProvider, tracingDisabled: true });
+    const agent = agentOf(script, { tools: [weather(), SERVER_TOOLS] });
+    await own.run(agent, 'Weather?', { conversationId });
+    const result = await own.run(agent, 'And now?', { conversationId, stream: true });
+    await result.completed;
+    expect(result.finalOutput).toBe('Still fine.');
+    expect((await script.conversations())[2]).toEqual([
+      'system: Help.',
+      'user: Weather?',
+      'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":2}',
+      'tool: [1] fine in Oslo',
+      'tool: [2] 3',
+      'assistant: Fine, and three.',
+      'user: And now?',
+    ]);
+    const types: string[] = [];
+    for await (const { type } of openAIClient.conversations.items.list(conversationId, { order: 'asc' }))
+      types.push(type);
+    expect(types).toEqual([
+      'message',
+      'message',
+      'function_call',
+      'mcp_call',
+      'function_call_output',
+      'message',
+      'message',
+      'message',
+    ]);
+  });
+
+  test('OpenAIConversationsSession keeps the items of runs, and removes the last one', async () => {
+    const script = await fixture.script(
+      { reasoning: 'Hm.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
+      { text: 'Fine.' },
+      { text: 'Still fine.' },
+    );
+    const session = new OpenAIConversationsSession({ client: client() });
+    const agent = agentOf(script, { tools: [weather()] });
+    await runner().run(agent, 'Weather?', { session });
+    expect((await runner().run(agent, 'And now?', { session })).finalOutput).toBe('Still fine.');
+    expect((await script.conversations())[2]).toEqual([
+      'system: Help.',
+      'user: Weather?',
+      'assistant: Look. [1] weather {"city":"Oslo"}',
+      'tool: [1] fine in Oslo',
+      'assistant: Fine.',
+      'user: And now?',
+    ]);
+    const before = await session.getItems();
+    expect(await session.popItem()).toEqual(before.at(-1));
+    expect(await session.getItems()).toEqual(before.slice(0, -1));
+    const id = session.sessionId!;
+    await session.clearSession();
+    await expect(client().conversations.retrieve(id)).rejects.toMatchObject({ status: 404 });
+  });
+});
+
+function closing(provider: OpenAIProvider): OpenAIProvider & AsyncDisposable {
+  return Object.assign(provider, { [Symbol.asyncDispose]: () => provider.close() });
+}

@@ -495,6 +495,26 @@ describe('a run with lists of tools, approvals and tools that take a text', () =
       }
     }
   });
+
+  test('tells identical calls apart by their approvals if they are repeated in another order', () => {
+    const created = { ...createdResponse(), status: 'queued' } as const;
+    const sent: WireEvent[] = [];
+    const first = responseOutput({ response: created, ...options, emit: (event) => void sent.push(plain(event)) });
+    first.sendCreated();
+    void first.addItem({ type: 'call-started', turn: 0, index: 1 } as never);
+    const out = responseOutput({ response: created, ...options, sent });
+    out.sendCreated();
+    out.replay([]);
+    for (const [index, id] of ['a', 'b'].entries()) {
+      void out.addItem({ type: 'call-started', turn: 0, index } as never);
+      void out.addItem(answer(0, index, id, 'look') as never);
+    }
+    const calls = out.endResponse(ending).output.filter((item) => item.type === 'mcp_call');
+    expect(calls.map((item) => [item.approval_request_id, item.output])).toEqual([
+      ['mcpr_b', '0.1'],
+      ['mcpr_a', '0.0'],
+    ]);
+  });
 });
 
 /** Every call occurs once, as its kind requires, and the pending calls are those that the run waits for. */
