@@ -178,6 +178,9 @@ describe('a response with a conversation', () => {
       'assistant: Again copper.',
     ]);
     expect(await client.responses.retrieve(first.id)).toMatchObject({ conversation: { id: conversation } });
+    const tokens = async (more: object): Promise<number> =>
+      (await client.responses.inputTokens.count({ model: 'm', input: 'x', ...more })).input_tokens;
+    expect(await tokens({ conversation })).toBeGreaterThan(await tokens({}));
     const inputs = await client.responses.inputItems.list(first.id);
     expect(inputs.data.map((item) => shown(item as ConversationItem))).toEqual(['user: Note it.']);
   });
@@ -229,8 +232,11 @@ describe('a response with a conversation', () => {
     }
     const sent = { type: 'message' as const, id: 'msg_sent', role: 'user' as const, content: 'Hello.' };
     await client.responses.create({ conversation, input: [sent] as never });
-    const again = await failure(client.responses.create({ conversation, input: [sent] as never }));
-    expect(again).toMatchObject({ status: 400, param: 'input', code: 'duplicate_item' });
+    const other = { ...sent, id: 'msg_other' };
+    for (const input of [[sent], [other, other]]) {
+      const again = await failure(client.responses.create({ conversation, input: input as never }));
+      expect(again).toMatchObject({ status: 400, param: 'input', code: 'duplicate_item' });
+    }
   });
 
   test('has one response at a time, and only what no run has read can be deleted', async () => {
@@ -286,11 +292,10 @@ describe('a response with a conversation', () => {
     const { client, requests } = await serve(['One.']);
     const { id: conversation } = await client.conversations.create();
     const headers = { 'Idempotency-Key': 'k' };
-    const [one, other] = [
-      await client.responses.create({ conversation, input: 'Hi' }, { headers }),
-      await client.responses.create({ conversation, input: 'Hi' }, { headers }),
-    ];
-    expect([other.id, requests.length]).toEqual([one.id, 1]);
+    // One of them comes while the other is in progress.
+    const send = () => client.responses.create({ conversation, input: 'Hi' }, { headers });
+    const [one, other] = await Promise.all([send(), send()]);
+    expect([other.id, (await send()).id, requests.length]).toEqual([one.id, one.id, 1]);
     expect(await itemsOf(client, conversation)).toEqual(['user: Hi', 'assistant: One.']);
   });
 

@@ -291,6 +291,7 @@ describe('an unknown', () => {
   test.each([
     ['PUT', '/v1/responses', 'POST'],
     ['POST', '/v1/models', 'GET'],
+    ['GET', '/v1/conversations', 'POST'],
     ['GET', '/v1/chat/completions', 'POST'],
     ['GET', `/v1/responses/${ID}/cancel`, 'POST'],
     ['PATCH', `/v1/responses/${ID}`, 'GET'],

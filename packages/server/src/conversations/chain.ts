@@ -161,3 +161,7 @@ export function conversationBusy(id: string, param = 'conversation_id'): ApiErro
   const message = `The conversation ${JSON.stringify(id)} has an answer in progress. Wait for its end, cancel it, or add a message to it with POST /v1/chat/{id}/messages.`;
   return new ApiError(409, 'invalid_request_error', message, { param, code: 'conversation_busy' });
 }
+
+export function isBusy(error: unknown): boolean {
+  return error instanceof ApiError && error.code === 'conversation_busy';
+}

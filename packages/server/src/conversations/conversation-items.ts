@@ -169,10 +169,11 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
   };
 }
 
-function checkUnique(items: readonly InputItem[]): void {
+/** Throws a 400 for items with the same id. */
+export function checkUnique(items: readonly InputItem[], param = 'items'): void {
   const ids = new Set<string>();
   for (const { id } of items) {
-    if (ids.has(id)) throw duplicateItem(id, 'items');
+    if (ids.has(id)) throw duplicateItem(id, param);
     ids.add(id);
   }
 }
@@ -193,7 +194,7 @@ export async function checkNewItems(
 }
 
 function duplicateItem(id: string, param: string): ApiError {
-  const message = `The conversation has an item ${JSON.stringify(id)} already. Remove it from the request, or send it without an id.`;
+  const message = `The conversation would have two items ${JSON.stringify(id)}. Remove one from the request, or send it without an id.`;
   return badRequest(message, param, 'duplicate_item');
 }
 

@@ -8,10 +8,17 @@ import {
 } from '@treadle/core';
 import type { ConversationRecord, ResponseHead, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
-import { addToChain, conversationBusy, findConversation, headOf } from '../conversations/chain.ts';
+import {
+  addToChain,
+  conversationBusy,
+  findConversation,
+  headOf,
+  isBusy,
+  isChatRecord,
+} from '../conversations/chain.ts';
 import { chainHistories, type ChainHistories } from '../conversations/chain-history.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
-import { checkNewItems } from '../conversations/conversation-items.ts';
+import { checkNewItems, checkUnique } from '../conversations/conversation-items.ts';
 import {
   conversationBefore,
   conversationSize,
@@ -302,7 +309,8 @@ export function responses(
       };
     } catch (error) {
       release();
-      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key, local);
+      const isTaken = isKeyTaken(error) || (isBusy(error) && key && (await stored.findKey(caller.tenant, key)));
+      if (key && isTaken) return prepareResponse(request, caller, key, local);
       throw error;
     }
   }
@@ -596,6 +604,7 @@ export function responses(
     const input = restored.input.slice(added.length);
     if (!accepted) {
       const known = input.filter((item, index) => givenIds.includes(item.id) || item !== request.input[index]);
+      checkUnique(input, 'input');
       await checkNewItems(store, found, new Set(known.map((item) => item.id)), 'input');
     }
     const chain = { conversation: found, ...(previous !== undefined && { previous }) };
@@ -623,7 +632,10 @@ export function responses(
     return shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
       const parts = await partsOf(tenant, record.id);
       const state = await storedState(store, record.runId);
-      return state && parts && { ...conversationBefore(record.runId, state, parts.system), ...parts };
+      if (!state || !parts) return undefined;
+      const { open, ...before } = conversationBefore(record.runId, state, parts.system);
+      // The run of a chat waits for nobody after its end. Its calls are unanswered only if it was not possible to cancel it.
+      return { ...before, ...parts, ...(open && !isChatRecord(record.id) && { open }) };
     });
   }
 
