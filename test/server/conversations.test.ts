@@ -1,7 +1,8 @@
-import { textOf, tool, type Message, type ModelRequest, type Tool } from '@treadle/core';
+import { textOf, tool, type Message, type Model, type ModelRequest, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
+import fc from 'fast-check';
 import OpenAI from 'openai';
 import type { ConversationItem } from 'openai/resources/conversations/items';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -47,7 +48,7 @@ async function itemsOf(client: OpenAI, id: string, order: 'asc' | 'desc' = 'asc'
   for await (const item of client.conversations.items.list(id, { order, limit: 2 })) found.push(shown(item));
   return found;
 }
-const chatOf = async (server: Served, id: string): Promise<string[]> => {
+const chatOf = async (server: Pick<InProcessServer, 'send'>, id: string): Promise<string[]> => {
   interface ChatMessage {
     readonly role: string;
     readonly content?: string;
@@ -254,7 +255,7 @@ describe('a response with a conversation', () => {
       'conversation_busy',
     );
     expect(await itemsOf(client, conversation)).toEqual(['user: Hi', 'user: Wait.']);
-    expect(await chatOf({ send } as Served, conversation)).toEqual(['user: Hi', 'user: Wait.', 'assistant: ']);
+    expect(await chatOf({ send }, conversation)).toEqual(['user: Hi', 'user: Wait.', 'assistant: ']);
     held.resolve('Done.');
     const { id: response } = await Promise.any(both);
     const [item] = (await client.conversations.items.list(conversation)).data;
@@ -316,6 +317,101 @@ describe('a response with a conversation', () => {
     expect((await itemsOf(client, conversation)).at(-1)).toBe('assistant: Resumed.');
   });
 });
+
+test('a response that its server left is resumed by another one, and its conversation is busy until its end', async () => {
+  const never = new Promise<string>(() => {});
+  const first = await startInProcess(scriptedModel([() => never]), { store });
+  const other = await serve(['Next.', 'Resumed.']);
+  const { client, send } = other;
+  const { id: conversation } = await client.conversations.create({ items: [{ role: 'user', content: 'Hi' }] });
+  const { body } = await first.send('POST', '/v1/responses', { conversation, input: 'Wait.', background: true });
+  const busy = { status: 409, code: 'conversation_busy' };
+  expect(await failure(client.responses.create({ conversation, input: 'Me too.' }))).toMatchObject(busy);
+  await first[Symbol.asyncDispose]();
+  expect(await failure(client.responses.create({ conversation, input: 'Me too.' }))).toMatchObject(busy);
+  // Its reader does not have to wait until the server looks for such responses.
+  const events = await (await followBackground(other.url, body.id)).ended;
+  expect(events.at(-1)!.response).toMatchObject({ status: 'completed', conversation: { id: conversation } });
+  await client.responses.create({ conversation, input: 'Me too.' });
+  const all = ['user: Hi', 'user: Wait.', 'assistant: Next.', 'user: Me too.', 'assistant: Resumed.'];
+  expect(await itemsOf(client, conversation)).toEqual(all);
+  const { body: exported } = await send('GET', `/v1/chat/${conversation}/export`);
+  expect(exported.messages).toHaveLength(5);
+});
+
+type Step = 'respond' | 'chat' | 'add' | 'delete' | 'branch';
+
+test('the model gets what both APIs list, whatever has been done before', async () => {
+  const steps = fc.constantFrom<Step>('respond', 'chat', 'add', 'delete', 'branch');
+  const count = { value: 0 };
+  const model: Model = {
+    id: 'm',
+    reply: async (request) => {
+      seen = lines(request);
+      const text = `answer ${++count.value}`;
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      return { type: 'reply', content: [{ type: 'text', text }], finish: 'stop', usage, model: 'm' };
+    },
+  };
+  let seen: string[] = [];
+  const server = cleanUp.use(await startInProcess(model, { store }));
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'any', maxRetries: 0 });
+  const property = fc.asyncProperty(fc.array(steps, { maxLength: 8 }), async (some) => {
+    let { id } = await client.conversations.create();
+    /** What no run has read yet. */
+    let added: string[] = [];
+    let expected: string[] = [];
+    const said = async (text: string): Promise<void> => {
+      expected.push(`user: ${text}`);
+      expect(seen).toEqual(merged(expected));
+      expected.push(`assistant: answer ${count.value}`);
+      added = [];
+    };
+    for (const [index, step] of [...some, 'respond' as const].entries()) {
+      if (step === 'respond') {
+        await client.responses.create({ conversation: id, input: `input ${index}` });
+        await said(`input ${index}`);
+      } else if (step === 'chat') {
+        await (
+          await postChat(server.url, { conversation_id: id, message: `message ${index}` })
+        ).ended;
+        await said(`message ${index}`);
+      } else if (step === 'add') {
+        const items = [0, 1].map((n) => ({ role: 'user' as const, content: `item ${index}.${n}` }));
+        const { data } = await client.conversations.items.create(id, { items });
+        for (const item of data) added.push(item.id!);
+        expected.push(...data.map(shown));
+      } else if (step === 'delete') {
+        const [item] = added.splice(0, 1);
+        if (item === undefined) continue;
+        expected.splice(-1 - added.length, 1);
+        await client.conversations.items.delete(item, { conversation_id: id });
+      } else {
+        const { messages } = (await server.send('GET', `/v1/chat/${id}`)).body;
+        const answer = messages.findLast((one: { run_id?: string }) => one.run_id)?.id;
+        if (answer === undefined) continue;
+        id = (await server.send('POST', `/v1/chat/${id}/branch`, { message_id: answer })).body.id;
+        expected = expected.slice(0, expected.length - added.length);
+        added = [];
+      }
+      expect(await itemsOf(client, id)).toEqual(expected);
+      expect(await chatOf(server, id)).toEqual(expected);
+    }
+  });
+  await fc.assert(property, { numRuns: 5, seed: 24 });
+});
+
+/** Models get the messages of one role that follow each other as one. */
+function merged(all: readonly string[]): string[] {
+  const result: string[] = [];
+  for (const line of all) {
+    const last = result.at(-1);
+    if (last?.startsWith('user: ') && line.startsWith('user: '))
+      result[result.length - 1] = `${last}\n\n${line.slice('user: '.length)}`;
+    else result.push(line);
+  }
+  return result;
+}
 
 describe('a conversation of /v1/chat', () => {
   const time: Tool = tool({ name: 'time', description: 'The time', effect: 'pure', execute: () => '12:00' });
