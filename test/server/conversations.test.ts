@@ -469,6 +469,10 @@ describe('a conversation of /v1/chat', () => {
     const { output } = await client.responses.create({ conversation, tools, input: 'Weather?' });
     const refused = await send('POST', '/v1/chat', { conversation_id: conversation, message: 'Hello?' });
     expect(refused).toMatchObject({ status: 409, body: { error: { code: 'conversation_waits' } } });
+    const lone = { type: 'function_call' as const, call_id: 'c', name: 'weather', arguments: '{}' };
+    const other = await client.conversations.create({ items: [lone] });
+    const unfit = await send('POST', '/v1/chat', { conversation_id: other.id, message: 'Hello?' });
+    expect(unfit).toMatchObject({ status: 409, body: { error: { code: 'missing_output', param: 'conversation_id' } } });
     const last = async (): Promise<object> => (await send('GET', `/v1/chat/${conversation}`)).body.messages.at(1);
     expect(await last()).toMatchObject({ status: 'waiting', parts: [{ type: 'tool_call', result: null }] });
     const [call] = output;

@@ -3,10 +3,15 @@ import type { ConversationRecord, ResponseHead, ResponseRecord } from '@treadle/
 import { ApiError } from '../api-error.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
+import type { RunCaller } from '../engine/tools.ts';
+import { requireScope } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import type { RestoredHistory } from '../responses/restore-history.ts';
+import type { ResponseRequest } from '../responses/parse-request.ts';
+import type { RestoredHistory, RestoreOptions } from '../responses/restore-history.ts';
 import type { InputItem } from '../responses/wire.ts';
+import { conversationBusy, findConversation, headOf } from './chain.ts';
 import { inputOfRecord, isItemsRecord, userItem } from './chain-items.ts';
+import { checkNewItems, checkUnique } from './conversation-items.ts';
 
 /*
  * The history of a conversation for its next run, whichever API starts it: what the last run ended with, and the items after
@@ -14,7 +19,7 @@ import { inputOfRecord, isItemsRecord, userItem } from './chain-items.ts';
  */
 
 /** What comes before a new run of a conversation. */
-export interface ChainHistory {
+interface ChainHistory {
   /** What the last run ended with. Absent: no run has started. */
   readonly before?: ConversationBefore;
   /** What no run has read yet. */
@@ -22,17 +27,42 @@ export interface ChainHistory {
 }
 
 /** What the model gets for a message. */
-export interface MessageHistory {
+interface MessageHistory {
   /** The last one is the message itself. */
   readonly messages: readonly Message[];
   /** The texts of system and developer messages. */
   readonly system: readonly string[];
 }
 
+/** A conversation as it was read. */
+export interface ContinuedChain {
+  readonly conversation: ConversationRecord;
+  /** The id of its newest record. Absent: it has none. */
+  readonly previous?: string;
+}
+
+/** What the model gets for a request of the Responses API. */
+interface RequestHistory {
+  /** Its `input` is that of the request. */
+  readonly restored: RestoredHistory;
+  readonly before: ConversationBefore | undefined;
+  readonly chain: ContinuedChain;
+}
+
 export interface ChainHistories {
-  /** `upTo`: the id of the last record that counts. Undefined: none does. */
-  before(chain: Chain, upTo: string | undefined): Promise<ChainHistory>;
-  /** The same for a message of a chat. Rejects with a 409 if calls wait for the client of the Responses API. */
+  /**
+   * Rejects with a 404 for a conversation of another tenant, with a 409 while it has an answer in progress, and with a 400 for
+   * items that do not fit. `accepted`: the newest record when the request was accepted, if it was accepted before.
+   */
+  forRequest(
+    request: Pick<ResponseRequest, 'conversation' | 'givenIds' | 'input'>,
+    caller: RunCaller,
+    accepted?: { readonly previous: string | undefined },
+  ): Promise<RequestHistory>;
+  /**
+   * `upTo`: the id of the last record that counts. Undefined: none does. Rejects with a 409 if calls wait for the client of the
+   * Responses API, or if its items do not fit together.
+   */
   forMessage(chain: Chain, upTo: string | undefined, message: UserMessage): Promise<MessageHistory>;
 }
 
@@ -42,11 +72,11 @@ interface ChainHistoriesOptions {
   readonly store: ServerStore;
   /** The conversation that a run ended with. Undefined: it never started. */
   readonly readRun: (record: ResponseHead, tenant: string) => Promise<ConversationBefore | undefined>;
-  /** The messages of items that were accepted before. */
+  /** The messages of items. */
   readonly restore: (
     items: readonly InputItem[],
     tenant: string,
-    before: ConversationBefore | undefined,
+    options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
   ) => Promise<RestoredHistory>;
 }
 
@@ -67,18 +97,60 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
   }
 
   return {
-    before: historyBefore,
+    async forRequest({ conversation: id = '', givenIds = [], input: own }, caller, accepted) {
+      if (!accepted) requireScope(caller, 'chat:write');
+      const found = await findConversation(store, id, caller, 'conversation');
+      const head = accepted ? undefined : await headOf(store, found, 'conversation');
+      if (head?.status === 'in_progress') throw conversationBusy(id, 'conversation');
+      const previous = accepted ? accepted.previous : head?.id;
+      const { before, added } = await historyBefore(found, previous);
+      const options = { before, isStored: accepted !== undefined, accepted: added.length };
+      const restored = await restore([...added, ...own], caller.tenant, options).catch((error: unknown) => {
+        throw error instanceof ApiError ? inOwnInput(error, added.length) : error;
+      });
+      const input = restored.input.slice(added.length);
+      if (!accepted) {
+        const chosen = new Set(givenIds);
+        const known = input.filter((item, index) => chosen.has(item.id) || item !== own[index]);
+        checkUnique(input, 'input');
+        await checkNewItems(store, found, new Set(known.map((item) => item.id)), 'input');
+      }
+      const chain = { conversation: found, ...(previous !== undefined && { previous }) };
+      return { restored: { ...restored, input }, before, chain };
+    },
     async forMessage(chain, upTo, message) {
       const { before, added } = await historyBefore(chain, upTo);
       if (before?.open) throw conversationWaits(chain.id);
       if (added.length === 0) return { messages: [...(before?.messages ?? []), message], system: before?.system ?? [] };
       const items = [...added, userItem('msg_new', message)];
-      const { messages, system, open } = await restore(items, chain.tenant, before);
+      const { messages, system, open } = await restore(items, chain.tenant, { before, isStored: true }).catch(
+        (error: unknown) => {
+          throw error instanceof ApiError ? inConversation(error) : error;
+        },
+      );
       if (open) throw conversationWaits(chain.id);
       // As an item, an image has no name.
       return { messages: [...messages.slice(0, -1), message], system };
     },
   };
+}
+
+/** An error about one of several items, of which the first `added` ones are in the conversation, and not in the request. */
+function inOwnInput(error: ApiError, added: number): ApiError {
+  const [, index, field] = /^input\[(\d+)\](.*)$/s.exec(error.param ?? '') ?? [];
+  if (index === undefined) return error;
+  const own = Number(index) - added;
+  const param = own < 0 ? 'conversation' : `input[${own}]${field}`;
+  return new ApiError(error.status, error.type, error.message, { param, ...codeOf(error) });
+}
+
+/** An error about items of the conversation. The message of the chat is not to blame. */
+function inConversation(error: ApiError): ApiError {
+  return new ApiError(409, error.type, error.message, { param: 'conversation_id', ...codeOf(error) });
+}
+
+function codeOf({ code }: ApiError): { readonly code?: string } {
+  return code === null ? {} : { code };
 }
 
 function conversationWaits(id: string): ApiError {

@@ -41,13 +41,3 @@ export function ofConversation(id: string, conversation: string): ApiError {
     headers: DO_NOT_RETRY,
   });
 }
-
-/** An error about one of several items, of which the first `added` ones are in the conversation, and not in the request. */
-export function inOwnInput(error: ApiError, added: number): ApiError {
-  const [, index, field] = /^input\[(\d+)\](.*)$/s.exec(error.param ?? '') ?? [];
-  if (index === undefined) return error;
-  const own = Number(index) - added;
-  const { status, type, message, code, headers } = error;
-  const param = own < 0 ? 'conversation' : `input[${own}]${field}`;
-  return new ApiError(status, type, message, { param, ...(code !== null && { code }), headers });
-}

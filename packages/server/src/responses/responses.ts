@@ -6,19 +6,11 @@ import {
   type ModelError,
   type ToolResult,
 } from '@treadle/core';
-import type { ConversationRecord, ResponseHead, ResponseRecord } from '@treadle/store';
+import type { ResponseHead, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
-import {
-  addToChain,
-  conversationBusy,
-  findConversation,
-  headOf,
-  isBusy,
-  isChatRecord,
-} from '../conversations/chain.ts';
-import { chainHistories, type ChainHistories } from '../conversations/chain-history.ts';
+import { addToChain, isBusy, isChatRecord } from '../conversations/chain.ts';
+import { chainHistories, type ChainHistories, type ContinuedChain } from '../conversations/chain-history.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
-import { checkNewItems, checkUnique } from '../conversations/conversation-items.ts';
 import {
   conversationBefore,
   conversationSize,
@@ -47,7 +39,7 @@ import {
 } from '../engine/stored-runs.ts';
 import { storedStreams } from '../engine/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
-import { requireScope, type Caller } from '../http/admission.ts';
+import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
@@ -58,7 +50,7 @@ import { errorEvent, responseOutput, type BegunCall, type ResponseOutputOptions 
 import type { ResponseEvent } from './output-items.ts';
 import { ENCRYPTED, newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
-import { drivenElsewhere, endedResponse, fetchLater, inOwnInput, ofConversation } from './response-errors.ts';
+import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
@@ -218,13 +210,6 @@ interface RequestConversation {
   readonly chain?: ContinuedChain;
 }
 
-/** A conversation as it was read. */
-interface ContinuedChain {
-  readonly conversation: ConversationRecord;
-  /** The id of its newest record. Absent: it has none. */
-  readonly previous?: string;
-}
-
 /** What responses that are created and those that are resumed have in common. */
 export interface ResponseDriver {
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
@@ -264,11 +249,7 @@ export function responses(
   const shareConversation = sharedConversations();
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
-  const histories = chainHistories({
-    store,
-    readRun: conversationAfter,
-    restore: (items, tenant, before) => restore(items, tenant, { before, isStored: true }),
-  });
+  const histories = chainHistories({ store, readRun: conversationAfter, restore });
   const { waits = false } = engine;
   const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
   const driver: ResponseDriver = { runResponse, requestConversation, wantedSeal, carrierFor, storeEnd };
@@ -545,7 +526,9 @@ export function responses(
     { isStored = false, upTo, local }: ConversationOptions = {},
   ): Promise<RequestConversation> {
     if (request.conversation !== undefined) {
-      return continuedConversation(request, caller, isStored ? { previous: upTo } : undefined);
+      const accepted = isStored ? { previous: upTo } : undefined;
+      const { restored, before, chain } = await histories.forRequest(request, caller, accepted);
+      return { ...withInput(request, restored, before), chain };
     }
     const { previous } = request;
     const before =
@@ -556,7 +539,7 @@ export function responses(
   function restore(
     items: readonly InputItem[],
     tenant: string,
-    options: Pick<RestoreOptions, 'before' | 'isStored'>,
+    options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
   ): Promise<RestoredHistory> {
     return restoreHistory(items, (response) => outputs.lookUp(tenant, response), {
       ...options,
@@ -580,35 +563,6 @@ export function responses(
       before,
       reported: new Set([...(before?.reported ?? []), ...sent]),
     };
-  }
-
-  /** The conversation of a request that names it. `accepted`: where the conversation was when the request was accepted. */
-  async function continuedConversation(
-    request: ResponseRequest,
-    caller: RunCaller,
-    accepted?: { readonly previous: string | undefined },
-  ): Promise<RequestConversation> {
-    const { conversation: id = '', givenIds = [] } = request;
-    if (!accepted) requireScope(caller, 'chat:write');
-    const found = await findConversation(store, id, caller, 'conversation');
-    const head = accepted ? undefined : await headOf(store, found, 'conversation');
-    if (head?.status === 'in_progress') throw conversationBusy(id, 'conversation');
-    const previous = accepted ? accepted.previous : head?.id;
-    const { before, added } = await histories.before(found, previous);
-    const isStored = accepted !== undefined;
-    const restored = await restore([...added, ...request.input], caller.tenant, { before, isStored }).catch(
-      (error: unknown) => {
-        throw error instanceof ApiError ? inOwnInput(error, added.length) : error;
-      },
-    );
-    const input = restored.input.slice(added.length);
-    if (!accepted) {
-      const known = input.filter((item, index) => givenIds.includes(item.id) || item !== request.input[index]);
-      checkUnique(input, 'input');
-      await checkNewItems(store, found, new Set(known.map((item) => item.id)), 'input');
-    }
-    const chain = { conversation: found, ...(previous !== undefined && { previous }) };
-    return { ...withInput(request, { ...restored, input }, before), chain };
   }
 
   /** The conversation that another response continues. */

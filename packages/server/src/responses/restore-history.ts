@@ -53,6 +53,8 @@ export interface RestoreOptions {
   readonly compactionSeal?: () => Promise<TenantSeal>;
   /** The items were accepted before, possibly by an earlier version. */
   readonly isStored?: boolean;
+  /** So many items at the beginning were. */
+  readonly accepted?: number;
 }
 
 /**
@@ -62,7 +64,7 @@ export interface RestoreOptions {
 export async function restoreHistory(
   items: readonly InputItem[],
   lookUp: LookUpResponse,
-  { before, seal, compactionSeal, isStored = false }: RestoreOptions,
+  { before, seal, compactionSeal, isStored = false, accepted = 0 }: RestoreOptions,
 ): Promise<RestoredHistory> {
   const found = new Map<string, ReturnType<LookUpResponse>>();
   const lookUpOnce: LookUpResponse = (response) => {
@@ -71,7 +73,7 @@ export async function restoreHistory(
     return stored;
   };
   const input = await resolveReferences(items, lookUpOnce);
-  const isTrusted = (index: number): boolean => isStored || items[index]!.type === 'item_reference';
+  const isTrusted = (index: number): boolean => isStored || index < accepted || items[index]!.type === 'item_reference';
   const readable = await openSealed(input.map(asFunctionCall), { seal, compactionSeal, isTrusted });
   const withCalls = await insertServerCalls(insertCarriedCalls(readable), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
