@@ -1,7 +1,7 @@
 import type { Message, UserMessage } from '@treadle/core';
 import type { ConversationRecord, ResponseHead, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
-import type { ConversationBefore } from '../engine/conversation.ts';
+import { MAX_CONVERSATION_CHARS, type ConversationBefore } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { requireScope } from '../http/admission.ts';
@@ -86,12 +86,17 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
   async function historyBefore({ id, tenant }: Chain, upTo: string | undefined): Promise<ChainHistory> {
     const all = upTo === undefined ? [] : await chains.responses(id);
     const added: (readonly InputItem[])[] = [];
+    let size = 0;
     for (const response of all.slice(0, all.indexOf(upTo!) + 1).toReversed()) {
       const head = isItemsRecord(response) ? undefined : await records.head(tenant, response);
       const before = head && (await readRun(head, tenant));
       if (before) return { before, added: added.toReversed().flat() };
       const record: ResponseRecord | undefined = await inTurn(() => records.get(tenant, response));
-      if (record) added.push(inputOfRecord(record));
+      const items = record ? inputOfRecord(record) : [];
+      // They are held together, and any number of them can be added.
+      size += JSON.stringify(items).length;
+      if (size > MAX_CONVERSATION_CHARS) throw tooMuchAdded(id);
+      added.push(items);
     }
     return { added: added.toReversed().flat() };
   }
@@ -133,6 +138,12 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
       return { messages: [...messages.slice(0, -1), message], system };
     },
   };
+}
+
+function tooMuchAdded(id: string): ApiError {
+  const most = MAX_CONVERSATION_CHARS.toLocaleString('en-US');
+  const message = `The items that were added to the conversation ${JSON.stringify(id)} since its last answer have more than ${most} characters. Delete some of them.`;
+  return new ApiError(413, 'invalid_request_error', message, { param: 'conversation', code: 'input_too_large' });
 }
 
 /** An error about one of several items, of which the first `added` ones are in the conversation, and not in the request. */

@@ -214,19 +214,23 @@ function callPart(id: string, { name, arguments: json }: { readonly name: string
   return { type: 'tool_call', id, name, arguments: json, result: null } satisfies ToolCallPart;
 }
 
-/** The messages with the results of calls that the client has sent later. */
-export function withLaterResults(
-  messages: readonly ChatMessage[],
-  input: readonly InputItem[],
-): readonly ChatMessage[] {
-  const results = new Map<string, ToolCallPart['result']>();
+export type CallResult = NonNullable<ToolCallPart['result']>;
+
+/** Adds the results of calls that the client has executed, by the ids of the calls. */
+export function addResults(results: Map<string, CallResult>, input: readonly InputItem[]): void {
   for (const item of input) {
     if (item.type !== 'function_call_output' && item.type !== 'custom_tool_call_output') continue;
     const content =
       typeof item.output === 'string' ? item.output : searchText([{ ...NO_MESSAGE, content: item.output }]);
-    const isError = item.is_error ?? item.status === 'incomplete';
-    results.set(item.call_id, { content, is_error: isError, duration_ms: null });
+    results.set(item.call_id, { content, is_error: item.is_error ?? item.status === 'incomplete', duration_ms: null });
   }
+}
+
+/** The messages with results that their client has sent later. */
+export function withResults(
+  messages: readonly ChatMessage[],
+  results: ReadonlyMap<string, CallResult>,
+): readonly ChatMessage[] {
   if (results.size === 0) return messages;
   return messages.map((message) => {
     if (message.role === 'user') return message;

@@ -57,6 +57,9 @@ interface ConversationItemsOptions {
   readonly accept: (items: readonly InputItem[], tenant: string) => Promise<readonly InputItem[]>;
 }
 
+/** A page ends before it is longer than this. An item can have images. */
+const MAX_PAGE_CHARS = 16_000_000;
+
 export function conversationItems({ store, accept }: ConversationItemsOptions): ConversationItems {
   const { responses: records, conversations: chains } = store;
 
@@ -121,13 +124,18 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     const all = await chains.responses(id);
     const data: InputItem[] = [];
     let isBefore = after !== undefined;
+    let size = 0;
     for (const response of isDescending ? all.toReversed() : all) {
       const record = await inTurn(() => records.get(tenant, response));
       const items = record ? itemsOfRecord(record) : [];
       for (const item of isDescending ? items.toReversed() : items) {
-        if (isBefore) isBefore = item.id !== after;
-        else data.push(item);
-        if (data.length > limit) return { data: data.slice(0, limit), hasMore: true };
+        if (isBefore) {
+          isBefore = item.id !== after;
+          continue;
+        }
+        size += JSON.stringify(item).length;
+        if (data.length === limit || (data.length > 0 && size > MAX_PAGE_CHARS)) return { data, hasMore: true };
+        data.push(item);
       }
     }
     if (isBefore) throw unknownCursor(after!);

@@ -8,7 +8,6 @@ import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
-import type { InputItem } from '../responses/wire.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import {
   conversationBusy,
@@ -21,7 +20,14 @@ import {
   type StoredAnswer,
   type StoredMessage,
 } from './chain.ts';
-import { askedMessage, inputOfRecord, messagesOfItems, withLaterResults } from './chain-items.ts';
+import {
+  addResults,
+  askedMessage,
+  inputOfRecord,
+  messagesOfItems,
+  withResults,
+  type CallResult,
+} from './chain-items.ts';
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
@@ -136,13 +142,13 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const found = await findConversation(store, id, caller);
-    const input: InputItem[] = [];
+    const results = new Map<string, CallResult>();
     const messages = await fromRecords(store, found, (record) => {
-      if (!isChatRecord(record.id)) input.push(...inputOfRecord(record).filter(({ type }) => type !== 'message'));
+      if (!isChatRecord(record.id)) addResults(results, inputOfRecord(record));
       return messagesOfRecord(store, record);
     });
     // What is followed by another record waits no more.
-    return withLaterResults([...messages.slice(0, -1).flat().map(continuedMessage), ...(messages.at(-1) ?? [])], input);
+    return withResults([...messages.slice(0, -1).flat().map(continuedMessage), ...(messages.at(-1) ?? [])], results);
   }
 
   async function findAttachment(
