@@ -169,5 +169,11 @@ export function stableJson(value: unknown): string {
 
 function withSortedKeys(_key: string, value: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  // Most objects have few keys, in order: these are not copied.
+  let last = '';
+  for (const key of Object.keys(value)) {
+    if (key < last) return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+    last = key;
+  }
+  return value;
 }

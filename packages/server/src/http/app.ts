@@ -88,8 +88,16 @@ export function requestHandler(options: AppOptions): AnswerRequest {
 /** The pattern of the route that a request matches. */
 function routeOf(c: Context<Env>): string {
   const route = matchedRoutes(c).findLast(({ method }) => method !== 'ALL');
-  return route ? routePattern(route.path) : NO_ROUTE;
+  if (!route) return NO_ROUTE;
+  const known = PATTERNS.get(route.path);
+  if (known !== undefined) return known;
+  const pattern = routePattern(route.path);
+  PATTERNS.set(route.path, pattern);
+  return pattern;
 }
+
+/** The pattern of each path of a route that was requested. */
+const PATTERNS = new Map<string, string>();
 
 /** The path of a route in the form of OpenAPI: `/runs/{id}` for `/runs/:id{.+}`. */
 export function routePattern(path: string): string {

@@ -22,6 +22,7 @@ test('redacts keys, headers and bodies', () => {
   const secret = 'c2VjcmV0LXZhbHVl';
   const text = written((log) => {
     log.info({ authorization: secret, request: { headers: { 'x-api-key': secret }, body: secret } }, 'fields');
+    log.child({ apiKey: secret }).info({ error: Object.assign(new Error('refused'), { body: secret }) }, 'fields');
     log.info(`Incorrect API key provided: sk-proj-${secret}`);
     log.info(`sent "Authorization: Bearer ${secret}" and basic ${secret}, tk_${secret}`);
     log.info(`two lines:\nsk-${secret}\ttk_${secret}\nBearer ${secret}`);

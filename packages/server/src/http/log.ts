@@ -1,4 +1,4 @@
-import { pino, stdTimeFunctions, type DestinationStream, type Logger } from 'pino';
+import { pino, stdSerializers, stdTimeFunctions, type DestinationStream, type Logger } from 'pino';
 
 export interface LogOptions {
   /** `trace`, `debug`, `info` (default), `warn`, `error`, `fatal`, `silent`. */
@@ -8,7 +8,8 @@ export interface LogOptions {
 }
 
 /** Fields that may contain a secret or the text of a user. */
-const SECRET = ['authorization', 'apiKey', 'api_key', 'headers', 'body', 'rawPacket'];
+const SECRET: readonly string[] = ['authorization', 'apiKey', 'api_key', 'headers', 'body', 'rawPacket'];
+const CENSOR = '[redacted]';
 
 /**
  * Text that looks like a key, for example in the message of a provider that quotes the key it received. It starts at the
@@ -23,13 +24,33 @@ export function newLog({ level = 'info', to = pino.destination(2) }: LogOptions 
       level,
       base: null,
       timestamp: stdTimeFunctions.isoTime,
-      formatters: { level: (label) => ({ level: label }) },
-      redact: { paths: SECRET.flatMap((field) => [field, `*.${field}`]), censor: '[redacted]' },
+      formatters: { level: (label) => ({ level: label }), log: withoutSecrets },
+      // Not `*.headers`: a path with a wildcard makes pino copy and search each value of each line.
+      redact: { paths: [...SECRET], censor: CENSOR },
+      serializers: { err: (error: Error) => censored(stdSerializers.err(error)) },
       hooks: {
         streamWrite: (line) =>
-          line.replace(KEYS, (_found, scheme: string | undefined) => (scheme ? `${scheme} [redacted]` : '[redacted]')),
+          line.replace(KEYS, (_found, scheme: string | undefined) => (scheme ? `${scheme} ${CENSOR}` : CENSOR)),
       },
     },
     to,
   );
+}
+
+/** The fields of a line, without the secret fields of the objects in them. The serializer of `err` does the same for it. */
+function withoutSecrets(fields: Record<string, unknown>): Record<string, unknown> {
+  let copy: Record<string, unknown> | undefined;
+  for (const key of Object.keys(fields)) {
+    const value = key === 'err' ? undefined : fields[key];
+    const safe = censored(value);
+    if (safe !== value) (copy ??= { ...fields })[key] = safe;
+  }
+  return copy ?? fields;
+}
+
+/** The same value if it has no secret field. */
+function censored(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  const secrets = SECRET.filter((field) => Object.hasOwn(value, field));
+  return secrets.length === 0 ? value : { ...value, ...Object.fromEntries(secrets.map((field) => [field, CENSOR])) };
 }
