@@ -9,6 +9,8 @@ const NO_TESTS = ['test/long/**', '**/node_modules/**'];
 const ISOLATED = [
   // Counts executed blocks by V8 coverage, which is exact only for code that has not run before.
   'packages/core/src/**/long-run.test.ts',
+  // Collects garbage many times, which takes long in a process with the objects of other tests.
+  'packages/core/src/**/large-result.test.ts',
 ];
 
 /** Test files that take long. They run first, so that at the end no worker waits for the one that has such a file. */

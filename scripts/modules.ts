@@ -87,7 +87,7 @@ function parseModule(file: string, source: string): Module {
         names.push({ line, name: node.name });
         break;
     }
-    for (const child of childrenOf(node)) visit(child);
+    visitChildren(node, visit);
   }
   visit(program);
 
@@ -123,11 +123,14 @@ function propertyOf(node: ESTree.MemberExpression): string {
 }
 
 /** Skips the names of properties, which are not references. */
-function* childrenOf(node: ESTree.Node): Iterable<ESTree.Node> {
-  for (const [field, value] of Object.entries(node)) {
+function visitChildren(node: ESTree.Node, visit: (child: ESTree.Node) => void): void {
+  for (const field of Object.keys(node)) {
     const isPropertyName = (field === 'key' || field === 'property') && 'computed' in node && !node.computed;
     if (isPropertyName) continue;
-    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) yield child;
+    const value: unknown = node[field as keyof ESTree.Node];
+    if (!Array.isArray(value)) {
+      if (isNode(value)) visit(value);
+    } else for (const child of value) if (isNode(child)) visit(child);
   }
 }
 
@@ -138,5 +141,14 @@ function isNode(value: unknown): value is ESTree.Node {
 function lineFinder(source: string): (offset: number) => number {
   const starts = [0];
   for (let at = source.indexOf('\n'); at >= 0; at = source.indexOf('\n', at + 1)) starts.push(at + 1);
-  return (offset) => starts.findLastIndex((start) => start <= offset) + 1;
+  // Between `from`, which starts at or before the offset, and `to`, which starts after it.
+  return (offset) => {
+    let [from, to] = [0, starts.length];
+    while (to - from > 1) {
+      const middle = (from + to) >> 1;
+      if (starts[middle]! <= offset) from = middle;
+      else to = middle;
+    }
+    return from + 1;
+  };
 }

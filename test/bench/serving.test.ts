@@ -141,27 +141,21 @@ describe('a server process', () => {
   });
 });
 
-test.for([
-  'S1-stream',
-  'S1-whole',
-  'S2-whole',
-  'S2-stream',
-  'S2-tools',
-  'S3-burst',
-  'S3-paced',
-  'S5-first',
-  'S5-reconnect',
-  'S6',
-])('%s returns a value for each of its metrics', async (id) => {
-  const { metrics, served } = workloadOf(id);
-  const front = await open(treadleServer, served!.scripts);
-  try {
+describe('a workload', () => {
+  const IDS = ['S1-stream', 'S1-whole', 'S2-whole', 'S2-stream', 'S2-tools', 'S3-burst', 'S3-paced', 'S5-first'];
+  IDS.push('S5-reconnect', 'S6');
+  let front: OpenFront;
+  beforeAll(async () => {
+    front = await open(treadleServer, [...new Set(IDS.flatMap((id) => workloadOf(id).served!.scripts))]);
+  });
+  afterAll(() => front.close());
+
+  test.for(IDS)('%s returns a value for each of its metrics', async (id) => {
+    const { metrics, served } = workloadOf(id);
     const measurement = { front, provider: provider.baseURL, warmUpMs: 1, measureMs: 1 };
     const values = await served!.measure(measurement);
     expect(Object.keys(values).toSorted()).toEqual(metrics.map((metric) => metric.id).toSorted());
     for (const value of Object.values(values)) expect(value).toBeTypeOf('number');
     for (const value of Object.values(values)) expect(value).not.toBeNaN();
-  } finally {
-    await front.close();
-  }
+  });
 });

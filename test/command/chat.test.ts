@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
 import { stopLeftovers, treadle, type TreadleProcess } from './treadle-process.ts';
@@ -16,14 +17,16 @@ afterEach(async () => {
   await play.remove();
 });
 
-/** Runs `treadle chat` with pipes and a scripted model. */
-async function chat(
-  steps: readonly Step[],
-  stdin: string | undefined,
-  args: readonly string[] = [],
-): Promise<TreadleProcess> {
+/** Runs `treadle chat` with pipes and a scripted model in this process. */
+async function chat(steps: readonly Step[], stdin: string, args: readonly string[] = []): Promise<Printed> {
   server = await scriptedOpenAi(steps);
-  return treadle(['chat', '--model', 'scripted', '--base-url', server.baseURL, ...args], {
+  return command(['chat', '--model', 'scripted', '--base-url', server.baseURL, ...args], play.folder, stdin);
+}
+
+/** The same in its own process: for signals and closed pipes. */
+async function chatProcess(steps: readonly Step[], stdin: string | undefined): Promise<TreadleProcess> {
+  server = await scriptedOpenAi(steps);
+  return treadle(['chat', '--model', 'scripted', '--base-url', server.baseURL], {
     cwd: play.folder,
     ...(stdin !== undefined && { stdin }),
   });
@@ -33,13 +36,13 @@ const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }
 const afterGreeting = (stdout: string): string => stdout.slice(stdout.indexOf('\n') + 1);
 
 test('greets and exits with 0 if there is no input', async () => {
-  const { code, stdout } = await (await chat([], '')).ended;
+  const { code, stdout } = await chat([], '');
   expect(code).toBe(0);
   expect(stdout).toMatch(/^Treadle \S+, model \S*scripted, in /);
 });
 
 test('treats each line as a message of one conversation', async () => {
-  const { ended } = await chat(
+  const { ended } = await chatProcess(
     [{ ...READ, text: ['Looking. '] }, { text: ['I saw it.'] }, { text: ['You said one.'] }],
     'one\n\ntwo\n',
   );
@@ -52,7 +55,7 @@ test('treats each line as a message of one conversation', async () => {
 });
 
 test('prints the reply while it streams', async () => {
-  const { shows, child, ended } = await chat([{ hang: 'the first words' }], undefined);
+  const { shows, child, ended } = await chatProcess([{ hang: 'the first words' }], undefined);
   child.stdin.write('hi\n');
   await shows('the first words');
   child.kill('SIGINT');
@@ -63,22 +66,20 @@ test('prints the reply while it streams', async () => {
 });
 
 test('reports a failure and continues the chat', async () => {
-  const { ended } = await chat([{ status: 400, message: 'no such thing' }, { text: ['better'] }], 'one\ntwo\n');
-  const { code, stdout, stderr } = await ended;
+  const steps = [{ status: 400, message: 'no such thing' }, { text: ['better'] }];
+  const { code, stdout, stderr } = await chat(steps, 'one\ntwo\n');
   expect([code, afterGreeting(stdout)]).toEqual([0, 'better\n']);
   expect(stderr).toMatch(/Failed \(invalid-request\): .*no such thing/);
 });
 
 test('gets a last answer at the turn limit', async () => {
-  const { ended } = await chat([READ, { text: ['That is all I know.'] }], 'go\n', ['--max-turns', '1']);
-  const { stdout, stderr } = await ended;
+  const { stdout, stderr } = await chat([READ, { text: ['That is all I know.'] }], 'go\n', ['--max-turns', '1']);
   expect(afterGreeting(stdout)).toBe('That is all I know.\n');
   expect(stderr).toContain('Stopped at the turn limit');
 });
 
 test('--ask without a terminal denies the call, and sends the reason to the model', async () => {
-  const { ended } = await chat([READ, { text: ['I may not.'] }], 'go\n', ['--ask']);
-  const { code, stdout } = await ended;
+  const { code, stdout } = await chat([READ, { text: ['I may not.'] }], 'go\n', ['--ask']);
   expect([code, afterGreeting(stdout)]).toEqual([0, 'I may not.\n']);
   const result = JSON.stringify(server!.requests[1]!.messages.at(-1));
   expect(result).toContain('no terminal');
@@ -87,22 +88,20 @@ test('--ask without a terminal denies the call, and sends the reason to the mode
 
 describe('slash commands', () => {
   test('supports /help and /exit, and rejects others', async () => {
-    const { code, stderr } = await (await chat([], '/help\n/exti\n/exit\nnever sent\n')).ended;
+    const { code, stderr } = await chat([], '/help\n/exti\n/exit\nnever sent\n');
     expect(code).toBe(0);
     expect(stderr).toContain('/exit  Leave');
     expect(stderr).toContain('There is no command /exti. Did you mean "/exit"?');
     expect(server!.requests).toHaveLength(0);
   });
   test('sends a path as a message', async () => {
-    await (
-      await chat([{ text: ['ok'] }], '/etc/hosts please\n')
-    ).ended;
+    await chat([{ text: ['ok'] }], '/etc/hosts please\n');
     expect(server!.requests[0]!.messages.at(-1)).toMatchObject({ content: '/etc/hosts please' });
   });
 });
 
 test('exits without an error when standard output is closed', async () => {
-  const { child, ended } = await chat([{ text: ['x'.repeat(1_000_000)] }], 'hi\n');
+  const { child, ended } = await chatProcess([{ text: ['x'.repeat(1_000_000)] }], 'hi\n');
   child.stdout.destroy();
   expect(await ended).toMatchObject({ signal: null, stderr: '' });
 });

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command } from './in-process.ts';
+import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
 import { stopLeftovers, treadle, type TreadleProcess } from './treadle-process.ts';
@@ -19,8 +19,14 @@ afterEach(async () => {
   await play.remove();
 });
 
-/** Runs `treadle run` with a scripted model. */
-async function run(
+/** Runs `treadle run` with a scripted model in this process. */
+async function run(steps: readonly Step[], args: readonly string[], stdin = ''): Promise<Printed> {
+  server = await scriptedOpenAi(steps);
+  return command(['run', '--model', 'scripted', '--base-url', server.baseURL, ...args], play.folder, stdin);
+}
+
+/** The same in its own process: for signals, exit codes and closed pipes. */
+async function runProcess(
   steps: readonly Step[],
   args: readonly string[],
   options: { stdin?: string; env?: Record<string, string> } = { stdin: '' },
@@ -35,7 +41,7 @@ async function run(
 const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
 
 test('writes only the answer to standard output, and tool calls to standard error', async () => {
-  const { ended } = await run([READ, { text: ['It says ', 'hello', '.'] }], ['What is in notes.txt?']);
+  const { ended } = await runProcess([READ, { text: ['It says ', 'hello', '.'] }], ['What is in notes.txt?']);
   expect(await ended).toEqual({
     code: 0,
     signal: null,
@@ -56,7 +62,7 @@ test('shows parallel calls and a rejected call', async () => {
     { name: 'read', arguments: '{"path":"../secret"}' },
     { name: 'reed', arguments: '{}' },
   ];
-  const { stdout, stderr, code } = await (await run([{ calls }, { text: ['ok'] }], ['go'])).ended;
+  const { stdout, stderr, code } = await run([{ calls }, { text: ['ok'] }], ['go']);
   expect([code, stdout]).toEqual([0, 'ok\n']);
   expect(stderr).toMatch(/^#\d glob \{"pattern":"\*"\}$/m);
   expect(stderr).toMatch(/^#\d returned: notes\.txt$/m);
@@ -66,7 +72,7 @@ test('shows parallel calls and a rejected call', async () => {
 
 describe('--json and --quiet', () => {
   test('--json prints only the whole result', async () => {
-    const { stdout, stderr } = await (await run([READ, { text: ['done'] }], ['--json', 'go'])).ended;
+    const { stdout, stderr } = await run([READ, { text: ['done'] }], ['--json', 'go']);
     expect(JSON.parse(stdout)).toMatchObject({
       runId: expect.any(String),
       outcome: { type: 'completed' },
@@ -81,27 +87,34 @@ describe('--json and --quiet', () => {
   });
   test('--quiet prints no tool calls and no text before the answer', async () => {
     const steps = [{ ...READ, text: ['Let me look.'] }, { text: ['done'] }];
-    expect(await (await run(steps, ['--quiet', 'go'])).ended).toMatchObject({ stdout: 'done\n', stderr: '' });
+    expect(await run(steps, ['--quiet', 'go'])).toMatchObject({ stdout: 'done\n', stderr: '' });
   });
   test('without both, a pipe gets all text of the model, each reply on its own lines', async () => {
-    server = await scriptedOpenAi([{ ...READ, text: ['Let me look.'] }, { text: ['It', ' is'] }]);
-    const model = ['--model', 'scripted', '--base-url', server.baseURL];
-    const { code, stdout } = await command(['run', ...model, 'go'], play.folder);
+    const { code, stdout } = await run([{ ...READ, text: ['Let me look.'] }, { text: ['It', ' is'] }], ['go']);
     expect([code, stdout]).toEqual([0, 'Let me look.\nIt is\n']);
   });
 });
 
 describe('reads the task from standard input', () => {
-  test.each([[[]], [['-']]])('with %j', async (args) => {
-    const { ended } = await run([{ text: ['ok'] }], args, { stdin: '  do this\nand that\n' });
-    expect(await ended).toMatchObject({ code: 0, stdout: 'ok\n' });
+  const TASK = '  do this\nand that\n';
+  const expectTaskSent = (): void =>
     expect(server!.requests[0]!.messages.at(-1)).toMatchObject({ role: 'user', content: 'do this\nand that' });
+
+  test('without an argument', async () => {
+    const { ended } = await runProcess([{ text: ['ok'] }], [], { stdin: TASK });
+    expect(await ended).toMatchObject({ code: 0, stdout: 'ok\n' });
+    expectTaskSent();
+  });
+
+  test('with -', async () => {
+    expect(await run([{ text: ['ok'] }], ['-'], TASK)).toMatchObject({ code: 0, stdout: 'ok\n' });
+    expectTaskSent();
   });
 });
 
 describe('exits', () => {
   test('with 1 and the reason if the run fails', async () => {
-    const { ended } = await run([{ status: 401, message: 'wrong key' }], ['go']);
+    const { ended } = await runProcess([{ status: 401, message: 'wrong key' }], ['go']);
     expect(await ended).toMatchObject({
       code: 1,
       stdout: '',
@@ -110,8 +123,7 @@ describe('exits', () => {
   });
 
   test('with 3 at the limit of --max-turns', async () => {
-    const { ended } = await run([{ ...READ, text: ['Let me look.'] }], ['--max-turns', '1', 'go']);
-    const { code, stdout, stderr } = await ended;
+    const { code, stdout, stderr } = await run([{ ...READ, text: ['Let me look.'] }], ['--max-turns', '1', 'go']);
     expect([code, stdout]).toEqual([3, 'Let me look.\n']);
     expect(stderr).toMatch(/^#1 read /);
     expect(stderr).not.toContain('Last reply');
@@ -119,7 +131,7 @@ describe('exits', () => {
   });
 
   test('with 4 and what it waits for if it pauses without a terminal', async () => {
-    const { code, stdout, stderr } = await (await run([READ], ['--ask', 'go'])).ended;
+    const { code, stdout, stderr } = await run([READ], ['--ask', 'go']);
     expect([code, stdout]).toEqual([4, '']);
     expect(stderr).toContain('Paused: waits for approval of read {"path":"notes.txt"}.');
     expect(stderr).toContain('no terminal to ask for approval');
@@ -127,7 +139,7 @@ describe('exits', () => {
   });
 
   test('with 4 and the result as JSON if it pauses', async () => {
-    const { code, stdout } = await (await run([READ], ['--ask', '--json', 'go'])).ended;
+    const { code, stdout } = await run([READ], ['--ask', '--json', 'go']);
     const result = JSON.parse(stdout);
     expect([code, result.outcome]).toEqual([4, undefined]);
     expect(result.waiting).toMatchObject([
@@ -136,7 +148,7 @@ describe('exits', () => {
   });
 
   test('with 130 at Ctrl-C, and prints how to resume', async () => {
-    const { child, shows, ended } = await run([READ, { hang: 'I am still th' }], ['go'], {});
+    const { child, shows, ended } = await runProcess([READ, { hang: 'I am still th' }], ['go'], {});
     await shows('I am still th');
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
@@ -155,7 +167,7 @@ describe('exits', () => {
 
   test('with 130 at SIGTERM, when the commands of the run are killed', async () => {
     const args = JSON.stringify({ command: 'echo $$ > pid; exec sleep 1000' });
-    const { child, ended } = await run([{ calls: [{ name: 'bash', arguments: args }] }], ['--yes', 'go'], {});
+    const { child, ended } = await runProcess([{ calls: [{ name: 'bash', arguments: args }] }], ['--yes', 'go'], {});
     const pid = async (): Promise<number> => Number(await readFile(join(play.folder, 'pid'), 'utf8').catch(() => ''));
     await expect.poll(pid, { timeout: 20_000 }).toBeGreaterThan(0);
     child.kill('SIGTERM');
@@ -168,7 +180,7 @@ describe('exits', () => {
   });
 
   test('with 130 at Ctrl-C and the result so far as JSON', async () => {
-    const { child, ended } = await run([READ, { hang: '…' }], ['--json', 'go'], {});
+    const { child, ended } = await runProcess([READ, { hang: '…' }], ['--json', 'go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
     const result = JSON.parse((await ended).stdout);
@@ -181,7 +193,7 @@ describe('exits', () => {
   });
 
   test('with 130 at Ctrl-C, and cancels a run in a memory: store', async () => {
-    const { child, ended } = await run([READ, { hang: '…' }], ['--store', 'memory:', '--json', 'go'], {});
+    const { child, ended } = await runProcess([READ, { hang: '…' }], ['--store', 'memory:', '--json', 'go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
@@ -194,24 +206,24 @@ describe('exits', () => {
 });
 
 test('--finish confirm asks the model once more before it accepts the answer', async () => {
-  const { ended } = await run([{ text: ['first'] }, { text: ['confirmed'] }], ['--finish', 'confirm', 'go']);
-  expect(await ended).toMatchObject({ code: 0, stdout: 'first\nconfirmed\n' });
+  const ended = await run([{ text: ['first'] }, { text: ['confirmed'] }], ['--finish', 'confirm', 'go']);
+  expect(ended).toMatchObject({ code: 0, stdout: 'first\nconfirmed\n' });
 });
 
 test('reports an answer that was cut off', async () => {
-  const { ended } = await run([{ text: ['half an ans'], finish: 'length' }], ['go']);
-  expect(await ended).toMatchObject({ code: 0, stdout: 'half an ans\n', stderr: expect.stringContaining('cut off') });
+  const ended = await run([{ text: ['half an ans'], finish: 'length' }], ['go']);
+  expect(ended).toMatchObject({ code: 0, stdout: 'half an ans\n', stderr: expect.stringContaining('cut off') });
 });
 
 test('exits without an error when standard output is closed', async () => {
-  const { child, ended } = await run([{ text: ['x'.repeat(1_000_000)] }], ['go'], {});
+  const { child, ended } = await runProcess([{ text: ['x'.repeat(1_000_000)] }], ['go'], {});
   child.stdout.destroy();
   expect(await ended).toMatchObject({ code: 0, signal: null, stderr: '' });
 });
 
 test('prints no colours without a terminal, and escapes control characters', async () => {
   await play.write('notes.txt', '\u001b]0;owned\u0007');
-  const { stderr } = await (await run([READ, { text: ['ok'] }], ['go'])).ended;
+  const { stderr } = await run([READ, { text: ['ok'] }], ['go']);
   expect(stderr).not.toContain('\u001b');
   expect(stderr).toContain('\\u001b]0;owned');
 });

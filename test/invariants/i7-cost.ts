@@ -1,10 +1,8 @@
 import type { Event, Message, State } from '@treadle/core';
 import type { Core } from './core.ts';
-import { drive } from './drive.ts';
 import { compactionOf } from './compactions.ts';
 import { metered, type Cost } from './meter.ts';
-import { ensure, same } from './trace.ts';
-import type { World } from './world.ts';
+import { ensure, same, type Trace } from './trace.ts';
 
 type Loop = Pick<Core, 'NEW' | 'step'>;
 
@@ -12,8 +10,7 @@ type Loop = Pick<Core, 'NEW' | 'step'>;
  * I7: the cost of a step does not grow with the length of the history. Only a
  * compaction writes the history again, and costs what it keeps.
  */
-export function checkCost(core: Loop, world: World): void {
-  const { moments } = drive(core, world);
+export function checkCost(core: Loop, { moments }: Trace): void {
   const events = moments.map(({ event }) => event);
   const short = costsOf(core, events);
   const long = costsOf(core, [after(PAST, events[0]!), ...events.slice(1)]);

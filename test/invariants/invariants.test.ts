@@ -76,7 +76,7 @@ const LEAST: Record<Event['type'], number> = {
 };
 
 test('the worlds contain every type of event, applied and ignored, and every outcome', { timeout: 60_000 }, () => {
-  const traces = fc.sample(worlds, { ...PARAMETERS, numRuns: 3_000 }).map((world) => drive(core, world));
+  const traces = fc.sample(worlds, { ...PARAMETERS, numRuns: 2_000 }).map((world) => drive(core, world));
   const share = (holds: (trace: (typeof traces)[number]) => boolean): number =>
     traces.filter(holds).length / traces.length;
 

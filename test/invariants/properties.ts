@@ -40,13 +40,13 @@ const TRACE_CHECKS = {
   I3: checkSettling,
   I4: checkEnding,
   I6: (_, trace) => checkLimits(trace),
+  I7: checkCost,
 } satisfies Checks<Trace>;
 
 const LIVE_CHECKS = { I8: (_, trace) => checkDurable(trace), live: checkLive } satisfies Checks<LiveTrace>;
 
 const OTHERS = {
   I5: (core) => fc.property(worlds, (world) => checkReplay(core, world)),
-  I7: (core) => fc.property(worlds, (world) => checkCost(core, world)),
   I9: (core) => fc.property(worlds, moves, (world, alternative) => fc.pre(checkOrderFree(core, world, alternative))),
   total: (core) => fc.property(worlds, strays, (world, stray) => checkTotal(core, drive(core, world), stray)),
 } satisfies Record<string, Property>;
@@ -58,6 +58,7 @@ export const PROPERTIES = {
   I3: ofTraces(TRACE_CHECKS.I3),
   I4: ofTraces(TRACE_CHECKS.I4),
   I6: ofTraces(TRACE_CHECKS.I6),
+  I7: ofTraces(TRACE_CHECKS.I7),
   I8: ofLiveTraces(LIVE_CHECKS.I8),
   live: ofLiveTraces(LIVE_CHECKS.live),
   ...OTHERS,

@@ -131,7 +131,8 @@ const faults: Readonly<Record<FaultName, Fault>> = {
     sendHalf(answering, fault, () => answering.response.end(answering.form.errorFrame)),
   huge: (answering) => {
     const { form, body } = answering;
-    sendReply(answering, { text: 'x'.repeat(HUGE / (form.isStreamed(body) ? form.copies : 1)) });
+    // A model reads no more than 8 MB, and a whole reply is made at once.
+    sendReply(answering, { text: 'x'.repeat(HUGE / (form.isStreamed(body) ? form.copies : 3)) });
   },
   'huge-error': ({ form, response }) => {
     sendHead(response, 500, JSON_TYPE);

@@ -51,7 +51,7 @@ export interface ScriptedUsage {
  * - `wrong-content-type`: a valid answer with the content type of plain text.
  * - `web-page`: a web page with status 200.
  * - `error-in-200`: an error with status 200. `error-in-stream`: an error after half of a stream.
- * - `huge`: a valid answer of 50 MB. `huge-error`: an error of 10 MB with status 500.
+ * - `huge`: a valid answer of 50 MB, or of 17 MB if it is not streamed. `huge-error`: an error of 10 MB with status 500.
  */
 export type FaultName =
   | 'status'

@@ -12,6 +12,9 @@ export interface RevertedFix {
   readonly rare?: true;
 }
 
+/** The schedules of `npm test`. They find every defect that is not rare. */
+export const SCHEDULES = 1_000;
+
 const LEASES = 'store/src/sqlite/leases.ts';
 const ENTRIES = 'store/src/sqlite/entries.ts';
 const SHELL = 'core/src/driver/shell.ts';
@@ -181,7 +184,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
 ];
 
 export async function expectFound({ checks, patches, rare }: RevertedFix): Promise<void> {
-  const schedules = rare ? 20_000 : 1_500;
+  const schedules = rare ? 20_000 : SCHEDULES;
   const { failures } = await simulateMany({ schedules, patches, stopAtFailure: true, workers: rare ? 2 : 1 });
   expect(failures.length, `no failure in ${schedules} schedules`).toBeGreaterThan(0);
   expect(checks).toContain(failures[0]!.failure!.check);

@@ -1,10 +1,9 @@
 import { expect, test } from 'vitest';
 import { describeFailure, simulateMany } from './farm.ts';
-import { expectFound, REVERTED_FIXES } from './reverted-fixes.ts';
+import { expectFound, REVERTED_FIXES, SCHEDULES } from './reverted-fixes.ts';
 
 /** TREADLE_SEED chooses other seeds. */
 const FIRST_SEED = Number(process.env['TREADLE_SEED'] ?? 1);
-const SCHEDULES = 2_000;
 
 /** In how many percent of the schedules each of these occurs at least. */
 const LEAST_PERCENT: Readonly<Record<string, number>> = {
@@ -55,12 +54,8 @@ test(
 );
 
 test('the same seed gives the same trace, in any number of workers', async () => {
-  const [one, again, two] = [
-    await simulateMany({ schedules: 30 }),
-    await simulateMany({ schedules: 30 }),
-    await simulateMany({ schedules: 30, workers: 2 }),
-  ];
-  expect([again.digest, two.digest]).toEqual([one.digest, one.digest]);
+  const one = await simulateMany({ schedules: 30 });
+  expect((await simulateMany({ schedules: 30, workers: 2 })).digest).toBe(one.digest);
   expect((await simulateMany({ firstSeed: 2, schedules: 30 })).digest).not.toBe(one.digest);
 });
 

@@ -1,0 +1,3 @@
+import { testSwaps } from '../policy/swaps.ts';
+
+testSwaps(10_000);
