@@ -33,7 +33,7 @@ export function httpModel<State>(
   checkEndpoint(factory, options);
   const { model, apiKey, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
   const { price = priceOf(model), toolSupport = 'error' } = options;
-  const url = endpointURL(factory, options.baseURL ?? baseURL, protocol.path);
+  const url = endpointURL(factory, options.baseURL ?? baseURL, protocol);
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: stream ? protocol.framing.mediaType : 'application/json',
