@@ -147,6 +147,11 @@ test.each<[string, AssistantPart[], object[]]>([
       { text: '', thoughtSignature: 'S' },
     ],
   ],
+  [
+    'an empty text',
+    [text(''), reasoning('text:0:S'), text('Noon.')],
+    [{ text: '', thoughtSignature: 'S' }, { text: 'Noon.' }],
+  ],
   ['a signature of a text that was shortened', [text('No'), reasoning('text:5:S')], [{ text: 'No' }]],
 ])('returns %s as the API sent it, or not at all', (_name, parts, expected) => {
   expect(contentsOf([userText('When?'), said(...parts), userText('Sure?')])).toEqual([
@@ -211,6 +216,7 @@ test.each<[Partial<ModelRequest>, unknown]>([
   [{ toolChoice: 'required', allowedTools: ['read'] }, config('ANY', 'read')],
   [{ toolChoice: 'auto', allowedTools: [] }, config('NONE')],
   [{ toolChoice: 'required', tools: [] }, undefined],
+  [{ toolChoice: { tool: 'no_such_tool' } }, config('NONE')],
 ])('the tool choice %j', (fields, expected) => {
   expect(bodyOf({ tools: [shell, read], ...fields })['toolConfig']).toEqual(expected);
 });

@@ -1,4 +1,4 @@
-import type { Effort, JsonSchema, ModelRequest, ToolSpec } from '@treadle/core';
+import type { Effort, ModelRequest, ToolSpec } from '@treadle/core';
 import { bodyWriter, histories, instructionsWithForm, memoized, perKind, type Histories } from '../body.ts';
 import { allowedOf } from '../calls.ts';
 import { jsonOf } from '../json.ts';
@@ -23,11 +23,9 @@ function contentsOf(signer: string, needsSignatures: boolean): Histories<Content
 }
 
 const toolsOf = memoized((tools: readonly ToolSpec[]) => {
-  const declared = tools.map(({ name, description, parameters: parametersJsonSchema }) => ({
-    name,
-    description,
-    parametersJsonSchema,
-  }));
+  const declared = tools.map((tool) => {
+    return { name: tool.name, description: tool.description, parametersJsonSchema: tool.parameters };
+  });
   return tools.length === 0 ? '' : `,"tools":${jsonOf([{ functionDeclarations: declared }])}`;
 });
 
@@ -36,11 +34,13 @@ export function googleBody(body: GoogleBody): (request: ModelRequest) => Uint8Ar
   const isNew = body.thinking === 'level';
   return bodyWriter((isNew ? signedHistories : unsignedHistories)(body.signer), {
     write(request) {
-      const { tools, output } = request;
+      const { tools, output, outputForm } = request;
       const schema = isNew || tools.length === 0 ? output : undefined;
+      const responseJsonSchema = { description: outputForm?.description, ...schema };
+      const answerForm = schema && { responseMimeType: 'application/json', responseJsonSchema };
       const text = (schema ? request.instructions : instructionsWithForm(request)) ?? '';
       const fields = {
-        generationConfig: { ...generationConfig(body, request), ...(schema && answerForm(schema, request)) },
+        generationConfig: { ...generationConfig(body, request), ...answerForm },
         systemInstruction: text.trim() === '' ? undefined : { parts: [{ text }] },
         toolConfig: toolConfig(request),
       };
@@ -51,17 +51,10 @@ export function googleBody(body: GoogleBody): (request: ModelRequest) => Uint8Ar
 
 /** Undefined fields are not sent. */
 function generationConfig(body: GoogleBody, { settings }: ModelRequest): object {
-  const { temperature, topP, maxOutputTokens, stop, seed, presencePenalty, frequencyPenalty, reasoning } = settings;
-  const stopSequences = stop && stop.length > 0 ? stop : undefined;
-  const thinkingConfig = thinkingConfigOf(body, reasoning);
-  const sampling = { temperature, topP, seed, presencePenalty, frequencyPenalty };
-  return { ...sampling, maxOutputTokens, stopSequences, thinkingConfig };
-}
-
-function answerForm(schema: JsonSchema, { outputForm }: ModelRequest): object {
-  const description = outputForm?.description;
-  const responseJsonSchema = description === undefined ? schema : { description, ...schema };
-  return { responseMimeType: 'application/json', responseJsonSchema };
+  const { stop, reasoning, temperature, topP, seed, presencePenalty, frequencyPenalty, maxOutputTokens } = settings;
+  const sampling = { temperature, topP, seed, presencePenalty, frequencyPenalty, maxOutputTokens };
+  const stopSequences = stop?.length === 0 ? undefined : stop;
+  return { ...sampling, stopSequences, thinkingConfig: thinkingConfig(body, reasoning) };
 }
 
 /** The levels of Gemini 3, and the budgets of Gemini 2.5 that Google's own OpenAI-compatible API uses. */
@@ -76,7 +69,7 @@ const EFFORTS: Readonly<Record<Effort, readonly [level: string, budget: number]>
 };
 
 /** The models named `pro` always think: their lowest level is `LOW`, and their smallest budget is 128. */
-function thinkingConfigOf({ model, thinking }: GoogleBody, reasoning: Effort | undefined): object | undefined {
+function thinkingConfig({ model, thinking }: GoogleBody, reasoning: Effort | undefined): object | undefined {
   if (thinking === 'none') return undefined;
   if (reasoning === undefined) return { includeThoughts: true };
   const [level, budget] = EFFORTS[reasoning];
@@ -89,17 +82,10 @@ function thinkingConfigOf({ model, thinking }: GoogleBody, reasoning: Effort | u
 /** Undefined means `AUTO`. `VALIDATED` is `AUTO` with a subset of the tools. The API cannot prevent parallel calls. */
 function toolConfig(request: ModelRequest): object | undefined {
   const { tools, toolChoice: choice } = request;
-  if (tools.length === 0) return undefined;
-  const allowed = allowedOf(request);
-  const config = (mode: string, names: readonly ToolSpec[] = tools): object => ({
-    functionCallingConfig: { mode, ...(names !== tools && { allowedFunctionNames: names.map(({ name }) => name) }) },
-  });
-  if (typeof choice === 'object')
-    return config(
-      'ANY',
-      tools.filter(({ name }) => name === choice.tool),
-    );
-  if (choice === 'none' || allowed.length === 0) return config('NONE');
-  if (choice === 'required') return config('ANY', allowed);
-  return allowed === tools ? undefined : config('VALIDATED', allowed);
+  const isNamed = typeof choice === 'object';
+  const allowed = isNamed ? tools.filter(({ name }) => name === choice.tool) : allowedOf(request);
+  if (tools.length === 0 || (choice === 'auto' && allowed === tools)) return undefined;
+  if (choice === 'none' || allowed.length === 0) return { functionCallingConfig: { mode: 'NONE' } };
+  const allowedFunctionNames = allowed === tools ? undefined : allowed.map(({ name }) => name);
+  return { functionCallingConfig: { mode: choice === 'auto' ? 'VALIDATED' : 'ANY', allowedFunctionNames } };
 }

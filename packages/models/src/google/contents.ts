@@ -52,11 +52,12 @@ function modelParts(content: readonly AssistantPart[], contents: Contents): stri
   contents.calls = [];
   for (const [at, part] of content.entries()) {
     if (part.type === 'tool-call') written.push(callPart(part, contents));
-    else if (part.type === 'text') written.push(jsonOf({ text: part.text }));
-    else if (part.signature !== undefined && part.protocol === contents.signer) {
+    else if (part.type === 'text' && part.text !== '') written.push(jsonOf({ text: part.text }));
+    else if (part.type === 'reasoning' && part.signature !== undefined && part.protocol === contents.signer) {
       const before = content[at - 1];
-      const [parts, replaces] = signedParts(part.text, part.signature, before?.type === 'text' ? before.text : '');
-      if (replaces && before?.type === 'text') written.pop();
+      const textBefore = before?.type === 'text' ? before.text : '';
+      const [parts, replaces] = signedParts(part.text, part.signature, textBefore);
+      if (replaces && textBefore !== '') written.pop();
       written.push(...parts.map(jsonOf));
     }
   }

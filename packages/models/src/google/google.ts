@@ -24,9 +24,8 @@ export interface GoogleOptions extends EndpointOptions {
 export function google(options: GoogleOptions): Model {
   checkEndpoint('google', options);
   const { model, baseURL = BASE_URL, stream = true, thinking = thinkingOf(model) } = options;
-  if (!['level', 'budget', 'none'].includes(thinking)) {
-    rejectOptions('google', '"thinking" must be "level", "budget" or "none".');
-  }
+  const isKnown = ['level', 'budget', 'none'].includes(thinking);
+  if (!isKnown) rejectOptions('google', '"thinking" must be "level", "budget" or "none".');
   return httpModel(
     {
       factory: 'google',

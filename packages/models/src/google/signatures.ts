@@ -1,10 +1,7 @@
 import type { ReasoningPart } from '@treadle/core';
 
 /** What a call keeps for its provider. */
-export interface CallData {
-  readonly id?: string;
-  readonly thoughtSignature?: string;
-}
+export type CallData = { readonly [Field in 'id' | 'thoughtSignature']?: string };
 
 /** Signatures are base64, so none starts like this. */
 const OF_TEXT = /^text:(\d+):/;

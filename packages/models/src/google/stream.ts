@@ -85,8 +85,8 @@ function readPart(stream: GoogleStream, wire: Partial<Wire>, emit: Emit): void {
   if (part?.type !== type || part.signature !== '') parts.push((part = { type, pieces: [], signature: '' }));
   part.pieces.push(text);
   part.signature = signature;
-  if (text === '') return;
-  emit(type === 'text' ? { type: 'text-delta', text } : { type: 'reasoning-delta', text, summary: true });
+  if (text !== '')
+    emit(type === 'text' ? { type: 'text-delta', text } : { type: 'reasoning-delta', text, summary: true });
 }
 
 /** Calls arrive complete. Only newer models send ids; the loop adds missing ones. */
