@@ -8,7 +8,7 @@ import { checkEndpoint, endpointURL, type EndpointOptions } from './endpoint.ts'
 import { protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
-import { addressOf, fetchSend, type Post } from './send.ts';
+import { addressOf, fetchSend, type Post, type Send } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
 import { undiciSend } from './undici.ts';
 
@@ -23,6 +23,16 @@ export interface HttpModel<State> {
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
   /** The provider reports the cost of each reply, so no price is needed. */
   readonly reportsCost?: boolean;
+}
+
+/** Undici needs the connections of Node. Other runtimes look like Node, and have a `fetch` of their own. */
+function builtInSend(): Send {
+  const { process, navigator } = globalThis as {
+    process?: NodeJS.Process;
+    navigator?: { readonly userAgent?: string };
+  };
+  const isNode = process?.versions?.node !== undefined && !/^(Bun|Deno|Cloudflare)/.test(navigator?.userAgent ?? '');
+  return isNode ? undiciSend : fetchSend((input, init) => globalThis.fetch(input, init));
 }
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
@@ -47,7 +57,7 @@ export function httpModel<State>(
   const transport: Transport<State> = {
     protocol,
     stream,
-    send: fetch === undefined ? undiciSend : fetchSend(fetch),
+    send: fetch === undefined ? builtInSend() : fetchSend(fetch),
     clock,
     timeouts: {
       headers: options.timeouts?.headers ?? DEFAULT_TIMEOUT_MS,
