@@ -126,11 +126,9 @@ test.each(Object.keys(EXPECTED))('reads %s', (name) => {
   expect(read).toEqual(EXPECTED[name]);
 });
 
-test.each(Object.keys(EXPECTED).filter((name) => name.endsWith('.sse')))(
+test.each(['text.sse', 'thinking-call.sse', 'signed-last-piece.sse', 'safety.sse', 'overloaded-in-mid-stream.sse'])(
   'reads %s the same however it is split',
-  (name) => {
-    expectSameHoweverCut(fixture(name));
-  },
+  (name) => expectSameHoweverCut(fixture(name)),
 );
 
 test.each(['text.sse', 'thinking-call.sse', 'signed-text.sse'])('fails if %s ends before its finish reason', (name) => {
