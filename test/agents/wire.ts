@@ -1,6 +1,7 @@
 import type { ModelRequest } from '@treadle/core';
 import { makeModel, PROTOCOLS } from '../models/protocols.ts';
 import { anthropicProblem } from '../provider/rules/anthropic.ts';
+import { googleProblem } from '../provider/rules/google.ts';
 import { ollamaProblem } from '../provider/rules/ollama.ts';
 import { chatProblem } from '../provider/rules/openai-chat.ts';
 import { responsesProblem } from '../provider/rules/openai-responses.ts';
@@ -10,6 +11,7 @@ const RULES: Readonly<Record<FormName, (body: unknown) => string | undefined>> =
   'openai-chat': chatProblem,
   'openai-responses': responsesProblem,
   anthropic: anthropicProblem,
+  google: googleProblem,
   ollama: ollamaProblem,
 };
 

@@ -1,6 +1,6 @@
 import { LLMock } from '@copilotkit/aimock';
 import { runLoop, tool, type Message, type Model } from '@treadle/core';
-import { anthropic, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
+import { anthropic, google, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 /** Each protocol against a mock of the providers that is not part of this project. */
@@ -29,6 +29,7 @@ const hosts: Readonly<Record<string, [make: (options: OpenAiChatOptions) => Mode
   'openai-chat': [openaiChat, '/v1'],
   'openai-responses': [openaiResponses, '/v1'],
   anthropic: [anthropic, '/v1'],
+  google: [google, '/v1beta'],
   ollama: [ollama, ''],
 };
 const variants = Object.keys(hosts).flatMap((form) => [true, false].map((stream) => ({ form, stream })));

@@ -41,14 +41,14 @@ const call = fc.record({
 
 /** One of the signers is the host that receives the request. */
 const HOST = '127.0.0.1:9';
-const SIGNERS = [`anthropic@${HOST}`, 'anthropic@elsewhere', 'openai-chat', 'ollama', 'another'];
+const SIGNERS = [`anthropic@${HOST}`, `google@${HOST}`, 'anthropic@elsewhere', 'openai-chat', 'ollama', 'another'];
 
 const reasoning = fc.oneof(
   fc.record({ type: fc.constant('reasoning' as const), text: words }),
   fc.record({
     type: fc.constant('reasoning' as const),
     text: fc.oneof(words, fc.constant('')),
-    signature: fc.constant('c2lnbmF0dXJl'),
+    signature: fc.constantFrom('c2lnbmF0dXJl', 'text:0:c2lnbmF0dXJl', 'text:1:c2lnbmF0dXJl'),
     protocol: fc.constantFrom(...SIGNERS),
   }),
 );
@@ -145,6 +145,10 @@ function withInvalidNames(messages: readonly Message[]): readonly Message[] {
   return JSON.parse(JSON.stringify(messages).replaceAll('"no-such-tool"', '"fs.read/ü"')) as readonly Message[];
 }
 
+function modelIn({ options }: Way): string {
+  return (options as { readonly model?: string } | undefined)?.model ?? 'm-1';
+}
+
 describe.each(WAYS)('$name', (variant) => {
   test('sends a valid request for any history', async () => {
     await fc.assert(
@@ -163,7 +167,8 @@ describe.each(WAYS)('$name', (variant) => {
         };
         const messages = withInvalidNames(rest.messages);
         const asked: ModelRequest = { ...rest, ...optional, messages, settings, key: 'r/t1' };
-        expect(forms[variant.form].rules(await sentBody(variant, asked), { strict: false })).toBeUndefined();
+        const rules = { strict: false, model: modelIn(variant) };
+        expect(forms[variant.form].rules(await sentBody(variant, asked), rules)).toBeUndefined();
       }),
       { numRuns: 300 },
     );

@@ -104,7 +104,7 @@ describe.each(pairs)('started with $from.name, continued with $to.name', ({ from
     expect(reply).toMatchObject({ type: 'reply', finish: 'stop' });
     // A signature is sent back only with the protocol that it came from.
     const signatures = JSON.stringify(messages[length - 2]).match(SIGNATURE) ?? [];
-    expect(signatures).toHaveLength(from.form === 'anthropic' || from.form === 'openai-responses' ? 1 : 0);
+    expect(signatures).toHaveLength(['anthropic', 'google', 'openai-responses'].includes(from.form) ? 1 : 0);
     const [sent] = await script.requests();
     for (const signature of signatures)
       expect(JSON.stringify(sent!.body).includes(signature)).toBe(from.form === to.form);

@@ -1,5 +1,5 @@
 import type { Model } from '@treadle/core';
-import { anthropic, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
+import { anthropic, google, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
 import type { Script } from '../provider/provider.ts';
 import type { FormName } from '../provider/script.ts';
 
@@ -9,6 +9,7 @@ const factories: Readonly<Record<FormName, (options: OpenAiChatOptions) => Model
   'openai-chat': openaiChat,
   'openai-responses': openaiResponses,
   anthropic,
+  google,
   ollama,
 };
 
@@ -25,10 +26,14 @@ export interface Way {
 
 /**
  * Claude before 4.6 has a budget for reasoning, and the API then validates reasoning parts strictly. The newest Claude
- * always reasons, and supports neither a required call nor sampling settings.
+ * always reasons, and supports neither a required call nor sampling settings. Gemini requires signatures since version 3.
  */
 export const WAYS: readonly Way[] = [
-  ...PROTOCOLS.map((form) => ({ name: form, form })),
+  ...PROTOCOLS.map((form) => ({
+    name: form,
+    form,
+    ...(form === 'google' && { options: { model: 'gemini-3.1-pro-preview' } }),
+  })),
   { name: 'anthropic with a budget', form: 'anthropic', options: { model: 'claude-haiku-4-5' } },
   { name: 'the newest of anthropic', form: 'anthropic', options: { model: 'claude-opus-5-5' } },
 ];

@@ -59,7 +59,7 @@ function comparable({ digest: _digest, event, ...entry }: JournalEntry): object 
   if (event.type !== 'model-replied') return { ...entry, event };
   const { rawFinish: _raw, model: _model, content, usage, attempts, ...fact } = event;
   const parts = content.map((part) => {
-    if (part.type === 'tool-call') return { ...part, id: '' };
+    if (part.type === 'tool-call') return { type: part.type, name: part.name, arguments: part.arguments };
     return part.type === 'reasoning' ? { type: part.type, text: part.text } : part;
   });
   // Some providers report 0 for cached and reasoning tokens, others omit them.

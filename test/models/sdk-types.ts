@@ -7,13 +7,24 @@ import type { FormName } from '../provider/script.ts';
 
 const MODULES = path.resolve(import.meta.dirname, '../../node_modules');
 
-/** The request types of the official clients. */
+/** The request types of the official clients. That of Google is the body of the request; see `WIRE`. */
 const TYPES: Readonly<Record<FormName, readonly [module: string, name: string]>> = {
   'openai-chat': ['openai/resources/chat/completions/completions.js', 'ChatCompletionCreateParams'],
   'openai-responses': ['openai/resources/responses/responses.js', 'ResponseCreateParams'],
   anthropic: ['@anthropic-ai/sdk/resources/messages/messages.js', 'MessageCreateParams'],
+  google: ['@google/genai/dist/genai.d.ts', 'Content, GenerationConfig, Tool, ToolConfig'],
   ollama: ['ollama/dist/browser.js', 'ChatRequest'],
 };
+
+/**
+ * Google's client has types for the parts of a body, but none for the body. Its enums are strings on the wire. In one line,
+ * so that the lines of the bodies can be counted.
+ */
+const WIRE = [
+  'type Wire<T> = T extends string ? `${T}` : T extends object ? { [K in keyof T]: Wire<T[K]> } : T;',
+  'type GoogleFields = { contents: Content[]; systemInstruction?: Content; tools?: Tool[]; toolConfig?: ToolConfig;',
+  'generationConfig?: GenerationConfig }; type GoogleBody = Wire<GoogleFields>;',
+].join(' ');
 
 export interface NamedBody {
   readonly name: string;
@@ -30,9 +41,9 @@ export async function typeProblems(bodies: readonly NamedBody[]): Promise<readon
     );
     const values = bodies.map(
       ({ name, form, body }, index) =>
-        `/* ${name} */ export const b${index}: ${TYPES[form][1]} = ${typedPart(form, body)};`,
+        `/* ${name} */ export const b${index}: ${form === 'google' ? 'GoogleBody' : TYPES[form][1]} = ${typedPart(form, body)};`,
     );
-    await writeFile(path.join(folder, 'bodies.ts'), [...imports, ...values].join('\n'));
+    await writeFile(path.join(folder, 'bodies.ts'), [...imports, WIRE, ...values].join('\n'));
     const compilerOptions = {
       strict: true,
       noEmit: true,
@@ -61,10 +72,10 @@ export async function typeProblems(bodies: readonly NamedBody[]): Promise<readon
   }
 }
 
-/** `…/bodies.ts(7,20): error …` is about the third body: there are four lines before the first. */
+/** `…/bodies.ts(9,20): error …` is about the third body: there are six lines before the first. */
 function withBodyName(line: string, bodies: readonly NamedBody[]): string {
   const [, number, problem] = /\((\d+),\d+\): (.*)/.exec(line) ?? [];
-  return number === undefined ? line.trim() : `${bodies[Number(number) - 5]!.name}: ${problem}`;
+  return number === undefined ? line.trim() : `${bodies[Number(number) - 7]!.name}: ${problem}`;
 }
 
 /** The JSON of a body without fields that the provider accepts but the types of its client lack. */

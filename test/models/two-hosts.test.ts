@@ -49,7 +49,7 @@ test.each(WAYS)('$name: falls back from one host to another, and back again', as
   const signatures = [signatureOf(result.messages[1]!), signatureOf(result.messages[3]!)];
   const last = JSON.stringify((await first.requests()).at(-1)!.body);
   expect(signatures.map((signature) => signature !== undefined && last.includes(signature))).toEqual([
-    form === 'anthropic' || form === 'openai-responses',
+    ['anthropic', 'google', 'openai-responses'].includes(form),
     false,
   ]);
 });

@@ -7,6 +7,9 @@ import type { FaultName, ScriptedFault, ScriptedReply } from './script.ts';
 export interface Answering {
   readonly form: Form;
   readonly body: Body;
+  /** The model that the request is for, and whether it asks for a stream. */
+  readonly model: string;
+  readonly isStreamed: boolean;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** The seed of the ids in the reply. */
@@ -26,23 +29,23 @@ const MESSAGES: Readonly<Record<number, string>> = {
 };
 
 export function sendReply(answering: Answering, reply: ScriptedReply): void {
-  const { form, body, response, seed } = answering;
-  sendHead(response, 200, form.isStreamed(body) ? form.mediaType : JSON_TYPE);
+  const { form, isStreamed, response } = answering;
+  sendHead(response, 200, isStreamed ? form.mediaType : JSON_TYPE);
   if (reply.repeat !== undefined) {
     const text = Readable.from(repeatedFrames(answering, reply, reply.repeat), { highWaterMark: 1 });
     return void pipeline(text, response, () => {});
   }
-  for (const piece of piecesOf(form, body, reply, seed)) response.write(piece);
+  for (const piece of piecesOf(answering, reply)) response.write(piece);
   response.end();
 }
 
 /** Finds the frames of the text by comparison with an answer without text. */
 function* repeatedFrames(
-  { form, body, seed, onSaid }: Answering,
+  { form, body, model, seed, onSaid }: Answering,
   reply: ScriptedReply,
   times: number,
 ): Generator<string> {
-  const complete = completeReply(reply, seed, String(body['model']));
+  const complete = completeReply(reply, seed, model);
   const frames = form.frames(complete, body);
   const others = form.frames({ ...complete, text: '' }, body);
   const from = frames.findIndex((frame, at) => frame !== others[at]);
@@ -62,9 +65,9 @@ export function sendError({ form, response }: Answering, status: number, message
 }
 
 /** One piece per frame, or a whole answer in four pieces. */
-function piecesOf(form: Form, body: Body, reply: ScriptedReply, seed: string): readonly string[] {
-  const complete = completeReply(reply, seed, String(body['model']));
-  if (form.isStreamed(body)) return form.frames(complete, body);
+function piecesOf({ form, body, model, isStreamed, seed }: Answering, reply: ScriptedReply): readonly string[] {
+  const complete = completeReply(reply, seed, model);
+  if (isStreamed) return form.frames(complete, body);
   const text = JSON.stringify(form.whole(complete, body));
   const size = Math.ceil(text.length / 4);
   // Does not split surrogate pairs.
@@ -80,44 +83,41 @@ function sendHead(response: ServerResponse, status: number, type: string, header
 type Fault = (answering: Answering, fault: ScriptedFault) => void;
 
 /** Sends the first half of a valid answer and then calls `then`. */
-function sendHalf(
-  { form, body, response, seed }: Answering,
-  { reply = SOME_TEXT }: ScriptedFault,
-  then: () => void,
-): void {
-  sendHead(response, 200, form.isStreamed(body) ? form.mediaType : JSON_TYPE);
-  const pieces = piecesOf(form, body, reply, seed);
+function sendHalf(answering: Answering, { reply = SOME_TEXT }: ScriptedFault, then: () => void): void {
+  const { form, isStreamed, response } = answering;
+  sendHead(response, 200, isStreamed ? form.mediaType : JSON_TYPE);
+  const pieces = piecesOf(answering, reply);
   response.write(pieces.slice(0, pieces.length / 2).join(''), then);
 }
 
 const faults: Readonly<Record<FaultName, Fault>> = {
   status: ({ form, response }, { status = 500, retryAfter }) => {
-    sendHead(response, status, JSON_TYPE, retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) });
-    response.end(JSON.stringify(form.error(status, MESSAGES[status] ?? 'Something went wrong.')));
+    const hasHeader = retryAfter !== undefined && !form.hasRetryInBody;
+    sendHead(response, status, JSON_TYPE, hasHeader ? { 'retry-after': String(retryAfter) } : {});
+    response.end(JSON.stringify(form.error(status, MESSAGES[status] ?? 'Something went wrong.', retryAfter)));
   },
   'slow-headers': () => {},
   stall: (answering, fault) => sendHalf(answering, fault, () => {}),
   reset: (answering, fault) => sendHalf(answering, fault, () => answering.request.socket.resetAndDestroy()),
   'reset-at-once': ({ request }) => void request.socket.resetAndDestroy(),
   close: (answering, fault) => {
-    const { form, body, response, seed } = answering;
     sendHalf(answering, fault, () => {
-      const pieces = piecesOf(form, body, fault.reply ?? SOME_TEXT, seed);
+      const pieces = piecesOf(answering, fault.reply ?? SOME_TEXT);
       const broken = pieces[Math.floor(pieces.length / 2)]!;
-      response.end(broken.slice(0, broken.length / 2));
+      answering.response.end(broken.slice(0, broken.length / 2));
     });
   },
-  garbage: ({ form, body, response, seed }, { reply = SOME_TEXT }) => {
-    const isStreamed = form.isStreamed(body);
+  garbage: (answering, { reply = SOME_TEXT }) => {
+    const { form, isStreamed, response } = answering;
     sendHead(response, 200, isStreamed ? form.mediaType : JSON_TYPE);
-    const pieces = piecesOf(form, body, reply, seed);
+    const pieces = piecesOf(answering, reply);
     const middle = Math.floor(pieces.length / 2);
     response.write(pieces.slice(0, middle).join(''));
     response.end((isStreamed ? form.garbage : '"<html>"') + pieces.slice(middle).join(''));
   },
-  'wrong-content-type': ({ form, body, response, seed }, { reply = SOME_TEXT }) => {
-    sendHead(response, 200, 'text/plain');
-    response.end(piecesOf(form, body, reply, seed).join(''));
+  'wrong-content-type': (answering, { reply = SOME_TEXT }) => {
+    sendHead(answering.response, 200, 'text/plain');
+    answering.response.end(piecesOf(answering, reply).join(''));
   },
   'web-page': ({ response }) => {
     sendHead(response, 200, 'text/html');
@@ -130,9 +130,9 @@ const faults: Readonly<Record<FaultName, Fault>> = {
   'error-in-stream': (answering, fault) =>
     sendHalf(answering, fault, () => answering.response.end(answering.form.errorFrame)),
   huge: (answering) => {
-    const { form, body } = answering;
+    const { form, isStreamed } = answering;
     // A model reads no more than 8 MB, and a whole reply is made at once.
-    sendReply(answering, { text: 'x'.repeat(HUGE / (form.isStreamed(body) ? form.copies : 3)) });
+    sendReply(answering, { text: 'x'.repeat(HUGE / (isStreamed ? form.copies : 3)) });
   },
   'huge-error': ({ form, response }) => {
     sendHead(response, 500, JSON_TYPE);

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import Anthropic from '@anthropic-ai/sdk';
+import { GoogleGenAI } from '@google/genai';
 import { Ollama } from 'ollama';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -87,6 +88,38 @@ describe.each([false, true])('the official client reads a reply, streamed: %s', 
         { type: 'tool_use', input: inputs[1] },
       ],
       usage: { input_tokens: 80, cache_read_input_tokens: 20, output_tokens: 50 },
+    });
+  });
+
+  test('google', async () => {
+    const baseUrl = (await provider.script([REPLY])).baseURL('google').replace('/v1beta', '');
+    const client = new GoogleGenAI({ apiKey: 'k', httpOptions: { baseUrl } });
+    const declared = { name: 'get_weather', parametersJsonSchema: parameters };
+    const asked = {
+      model: 'gemini-3.1-pro-preview',
+      contents: 'Weather?',
+      config: { tools: [{ functionDeclarations: [declared] }], thinkingConfig: { includeThoughts: true } },
+    };
+    const chunks = stream
+      ? await Array.fromAsync(await client.models.generateContentStream(asked))
+      : [await client.models.generateContent(asked)];
+    const parts = chunks.flatMap(({ candidates }) => candidates?.[0]?.content?.parts ?? []);
+    const textOf = (isThought: boolean): string =>
+      parts.flatMap(({ text = '', thought = false }) => (thought === isThought ? text : [])).join('');
+    expect([textOf(true), textOf(false)]).toEqual([REPLY.reasoning, REPLY.text]);
+    expect(chunks.flatMap(({ functionCalls }) => functionCalls?.map(({ args }) => args) ?? [])).toEqual(inputs);
+    expect(parts.filter(({ functionCall }) => functionCall).map((part) => 'thoughtSignature' in part)).toEqual([
+      true,
+      false,
+    ]);
+    expect(chunks.at(-1)).toMatchObject({
+      candidates: [{ finishReason: 'STOP' }],
+      usageMetadata: {
+        promptTokenCount: 100,
+        cachedContentTokenCount: 20,
+        candidatesTokenCount: 40,
+        thoughtsTokenCount: 10,
+      },
     });
   });
 

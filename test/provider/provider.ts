@@ -33,7 +33,7 @@ export interface Provider extends AsyncDisposable {
 }
 
 /**
- * Starts a provider of OpenAI's two APIs, Anthropic's and Ollama's in a process of its own. It rejects what the real ones
+ * Starts a provider of OpenAI's two APIs, Anthropic's, Google's and Ollama's in a process of its own. It rejects what the real ones
  * reject (`rules/`), and fails as the script says (`script.ts`). It ends with the process that started it.
  *
  *     await using provider = await startProvider();
@@ -74,7 +74,7 @@ export async function startProvider(): Promise<Provider> {
       await add(steps);
       return {
         name,
-        baseURL: (form) => `http://127.0.0.1:${port}/${name}/${form}${form === 'ollama' ? '' : '/v1'}`,
+        baseURL: (form) => `http://127.0.0.1:${port}/${name}/${form}${VERSIONS[form] ?? '/v1'}`,
         requests: async () => (await sendOrder({ type: 'seen', name })) as readonly Seen[],
         said: async () => (await sendOrder({ type: 'said', name })) as number,
         add: (...more) => add(more),
@@ -88,5 +88,8 @@ export async function startProvider(): Promise<Provider> {
     },
   };
 }
+
+/** What follows the host in the base URL of a form; the others have `/v1`. */
+const VERSIONS: Readonly<Partial<Record<FormName, string>>> = { google: '/v1beta', ollama: '' };
 
 type Unnumbered = Order extends infer One ? (One extends Order ? Omit<One, 'number'> : never) : never;

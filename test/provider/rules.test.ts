@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { anthropicProblem } from './rules/anthropic.ts';
 import type { Issued, Rules } from './rules/rules.ts';
 import { historyProblem } from './rules/messages.ts';
+import { googleProblem } from './rules/google.ts';
 import { ollamaProblem } from './rules/ollama.ts';
 import { chatProblem } from './rules/openai-chat.ts';
 import { responsesProblem } from './rules/openai-responses.ts';
@@ -16,6 +17,7 @@ interface BadHistory {
 interface BadBody {
   readonly problem: string;
   readonly issued?: Issued;
+  readonly model?: string;
   readonly body: unknown;
 }
 
@@ -43,10 +45,11 @@ describe.each<[form: string, rules: Rules]>([
   ['openai-chat', chatProblem],
   ['openai-responses', responsesProblem],
   ['anthropic', anthropicProblem],
+  ['google', googleProblem],
   ['ollama', ollamaProblem],
 ])('%s', (form, rules) => {
-  test.each(badHistories<BadBody>(form))('rejects %s', (_, { problem, issued, body }) => {
-    expect(rules(body, { ...(issued && { issued }) })).toBe(problem);
+  test.each(badHistories<BadBody>(form))('rejects %s', (_, { problem, issued, model, body }) => {
+    expect(rules(body, { ...(issued && { issued }), ...(model && { model }) })).toBe(problem);
   });
 
   test('accepts a rich history', () => {

@@ -1,7 +1,7 @@
 import type { Finish } from '@treadle/core';
 
 /** The wire forms of the scripted provider. */
-export const FORMS = ['openai-chat', 'openai-responses', 'anthropic', 'ollama'] as const;
+export const FORMS = ['openai-chat', 'openai-responses', 'anthropic', 'google', 'ollama'] as const;
 export type FormName = (typeof FORMS)[number];
 
 /** The answer to one request. */
@@ -9,14 +9,14 @@ export type Step = ScriptedReply | ScriptedFault;
 
 /** A reply, independent of the provider: first the reasoning, then the text, then the calls. */
 export interface ScriptedReply {
-  /** If empty, the reasoning is hidden (Anthropic's redacted thinking, Responses without a summary). */
+  /** If empty, the reasoning is hidden (Anthropic's redacted thinking, Responses without a summary, Gemini without thoughts). */
   readonly reasoning?: string;
   readonly text?: string;
   /** Only for `openai-chat`. */
   readonly refusal?: string;
   /**
    * Sends the text this many times, no faster than the client reads, without holding all of it in memory. Only for forms
-   * that do not repeat the text at the end of a stream: `openai-chat`, `anthropic`, `ollama`.
+   * that do not repeat the text at the end of a stream: `openai-chat`, `anthropic`, `google`, `ollama`.
    */
   readonly repeat?: number;
   readonly calls?: readonly ScriptedCall[];

@@ -100,22 +100,26 @@ async function respond(
   const [, name, formName, ...rest] = path.split('?', 1)[0]!.split('/');
   const conversation = conversations.get(name!);
   const form = forms[formName as FormName] as Form | undefined;
-  if (conversation === undefined || form === undefined || !`/${rest.join('/')}`.endsWith(form.endpoint)) {
+  if (conversation === undefined || form === undefined || !isEndpoint(form, `/${rest.join('/')}`)) {
     response.writeHead(404, { 'content-type': 'text/plain' });
     response.end(`404 page not found: ${path}`);
     return;
   }
   const body = parsed(Buffer.concat(chunks).toString('utf8'));
+  const model = form.modelIn?.(path) ?? String((body as Body | undefined)?.['model']);
   const at = conversation.seen.length;
   const refusal = refusalOf(formName as FormName, request, body, {
     issued: issued.get(formName as FormName) ?? NOTHING_ISSUED,
     strict: conversation.isStrict,
+    model,
   });
   conversation.seen.push({ path, headers: request.headers, body, ...(refusal && { refused: refusal.message }) });
   const seed = `${conversation.name} ${at}`;
   const answering: Answering = {
     form,
     body: body as Body,
+    model,
+    isStreamed: form.isStreamed(body as Body, path),
     request,
     response,
     seed,
@@ -127,6 +131,10 @@ async function respond(
   if (isFault(step)) return sendFault(answering, step);
   rememberIssued(issued, formName as FormName, step, seed);
   sendReply(answering, step);
+}
+
+function isEndpoint({ endpoint }: Form, path: string): boolean {
+  return typeof endpoint === 'string' ? path.endsWith(endpoint) : endpoint.test(path);
 }
 
 interface Refusal {

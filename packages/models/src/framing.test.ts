@@ -31,6 +31,8 @@ const STREAM = [
   'id: 1\nretry: 10\nunknown: field\ndata: Grüße 🌨️ −4 °C\n\n',
   ':\n\n\n\n',
   'data: [DONE]\n\n',
+  '{\n  "error": {\n    "data": 1 }\n}\n\n',
+  '[{}]\n\n',
 ].join('');
 
 const EVENTS: WireEvent[] = [
@@ -41,6 +43,8 @@ const EVENTS: WireEvent[] = [
   { name: '', data: 'first\nsecond\n\nfourth' },
   { name: '', data: 'Grüße 🌨️ −4 °C' },
   { name: '', data: '[DONE]' },
+  { name: '', data: '{\n  "error": {\n    "data": 1 }\n}' },
+  { name: '', data: '[{}]' },
 ];
 
 test.each([

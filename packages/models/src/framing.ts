@@ -26,18 +26,20 @@ const BOM = 0xfeff;
 /**
  * Server-sent events, as far as model providers use them: `data` and `event` fields and comments. Unlike a browser, it
  * emits an event that the end of the bytes leaves open: some hosts omit the last blank line, and the protocol detects
- * truncated data itself.
+ * truncated data itself. It also emits JSON that is not in a field: Google sends an error in mid-stream like that.
  */
 export const sse: Framing = {
   mediaType: 'text/event-stream',
   open(onEvent) {
     let name = '';
     let data: string | undefined;
+    let isPlain = false;
 
     const emitEvent = (): void => {
       if (data !== undefined) onEvent({ name, data });
       name = '';
       data = undefined;
+      isPlain = false;
     };
 
     const setField = (field: string, value: string): void => {
@@ -48,6 +50,8 @@ export const sse: Framing = {
     const { feed, end } = lines((line) => {
       if (line === '') return emitEvent();
       if (line.startsWith('data:')) return setField('data', valueAfter(line, 4));
+      isPlain ||= data === undefined && (line.startsWith('{') || line.startsWith('['));
+      if (isPlain) return setField('data', line);
       const colon = line.indexOf(':');
       if (colon === -1) setField(line, '');
       else setField(line.slice(0, colon), valueAfter(line, colon));

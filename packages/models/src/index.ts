@@ -1,5 +1,6 @@
 export { anthropic, type AnthropicOptions } from './anthropic/anthropic.ts';
 export { demo } from './demo/demo.ts';
+export { google, type GoogleOptions } from './google/google.ts';
 export { ollama, type OllamaOptions } from './ollama/ollama.ts';
 export { openaiChat, type OpenAiChatOptions } from './openai-chat/openai-chat.ts';
 export type { Quirks } from './openai-chat/quirks.ts';

@@ -11,6 +11,8 @@ import type { Framing, WireEvent } from './framing.ts';
 export interface Protocol<State> {
   /** The path of requests below the base URL. */
   readonly path: string;
+  /** Parameters of the query. They are added to those of the base URL. */
+  readonly query?: Readonly<Record<string, string>>;
   readonly framing: Framing;
   /** What requests can contain besides text. The others are replaced by notes. */
   readonly accepts?: Accepts;

@@ -4,6 +4,7 @@ import { replayer } from '../test/replay.ts';
 import { readBody, request } from '../test/request.ts';
 import { anthropicProtocol } from './anthropic/anthropic.ts';
 import { traitsOf } from './anthropic/models.ts';
+import { googleProtocol } from './google/google.ts';
 import { ollamaProtocol } from './ollama/ollama.ts';
 import { openaiChat, openaiChatProtocol } from './openai-chat/openai-chat.ts';
 import { groq } from './openai-compatible/presets.ts';
@@ -25,6 +26,7 @@ const PROTOCOLS = {
   }),
   anthropic: claude('claude-sonnet-4-6'),
   'anthropic without sampling': claude('claude-opus-5'),
+  google: googleProtocol({ model: 'gemini-3.5-flash', stream: false, thinking: 'level', signer: 'google' }),
   ollama: ollamaProtocol({ model: 'qwen3', stream: false }),
 };
 
@@ -87,6 +89,20 @@ test.each<[Name, unknown]>([
   ],
   ['anthropic', { temperature: 0.5, stop_sequences: ['.'] }],
   ['anthropic without sampling', { stop_sequences: ['.'] }],
+  [
+    'google',
+    {
+      generationConfig: {
+        temperature: 0.5,
+        topP: 0.9,
+        seed: 7,
+        presencePenalty: 1,
+        frequencyPenalty: -1,
+        stopSequences: ['.'],
+        thinkingConfig: { includeThoughts: true },
+      },
+    },
+  ],
   [
     'ollama',
     {
@@ -237,10 +253,10 @@ describe('images and files', () => {
     for (const type of ['application/pdf', 'application/octet-stream']) {
       expect(sent('anthropic', file(url, type))).toEqual([{ type: 'document', source: { type: 'url', url } }]);
     }
-    const accepted = (['openai-responses', 'anthropic', 'openai-chat', 'ollama'] as const).map(
+    const accepted = (['openai-responses', 'google', 'anthropic', 'openai-chat', 'ollama'] as const).map(
       (name) => PROTOCOLS[name].accepts?.fileUrls,
     );
-    expect(accepted).toEqual([undefined, 'pdf', false, false]);
+    expect(accepted).toEqual([undefined, undefined, 'pdf', false, false]);
   });
 });
 

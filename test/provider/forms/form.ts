@@ -8,11 +8,13 @@ export type Body = Readonly<Record<string, unknown>>;
 /** The wire form of one provider. */
 export interface Form {
   /** The path below the base URL. */
-  readonly endpoint: string;
+  readonly endpoint: string | RegExp;
+  /** The model, if the path contains it instead of the body. */
+  readonly modelIn?: (path: string) => string;
   /** The content type of a stream. */
   readonly mediaType: string;
   readonly rules: Rules;
-  readonly isStreamed: (body: Body) => boolean;
+  readonly isStreamed: (body: Body, path: string) => boolean;
   /** Why a request with these headers is rejected; undefined if it is not. */
   readonly headerProblem: (headers: IncomingHttpHeaders) => string | undefined;
   /** A streamed answer, frame by frame. */
@@ -22,7 +24,9 @@ export interface Form {
   readonly whole: (reply: CompleteReply, body: Body) => object;
   /** What the provider requires back in later requests. */
   readonly issued: (reply: CompleteReply) => Issued;
-  readonly error: (status: number, message: string) => object;
+  /** `retryAfter`, in seconds, is in a header, unless the form has it in the body. */
+  readonly error: (status: number, message: string, retryAfter?: number) => object;
+  readonly hasRetryInBody?: boolean;
   /** An error after a stream has started. */
   readonly errorFrame: string;
   /** Bytes that are not a valid frame of this form. */

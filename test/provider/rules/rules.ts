@@ -2,7 +2,10 @@
  * What a provider has issued in earlier replies and requires back. If a field is absent, only the form is validated.
  */
 export interface Issued {
-  /** Anthropic: each signature with the thinking that it signs; for redacted thinking the data with an empty text. */
+  /**
+   * Anthropic: each signature with the thinking that it signs; for redacted thinking the data with an empty text. Google: `signedPart` of
+   * each part with a signature.
+   */
   readonly signatures?: Readonly<Record<string, string>>;
   /** Responses: the id of an item with the id of the reasoning item that led to it. */
   readonly reasoningOf?: Readonly<Record<string, string>>;
@@ -14,6 +17,8 @@ export interface RuleOptions {
   readonly issued?: Issued;
   /** Whether to reject what only Treadle avoids: two user messages in a row, an empty reply. Default true. */
   readonly strict?: boolean;
+  /** The model that the request is for, if the path contains it instead of the body. */
+  readonly model?: string;
 }
 
 /** The problem of a body, with the message of the provider; undefined if there is none. */

@@ -3,12 +3,12 @@ import { appendFileSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { Parked, tool, type Model, type Tool } from '@treadle/core';
-import { anthropic, ollama, openaiChat, openaiResponses } from '@treadle/models';
+import { anthropic, google, ollama, openaiChat, openaiResponses } from '@treadle/models';
 import { newLog, treadleServer } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { ResourceUsage, ServerMessage, ServerOrder, StartParameters } from './server-process.ts';
 
-const FORMS = { 'openai-chat': openaiChat, 'openai-responses': openaiResponses, anthropic, ollama } as const;
+const FORMS = { 'openai-chat': openaiChat, 'openai-responses': openaiResponses, anthropic, google, ollama } as const;
 
 const { provider, settings } = JSON.parse(process.env['TREADLE_TEST_SERVER']!) as StartParameters;
 const { store: file = ':memory:', logLevel = 'error', hangsOnAppend = false, ...options } = settings;

@@ -13,13 +13,13 @@ import type {
 import { argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
 import { jsonOf } from '../json.ts';
 import { notShown } from '../media.ts';
+import { addToTurns, closeTurns, EMPTY_MESSAGE, type TurnForm, type Turns } from '../turns.ts';
 import { canReturnThought, thoughtBlock } from './thinking.ts';
 
-/** The state of a history that is being written. Its last message stays open for the next one of the same role. */
-export interface Conversation {
+/** The state of a history that is being written. */
+export interface Conversation extends Turns {
   /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
-  role: 'user' | 'assistant' | undefined;
   /** The newest calls without a result: their own ids, and those on the wire. */
   openCalls: { readonly id: string; readonly wireId: string }[];
   /** All ids on the wire. The API requires them to be unique in a request. */
@@ -39,32 +39,18 @@ export function startConversation(signer: string): Conversation {
  * them becomes part of the same message.
  */
 export function anthropicMessage(message: Message, conversation: Conversation): string {
-  const blocks = blocksOf(message, conversation);
-  if (blocks.length === 0) return '';
   const role = message.role === 'assistant' ? 'assistant' : 'user';
-  const previousRole = conversation.role;
-  conversation.role = role;
-  const json = blocks.join(',');
-  if (previousRole === role) return `,${json}`;
-  if (previousRole !== undefined) return `]}${openMessage(role)}${json}`;
-  return (role === 'assistant' ? `${openMessage('user')}${BEGINNING}]}` : '') + openMessage(role) + json;
+  // Before the role of the conversation changes.
+  const blocks = blocksOf(message, conversation);
+  return addToTurns(FORM, conversation, role, blocks);
 }
 
 /** Closes the list of messages. The newest models reject a list that ends with an assistant message. */
-export function closeMessages({ role }: Conversation): string {
-  if (role === undefined) return ']';
-  return role === 'assistant' ? `]}${openMessage('user')}${CONTINUE}]}]` : ']}]';
+export function closeMessages(conversation: Conversation): string {
+  return closeTurns(FORM, conversation);
 }
 
-function openMessage(role: 'user' | 'assistant'): string {
-  return `,{"role":"${role}","content":[`;
-}
-
-/** A conversation must start with the user. */
-const BEGINNING = textBlock('(The conversation begins here.)');
-const CONTINUE = textBlock('Continue.');
-/** A message must have content. */
-const EMPTY_MESSAGE = textBlock('(The user sent an empty message.)');
+const FORM: TurnForm = { open: (role) => `{"role":"${role}","content":[`, text: textBlock };
 
 function blocksOf(message: Message, conversation: Conversation): string[] {
   switch (message.role) {
@@ -81,7 +67,7 @@ function blocksOf(message: Message, conversation: Conversation): string[] {
 
 function userBlocks({ content }: UserMessage): string[] {
   const blocks = content.flatMap((block) => (isBlank(block) ? [] : contentBlock(block)));
-  return blocks.length === 0 ? [EMPTY_MESSAGE] : blocks;
+  return blocks.length === 0 ? [textBlock(EMPTY_MESSAGE)] : blocks;
 }
 
 function assistantBlocks({ content }: AssistantMessage, conversation: Conversation): string[] {

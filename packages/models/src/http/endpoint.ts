@@ -1,5 +1,6 @@
 import { TreadleError, type Accepts, type Clock } from '@treadle/core';
 import { checkPrice, type Price } from '../prices/price.ts';
+import type { Protocol } from '../protocol.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
 import type { Fetch } from './send.ts';
 
@@ -82,8 +83,12 @@ export function checkCallOptions(
   checkToolSupport(factory, options.toolSupport);
 }
 
-/** The URL of `path` below a base URL. */
-export function endpointURL(factory: string, baseURL: unknown, path: string): URL {
+/** The URL of a protocol below a base URL. */
+export function endpointURL(
+  factory: string,
+  baseURL: unknown,
+  { path, query = {} }: Pick<Protocol<unknown>, 'path' | 'query'>,
+): URL {
   const url = typeof baseURL === 'string' ? URL.parse(baseURL) : null;
   const example = `pass one such as "https://api.openai.com/v1" or "http://127.0.0.1:8080/v1".`;
   if (url === null || !/^https?:$/.test(url.protocol)) {
@@ -94,6 +99,7 @@ export function endpointURL(factory: string, baseURL: unknown, path: string): UR
   }
   url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;
   url.hash = '';
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   return url;
 }
 

@@ -88,6 +88,8 @@ interface ReportedError {
   /** All fields that name the kind of the error. */
   readonly kind: string;
   readonly status?: number;
+  /** Google's details of the error. */
+  readonly details?: readonly unknown[];
 }
 
 /** The failure in the body of an answer with an error status. */
@@ -116,15 +118,28 @@ const KINDS: readonly [RegExp, ModelErrorCode, retryable: boolean][] = [
   [/insufficient_quota|billing|quota_exceeded/, 'rate-limit', false],
   [/rate_limit|too_many_requests/, 'rate-limit', true],
   [/overloaded|server_error|unavailable|internal/, 'overloaded', true],
-  [/invalid_api_key|authentication|permission/, 'auth', false],
+  [/invalid_api_key|api_key_invalid|authentication|permission/, 'auth', false],
   [/timeout/, 'timeout', true],
   [/image|_mismatch/, 'invalid-request', false],
 ];
 
 const TOO_LONG =
-  /(maximum|exceeds?|available|model'?s) context|context (length|window|size)|prompt is too long|too many (input )?tokens|reduce the length/i;
+  /(maximum|exceeds?|available|model'?s) context|context (length|window|size)|prompt is too long|too many (input )?tokens|reduce the length|token count.* exceeds/i;
 
-function specificFailure(error: ModelError, { kind, message }: ReportedError): ModelError {
+function specificFailure(error: ModelError, reported: ReportedError): ModelError {
+  const failure = failureOfKind(error, reported);
+  return reported.details ? { ...failure, ...googleFacts(reported.details) } : failure;
+}
+
+/** When to retry, and whether a quota is that of a day. The wait that Google then asks for is far too short. */
+function googleFacts(details: readonly unknown[]): Partial<ModelError> {
+  const json = JSON.stringify(details);
+  const wait = /"retryDelay":"(\d+(?:\.\d+)?)s"/.exec(json)?.[1];
+  if (/"quotaId":"\w*PerDay/.test(json)) return { retryable: false };
+  return wait === undefined ? {} : { retryAfterMs: Math.ceil(Number(wait) * 1_000) };
+}
+
+function failureOfKind(error: ModelError, { kind, message }: ReportedError): ModelError {
   const known = KINDS.find(([pattern]) => pattern.test(kind));
   const code = known?.[1] ?? error.code;
   // llama.cpp reports a context that is too long as a server error.
@@ -157,13 +172,16 @@ function errorIn(body: unknown): ReportedError | undefined {
     (text) => typeof text === 'string',
   );
   const details = isRecord(error['metadata']) ? error['metadata']['raw'] : undefined;
-  const kind = [error['code'], error['type'], error['status']].filter((word) => typeof word === 'string');
+  const list = Array.isArray(error['details']) ? (error['details'] as unknown[]) : undefined;
+  const reasons = (list ?? []).map((detail) => (isRecord(detail) ? detail['reason'] : undefined));
+  const kind = [error['code'], error['type'], error['status'], ...reasons].filter((word) => typeof word === 'string');
   const status = [error['code'], error['status'], error['status_code']].find(isStatus);
   if (message === undefined && kind.length === 0 && status === undefined) return undefined;
   return {
     message: `${String(message ?? JSON.stringify(error))}${typeof details === 'string' ? ` (${details})` : ''}`,
     kind: kind.join(' ').toLowerCase(),
     ...(status !== undefined && { status }),
+    ...(list && { details: list }),
   };
 }
 

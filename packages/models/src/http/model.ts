@@ -8,7 +8,7 @@ import { checkEndpoint, endpointURL, type EndpointOptions } from './endpoint.ts'
 import { protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
-import { addressOf, fetchSend, type Post } from './send.ts';
+import { addressOf, fetchSend, type Post, type Send } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
 import { undiciSend } from './undici.ts';
 
@@ -25,6 +25,16 @@ export interface HttpModel<State> {
   readonly reportsCost?: boolean;
 }
 
+/** Undici needs the connections of Node. Other runtimes look like Node, and have a `fetch` of their own. */
+function builtInSend(): Send {
+  const { process, navigator } = globalThis as {
+    process?: NodeJS.Process;
+    navigator?: { readonly userAgent?: string };
+  };
+  const isNode = process?.versions?.node !== undefined && !/^(Bun|Deno|Cloudflare)/.test(navigator?.userAgent ?? '');
+  return isNode ? undiciSend : fetchSend((input, init) => globalThis.fetch(input, init));
+}
+
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
   { factory, protocol, baseURL, auth, reportsCost = false }: HttpModel<State>,
@@ -33,7 +43,7 @@ export function httpModel<State>(
   checkEndpoint(factory, options);
   const { model, apiKey, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
   const { price = priceOf(model), toolSupport = 'error' } = options;
-  const url = endpointURL(factory, options.baseURL ?? baseURL, protocol.path);
+  const url = endpointURL(factory, options.baseURL ?? baseURL, protocol);
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: stream ? protocol.framing.mediaType : 'application/json',
@@ -47,7 +57,7 @@ export function httpModel<State>(
   const transport: Transport<State> = {
     protocol,
     stream,
-    send: fetch === undefined ? undiciSend : fetchSend(fetch),
+    send: fetch === undefined ? builtInSend() : fetchSend(fetch),
     clock,
     timeouts: {
       headers: options.timeouts?.headers ?? DEFAULT_TIMEOUT_MS,

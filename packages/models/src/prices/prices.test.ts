@@ -6,6 +6,8 @@ test.each([
   ['gpt-5-mini', true],
   ['gpt-5-mini-2025-08-07', true],
   ['claude-opus-4-5-20251101', true],
+  ['gemini-2.5-pro', true],
+  ['gemini-2.5-pro-preview-tts', false],
   ['gpt-5-mini-2025-08', false],
   ['gpt-5-mini-preview', false],
   ['gpt-5-minimal', false],

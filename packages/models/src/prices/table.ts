@@ -1,8 +1,8 @@
 import type { Price } from './price.ts';
 
 /**
- * The published prices of OpenAI and Anthropic for standard requests (no batch, no priority), as of November 2026. Models
- * with an uncertain price are left out. Prices change, and hosts differ: pass `price` to the model for exact costs.
+ * The published prices of OpenAI, Anthropic and Google for standard requests (no batch, no priority), as of November 2026.
+ * Models with an uncertain price are left out. Prices change, and hosts differ: pass `price` to the model for exact costs.
  */
 const PRICES: Readonly<Record<string, Price>> = {
   // OpenAI
@@ -31,6 +31,14 @@ const PRICES: Readonly<Record<string, Price>> = {
   'claude-sonnet-4-6': cached(3, 0.3, 15, 3.75),
   'claude-sonnet-4-5': cached(3, 0.3, 15, 3.75),
   'claude-haiku-4-5': cached(1, 0.1, 5, 1.25),
+  // Google; of input that is text, images or video, not audio
+  'gemini-3.5-flash': cached(1.5, 0.15, 9),
+  'gemini-3.1-pro-preview': longer(200_000, cached(2, 0.2, 12), cached(4, 0.4, 18)),
+  'gemini-3.1-flash-lite': cached(0.25, 0.025, 1.5),
+  'gemini-3-flash-preview': cached(0.5, 0.05, 3),
+  'gemini-2.5-pro': longer(200_000, cached(1.25, 0.125, 10), cached(2.5, 0.25, 15)),
+  'gemini-2.5-flash': cached(0.3, 0.03, 2.5),
+  'gemini-2.5-flash-lite': cached(0.1, 0.01, 0.4),
 };
 
 /** `gpt-5-mini-2025-08-07` and `claude-opus-4-5-20251101` are `gpt-5-mini` and `claude-opus-4-5` as of that day. */

@@ -78,6 +78,13 @@ describe('keys', () => {
     expect(choose({}, toml, { MINE: 'mine', ...KEY })).toEqual({ type: 'openai', model: 'm', apiKey: 'mine' });
     expect(() => choose({}, toml, KEY)).toThrow('There is no key for m: set the environment variable MINE.');
   });
+  test('of Google are read from either variable', () => {
+    const gemini = { type: 'google', model: 'gemini-x' };
+    const choice = (env: Record<string, string>): unknown => choose({ model: 'google/gemini-x' }, '', env);
+    expect(choice({ GOOGLE_API_KEY: 'b' })).toEqual({ ...gemini, apiKey: 'b' });
+    expect(choice({ GOOGLE_API_KEY: 'b', GEMINI_API_KEY: 'a' })).toEqual({ ...gemini, apiKey: 'a' });
+    expect(() => choice(KEY)).toThrow('There is no key for gemini-x: set the environment variable GEMINI_API_KEY.');
+  });
   test.each(['two words', 'a\nb', 'schlüssel'])('that are invalid are not shown: %j', (key) => {
     expect(() => choose({ model: 'gpt-x' }, '', { OPENAI_API_KEY: key })).toThrow(
       'The key in OPENAI_API_KEY is invalid: it contains spaces, line breaks or non-ASCII characters. Set it again.',

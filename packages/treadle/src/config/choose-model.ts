@@ -196,7 +196,8 @@ export interface KeyFor {
 
 export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): KeyFor {
   const facts = factsOf(entry.provider ?? 'openai');
-  const variable = entry.api_key_env ?? facts.key;
+  const isOther = !keyOf(facts.key ?? '', env) && keyOf(facts.otherKey ?? '', env) !== undefined;
+  const variable = entry.api_key_env ?? (isOther ? facts.otherKey : facts.key);
   const address = baseUrl ?? entry.base_url ?? facts.baseURL;
   return {
     variable,

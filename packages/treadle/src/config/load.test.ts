@@ -77,7 +77,7 @@ describe('errors name the file, the path and what is allowed', () => {
     ['[models.a]\nprovider = "openai"', 'models.a.model is missing: the name of the model at the provider.'],
     [
       '[models.a]\nmodel = "m"\nprovider = "gemini"',
-      'models.a.provider must be one of openai, openai-responses, anthropic, ollama, openai-compatible, openrouter, groq, ' +
+      'models.a.provider must be one of openai, openai-responses, anthropic, google, ollama, openai-compatible, openrouter, groq, ' +
         'together, deepseek, mistral, azure, vllm, llama-cpp, lm-studio, demo.',
     ],
     [

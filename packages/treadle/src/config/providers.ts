@@ -4,6 +4,8 @@ interface ProviderFacts {
   readonly baseURL?: string;
   /** The environment variable of the key, unless the configuration names another; absent: no key is needed. */
   readonly key?: string;
+  /** Another variable that is read if that one is not set. */
+  readonly otherKey?: string;
 }
 
 const OPENAI: ProviderFacts = { baseURL: 'https://api.openai.com/v1', key: 'OPENAI_API_KEY' };
@@ -14,6 +16,7 @@ export type HttpProvider =
   | 'openai'
   | 'openai-responses'
   | 'anthropic'
+  | 'google'
   | 'ollama'
   | 'openai-compatible'
   | 'openrouter'
@@ -31,6 +34,11 @@ const FACTS: Readonly<Record<Provider, ProviderFacts>> = {
   openai: OPENAI,
   'openai-responses': OPENAI,
   anthropic: { baseURL: 'https://api.anthropic.com/v1', key: 'ANTHROPIC_API_KEY' },
+  google: {
+    baseURL: 'https://generativelanguage.googleapis.com/v1beta',
+    key: 'GEMINI_API_KEY',
+    otherKey: 'GOOGLE_API_KEY',
+  },
   ollama: { baseURL: 'http://127.0.0.1:11434' },
   'openai-compatible': {},
   openrouter: { baseURL: 'https://openrouter.ai/api/v1', key: 'OPENROUTER_API_KEY' },

@@ -51,6 +51,8 @@ function openOne(models: Models, choice: ModelChoice, openOptions: OpenOptions):
       return models.openaiResponses(options);
     case 'anthropic':
       return models.anthropic(options);
+    case 'google':
+      return models.google(options);
     case 'ollama':
       return models.ollama({
         ...options,

@@ -1,0 +1,1 @@
+export { google, type GoogleOptions } from './google.ts';
