@@ -6,7 +6,8 @@ import type { Limits } from '../machine/rules.ts';
 import { childRunId } from '../journal/family.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import { narrower } from '../machine/narrowing.ts';
-import type { ErrorFacts, Message } from '../messages.ts';
+import type { ErrorFacts, InputMessage } from '../messages.ts';
+import { RUN_NAMES, rejectMisnamed } from '../misnamed.ts';
 import { combinedPolicy } from '../policy/combined.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
@@ -20,7 +21,7 @@ export interface AgentToolDefinition<S extends Schema>
   /** Default: `{ task: string }`. */
   readonly input?: S;
   /** The task of the run; default: the `task` of the input, or the JSON of the input. */
-  readonly prompt?: (input: OutputOf<S>) => string | readonly Message[];
+  readonly prompt?: (input: OutputOf<S>) => string | readonly InputMessage[];
   /**
    * The share of the calling run's remaining limits that the run may use; default 0.5. `ledger`: if the calling run has a
    * ledger, the run draws on it like its caller, and only the time is limited by what the caller has left. What it used
@@ -53,6 +54,7 @@ const TASK = {
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
   const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, narrow, ...rest } = definition;
   const { touches, permissions, operation, needsApproval, ...options } = rest;
+  rejectMisnamed(`The tool "${name}"`, options, RUN_NAMES, 'invalid-options');
   requirePrices(limits ?? {}, options);
   if (narrow) narrowOption(narrow);
   const made = tool({

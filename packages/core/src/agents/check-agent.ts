@@ -1,4 +1,5 @@
 import { TreadleError } from '../errors.ts';
+import { AGENT_NAMES, rejectMisnamed } from '../misnamed.ts';
 import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
 import { agentTools, submitName } from './tools.ts';
 
@@ -10,10 +11,12 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   const reject = (what: string): never => {
     throw new TreadleError('invalid-agent', `Agent "${name}": ${what}.`);
   };
+  rejectMisnamed(`Agent "${name}"`, definition, AGENT_NAMES, 'invalid-agent');
   if (typeof model?.reply !== 'function') reject('it has no model. Give one, such as openaiChat({ model })');
   if (prompts?.user === null || !['string', 'object', 'function'].includes(typeof prompts?.user))
     reject('it has no prompts.user. Give a text, content blocks or a function');
   if (!['function', 'undefined'].includes(typeof prompts.error)) reject('its prompts.error is not a function');
+  if (Array.isArray(tools)) reject('its tools are an array. Give { helpers: [tools], output: { name, description } }');
   const { output, helpers = [] } = tools ?? {};
   if (typeof output?.name !== 'string')
     reject('it has no tools.output. Give the tool that the model calls with its answer');

@@ -6,6 +6,7 @@ import type { Item } from '../journal/items.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
 import type { Limits, RunFacts } from '../machine/rules.ts';
+import { EXECUTION_NAMES, rejectMisnamed } from '../misnamed.ts';
 import type { Model, Settings } from '../model.ts';
 import { newRunId, type Clock } from '../platform.ts';
 import type { Policy, Principal } from '../policy/port.ts';
@@ -115,6 +116,7 @@ function checkExecution(
   if (typeof options !== 'object' || options === null) {
     throw new TreadleError('invalid-options', 'The options are missing. Give { input }.');
   }
+  rejectMisnamed('An execution', options, EXECUTION_NAMES, 'invalid-options');
   checkSignal(options.signal);
   checkSignal(options.detach);
 }

@@ -1,4 +1,4 @@
-import { messageOf, TreadleError } from '../errors.ts';
+import { messageOf, outcomeProblem, pauseProblem, RunError, TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
 import { childRuns } from '../journal/family.ts';
 import { memoryJournal } from '../journal/memory.ts';
@@ -12,6 +12,7 @@ import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
+import { RUN_NAMES, rejectMisnamed } from '../misnamed.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
@@ -29,18 +30,23 @@ import {
   type Opening,
 } from './open.ts';
 import type { Reopening } from './reopen.ts';
-import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
+import type {
+  Answer,
+  CompletedRun,
+  ContinueOptions,
+  LiveRun,
+  LoopOptions,
+  LoopResult,
+  RunOptions,
+  StartedRun,
+} from './options.ts';
 import { cancelChildren, changeToAgent, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
 /** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
-export async function runLoop<const S extends Schema>(
-  options: RunOptions & { readonly output: S },
-): Promise<LoopResult & { readonly output?: OutputOf<S> }>;
-export async function runLoop(options: RunOptions): Promise<LoopResult>;
-export async function runLoop(options: RunOptions): Promise<LoopResult> {
-  return driveRun(options, options?.onItem && guardListener(options.onItem)).result;
+export async function runLoop<const S extends Schema>(options: RunOptions<S>): Promise<LoopResult<OutputOf<S>>> {
+  return startLoop(options).result as Promise<LoopResult<OutputOf<S>>>;
 }
 
 /** The same run, with its items as they happen. Throws for misuse; a run that cannot be resumed rejects `result`. */
@@ -98,6 +104,7 @@ export function driveRun(
       'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
     );
   }
+  rejectMisnamed('A run', options, RUN_NAMES, 'invalid-options');
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
@@ -395,12 +402,27 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
   return () => cancelTimer();
 }
 
+/** The method of results. On their prototype, so that a result is still plain data for copies and comparisons. */
+const RESULT: Pick<LoopResult, 'orThrow'> = {
+  orThrow(this: LoopResult) {
+    const { runId, outcome } = this;
+    const problem = outcome ? outcomeProblem(outcome) : pauseProblem(runId, this.waiting);
+    if (problem) throw new RunError(runId, problem, outcome);
+    return this as CompletedRun;
+  },
+};
+
+/** Adds `orThrow` to the facts about a run. */
+export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
+  return Object.assign(Object.create(RESULT) as LoopResult, facts);
+}
+
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
   const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : phase.type === 'ended' ? phase.wakeAt : undefined;
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
-  return {
+  return newResult({
     runId,
     ...(phase.type === 'ended' ? { outcome: phase.outcome } : !isPaused(state) && { detached: true }),
     waiting: waiting(state),
@@ -415,5 +437,5 @@ function loopResult(runId: string, state: State): LoopResult {
     turns: turn,
     calls,
     durationMs: activeMs,
-  };
+  });
 }

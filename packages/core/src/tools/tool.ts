@@ -10,11 +10,12 @@ import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
+import { rejectMisnamed, TOOL_NAMES } from '../misnamed.ts';
 import type { CustomForm, JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from './json-schema.ts';
 import type { Parked } from './result.ts';
-import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
+import { requireSchema, toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
 /** A tool as a program defines it. */
 export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown> {
@@ -286,6 +287,10 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
       resources: (given: OutputOf<S>) => [...(resources?.(given) ?? []), ...remembers.map(memoryResource)],
     }),
   };
+  if (definition.parameters) requireSchema(`The input of tool "${name}"`, input, 'invalid-tool');
+  if ('~standard' in made.parameters) {
+    throw invalidTool(name, 'has a schema object as "parameters", which is for JSON Schema', 'Give it as "input"');
+  }
   const { type = 'object' } = made.parameters;
   if (type !== 'object')
     throw invalidTool(name, `takes a ${JSON.stringify(type)}`, 'Arguments are always an object: define its properties');
@@ -305,6 +310,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
       `The tool name ${JSON.stringify(name)} is not accepted by providers. Use 1 to 64 letters, digits, "_" or "-".`,
     );
   }
+  rejectMisnamed(`Tool "${name}"`, definition, TOOL_NAMES, 'invalid-tool');
   if (typeof description !== 'string')
     throw invalidTool(name, 'has no description', 'Describe in a sentence what it does');
   if (input === null || !['object', 'function'].includes(typeof input)) {
