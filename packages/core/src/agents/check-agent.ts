@@ -1,7 +1,18 @@
 import { TreadleError } from '../errors.ts';
-import { AGENT_NAMES, rejectMisnamed } from '../misnamed.ts';
+import { rejectMisnamed } from '../tools/tool.ts';
 import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
 import { agentTools, submitName } from './tools.ts';
+
+/** Names that other libraries have for parts of an agent, with the names here. */
+const AGENT_NAMES = {
+  instructions: 'prompts.system',
+  system: 'prompts.system',
+  prompt: 'prompts.user',
+  output: 'tools.output',
+  outputSchema: 'validation.outputSchema',
+  outputType: 'validation.outputSchema',
+  maxAttempts: 'validation.maxAttempts',
+};
 
 /** Throws `invalid-agent` for a definition that could never work. */
 export function checkAgent(definition: AgentDefinition<never, never>): void {

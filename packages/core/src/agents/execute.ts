@@ -6,11 +6,11 @@ import type { Item } from '../journal/items.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
 import type { Limits, RunFacts } from '../machine/rules.ts';
-import { EXECUTION_NAMES, rejectMisnamed } from '../misnamed.ts';
 import type { Model, Settings } from '../model.ts';
 import { newRunId, type Clock } from '../platform.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
+import { rejectMisnamed } from '../tools/tool.ts';
 import type { ExecuteCallbacks } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteResult } from './result.ts';
@@ -105,6 +105,9 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   result.then(() => items.close(), items.close);
   return { runId, result, cancel, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
 }
+
+/** Names that other libraries have for options, with the names here. */
+const EXECUTION_NAMES = { prompt: 'input', messages: 'input', abortSignal: 'signal' };
 
 function checkExecution(
   agent: unknown,

@@ -170,6 +170,26 @@ export function currentTools(
 
 /* Options */
 
+/** Names that other libraries have for options of a run, with the names here. */
+export const RUN_NAMES = {
+  prompt: 'input',
+  messages: 'input',
+  system: 'instructions',
+  systemPrompt: 'instructions',
+  maxSteps: 'maxTurns',
+  maxIterations: 'maxTurns',
+  stopWhen: 'maxTurns',
+  schema: 'output',
+  outputSchema: 'output',
+  outputType: 'output',
+  prepareStep: 'prepareTurn',
+  onStepFinish: 'onTurnStart',
+  abortSignal: 'signal',
+  temperature: 'settings.temperature',
+  maxTokens: 'settings.maxOutputTokens',
+  maxOutputTokens: 'settings.maxOutputTokens',
+};
+
 const NO_LIMITS: PolicyLimits = {};
 
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */

@@ -12,10 +12,9 @@ import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
-import { RUN_NAMES, rejectMisnamed } from '../misnamed.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
-import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
+import { duplicateTool, factsOf, rejectMisnamed, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
@@ -27,6 +26,7 @@ import {
   inputMessages,
   openRun,
   requirePrices,
+  RUN_NAMES,
   type Opening,
 } from './open.ts';
 import type { Reopening } from './reopen.ts';

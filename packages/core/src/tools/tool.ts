@@ -1,4 +1,4 @@
-import { TreadleError } from '../errors.ts';
+import { TreadleError, type TreadleErrorCode } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import { checkAmounts } from '../ledger/amounts.ts';
@@ -10,7 +10,6 @@ import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
-import { rejectMisnamed, TOOL_NAMES } from '../misnamed.ts';
 import type { CustomForm, JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from './json-schema.ts';
@@ -268,6 +267,17 @@ const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
 const EFFECTS: readonly ToolEffect[] = ['pure', 'idempotent', 'once'];
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
+/** Names that other libraries have for parts of a tool, with the names here. */
+const TOOL_NAMES = {
+  inputSchema: 'input',
+  schema: 'input',
+  outputSchema: 'output',
+  handler: 'execute',
+  func: 'execute',
+  invoke: 'execute',
+  run: 'execute',
+};
+
 /** Creates a tool. Throws `invalid-tool` if the definition could never work. */
 export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   definition: ToolDefinition<S, Output>,
@@ -296,6 +306,19 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
     throw invalidTool(name, `takes a ${JSON.stringify(type)}`, 'Arguments are always an object: define its properties');
   // Drops the type of the input. That is safe because the input is validated against `input` before every call.
   return made as unknown as Tool;
+}
+
+/** Throws if an option has a name that another library gives it: it would be ignored otherwise. `names`: the right ones. */
+export function rejectMisnamed(
+  what: string,
+  options: object,
+  names: Readonly<Record<string, string>>,
+  code: TreadleErrorCode,
+): void {
+  for (const name in options) {
+    if (!Object.hasOwn(names, name) || options[name as never] === undefined) continue;
+    throw new TreadleError(code, `${what} has no option "${name}". Use "${names[name]}".`);
+  }
 }
 
 function memoryResource(key: string): string {
