@@ -38,6 +38,18 @@ const TASK = {
   required: ['task'],
 } as const;
 
+/** The code of child runs. A program without such a tool does not load it. */
+let childRuns: typeof import('./child-run.ts') | undefined;
+
+/** Loads it ahead, so that a call does not wait for it. */
+function loadChildRuns(): void {
+  // If it cannot be loaded, the first call fails with that error.
+  void import('./child-run.ts').then(
+    (loaded) => (childRuns = loaded),
+    () => {},
+  );
+}
+
 /**
  * Creates a tool that is a run. The run is journaled under an id derived from the call, so after a crash it is resumed
  * together with its parent. When it pauses, its parent pauses. It is cancelled with its parent, and its usage counts for
@@ -49,6 +61,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
   rejectMisnamed(`The tool "${name}"`, options, RUN_NAMES, 'invalid-options');
   requirePrices(limits ?? {}, options);
   if (narrow) narrowOption(narrow);
+  if (!childRuns) loadChildRuns();
   const made = tool({
     name,
     description,
@@ -59,10 +72,9 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
     ...(permissions && { permissions }),
     ...(operation !== undefined && { operation: operation as NonNullable<Tool['operation']> }),
     ...(needsApproval && { needsApproval: needsApproval as NonNullable<Tool['needsApproval']> }),
-    // A program whose model never calls such a tool does not load the code for child runs.
     async execute(task, context) {
-      const { runChild } = await import('./child-run.ts');
-      return runChild({ name, prompt: prompt as ChildRun['prompt'], limits, narrow, options }, task, context);
+      childRuns ??= await import('./child-run.ts');
+      return childRuns.runChild({ name, prompt: prompt as ChildRun['prompt'], limits, narrow, options }, task, context);
     },
   });
   const asks = callableModels(options);

@@ -11,7 +11,7 @@ import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { CallingRun, ToolContext } from '../tools/tool.ts';
 import type { AgentToolDefinition } from './agent-tool.ts';
 
-/* The run of a call of a tool that `agentTool` made. This is loaded when such a tool is called for the first time. */
+/* The run of a call of a tool that `agentTool` made. This is loaded when the first such tool is made. */
 
 type Definition = AgentToolDefinition<never>;
 

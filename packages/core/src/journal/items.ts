@@ -89,12 +89,15 @@ export function itemsBetween(before: State, { state: after, effects }: Next, eve
     else if (effect.type === 'call-tool') items.push(callStartedItem(effect.call));
     else if (effect.type === 'validate-output') items.push(...heldCallsStarted(after));
   }
-  if (after.phase.type === 'ended' && before.phase.type !== 'ended') {
-    const { outcome } = after.phase;
-    const problem = outcomeProblem(outcome);
-    if (problem) items.push({ type: 'run-failed', code: problem.code, message: problem.message, outcome });
+  if (after.phase.type === 'ended' && before.phase.type !== 'ended' && after.phase.outcome.type !== 'completed') {
+    items.push(runFailedItem(after.phase.outcome));
   }
   return items;
+}
+
+function runFailedItem(outcome: Outcome): Item {
+  const { code, message } = outcomeProblem(outcome)!;
+  return { type: 'run-failed', code, message, outcome };
 }
 
 function callStartedItem(call: Call): Item {
