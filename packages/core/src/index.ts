@@ -67,6 +67,7 @@ export type {
   LoopResult,
   GuardedContent,
   Guardrail,
+  GuardrailAnswer,
   Guardrails,
   KillProcess,
   PrepareTurn,

@@ -3,7 +3,7 @@ import { callableModels, narrowOption, requirePrices, RUN_NAMES } from '../drive
 import type { InputMessage } from '../messages.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { rejectMisnamed, tool, type Tool, type ToolDefinition } from '../tools/tool.ts';
-import type { ChildRun } from './child-run.ts';
+import type { ChildRun, runChild } from './child-run.ts';
 
 /** A tool that is a whole run: its input becomes the task of the run, and the answer of the run its result. */
 export interface AgentToolDefinition<S extends Schema>
@@ -39,13 +39,13 @@ const TASK = {
 } as const;
 
 /** The code of child runs. A program without such a tool does not load it. */
-let childRuns: typeof import('./child-run.ts') | undefined;
+let run: typeof runChild | undefined;
 
 /** Loads it ahead, so that a call does not wait for it. */
 function loadChildRuns(): void {
   // If it cannot be loaded, the first call fails with that error.
   void import('./child-run.ts').then(
-    (loaded) => (childRuns = loaded),
+    (loaded) => (run = loaded.runChild),
     () => {},
   );
 }
@@ -61,7 +61,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
   rejectMisnamed(`The tool "${name}"`, options, RUN_NAMES, 'invalid-options');
   requirePrices(limits ?? {}, options);
   if (narrow) narrowOption(narrow);
-  if (!childRuns) loadChildRuns();
+  if (!run) loadChildRuns();
   const made = tool({
     name,
     description,
@@ -73,8 +73,8 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
     ...(operation !== undefined && { operation: operation as NonNullable<Tool['operation']> }),
     ...(needsApproval && { needsApproval: needsApproval as NonNullable<Tool['needsApproval']> }),
     async execute(task, context) {
-      childRuns ??= await import('./child-run.ts');
-      return childRuns.runChild({ name, prompt: prompt as ChildRun['prompt'], limits, narrow, options }, task, context);
+      run ??= (await import('./child-run.ts')).runChild;
+      return run({ name, prompt: prompt as ChildRun['prompt'], limits, narrow, options }, task, context);
     },
   });
   const asks = callableModels(options);

@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopResult } from '../driver/options.ts';
-import { driveRun, guardListener } from '../driver/run.ts';
+import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
 import { narrower } from '../machine/narrowing.ts';
 import type { Limits } from '../machine/rules.ts';
@@ -68,7 +68,7 @@ export async function runChild(
     const resuming = { answers, acceptChangedTools, keepMissingTools, acceptChangedProgram };
     const child = driveRun(
       { ...facts, ...shared, ...(resumed ? resuming : first) },
-      options.onItem && guardListener(options.onItem),
+      listenerOf(options),
       run.child === 'begun' ? {} : { onStored: run.childStarted },
     );
     run.waitFor(child.result.catch(() => {}));

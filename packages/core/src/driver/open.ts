@@ -25,7 +25,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
-import { toolNames } from './handoff.ts';
+import { toolNames, withHandoffAgents } from './handoff.ts';
 import { recordedRules } from './judge.ts';
 import type {
   Answer,
@@ -286,7 +286,7 @@ function memoryOption(memory: Memory): Memory {
 
 /** Every model that a run may call, itself or through tools that start child runs. */
 export function callableModels(options: ModelOptions): readonly Model[] {
-  const { model, models = [], summariser, tools = [], agents = [] } = options;
+  const { model, models = [], summariser, tools = [], agents = [] } = withHandoffAgents(options);
   const others = agents.flatMap((agent) => agent.model ?? []);
   const inside = [tools, ...agents.map((agent) => agent.tools ?? [])].flat().flatMap(({ asks = [] }) => asks);
   return [model, ...models, ...(summariser ? [summariser] : []), ...others, ...inside];

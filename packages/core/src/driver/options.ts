@@ -1,7 +1,7 @@
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
-import type { Item } from '../journal/items.ts';
+import type { CallAnswered, CallStarted, Item, TurnStarted } from '../journal/items.ts';
 import type { InputMessage, Message, ResultBlock, ToolResult } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
@@ -148,8 +148,13 @@ export interface Guardrails {
   readonly output?: readonly Guardrail[];
 }
 
-/** If it throws, or returns something else than a verdict, the run stops. */
-export type Guardrail = (checked: GuardedContent) => GuardrailVerdict | Promise<GuardrailVerdict>;
+/**
+ * Returns true to pass, or why the run has to stop; the long forms are `{ type: 'pass' }` and `{ type: 'stop', reason }`. If it
+ * throws, or returns anything else, the run stops.
+ */
+export type Guardrail = (checked: GuardedContent) => GuardrailAnswer | Promise<GuardrailAnswer>;
+
+export type GuardrailAnswer = GuardrailVerdict | boolean | string;
 
 export interface GuardedContent {
   readonly runId: string;
@@ -198,6 +203,14 @@ interface RunEnvironment {
    * over HTTP reads no further until the promise is settled.
    */
   readonly onItem?: (item: Item) => unknown;
+  /** Called before each model call. Errors that this and the other hooks throw are ignored. */
+  readonly onTurnStart?: (turn: TurnStarted) => unknown;
+  /** Called when a tool starts to run. Not for a call that is refused. */
+  readonly onToolCall?: (started: CallStarted) => unknown;
+  /** Called once for each call, when it has its result, also if the tool never ran. */
+  readonly onToolResult?: (answered: CallAnswered) => unknown;
+  /** Called when the run has ended or paused, before its result is returned. If it returns a promise, the result waits for it. */
+  readonly onFinish?: (result: LoopResult) => unknown;
   /**
    * `onItem` and the stream receive facts, and the items that follow from them, only when they are durable. Set it if the
    * listener sends them out of the process. By default they are received as soon as they are written: a power failure can

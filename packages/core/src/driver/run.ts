@@ -18,7 +18,7 @@ import { duplicateTool, factsOf, rejectMisnamed, toolsByName, type Tool } from '
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
-import { agentNamed, checkAgents, toolNames } from './handoff.ts';
+import { agentNamed, checkAgents, toolNames, withHandoffAgents } from './handoff.ts';
 import {
   checkAutoResume,
   currentTools,
@@ -52,7 +52,7 @@ export async function runLoop<const S extends Schema>(options: RunOptions<S>): P
 /** The same run, with its items as they happen. Throws for misuse; a run that cannot be resumed rejects `result`. */
 export function streamLoop(options: RunOptions): LiveRun {
   const items = itemStream(() => live.cancel());
-  const listener = options?.onItem && guardListener(options.onItem);
+  const listener = listenerOf(options);
   const live = driveRun(options, (item) => {
     items.push(item);
     return listener?.(item);
@@ -63,7 +63,7 @@ export function streamLoop(options: RunOptions): LiveRun {
 
 /** The same run for callers that use only `onItem`: it accepts input and answers, and stores no items. Throws for misuse. */
 export function startLoop(options: RunOptions): StartedRun {
-  return driveRun(options, options?.onItem && guardListener(options.onItem));
+  return driveRun(options, listenerOf(options));
 }
 
 /** Ignores errors thrown by a listener, so that they do not reach the loop. */
@@ -78,6 +78,24 @@ export function guardListener(listener: NonNullable<LoopOptions['onItem']>): (it
 }
 
 function ignoreSettled(): void {}
+
+type Hooks = Pick<LoopOptions, 'onItem' | 'onTurnStart' | 'onToolCall' | 'onToolResult'>;
+
+/** `onItem` and the hooks as one listener; undefined if there are none. */
+export function listenerOf(options: Hooks | undefined): ((item: Item) => unknown) | undefined {
+  const { onItem, onTurnStart, onToolCall, onToolResult } = options ?? {};
+  const listener = onItem && guardListener(onItem);
+  if (!onTurnStart && !onToolCall && !onToolResult) return listener;
+  const hook = guardListener((item) => {
+    if (item.type === 'turn-started') return onTurnStart?.(item);
+    if (item.type === 'call-started') return onToolCall?.(item);
+    return item.type === 'call-answered' ? onToolResult?.(item) : undefined;
+  });
+  return (item) => {
+    void hook(item);
+    return listener?.(item);
+  };
+}
 
 /** Throws if a value passed as a signal is not an AbortSignal. */
 export function checkSignal(signal: AbortSignal | undefined): void {
@@ -94,17 +112,20 @@ interface DriveOptions {
 
 /** Starts to drive a run. Throws for misuse. */
 export function driveRun(
-  options: RunOptions,
+  given: RunOptions,
   listener: Listener | undefined,
   { agent, onStored }: DriveOptions = {},
 ): StartedRun {
-  if (typeof options?.model?.reply !== 'function') {
+  if (typeof given?.model?.reply !== 'function') {
     throw new TreadleError(
       'invalid-options',
       'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
     );
   }
-  rejectMisnamed('A run', options, RUN_NAMES, 'invalid-options');
+  rejectMisnamed('A run', given, RUN_NAMES, 'invalid-options');
+  const { agents, tools: offered = [] } = given;
+  const isHandedOver = agents !== undefined || (Array.isArray(offered) && offered.some((one) => one?.handsTo));
+  const options = isHandedOver ? withHandoffAgents(given) : given;
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
@@ -114,7 +135,7 @@ export function driveRun(
   const tools = toolsByName(options.tools ?? []);
   const isAuto = options.resume !== undefined;
   if (isAuto) checkAutoResume(options);
-  if (options.agents || options.tools?.some(({ handsTo }) => handsTo !== undefined)) checkAgents(options);
+  if (isHandedOver) checkAgents(options);
   const runId = options.runId ?? newRunId();
   let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   /** Aborts everything in progress. */
@@ -279,7 +300,8 @@ export function driveRun(
     }
   }
 
-  const result = drive();
+  const { onFinish } = options;
+  const result = onFinish ? drive().then((ended) => notifyFinish(onFinish, ended)) : drive();
   // The caller may ignore the result; its rejection must not end the process.
   result.catch(() => {});
   return {
@@ -297,6 +319,14 @@ export function driveRun(
       handled(async () => record({ type: 'narrowing-lifted', at: clock.now(), ...(by !== undefined && { by }) })),
     answer: (answer) => handled(async () => recordAnswer(answer)),
   };
+}
+
+/** Errors of the hook are ignored. */
+async function notifyFinish(onFinish: NonNullable<LoopOptions['onFinish']>, result: LoopResult): Promise<LoopResult> {
+  try {
+    await onFinish(result);
+  } catch {}
+  return result;
 }
 
 /** The caller may ignore the promise; its rejection must not end the process. */

@@ -3,6 +3,7 @@ import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
+import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, KillProcess } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
@@ -250,6 +251,8 @@ export interface Tool {
   readonly remembers?: readonly string[];
   /** The agent that a successful call hands the run over to. */
   readonly handsTo?: string;
+  /** That agent. Absent: `agents` of the run has it. */
+  readonly agent?: HandoffAgent;
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
   readonly spends?: Amounts;
