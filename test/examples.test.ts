@@ -1,23 +1,48 @@
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { format } from 'node:util';
+import { afterEach, expect, test, vi } from 'vitest';
+import { PROCESS_ENV } from './process-env.ts';
+import { snippetsOf } from './snippets.ts';
 
-const folder = path.join(import.meta.dirname, '..', 'examples');
+const root = path.join(import.meta.dirname, '..');
+const folder = path.join(root, 'examples');
+const read = (file: string): string => readFileSync(path.join(root, file), 'utf8');
+/** Examples that need a process of their own: one with a server, and one that does nothing when it is imported. */
+const OWN_PROCESS = ['server.ts', 'workflow.ts'];
 
-test.each(readdirSync(folder))('examples/%s runs', (file) => {
-  const options = { encoding: 'utf8' } as const;
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--conditions=treadle-source', path.join(folder, file)],
-    options,
-  );
+afterEach(() => vi.restoreAllMocks());
+
+test.each(readdirSync(folder))('examples/%s runs', async (file) => {
+  const output = await (OWN_PROCESS.includes(file) ? outputOfProcess(file) : outputOfModule(file));
+  expect(output.trim()).not.toBe('');
+  const [{ prints } = { prints: [] }] = snippetsOf(file, `\`\`\`ts\n${read(`examples/${file}`)}\`\`\``);
+  if (prints.length > 0) expect(output.split('\n')).toEqual(expect.arrayContaining([...prints]));
+});
+
+test.each([
+  ['docs/typed-agents.md', 'csv-agent.ts'],
+  ['README.md', 'quickstart.ts'],
+])('%s contains the example %s unchanged', (page, file) => {
+  expect(read(page)).toContain(`\`\`\`ts\n${read(`examples/${file}`)}\`\`\``);
+});
+
+function outputOfProcess(file: string): string {
+  const args = ['--conditions=treadle-source', path.join(folder, file)];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', env: PROCESS_ENV });
   expect(status, stderr).toBe(0);
-  expect(stdout.trim()).not.toBe('');
-});
+  return stdout;
+}
 
-test('docs/typed-agents.md contains the example unchanged', () => {
-  const page = readFileSync(path.join(folder, '..', 'docs', 'typed-agents.md'), 'utf8');
-  const example = readFileSync(path.join(folder, 'csv-agent.ts'), 'utf8');
-  expect(page).toContain(`\`\`\`ts\n${example}\`\`\``);
-});
+/** Runs the example in this process, which is cheaper. */
+async function outputOfModule(file: string): Promise<string> {
+  let output = '';
+  vi.spyOn(console, 'log').mockImplementation((...values) => void (output += `${format(...values)}\n`));
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    output += String(text);
+    return true;
+  });
+  await import(path.join(folder, file));
+  return output;
+}
