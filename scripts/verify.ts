@@ -2,7 +2,18 @@
 import { spawnSync } from 'node:child_process';
 
 /** Names of npm scripts. The build is first, because later checks read its output. */
-const CHECKS = ['build', 'format:check', 'lint', 'boundaries', 'knip', 'publint', 'attw', 'size', 'mcp:conformance'];
+const CHECKS = [
+  'build',
+  'format:check',
+  'lint',
+  'boundaries',
+  'knip',
+  'publint',
+  'attw',
+  'size',
+  'packed',
+  'mcp:conformance',
+];
 
 const width = Math.max(...CHECKS.map((check) => check.length));
 const failed = CHECKS.filter((check) => !passes(check));
