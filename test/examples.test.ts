@@ -28,6 +28,21 @@ test.each([
   expect(read(page)).toContain(`\`\`\`ts\n${read(`examples/${file}`)}\`\`\``);
 });
 
+const SIDE_BY_SIDE = read('docs/library.md').split('## Side by side with the AI SDK')[1]!.split(/^### /m).slice(1);
+
+test.each(SIDE_BY_SIDE.map((section) => [section.split('\n')[0]!, section] as const))(
+  'the program "%s" is not longer than with the AI SDK',
+  (_, section) => {
+    const [theirs, ours] = snippetsOf('library.md', section).map(({ code }) => linesOf(code));
+    expect(ours).toBeLessThanOrEqual(theirs!);
+  },
+);
+
+/** Without imports and blank lines. */
+function linesOf(code: string): number {
+  return code.split('\n').filter((line) => line.trim() !== '' && !line.startsWith('import ')).length;
+}
+
 function outputOfProcess(file: string): string {
   const args = ['--conditions=treadle-source', path.join(folder, file)];
   const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', env: PROCESS_ENV });
