@@ -183,7 +183,7 @@ export const RUN_NAMES = {
   outputSchema: 'output',
   outputType: 'output',
   prepareStep: 'prepareTurn',
-  onStepFinish: 'onTurnStart',
+  onStepFinish: 'onItem',
   abortSignal: 'signal',
   temperature: 'settings.temperature',
   maxTokens: 'settings.maxOutputTokens',
