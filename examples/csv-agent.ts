@@ -107,7 +107,6 @@ const result = await executeAgent(analyst, {
 // prints: 2.2 submit
 // prints: attempt 2 was accepted
 
-if (result.type === 'failure') throw new Error(`${result.error.code}: ${result.error.message}`);
-const { output, finalState, metadata } = result;
+const { output, finalState, metadata } = result.orThrow();
 console.log(output.best, output.regions.length, finalState?.rowsSeen, metadata.iterations);
 // prints: north 3 4 5

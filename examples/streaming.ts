@@ -9,6 +9,7 @@ for await (const item of live) {
   if (item.type === 'text-delta') process.stdout.write(item.text);
   if (item.type === 'call-started') console.log(`> ${item.call.name} ${item.call.arguments}`);
   if (item.type === 'call-answered') console.log(`< ${item.result.isError ? 'failed' : 'ok'}`);
+  if (item.type === 'run-failed') console.error(`${item.code}: ${item.message}`);
 }
 const { outcome, usage, turns } = await live.result;
 console.log(`\n${outcome?.type} after ${turns} turns and ${usage.outputTokens} tokens`);

@@ -12,6 +12,7 @@ const CHECKS = [
   'attw',
   'size',
   'runtimes',
+  'packed',
   'mcp:conformance',
 ];
 

@@ -36,7 +36,7 @@ describe('before the start', () => {
         callbackErrors: [],
       },
       messages: [],
-    } satisfies ExecuteFailure);
+    } satisfies Omit<ExecuteFailure, 'orThrow'>);
     expect(log).toEqual([['onFailure', '1/2 0/15', result.error]]);
   });
 

@@ -35,7 +35,7 @@ export type {
   ToolCount,
 } from './agents/result.ts';
 export { systemClock, type Clock } from './platform.ts';
-export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
+export { RunError, TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
 export { checkedBytes, checkRunNames, memoryJournal } from './journal/memory.ts';
 export type {
@@ -60,12 +60,14 @@ export type {
   Answer,
   Audit,
   CompactionOptions,
+  CompletedRun,
   ContinueOptions,
   LiveRun,
   LoopOptions,
   LoopResult,
   GuardedContent,
   Guardrail,
+  GuardrailAnswer,
   Guardrails,
   KillProcess,
   PrepareTurn,
@@ -91,6 +93,7 @@ export {
   type Item,
   type Report,
   type ResourceProblem,
+  type RunFailed,
   type TurnStarted,
 } from './journal/items.ts';
 export {
@@ -151,6 +154,7 @@ export {
   type ErrorType,
   type FileBlock,
   type ImageBlock,
+  type InputMessage,
   type Message,
   type ProviderData,
   type ReasoningPart,

@@ -3,6 +3,9 @@ import { isPlain } from './plain.ts';
 /** A message of a conversation, the same for every provider. Instructions are not a message. */
 export type Message = UserMessage | AssistantMessage | ToolMessage;
 
+/** A message as a program may write it: its content may be a plain text. */
+export type InputMessage = Message | { readonly role: 'user' | 'assistant'; readonly content: string };
+
 export interface UserMessage {
   readonly role: 'user';
   readonly content: readonly UserBlock[];
@@ -189,26 +192,52 @@ const PARTS: Readonly<Record<PartOwner, readonly string[]>> = {
   result: ['text', 'image', 'file', 'error'],
 };
 
-/** Whether a value from outside is a part that is allowed there, with every field that the loop reads. */
-function isPartOf(owner: PartOwner, part: unknown): boolean {
-  if (!isObjectValue(part) || !PARTS[owner].includes(part['type'] as string)) return false;
-  switch (part['type']) {
+/** What is wrong with a value from outside as a part of a message or a result; undefined: every field that the loop reads is right. */
+function partProblem(owner: PartOwner, part: unknown): string | undefined {
+  if (!isObjectValue(part)) return ` is ${described(part)}, not an object`;
+  const type = part['type'];
+  if (!PARTS[owner].includes(type as string)) return `.type is ${described(type)}. Use ${PARTS[owner].join(', ')}`;
+  switch (type) {
     case 'tool-call':
       return (
-        isText(part['id']) &&
-        isText(part['name']) &&
-        isText(part['arguments']) &&
-        isProviderData(part['provider']) &&
-        areTexts(part['references'])
+        textProblem(part, 'id') ??
+        textProblem(part, 'name') ??
+        textProblem(part, 'arguments') ??
+        (isProviderData(part['provider']) ? undefined : '.provider is not { protocol, data } with plain JSON') ??
+        (areTexts(part['references']) ? undefined : '.references is not an array of strings')
       );
     case 'tool-result':
-      return isText(part['callId']) && isText(part['name']) && arePartsOf('result', part['content']);
+      return textProblem(part, 'callId') ?? textProblem(part, 'name') ?? contentProblem('result', part['content']);
     case 'image':
     case 'file':
-      return isText(part['mediaType']) && isSource(part['source']);
+      return (
+        textProblem(part, 'mediaType') ??
+        (isSource(part['source']) ? undefined : ".source is not { type: 'data', data } or { type: 'url', url }")
+      );
     default:
-      return isText(part['text']);
+      return textProblem(part, 'text');
   }
+}
+
+function textProblem(part: Readonly<Record<string, unknown>>, field: string): string | undefined {
+  return typeof part[field] === 'string' ? undefined : `.${field} is ${described(part[field])}, not a string`;
+}
+
+/** What is wrong with the parts of a message or a result, beginning with the path from there; undefined: nothing. */
+export function contentProblem(owner: PartOwner, parts: unknown): string | undefined {
+  if (!Array.isArray(parts)) return `.content is ${described(parts)}, not an array`;
+  for (let index = 0; index < parts.length; index++) {
+    const problem = partProblem(owner, parts[index]);
+    if (problem !== undefined) return `.content[${index}]${problem}`;
+  }
+  return undefined;
+}
+
+/** A value from outside, as a short text for a message. */
+export function described(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
+  return String(value);
 }
 
 function isProviderData(value: unknown): boolean {
@@ -225,7 +254,7 @@ function isText(value: unknown): boolean {
 }
 
 export function arePartsOf(owner: PartOwner, parts: unknown): boolean {
-  return Array.isArray(parts) && parts.every((part) => isPartOf(owner, part));
+  return contentProblem(owner, parts) === undefined;
 }
 
 function isSource(source: unknown): boolean {

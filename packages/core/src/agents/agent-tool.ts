@@ -1,16 +1,9 @@
-import { TreadleError } from '../errors.ts';
-import type { LoopOptions, LoopResult } from '../driver/options.ts';
-import { callableModels, narrowOption, requirePrices } from '../driver/open.ts';
-import { driveRun, guardListener } from '../driver/run.ts';
-import type { Limits } from '../machine/rules.ts';
-import { childRunId } from '../journal/family.ts';
-import { LIMIT_NAMES } from '../machine/step.ts';
-import { narrower } from '../machine/narrowing.ts';
-import type { ErrorFacts, Message } from '../messages.ts';
-import { combinedPolicy } from '../policy/combined.ts';
-import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
+import type { LoopOptions } from '../driver/options.ts';
+import { callableModels, narrowOption, requirePrices, RUN_NAMES } from '../driver/open.ts';
+import type { InputMessage } from '../messages.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { tool, type CallingRun, type Tool, type ToolDefinition } from '../tools/tool.ts';
+import { rejectMisnamed, tool, type Tool, type ToolDefinition } from '../tools/tool.ts';
+import type { ChildRun, runChild } from './child-run.ts';
 
 /** A tool that is a whole run: its input becomes the task of the run, and the answer of the run its result. */
 export interface AgentToolDefinition<S extends Schema>
@@ -20,7 +13,7 @@ export interface AgentToolDefinition<S extends Schema>
   /** Default: `{ task: string }`. */
   readonly input?: S;
   /** The task of the run; default: the `task` of the input, or the JSON of the input. */
-  readonly prompt?: (input: OutputOf<S>) => string | readonly Message[];
+  readonly prompt?: (input: OutputOf<S>) => string | readonly InputMessage[];
   /**
    * The share of the calling run's remaining limits that the run may use; default 0.5. `ledger`: if the calling run has a
    * ledger, the run draws on it like its caller, and only the time is limited by what the caller has left. What it used
@@ -45,6 +38,18 @@ const TASK = {
   required: ['task'],
 } as const;
 
+/** The code of child runs. A program without such a tool does not load it. */
+let run: typeof runChild | undefined;
+
+/** Loads it ahead, so that a call does not wait for it. */
+function loadChildRuns(): void {
+  // If it cannot be loaded, the first call fails with that error.
+  void import('./child-run.ts').then(
+    (loaded) => (run = loaded.runChild),
+    () => {},
+  );
+}
+
 /**
  * Creates a tool that is a run. The run is journaled under an id derived from the call, so after a crash it is resumed
  * together with its parent. When it pauses, its parent pauses. It is cancelled with its parent, and its usage counts for
@@ -53,8 +58,10 @@ const TASK = {
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
   const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, narrow, ...rest } = definition;
   const { touches, permissions, operation, needsApproval, ...options } = rest;
+  rejectMisnamed(`The tool "${name}"`, options, RUN_NAMES, 'invalid-options');
   requirePrices(limits ?? {}, options);
   if (narrow) narrowOption(narrow);
+  if (!run) loadChildRuns();
   const made = tool({
     name,
     description,
@@ -65,118 +72,11 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
     ...(permissions && { permissions }),
     ...(operation !== undefined && { operation: operation as NonNullable<Tool['operation']> }),
     ...(needsApproval && { needsApproval: needsApproval as NonNullable<Tool['needsApproval']> }),
-    async execute(task, { run, signal, principal, context }) {
-      if (!run)
-        return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
-      const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers } = run;
-      const { ledger, killProcess, canAnswer, matchPattern } = run;
-      const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
-      const shared = {
-        ...options,
-        ...(policy && { policy }),
-        context,
-        journal: run.journal,
-        ...(ledger && { ledger }),
-        ...(killProcess && { killProcess }),
-        ...(canAnswer === false && { canAnswer }),
-        ...(matchPattern && { matchPattern }),
-        clock: run.clock,
-        runId,
-        signal,
-      };
-      try {
-        const resumed = await isStarted(runId, run);
-        if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
-        if (!resumed && signal.aborted)
-          return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
-        const narrowed = narrower(narrow, run.narrowed);
-        const facts = resumed ? {} : await run.facts();
-        const first = {
-          ...(narrowed && { narrow: narrowed }),
-          ...(principal && { principal }),
-          input: (prompt ?? defaultPrompt)(task as never),
-          limits: tighterLimits(limits ?? {}, run.limits),
-          parent: { runId: run.runId, effect: run.effect },
-        };
-        const resuming = { answers, acceptChangedTools, keepMissingTools, acceptChangedProgram };
-        const child = driveRun(
-          { ...facts, ...shared, ...(resumed ? resuming : first) },
-          options.onItem && guardListener(options.onItem),
-          run.child === 'begun' ? {} : { onStored: run.childStarted },
-        );
-        run.waitFor(child.result.catch(() => {}));
-        return toolOutcome(name, await child.result);
-      } catch (error) {
-        // Failures inside the run are results. This is a failure of its journal, its lease or its code.
-        if (error instanceof TreadleError) return new Broken(error);
-        throw error;
-      }
+    async execute(task, context) {
+      run ??= (await import('./child-run.ts')).runChild;
+      return run({ name, prompt: prompt as ChildRun['prompt'], limits, narrow, options }, task, context);
     },
   });
   const asks = callableModels(options);
   return share === 'ledger' ? { ...made, share: 0.5, drawsOnLedger: true, asks } : { ...made, share, asks };
-}
-
-/** Whether the run of the call is in the journal. Throws if it is missing though it has begun, or is another call's. */
-async function isStarted(runId: string, { journal, child, runId: caller, effect }: CallingRun): Promise<boolean> {
-  const [first] = await journal.read(runId);
-  if (!first && child === 'begun') {
-    const remedy = 'Restore it, or cancel the waiting run.';
-    throw new TreadleError(
-      'unknown-run',
-      `Run "${caller}" waits for the run "${runId}", which is not in the journal. ${remedy}`,
-    );
-  }
-  if (!first) return false;
-  const parent = first.event.type === 'run-started' ? first.event.parent : undefined;
-  if (parent?.runId === caller && parent.effect === effect) return true;
-  throw new TreadleError(
-    'run-exists',
-    `Run "${runId}" does not belong to a call of "${caller}". Rename one of the two.`,
-  );
-}
-
-/** An error result instead of an exception: it is durable, so that resuming the calling run does not use the other run. */
-function leftOver(name: string, runId: string, { runId: caller }: CallingRun): string {
-  const owner = `an earlier run "${caller}"`;
-  return `The tool "${name}" was not called: the journal has the run "${runId}" of ${owner}. Delete that run.`;
-}
-
-function defaultPrompt(input: { readonly task?: unknown }): string {
-  return typeof input.task === 'string' ? input.task : JSON.stringify(input);
-}
-
-function tighterLimits(a: Limits, b: CallingRun['limits']): Limits {
-  const both = LIMIT_NAMES.map((name) => [name, Math.min(a[name] ?? Infinity, b[name] ?? Infinity)] as const);
-  return Object.fromEntries(both.filter(([, limit]) => limit !== Infinity));
-}
-
-function toolOutcome(name: string, result: LoopResult): Parked | Finished {
-  const { outcome, text, usage, calls } = result;
-  if (!outcome) return new Parked(result.runId, result.waiting);
-  const settled = (content: string, isError: boolean, facts?: ErrorFacts): Finished =>
-    new Finished({
-      type: 'result',
-      content: [{ type: isError ? 'error' : 'text', text: content }],
-      isError,
-      usage,
-      calls,
-      ...facts,
-    });
-  switch (outcome.type) {
-    case 'completed':
-      return settled(text, false);
-    case 'exhausted':
-      return settled(
-        `${name} reached its limit of ${outcome.limit}.${text === '' ? '' : ` Its answer so far: ${text}`}`,
-        true,
-      );
-    case 'failed':
-      return settled(`${name} failed: ${outcome.error.message} (${outcome.error.code})`, true);
-    case 'cancelled':
-      return settled(`${name} was cancelled.`, true, { errorType: 'interrupted' });
-    default:
-      return outcome satisfies never;
-  }
 }

@@ -44,6 +44,9 @@ test.for([undefined, null, 'agent'])('rejects %s as a definition', (definition) 
 const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
   'a missing part': [
     ['no name', { name: undefined }, 'The agent has no name. Give one.'],
+    ['instructions', { instructions: 'x' }, 'Agent "a" has no option "instructions". Use "prompts.system".'],
+    ['outputSchema', { outputSchema: {} }, 'Agent "a" has no option "outputSchema". Use "validation.outputSchema".'],
+    ['an array of tools', { tools: [] }, 'its tools are an array. Give { helpers: [tools], output: '],
     ['an empty name', { name: '' }, 'The agent has no name. Give one.'],
     ['no model', { model: undefined }, 'it has no model. Give one, such as openaiChat({ model })'],
     ['a model that is not a Model', { model: 'gpt' }, 'it has no model. Give one, such as openaiChat({ model })'],

@@ -1,6 +1,18 @@
 import { TreadleError } from '../errors.ts';
+import { rejectMisnamed } from '../tools/tool.ts';
 import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
 import { agentTools, submitName } from './tools.ts';
+
+/** Names that other libraries have for parts of an agent, with the names here. */
+const AGENT_NAMES = {
+  instructions: 'prompts.system',
+  system: 'prompts.system',
+  prompt: 'prompts.user',
+  output: 'tools.output',
+  outputSchema: 'validation.outputSchema',
+  outputType: 'validation.outputSchema',
+  maxAttempts: 'validation.maxAttempts',
+};
 
 /** Throws `invalid-agent` for a definition that could never work. */
 export function checkAgent(definition: AgentDefinition<never, never>): void {
@@ -10,10 +22,12 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   const reject = (what: string): never => {
     throw new TreadleError('invalid-agent', `Agent "${name}": ${what}.`);
   };
+  rejectMisnamed(`Agent "${name}"`, definition, AGENT_NAMES, 'invalid-agent');
   if (typeof model?.reply !== 'function') reject('it has no model. Give one, such as openaiChat({ model })');
   if (prompts?.user === null || !['string', 'object', 'function'].includes(typeof prompts?.user))
     reject('it has no prompts.user. Give a text, content blocks or a function');
   if (!['function', 'undefined'].includes(typeof prompts.error)) reject('its prompts.error is not a function');
+  if (Array.isArray(tools)) reject('its tools are an array. Give { helpers: [tools], output: { name, description } }');
   const { output, helpers = [] } = tools ?? {};
   if (typeof output?.name !== 'string')
     reject('it has no tools.output. Give the tool that the model calls with its answer');

@@ -10,6 +10,7 @@ import type { Model, Settings } from '../model.ts';
 import { newRunId, type Clock } from '../platform.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
+import { rejectMisnamed } from '../tools/tool.ts';
 import type { ExecuteCallbacks } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteResult } from './result.ts';
@@ -105,6 +106,9 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   return { runId, result, cancel, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
 }
 
+/** Names that other libraries have for options, with the names here. */
+const EXECUTION_NAMES = { prompt: 'input', messages: 'input', abortSignal: 'signal' };
+
 function checkExecution(
   agent: unknown,
   options: { readonly signal?: AbortSignal; readonly detach?: AbortSignal },
@@ -115,6 +119,7 @@ function checkExecution(
   if (typeof options !== 'object' || options === null) {
     throw new TreadleError('invalid-options', 'The options are missing. Give { input }.');
   }
+  rejectMisnamed('An execution', options, EXECUTION_NAMES, 'invalid-options');
   checkSignal(options.signal);
   checkSignal(options.detach);
 }

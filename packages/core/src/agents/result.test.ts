@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { LoopResult } from '../driver/options.ts';
+import { newResult } from '../driver/run.ts';
 import type { Message } from '../messages.ts';
 import { defineAgent, type AnyAgent, type Observability } from './define.ts';
 import { metadataOf } from './result.ts';
@@ -28,7 +29,7 @@ const results = (...names: readonly string[]): Message => ({
   })),
 });
 
-const result: LoopResult = {
+const result: LoopResult = newResult({
   runId: 'r',
   waiting: [],
   text: '',
@@ -38,7 +39,7 @@ const result: LoopResult = {
   calls: 2,
   durationMs: 7,
   agent: { attempt: 2, from: 3, proposal: undefined, memory: undefined, rejection: undefined },
-};
+});
 
 test('metadataOf returns attempts, iterations, tokens, cost, latency, tools and callback errors', () => {
   const callbackErrors = [{ callback: 'onSuccess', message: 'no' }];

@@ -1,4 +1,5 @@
 import type { LoopResult } from '../driver/options.ts';
+import { RunError, type Problem } from '../errors.ts';
 import type { AgentState, Limit, Outcome, Waiting } from '../machine/state.ts';
 import { textOf, type Message } from '../messages.ts';
 import type { AnyAgent, ValidationFailure } from './define.ts';
@@ -16,6 +17,8 @@ export interface ExecuteSuccess<Output, Final = unknown> {
   readonly metadata: ExecuteMetadata;
   /** The whole conversation as the model sees it: every call has its result. */
   readonly messages: readonly Message[];
+  /** This result. */
+  orThrow(): ExecuteSuccess<Output, Final>;
 }
 
 export interface ExecuteFailure {
@@ -24,6 +27,23 @@ export interface ExecuteFailure {
   readonly metadata: ExecuteMetadata;
   /** The conversation up to the failure. */
   readonly messages: readonly Message[];
+  /** Throws a `RunError` with the code and the message of `error`, and with the id of the run. */
+  orThrow(): never;
+}
+
+/** The method of results. On their prototype, so that a result is still plain data for copies and comparisons. */
+const RESULT = {
+  orThrow(this: ExecuteResult<unknown>) {
+    if (this.type === 'failure') throw new RunError(this.metadata.runId, this.error, this.error);
+    return this;
+  },
+};
+
+/** Adds `orThrow` to the facts about an execution. */
+export function executeResult(
+  facts: Omit<ExecuteSuccess<unknown>, 'orThrow'> | Omit<ExecuteFailure, 'orThrow'>,
+): ExecuteResult<unknown> {
+  return Object.assign(Object.create(RESULT) as ExecuteResult<unknown>, facts);
 }
 
 /** Covers all iterations and attempts, including those before a crash. */
@@ -157,9 +177,7 @@ function limitError(limit: Limit, result: LoopResult, maxIterations: number): Ag
   return agentError('MAX_ATTEMPTS_EXCEEDED', message, { attempts: attempt, lastError });
 }
 
-type RunError = Extract<Outcome, { type: 'failed' }>['error'];
-
-function failedRunError({ code, message }: RunError, result: LoopResult): AgentError {
+function failedRunError({ code, message }: Problem, result: LoopResult): AgentError {
   const position = lastPosition(result);
   switch (code) {
     case 'submit-before-output':

@@ -1,6 +1,6 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import type { LoopResult } from '../driver/options.ts';
-import { driveRun } from '../driver/run.ts';
+import { driveRun, newResult } from '../driver/run.ts';
 import type { Item } from '../journal/items.ts';
 import { NO_USAGE } from '../model.ts';
 import { systemClock } from '../platform.ts';
@@ -8,7 +8,15 @@ import { callbackDispatcher } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteAgentOptions } from './execute.ts';
 import { acceptedOutput, outputChecker, type Accepted } from './output.ts';
-import { agentError, agentErrorOf, lastPosition, metadataOf, type AgentError, type ExecuteResult } from './result.ts';
+import {
+  agentError,
+  agentErrorOf,
+  executeResult,
+  lastPosition,
+  metadataOf,
+  type AgentError,
+  type ExecuteResult,
+} from './result.ts';
 import { agentRules, buildPrompts, loopOptions, maxIterationsOf, startedRules, type Prompts } from './start.ts';
 import { agentTools } from './tools.ts';
 
@@ -43,7 +51,7 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
     if (ending.type === 'success') dispatcher.succeed(position, ending.output);
     else dispatcher.fail(position, ending.error);
     const metadata = metadataOf(agent, result, await dispatcher.errors());
-    return { ...ending, metadata, messages: result.messages } as ExecuteResult<Output, Final>;
+    return executeResult({ ...ending, metadata, messages: result.messages }) as ExecuteResult<Output, Final>;
   };
 
   let prompts: Prompts | undefined;
@@ -103,5 +111,5 @@ async function successOf(
 
 /** The result of a run that was not started. */
 function emptyResult(runId: string): LoopResult {
-  return { runId, waiting: [], text: '', messages: [], usage: NO_USAGE, turns: 0, calls: 0, durationMs: 0 };
+  return newResult({ runId, waiting: [], text: '', messages: [], usage: NO_USAGE, turns: 0, calls: 0, durationMs: 0 });
 }

@@ -5,7 +5,7 @@ import type { Event } from '../machine/events.ts';
 import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
-import { arePartsOf, textOf, userText, type Message, type ToolCall } from '../messages.ts';
+import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
 import { NO_USAGE, type Emit, type Model, type ModelDelta, type ModelReply, type ModelRequest } from '../model.ts';
 import { checkCall, checkWithin, type Checked } from '../tools/execute.ts';
 import type { RunOptions } from './options.ts';
@@ -82,7 +82,8 @@ function requestReply(
   const onThrow = (thrown: unknown): void => settle(brokenModel(model, `it threw: ${messageOf(thrown)}`));
   const onReply = (reply: ModelReply): void => {
     try {
-      settle(isValidReply(reply) ? reply : brokenModel(model, `it replied with ${messageOf(reply)}`));
+      const problem = replyProblem(reply);
+      settle(problem === undefined ? reply : brokenModel(model, `in its reply, ${problem}. It is ${messageOf(reply)}`));
     } catch (thrown) {
       onThrow(thrown);
     }
@@ -197,15 +198,20 @@ function unavailableModel(id: string): Failure {
   return { type: 'failure', error: { code: 'invalid-request', message, retryable: false } };
 }
 
-function isValidReply(reply: Partial<Reply> | Partial<Failure> | undefined | null): boolean {
+/** What is wrong with a reply; undefined: every field that the loop reads is right. */
+function replyProblem(reply: Partial<Reply> | Partial<Failure> | undefined | null): string | undefined {
   if (reply?.type === 'failure') {
     const { message, endsWith = '' } = reply.error ?? {};
-    return typeof message === 'string' && typeof endsWith === 'string';
+    if (typeof message !== 'string') return `error.message is ${described(message)}, not a string`;
+    return typeof endsWith === 'string' ? undefined : `error.endsWith is ${described(endsWith)}, not a string`;
   }
-  if (reply?.type !== 'reply' || !reply.usage) return false;
-  const { inputTokens, outputTokens, cost = 0 } = reply.usage;
-  const counted = Number.isFinite(inputTokens) && Number.isFinite(outputTokens) && Number.isFinite(cost);
-  return counted && arePartsOf('assistant', reply.content);
+  if (typeof reply !== 'object' || reply === null) return `it is ${described(reply)}, not an object`;
+  if (reply.type !== 'reply') return `type is ${described(reply.type)}. Use "reply" or "failure"`;
+  const { inputTokens, outputTokens, cost = 0 } = reply.usage ?? {};
+  if (!Number.isFinite(inputTokens)) return `usage.inputTokens is ${described(inputTokens)}, not a number`;
+  if (!Number.isFinite(outputTokens)) return `usage.outputTokens is ${described(outputTokens)}, not a number`;
+  if (!Number.isFinite(cost)) return `usage.cost is ${described(cost)}, not a number`;
+  return contentProblem('assistant', reply.content)?.slice(1);
 }
 
 /** Has a model summarise the oldest turns. Listeners receive nothing of it, and its calls are not run. */

@@ -47,6 +47,16 @@ test('copies the conversation, so that later changes do not affect it', () => {
   expect(copy).toEqual([userText('a')]);
 });
 
+test('accepts messages with a plain text as their content', () => {
+  const question = { role: 'user', content: 'hello' } as const;
+  const answer = { role: 'assistant', content: 'hi' } as const;
+  expect(conversationOf([question, answer, question])).toEqual([
+    userText('hello'),
+    { role: 'assistant', content: [{ type: 'text', text: 'hi' }] },
+    userText('hello'),
+  ]);
+});
+
 describe('rejects a conversation that no provider accepts, and reports where', () => {
   test.each<[string, unknown, RegExp]>([
     ['an empty array', [], /it is empty/],
@@ -58,15 +68,15 @@ describe('rejects a conversation that no provider accepts, and reports where', (
     [
       'an unknown role',
       [userText('a'), { role: 'system', content: [] }],
-      /message 1 does not have a role of user, assistant, tool/,
+      /message 1.role is "system". Pass its text as the option "instructions"/,
     ],
-    ['a missing role', [{ content: [] }], /message 0 does not have a role/],
-    ['undefined as a message', [undefined], /message 0 does not have a role/],
-    ['null as a message', [null], /message 0 does not have a role/],
+    ['a missing role', [{ content: [] }], /message 0.role is undefined. Use user, assistant, tool/],
+    ['undefined as a message', [undefined], /message 0 is undefined, not an object/],
+    ['null as a message', [null], /message 0 is null, not an object/],
     [
-      'a string as content',
-      [{ role: 'user', content: 'a' }],
-      /message 0 does not have a role .* and an array of complete content blocks/,
+      'a string as the content of results',
+      [calls('1'), { role: 'tool', content: 'a' }],
+      /message 1.content is "a", not an array/,
     ],
     [
       'results without calls',
@@ -99,7 +109,11 @@ describe('rejects a conversation that no provider accepts, and reports where', (
     ],
     ['null as a part of an assistant message', [{ role: 'assistant', content: [null] }], /message 0/],
     ['null as a result', [calls('1'), { role: 'tool', content: [null] }], /message 1/],
-    ['a text block without text', [{ role: 'user', content: [{ type: 'text' }] }], /message 0/],
+    [
+      'a text block without text',
+      [{ role: 'user', content: [{ type: 'text' }] }],
+      /message 0.content\[0\].text is undefined, not a string/,
+    ],
     [
       'a call without arguments',
       [{ role: 'assistant', content: [{ type: 'tool-call', id: 'a', name: 'x' }] }],

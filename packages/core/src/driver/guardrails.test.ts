@@ -26,6 +26,16 @@ test('a guardrail stops an answer', async () => {
   expect(result).toMatchObject({ outcome: failed('bad'), text: 'no', turns: 1 });
 });
 
+test('a guardrail may return true, false or the reason to stop', async () => {
+  const run = (...output: readonly Guardrail[]) =>
+    runLoop({ model: scriptedModel(['The key is 1.']), input: 'go', guardrails: { output } });
+  const noKeys: Guardrail = ({ text }) => !text.includes('key') || 'It contains a key.';
+  expect((await run(() => true)).outcome).toEqual({ type: 'completed' });
+  expect((await run(() => true, noKeys)).outcome).toEqual(failed('It contains a key.'));
+  expect((await run(async () => false)).outcome).toEqual(failed('A guardrail stopped the run.'));
+  expect((await run((() => undefined) as never)).outcome).toEqual(failed('A guardrail returned no verdict.'));
+});
+
 test('guardrails that let everything pass change nothing', async () => {
   const look = tool({ name: 'look', description: 'look', execute: () => 'saw' });
   const script = [{ calls: [{ name: 'look' }] }, 'done'];

@@ -21,6 +21,41 @@ const seenBy = ({ requests }: ScriptedModel) =>
     messages.length,
   ]);
 
+describe('the agents of handoff tools', () => {
+  const boss: HandoffAgent = { name: 'boss', instructions: 'Decide.', model: scriptedModel(['yes']) };
+  const billing: HandoffAgent = {
+    name: 'billing',
+    tools: [handoff(boss)],
+    model: scriptedModel([call('hand_off_to_boss'), call('hand_off_to_boss')]),
+  };
+  const desk = () => scriptedModel([call('hand_off_to_billing')]);
+
+  test('need not be listed, nor those that they hand over to', async () => {
+    const result = await runLoop({ model: desk(), tools: [handoff(billing)], input: 'go' });
+    expect(result).toMatchObject({ handedTo: 'boss', text: 'yes' });
+  });
+
+  test('are found when a run is resumed', async () => {
+    const model = scriptedModel([call('ask'), 'done']);
+    const clerk: HandoffAgent = { name: 'clerk', tools: [ask], model };
+    const run = { tools: [handoff(clerk)], journal: memoryJournal(), runId: 'r' };
+    const { waiting } = await runLoop({ ...run, model: scriptedModel([call('hand_off_to_clerk')]), input: 'go' });
+    const answers = [{ type: 'client-result', effect: waiting[0]!.effect, content: 'x' }] as const;
+    expect((await runLoop({ ...run, model: scriptedModel([]), answers })).text).toBe('done');
+  });
+
+  test('are replaced by listed agents of the same name', async () => {
+    const agents = [{ name: 'billing', model: scriptedModel(['listed']) }];
+    expect((await runLoop({ model: desk(), tools: [handoff(billing)], agents, input: 'go' })).text).toBe('listed');
+  });
+
+  test('need prices for a cost limit', async () => {
+    const model = { ...scriptedModel([]), id: 'cheap', priced: false };
+    const options = { model: desk(), tools: [handoff({ ...billing, model })], input: 'go', limits: { cost: 1 } };
+    await expect(runLoop(options)).rejects.toThrow('the run may call "cheap" without a known price');
+  });
+});
+
 test('hands the same conversation over to other instructions, tools and another model, and back', async () => {
   const desk = scriptedModel([call('hand_off_to_billing', 'a'), call('a'), 'done']);
   const clerk = scriptedModel([call('b', 'a'), call('hand_off_to_desk')]);

@@ -15,8 +15,12 @@ export interface HandoffAgent {
   readonly model?: Model;
 }
 
-/** The tool `hand_off_to_NAME`, which hands the run over to one of its `agents` from the next turn on. */
-export function handoff({ name, description }: Pick<HandoffAgent, 'name' | 'description'>): Tool {
+/**
+ * The tool `hand_off_to_NAME`, which hands the run over to the agent from the next turn on. Only the name of an agent is
+ * enough if `agents` of the run has it, such as for two agents that hand over to each other.
+ */
+export function handoff(agent: HandoffAgent): Tool {
+  const { name, description } = agent;
   const made = tool({
     name: `hand_off_to_${name}`,
     description: `Hands the conversation over to "${name}"${description === undefined ? '' : `: ${description}`}`,
@@ -26,7 +30,27 @@ export function handoff({ name, description }: Pick<HandoffAgent, 'name' | 'desc
     resources: () => ['the agent of the run'],
     execute: () => `The conversation is handed over to "${name}".`,
   });
-  return { ...made, handsTo: name };
+  return isNameOnly(agent) ? { ...made, handsTo: name } : { ...made, handsTo: name, agent };
+}
+
+function isNameOnly({ instructions, tools, model }: HandoffAgent): boolean {
+  return instructions === undefined && tools === undefined && model === undefined;
+}
+
+/** Adds the agents of handoff tools, also of those that these agents have, to `agents`. Those that are in it have precedence. */
+export function withHandoffAgents<Options extends Agents>(options: Options): Options {
+  const { agents = [], tools = [] } = options;
+  const all = [...agents];
+  const add = (some: readonly Tool[] = []): void => {
+    for (const { agent } of some) {
+      if (!agent || all.some(({ name }) => name === agent.name)) continue;
+      all.push(agent);
+      add(agent.tools);
+    }
+  };
+  add(tools);
+  for (const agent of agents) add(agent.tools);
+  return all.length === agents.length ? options : { ...options, agents: all };
 }
 
 type Agents = Pick<LoopOptions | ContinueOptions, 'agents' | 'tools' | 'model'>;

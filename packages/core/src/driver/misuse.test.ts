@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { agentTool } from '../agents/agent-tool.ts';
 import { TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import { userText, type Message } from '../messages.ts';
@@ -42,6 +44,22 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
     'an unknown limit',
     { limits: { money: 1 } as never },
     'limits.money is not a limit. The limits are calls, tokens, cost, durationMs.',
+  ],
+  ['a limit of turns', { limits: { turns: 5 } as never }, 'limits.turns is not a limit. Use the option "maxTurns".'],
+  ['the option prompt', { prompt: 'Go.' } as never, 'A run has no option "prompt". Use "input".'],
+  ['the option messages', { messages: [] } as never, 'A run has no option "messages". Use "input".'],
+  ['the option system', { system: 'Be brief.' } as never, 'A run has no option "system". Use "instructions".'],
+  ['the option maxSteps', { maxSteps: 5 } as never, 'A run has no option "maxSteps". Use "maxTurns".'],
+  [
+    'the option temperature',
+    { temperature: 1 } as never,
+    'A run has no option "temperature". Use "settings.temperature".',
+  ],
+  [
+    'a plain object as output',
+    { output: { city: { type: 'string' } } },
+    'The output is a plain object with city, not a schema. ' +
+      "Use z.object({ … }), or JSON Schema: { type: 'object', properties: { … } }.",
   ],
   [
     'an infinite limit',
@@ -92,17 +110,13 @@ const results = (...ids: string[]): Message => ({
 const invalidInputs: readonly (readonly [string, unknown, string])[] = [
   ['undefined', undefined, 'it is empty. Pass a text, or at least one message.'],
   ['an empty array', [], 'it is empty. Pass a text, or at least one message.'],
-  ['a string as message', ['hello'], 'message 0 does not have a role of user, assistant, tool and an array of '],
+  ['a string as message', ['hello'], 'message 0 is "hello", not an object.'],
   [
     'a system message',
-    [{ role: 'system', content: [] }],
-    'message 0 does not have a role of user, assistant, tool and an array of ',
+    [{ role: 'system', content: 'Be brief.' }],
+    'message 0.role is "system". Pass its text as the option "instructions".',
   ],
-  [
-    'a string as content',
-    [{ role: 'user', content: 'hello' }],
-    'message 0 does not have a role of user, assistant, tool and an array of ',
-  ],
+  ['a number as content', [{ role: 'user', content: 7 }], 'message 0.content is 7, not an array.'],
   ['a call without its result', [userText('a'), assistant('1')], 'the calls [1] of its last message have no results.'],
   [
     'a message between a call and its result',
@@ -189,7 +203,7 @@ test('rejects resuming an unknown run with unknown-run', async () => {
 test('rejects resuming without a journal with invalid-options', async () => {
   await expect(resume({ journal: undefined as never })).rejects.toMatchObject({
     code: 'invalid-options',
-    message: 'To resume a run, pass the journal that contains it, and its runId.',
+    message: 'There is no input. Pass it to start a run, or pass runId and journal to resume one.',
   });
 });
 
@@ -296,6 +310,12 @@ describe('rejects values that the types do not allow', () => {
     ['null', null, 'is not accepted by providers'],
     ['an execute that is not a function', { execute: 'ls' }, 'Give a function'],
     ['an input schema that is not an object', { input: { type: 'string' } }, 'define its properties'],
+    ['a plain object of schemas as input', { input: { type: z.string(), city: z.string() } }, 'Use z.object({ … })'],
+    ['a function as input', { input: () => true }, 'is a function, not a schema'],
+    ['a schema object as parameters', { parameters: z.object({}) }, 'Give it as "input"'],
+    ['a plain object beside parameters', { input: { a: 1 }, parameters: {} }, 'plain object with a, not a schema'],
+    ['inputSchema', { inputSchema: z.object({}) }, 'Tool "a" has no option "inputSchema". Use "input".'],
+    ['a handler', { handler: () => 'x' }, 'Tool "a" has no option "handler". Use "execute".'],
     ['an infinite timeout', { timeoutMs: Infinity }, 'Give a number above 0'],
     ['an unknown effect', { effect: 'twice' }, 'Use pure, idempotent, once'],
   ])('%s in a tool definition', (_, definition, remedy) => {
@@ -304,6 +324,18 @@ describe('rejects values that the types do not allow', () => {
     expect(make).toThrow(remedy);
   });
 });
+
+test('rejects a misnamed option of a tool that is a run', () => {
+  const definition = { name: 'ask', description: 'Asks', model: scriptedModel([]), system: 'Be brief.' };
+  expect(() => agentTool(definition)).toThrow('The tool "ask" has no option "system". Use "instructions".');
+});
+
+test.each([{ type: 'object' }, {}, { $ref: '#/$defs/a' }, { anyOf: [] }, { description: 'any' }, { minProperties: 1 }])(
+  'accepts the JSON Schema %j',
+  (input) => {
+    expect(tool({ name: 'a', description: 'a', input }).parameters).toBe(input);
+  },
+);
 
 function call(): unknown {
   return { type: 'tool-call', id: 'a', name: 'a', arguments: '{}' };

@@ -7,7 +7,16 @@ import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, Tool
 import type { State } from '../machine/state.ts';
 import { isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
-import { arePartsOf, userText, type Message, type ToolResult, type UserMessage } from '../messages.ts';
+import {
+  arePartsOf,
+  contentProblem,
+  described,
+  userText,
+  type InputMessage,
+  type Message,
+  type ToolResult,
+  type UserMessage,
+} from '../messages.ts';
 import type { Model } from '../model.ts';
 import { isPlain } from '../plain.ts';
 import type { PolicyLimits } from '../policy/port.ts';
@@ -16,7 +25,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
-import { toolNames } from './handoff.ts';
+import { toolNames, withHandoffAgents } from './handoff.ts';
 import { recordedRules } from './judge.ts';
 import type {
   Answer,
@@ -161,6 +170,26 @@ export function currentTools(
 
 /* Options */
 
+/** Names that other libraries have for options of a run, with the names here. */
+export const RUN_NAMES = {
+  prompt: 'input',
+  messages: 'input',
+  system: 'instructions',
+  systemPrompt: 'instructions',
+  maxSteps: 'maxTurns',
+  maxIterations: 'maxTurns',
+  stopWhen: 'maxTurns',
+  schema: 'output',
+  outputSchema: 'output',
+  outputType: 'output',
+  prepareStep: 'prepareTurn',
+  onStepFinish: 'onItem',
+  abortSignal: 'signal',
+  temperature: 'settings.temperature',
+  maxTokens: 'settings.maxOutputTokens',
+  maxOutputTokens: 'settings.maxOutputTokens',
+};
+
 const NO_LIMITS: PolicyLimits = {};
 
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
@@ -257,7 +286,7 @@ function memoryOption(memory: Memory): Memory {
 
 /** Every model that a run may call, itself or through tools that start child runs. */
 export function callableModels(options: ModelOptions): readonly Model[] {
-  const { model, models = [], summariser, tools = [], agents = [] } = options;
+  const { model, models = [], summariser, tools = [], agents = [] } = withHandoffAgents(options);
   const others = agents.flatMap((agent) => agent.model ?? []);
   const inside = [tools, ...agents.map((agent) => agent.tools ?? [])].flat().flatMap(({ asks = [] }) => asks);
   return [model, ...models, ...(summariser ? [summariser] : []), ...others, ...inside];
@@ -339,7 +368,8 @@ function limitsOf(limits: Limits | undefined): Limits {
   const set = Object.entries(limits).filter(([, value]) => value !== undefined);
   for (const [name, value] of set) {
     if (!(LIMIT_NAMES as readonly string[]).includes(name)) {
-      throw invalidOptions(`limits.${name} is not a limit. The limits are ${LIMIT_NAMES.join(', ')}`);
+      const remedy = /turn|step/i.test(name) ? 'Use the option "maxTurns"' : `The limits are ${LIMIT_NAMES.join(', ')}`;
+      throw invalidOptions(`limits.${name} is not a limit. ${remedy}`);
     }
     if (!(typeof value === 'number' && value >= 0 && Number.isFinite(value))) {
       throw invalidOptions(`limits.${name} is ${String(value)}. Use a number of at least 0, or omit it for no limit`);
@@ -365,7 +395,7 @@ function invalidOptions(what: string): TreadleError {
  * last message has calls, and these are the results that some of them have.
  */
 export function conversationOf(
-  input: string | readonly Message[],
+  input: string | readonly InputMessage[],
   answered?: readonly ToolResult[],
 ): readonly Message[] {
   if (typeof input === 'string' && input.trim() !== '') {
@@ -374,13 +404,11 @@ export function conversationOf(
   }
   if (!Array.isArray(input) || input.length === 0)
     throw invalidInput('it is empty. Pass a text, or at least one message');
+  const messages = (input as readonly InputMessage[]).map(withBlocks);
   let open: readonly string[] = [];
-  for (const [index, message] of (input as readonly Message[]).entries()) {
-    if (!isMessage(message)) {
-      throw invalidInput(
-        `message ${index} does not have a role of ${ROLES.join(', ')} and an array of complete content blocks`,
-      );
-    }
+  for (const [index, message] of messages.entries()) {
+    const problem = messageProblem(message);
+    if (problem !== undefined) throw invalidInput(`message ${index}${problem}`);
     if (message.role === 'tool') {
       const answered = message.content.map(({ callId }) => callId);
       if (open.length === 0 || answered.join('\n') !== open.join('\n')) {
@@ -399,18 +427,18 @@ export function conversationOf(
   if (answered) checkAnswered(answered, open);
   else if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
   // A copy, because it is pinned in the journal and the caller may change the original.
-  return structuredClone(input as readonly Message[]);
+  return structuredClone(messages);
 }
 
 function checkAnswered(answered: readonly ToolResult[], open: readonly string[]): void {
   if (open.length === 0) throw invalidInput('"answered" is set, but its last message has no calls');
-  const isComplete = answered.length === 0 || isMessage({ role: 'tool', content: answered });
+  const isComplete = arePartsOf('tool', answered);
   if (isComplete && answered.every(({ callId }) => open.includes(callId))) return;
   throw invalidInput('"answered" has something else than complete results of the calls in its last message');
 }
 
 /** Input for a run in progress, as messages. Throws `invalid-input` unless it is a user message. */
-export function inputMessages(input: string | UserMessage): readonly UserMessage[] {
+export function inputMessages(input: string | InputMessage): readonly UserMessage[] {
   const [message] = conversationOf(typeof input === 'string' ? input : [input]);
   if (message?.role === 'user') return [message];
   throw new TreadleError(
@@ -421,9 +449,23 @@ export function inputMessages(input: string | UserMessage): readonly UserMessage
 
 const ROLES: readonly string[] = ['user', 'assistant', 'tool'];
 
-function isMessage(message: { readonly role?: unknown; readonly content?: unknown } | undefined): boolean {
-  const role = message?.role as 'user' | 'assistant' | 'tool';
-  return ROLES.includes(role) && arePartsOf(role, message?.content);
+/** A message whose content is a plain text, with that text as its only block. */
+function withBlocks(message: InputMessage): Message {
+  if (typeof message?.content !== 'string' || !['user', 'assistant'].includes(message.role)) return message as Message;
+  return { ...message, content: [{ type: 'text', text: message.content }] } as Message;
+}
+
+/** What is wrong with a message from outside; undefined: nothing. */
+function messageProblem(
+  message: { readonly role?: unknown; readonly content?: unknown } | undefined,
+): string | undefined {
+  if (typeof message !== 'object' || message === null) return ` is ${described(message)}, not an object`;
+  const { role, content } = message;
+  if (role === 'system' || role === 'developer') {
+    return `.role is "${role}". Pass its text as the option "instructions"`;
+  }
+  if (!ROLES.includes(role as string)) return `.role is ${described(role)}. Use ${ROLES.join(', ')}`;
+  return contentProblem(role as Message['role'], content);
 }
 
 function invalidInput(what: string): TreadleError {

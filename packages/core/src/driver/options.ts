@@ -1,8 +1,8 @@
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
-import type { Item } from '../journal/items.ts';
-import type { Message, ResultBlock, ToolResult, UserMessage } from '../messages.ts';
+import type { CallAnswered, CallStarted, Item, TurnStarted } from '../journal/items.ts';
+import type { InputMessage, Message, ResultBlock, ToolResult } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal } from '../policy/port.ts';
@@ -18,9 +18,9 @@ import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 import type { HandoffAgent } from './handoff.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
-export interface LoopOptions extends RunEnvironment, RunFacts {
+export interface LoopOptions<S extends Schema = Schema> extends RunEnvironment, RunFacts {
   /** The task: a text, or a conversation for the model to continue. */
-  readonly input: string | readonly Message[];
+  readonly input: string | readonly InputMessage[];
   /**
    * Set if `input` ends with a reply whose calls this run has to execute, such as calls that were approved later: the results
    * of those that have one. The others are judged and executed before the model is called, whatever the tool choice is.
@@ -59,7 +59,7 @@ export interface LoopOptions extends RunEnvironment, RunFacts {
   /** `confirm`: before a text is accepted as the answer, the model is asked once whether everything is done. */
   readonly finish?: 'plain' | 'confirm';
   /** The answer must be JSON that this schema accepts; the validated value is `output` of the result. */
-  readonly output?: Schema;
+  readonly output?: S;
   /** For an answer of which not only `output` is used, but the text itself. */
   readonly outputCheck?: OutputCheck;
   /** Replaces the oldest turns of a long history by a summary. `true`: when the model rejects the history as too long. */
@@ -92,7 +92,7 @@ export interface CompactionOptions {
  * Options to resume a run from its journal, by the rules that it was started with: a run that is paused, that was
  * interrupted, or that failed with a model error. In the last case the model is called again.
  */
-export interface ContinueOptions extends RunEnvironment {
+export interface ContinueOptions<S extends Schema = Schema> extends RunEnvironment {
   readonly resume?: never;
   readonly runId: string;
   readonly journal: Journal;
@@ -114,7 +114,7 @@ export interface ContinueOptions extends RunEnvironment {
    */
   readonly acceptChangedProgram?: boolean;
   /** The schema that the run was started with. Without it, its JSON Schema in the journal is used. */
-  readonly output?: Schema;
+  readonly output?: S;
 }
 
 /**
@@ -128,15 +128,18 @@ export interface ContinueOptions extends RunEnvironment {
  * Rejects with `run-exists` if the run was started with another `input`, and with `run-driven` while another driver has
  * the run. If the journal has no leases, the second of two drivers is rejected with `run-exists` when it appends.
  */
-export interface StartOrResumeOptions
-  extends Omit<LoopOptions, 'runId' | 'journal' | 'resume'>, Omit<ContinueOptions, 'runId' | 'journal' | 'resume'> {
+export interface StartOrResumeOptions<S extends Schema = Schema>
+  extends
+    Omit<LoopOptions<S>, 'runId' | 'journal' | 'resume'>,
+    Omit<ContinueOptions<S>, 'runId' | 'journal' | 'resume'> {
   readonly resume: 'auto';
   readonly runId: string;
   readonly journal: Journal;
 }
 
 /** All forms of options for a run. */
-export type RunOptions = LoopOptions | ContinueOptions | StartOrResumeOptions;
+export type RunOptions<S extends Schema = Schema> = LoopOptions<S> | ContinueOptions<S> | StartOrResumeOptions<S>;
+
 /** Functions that may stop a run. Their verdicts are recorded, so a replay does not call them. */
 export interface Guardrails {
   /** Called before the first turn. */
@@ -145,8 +148,13 @@ export interface Guardrails {
   readonly output?: readonly Guardrail[];
 }
 
-/** If it throws, or returns something else than a verdict, the run stops. */
-export type Guardrail = (checked: GuardedContent) => GuardrailVerdict | Promise<GuardrailVerdict>;
+/**
+ * Returns true to pass, or why the run has to stop; the long forms are `{ type: 'pass' }` and `{ type: 'stop', reason }`. If it
+ * throws, or returns anything else, the run stops.
+ */
+export type Guardrail = (checked: GuardedContent) => GuardrailAnswer | Promise<GuardrailAnswer>;
+
+export type GuardrailAnswer = GuardrailVerdict | boolean | string;
 
 export interface GuardedContent {
   readonly runId: string;
@@ -195,6 +203,14 @@ interface RunEnvironment {
    * over HTTP reads no further until the promise is settled.
    */
   readonly onItem?: (item: Item) => unknown;
+  /** Called before each model call. Errors that this and the other hooks throw are ignored. */
+  readonly onTurnStart?: (turn: TurnStarted) => unknown;
+  /** Called when a tool starts to run. Not for a call that is refused. */
+  readonly onToolCall?: (started: CallStarted) => unknown;
+  /** Called once for each call, when it has its result, also if the tool never ran. */
+  readonly onToolResult?: (answered: CallAnswered) => unknown;
+  /** Called when the run has ended or paused, before its result is returned. If it returns a promise, the result waits for it. */
+  readonly onFinish?: (result: LoopResult) => unknown;
   /**
    * `onItem` and the stream receive facts, and the items that follow from them, only when they are durable. Set it if the
    * listener sends them out of the process. By default they are received as soon as they are written: a power failure can
@@ -315,7 +331,7 @@ export type Answer =
       readonly signature?: string;
     };
 
-export interface LoopResult {
+export interface LoopResult<Output = unknown> {
   readonly runId: string;
   /** Absent when the run is paused (`waiting` lists what it waits for) or was detached. */
   readonly outcome?: Outcome;
@@ -327,7 +343,7 @@ export interface LoopResult {
   /** The text of the last reply. */
   readonly text: string;
   /** The validated answer of a run with `output`. */
-  readonly output?: unknown;
+  readonly output?: Output;
   /** The agent that the run is with, if it was handed over. */
   readonly handedTo?: string;
   /** What tools with `remembers` left, and what the run was started with. */
@@ -341,6 +357,18 @@ export interface LoopResult {
   readonly calls: number;
   /** Active time, without paused time. */
   readonly durationMs: number;
+  /**
+   * This result if the run has completed. Otherwise throws a `RunError` with its code, and with the id of the run: the run
+   * failed, reached a limit, was cancelled or detached, or is paused.
+   */
+  orThrow(): CompletedRun<Output>;
+}
+
+/** The result of a run that has completed. */
+export interface CompletedRun<Output = unknown> extends LoopResult<Output> {
+  readonly outcome: Extract<Outcome, { type: 'completed' }>;
+  /** Undefined if the run has no `output`. */
+  readonly output: Output;
 }
 
 /** A run in progress. */
@@ -353,7 +381,7 @@ export interface StartedRun {
    * has ended or paused, and the input is dropped. Rejects with `invalid-input`, or if the journal fails. If the rejection
    * is not handled, the process continues.
    */
-  send(input: string | UserMessage): Promise<boolean>;
+  send(input: string | (InputMessage & { readonly role: 'user' })): Promise<boolean>;
   /**
    * Adds, removes or changes tools: the run has exactly these from the next turn on. Calls of the current turn still use the
    * tools that the model was offered. False: the run has ended or paused. Rejects for misuse, else like `send`.

@@ -30,7 +30,7 @@ import { callModel, changeExecutors, executorOf, ignore, summariseHistory, withE
 import { agentNamed, handoffFacts } from './handoff.ts';
 import { inheritedPolicies, judgeCalls, recheckedCall } from './judge.ts';
 import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
-import type { Answer, GuardedContent, Guardrail, RunOptions, TurnChanges } from './options.ts';
+import type { Answer, GuardedContent, Guardrail, GuardrailAnswer, RunOptions, TurnChanges } from './options.ts';
 import { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
@@ -504,8 +504,10 @@ async function checkGuardrails(
 async function guardrailVerdict(check: Guardrail, content: GuardedContent): Promise<GuardrailVerdict> {
   const failed = (why: string): GuardrailVerdict => ({ type: 'stop', reason: `A guardrail ${why}` });
   try {
-    const verdict: Partial<Extract<GuardrailVerdict, { type: 'stop' }>> | { type?: unknown } | undefined =
-      await check(content);
+    const answer = (await check(content)) as GuardrailAnswer | { readonly type?: unknown } | undefined;
+    if (answer === true) return { type: 'pass' };
+    if (typeof answer === 'string') return { type: 'stop', reason: answer };
+    const verdict = answer === false ? { type: 'stop' } : answer;
     if (verdict?.type === 'pass') return { type: 'pass' };
     if (verdict?.type !== 'stop') return failed('returned no verdict.');
     return { type: 'stop', reason: 'reason' in verdict ? String(verdict.reason) : 'A guardrail stopped the run.' };

@@ -165,7 +165,8 @@ async function haveChildrenProgressed(journal: Journal, { runId, phase }: State,
 /** Replays a run from its snapshot, or from the beginning if it has none. */
 async function readState(journal: Journal | undefined, runId: string): Promise<{ state: State; seq: number }> {
   if (!journal) {
-    throw new TreadleError('invalid-options', 'To resume a run, pass the journal that contains it, and its runId.');
+    const remedy = 'Pass it to start a run, or pass runId and journal to resume one.';
+    throw new TreadleError('invalid-options', `There is no input. ${remedy}`);
   }
   try {
     const { start, entries } = await readEntries(journal, runId);

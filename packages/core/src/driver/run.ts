@@ -1,4 +1,4 @@
-import { messageOf, TreadleError } from '../errors.ts';
+import { messageOf, outcomeProblem, pauseProblem, RunError, TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
 import { childRuns } from '../journal/family.ts';
 import { memoryJournal } from '../journal/memory.ts';
@@ -14,11 +14,11 @@ import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
-import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
+import { duplicateTool, factsOf, rejectMisnamed, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
-import { agentNamed, checkAgents, toolNames } from './handoff.ts';
+import { agentNamed, checkAgents, toolNames, withHandoffAgents } from './handoff.ts';
 import {
   checkAutoResume,
   currentTools,
@@ -26,27 +26,33 @@ import {
   inputMessages,
   openRun,
   requirePrices,
+  RUN_NAMES,
   type Opening,
 } from './open.ts';
 import type { Reopening } from './reopen.ts';
-import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
+import type {
+  Answer,
+  CompletedRun,
+  ContinueOptions,
+  LiveRun,
+  LoopOptions,
+  LoopResult,
+  RunOptions,
+  StartedRun,
+} from './options.ts';
 import { cancelChildren, changeToAgent, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
 /** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
-export async function runLoop<const S extends Schema>(
-  options: RunOptions & { readonly output: S },
-): Promise<LoopResult & { readonly output?: OutputOf<S> }>;
-export async function runLoop(options: RunOptions): Promise<LoopResult>;
-export async function runLoop(options: RunOptions): Promise<LoopResult> {
-  return driveRun(options, options?.onItem && guardListener(options.onItem)).result;
+export async function runLoop<const S extends Schema>(options: RunOptions<S>): Promise<LoopResult<OutputOf<S>>> {
+  return startLoop(options).result as Promise<LoopResult<OutputOf<S>>>;
 }
 
 /** The same run, with its items as they happen. Throws for misuse; a run that cannot be resumed rejects `result`. */
 export function streamLoop(options: RunOptions): LiveRun {
   const items = itemStream(() => live.cancel());
-  const listener = options?.onItem && guardListener(options.onItem);
+  const listener = listenerOf(options);
   const live = driveRun(options, (item) => {
     items.push(item);
     return listener?.(item);
@@ -57,7 +63,7 @@ export function streamLoop(options: RunOptions): LiveRun {
 
 /** The same run for callers that use only `onItem`: it accepts input and answers, and stores no items. Throws for misuse. */
 export function startLoop(options: RunOptions): StartedRun {
-  return driveRun(options, options?.onItem && guardListener(options.onItem));
+  return driveRun(options, listenerOf(options));
 }
 
 /** Ignores errors thrown by a listener, so that they do not reach the loop. */
@@ -72,6 +78,24 @@ export function guardListener(listener: NonNullable<LoopOptions['onItem']>): (it
 }
 
 function ignoreSettled(): void {}
+
+type Hooks = Pick<LoopOptions, 'onItem' | 'onTurnStart' | 'onToolCall' | 'onToolResult'>;
+
+/** `onItem` and the hooks as one listener; undefined if there are none. */
+export function listenerOf(options: Hooks | undefined): ((item: Item) => unknown) | undefined {
+  const { onItem, onTurnStart, onToolCall, onToolResult } = options ?? {};
+  const listener = onItem && guardListener(onItem);
+  if (!onTurnStart && !onToolCall && !onToolResult) return listener;
+  const hook = guardListener((item) => {
+    if (item.type === 'turn-started') return onTurnStart?.(item);
+    if (item.type === 'call-started') return onToolCall?.(item);
+    return item.type === 'call-answered' ? onToolResult?.(item) : undefined;
+  });
+  return (item) => {
+    void hook(item);
+    return listener?.(item);
+  };
+}
 
 /** Throws if a value passed as a signal is not an AbortSignal. */
 export function checkSignal(signal: AbortSignal | undefined): void {
@@ -88,16 +112,20 @@ interface DriveOptions {
 
 /** Starts to drive a run. Throws for misuse. */
 export function driveRun(
-  options: RunOptions,
+  given: RunOptions,
   listener: Listener | undefined,
   { agent, onStored }: DriveOptions = {},
 ): StartedRun {
-  if (typeof options?.model?.reply !== 'function') {
+  if (typeof given?.model?.reply !== 'function') {
     throw new TreadleError(
       'invalid-options',
       'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
     );
   }
+  rejectMisnamed('A run', given, RUN_NAMES, 'invalid-options');
+  const { agents, tools: offered = [] } = given;
+  const isHandedOver = agents !== undefined || (Array.isArray(offered) && offered.some((one) => one?.handsTo));
+  const options = isHandedOver ? withHandoffAgents(given) : given;
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
@@ -107,7 +135,7 @@ export function driveRun(
   const tools = toolsByName(options.tools ?? []);
   const isAuto = options.resume !== undefined;
   if (isAuto) checkAutoResume(options);
-  if (options.agents || options.tools?.some(({ handsTo }) => handsTo !== undefined)) checkAgents(options);
+  if (isHandedOver) checkAgents(options);
   const runId = options.runId ?? newRunId();
   let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   /** Aborts everything in progress. */
@@ -272,7 +300,8 @@ export function driveRun(
     }
   }
 
-  const result = drive();
+  const { onFinish } = options;
+  const result = onFinish ? drive().then((ended) => notifyFinish(onFinish, ended)) : drive();
   // The caller may ignore the result; its rejection must not end the process.
   result.catch(() => {});
   return {
@@ -290,6 +319,14 @@ export function driveRun(
       handled(async () => record({ type: 'narrowing-lifted', at: clock.now(), ...(by !== undefined && { by }) })),
     answer: (answer) => handled(async () => recordAnswer(answer)),
   };
+}
+
+/** Errors of the hook are ignored. */
+async function notifyFinish(onFinish: NonNullable<LoopOptions['onFinish']>, result: LoopResult): Promise<LoopResult> {
+  try {
+    await onFinish(result);
+  } catch {}
+  return result;
 }
 
 /** The caller may ignore the promise; its rejection must not end the process. */
@@ -395,12 +432,27 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
   return () => cancelTimer();
 }
 
+/** The method of results. On their prototype, so that a result is still plain data for copies and comparisons. */
+const RESULT: Pick<LoopResult, 'orThrow'> = {
+  orThrow(this: LoopResult) {
+    const { runId, outcome } = this;
+    const problem = outcome ? outcomeProblem(outcome) : pauseProblem(runId, this.waiting);
+    if (problem) throw new RunError(runId, problem, outcome);
+    return this as CompletedRun;
+  },
+};
+
+/** Adds `orThrow` to the facts about a run. */
+export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
+  return Object.assign(Object.create(RESULT) as LoopResult, facts);
+}
+
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
   const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : phase.type === 'ended' ? phase.wakeAt : undefined;
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
-  return {
+  return newResult({
     runId,
     ...(phase.type === 'ended' ? { outcome: phase.outcome } : !isPaused(state) && { detached: true }),
     waiting: waiting(state),
@@ -415,5 +467,5 @@ function loopResult(runId: string, state: State): LoopResult {
     turns: turn,
     calls,
     durationMs: activeMs,
-  };
+  });
 }

@@ -155,6 +155,7 @@ test('emits no call-started for a client tool, and call-answered for cancelled c
     'fact cancel-requested',
     'answered a with an error',
     'answered b with an error',
+    'run-failed',
   ]);
 });
 

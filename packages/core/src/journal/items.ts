@@ -1,11 +1,12 @@
+import { outcomeProblem } from '../errors.ts';
 import type { Event } from '../machine/events.ts';
-import type { Call, Slot, State } from '../machine/state.ts';
+import type { Call, Outcome, Slot, State } from '../machine/state.ts';
 import type { Next } from '../machine/step.ts';
 import type { ToolCall, ToolResult } from '../messages.ts';
 import type { ModelDelta } from '../model.ts';
 
 /** What a listener receives: signals as they happen, facts once they are durable, and what follows from facts. */
-export type Item = ModelDelta | Report | ResourceProblem | Fact | TurnStarted | CallStarted | CallAnswered;
+export type Item = ModelDelta | Report | ResourceProblem | Fact | TurnStarted | CallStarted | CallAnswered | RunFailed;
 
 /** Progress of a running tool. */
 export interface Report {
@@ -56,6 +57,15 @@ export interface CallAnswered {
   readonly rule?: string;
 }
 
+/** The run has ended without an answer: it failed, reached a limit or was cancelled. The last item of the run. */
+export interface RunFailed {
+  readonly type: 'run-failed';
+  /** The code of the failure, such as `auth`; `exhausted` at a limit, `cancelled` after a cancel. */
+  readonly code: string;
+  readonly message: string;
+  readonly outcome: Outcome;
+}
+
 /**
  * The items that follow from an event, derived from the states before and after it. Not every result has an event of its
  * own (refused calls have none), and not every event is a result. Without the event, calls that are denied have no `rule`.
@@ -79,7 +89,15 @@ export function itemsBetween(before: State, { state: after, effects }: Next, eve
     else if (effect.type === 'call-tool') items.push(callStartedItem(effect.call));
     else if (effect.type === 'validate-output') items.push(...heldCallsStarted(after));
   }
+  if (after.phase.type === 'ended' && before.phase.type !== 'ended' && after.phase.outcome.type !== 'completed') {
+    items.push(runFailedItem(after.phase.outcome));
+  }
   return items;
+}
+
+function runFailedItem(outcome: Outcome): Item {
+  const { code, message } = outcomeProblem(outcome)!;
+  return { type: 'run-failed', code, message, outcome };
 }
 
 function callStartedItem(call: Call): Item {

@@ -40,7 +40,10 @@ function isStandardSchema(schema: Schema): schema is StandardSchema {
 
 /** Converts a schema to JSON Schema. Throws `code` if that is not possible; `what` names the schema in the message. */
 export function toJsonSchema(what: string, schema: Schema, code: TreadleErrorCode): JsonSchema {
-  if (!isStandardSchema(schema)) return schema;
+  if (!isStandardSchema(schema)) {
+    requireSchema(what, schema, code);
+    return schema;
+  }
   const { jsonSchema, vendor } = schema['~standard'];
   if (!jsonSchema) {
     const remedy = 'Give that as "parameters", for example with toJsonSchema() of @valibot/to-json-schema.';
@@ -53,6 +56,29 @@ export function toJsonSchema(what: string, schema: Schema, code: TreadleErrorCod
     const why = `${what} (${vendor}) cannot be described as JSON Schema: ${messageOf(cause)}`;
     throw new TreadleError(code, `${why}. Change it, or describe it yourself as "parameters".`, { cause });
   }
+}
+
+/** The keywords of JSON Schema of which a schema has at least one, unless it accepts everything. */
+const KEYWORDS =
+  /^(type|\w*[pP]roperties|propertyNames|required|\w*[iI]tems|contains|anyOf|allOf|oneOf|if|not|enum|const|format|pattern|multipleOf|nullable|title|description|default|examples|definitions|(min|max|exclusive|dependent)\w+|\$.*|x-.*)$/;
+
+/** Throws `code` for an object that is no schema, such as `{ city: z.string() }`: as JSON Schema it would accept everything. */
+export function requireSchema(what: string, schema: Schema, code: TreadleErrorCode): void {
+  if (isStandardSchema(schema)) return;
+  const keys = Object.keys(schema);
+  if (
+    (keys.length === 0 && typeof schema === 'object') ||
+    keys.some((key) => KEYWORDS.test(key) && !isNested(schema[key]))
+  )
+    return;
+  const remedy = "Use z.object({ … }), or JSON Schema: { type: 'object', properties: { … } }";
+  const found = typeof schema === 'object' ? `a plain object with ${keys.join(', ')}` : `a ${typeof schema}`;
+  throw new TreadleError(code, `${what} is ${found}, not a schema. ${remedy}.`);
+}
+
+/** A property that is called like a keyword, such as `description: z.string()`. */
+function isNested(value: unknown): boolean {
+  return isRecord(value) && '~standard' in value;
 }
 
 // ── Validation ───────────────────────────────────────────────────────────────────────────────────────────────────────

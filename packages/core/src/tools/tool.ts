@@ -1,8 +1,9 @@
-import { TreadleError } from '../errors.ts';
+import { TreadleError, type TreadleErrorCode } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
+import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, KillProcess } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
@@ -14,7 +15,7 @@ import type { CustomForm, JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from './json-schema.ts';
 import type { Parked } from './result.ts';
-import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
+import { requireSchema, toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
 /** A tool as a program defines it. */
 export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown> {
@@ -250,6 +251,8 @@ export interface Tool {
   readonly remembers?: readonly string[];
   /** The agent that a successful call hands the run over to. */
   readonly handsTo?: string;
+  /** That agent. Absent: `agents` of the run has it. */
+  readonly agent?: HandoffAgent;
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
   readonly spends?: Amounts;
@@ -266,6 +269,17 @@ export interface Tool {
 const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
 const EFFECTS: readonly ToolEffect[] = ['pure', 'idempotent', 'once'];
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+
+/** Names that other libraries have for parts of a tool, with the names here. */
+const TOOL_NAMES = {
+  inputSchema: 'input',
+  schema: 'input',
+  outputSchema: 'output',
+  handler: 'execute',
+  func: 'execute',
+  invoke: 'execute',
+  run: 'execute',
+};
 
 /** Creates a tool. Throws `invalid-tool` if the definition could never work. */
 export function tool<const S extends Schema = JsonSchema, Output = unknown>(
@@ -286,11 +300,28 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
       resources: (given: OutputOf<S>) => [...(resources?.(given) ?? []), ...remembers.map(memoryResource)],
     }),
   };
+  if (definition.parameters) requireSchema(`The input of tool "${name}"`, input, 'invalid-tool');
+  if ('~standard' in made.parameters) {
+    throw invalidTool(name, 'has a schema object as "parameters", which is for JSON Schema', 'Give it as "input"');
+  }
   const { type = 'object' } = made.parameters;
   if (type !== 'object')
     throw invalidTool(name, `takes a ${JSON.stringify(type)}`, 'Arguments are always an object: define its properties');
   // Drops the type of the input. That is safe because the input is validated against `input` before every call.
   return made as unknown as Tool;
+}
+
+/** Throws if an option has a name that another library gives it: it would be ignored otherwise. `names`: the right ones. */
+export function rejectMisnamed(
+  what: string,
+  options: object,
+  names: Readonly<Record<string, string>>,
+  code: TreadleErrorCode,
+): void {
+  for (const name in options) {
+    if (!Object.hasOwn(names, name) || options[name as never] === undefined) continue;
+    throw new TreadleError(code, `${what} has no option "${name}". Use "${names[name]}".`);
+  }
 }
 
 function memoryResource(key: string): string {
@@ -305,6 +336,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
       `The tool name ${JSON.stringify(name)} is not accepted by providers. Use 1 to 64 letters, digits, "_" or "-".`,
     );
   }
+  rejectMisnamed(`Tool "${name}"`, definition, TOOL_NAMES, 'invalid-tool');
   if (typeof description !== 'string')
     throw invalidTool(name, 'has no description', 'Describe in a sentence what it does');
   if (input === null || !['object', 'function'].includes(typeof input)) {

@@ -83,6 +83,7 @@ export function anthropic(options: AnthropicOptions): Model {
       }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ 'x-api-key': apiKey }),
+      keyVariable: 'ANTHROPIC_API_KEY',
     },
     { ...options, headers },
   );

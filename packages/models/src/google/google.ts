@@ -32,6 +32,7 @@ export function google(options: GoogleOptions): Model {
       protocol: googleProtocol({ model, stream, thinking, signer: signerOf('google', baseURL) }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ 'x-goog-api-key': apiKey }),
+      keyVariable: 'GEMINI_API_KEY',
     },
     options,
   );

@@ -1,6 +1,13 @@
-import { expect, test, vi } from 'vitest';
+import { runLoop, type Model } from '@treadle/core';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { asked } from '../../test/request.ts';
+import { anthropic } from '../anthropic/anthropic.ts';
+import { google } from '../google/google.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
+import { groq, openRouter, type PresetOptions } from '../openai-compatible/presets.ts';
+import { openaiResponses } from '../openai-responses/openai-responses.ts';
+import type { EndpointOptions } from './endpoint.ts';
+import type { Fetch } from './send.ts';
 
 test.each(['', ' '])('rejects an empty key with a message of its own: %j', (apiKey) => {
   expect(() => openaiChat({ model: 'm', apiKey })).toThrow(
@@ -30,4 +37,65 @@ test.each(['Cloudflare-Workers', 'Bun/1.4.4', 'Deno/2.9.6'])('uses the fetch of 
   } finally {
     vi.unstubAllGlobals();
   }
+});
+
+describe('without a key', () => {
+  const NAMES = ['OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'GEMINI_API_KEY', 'GROQ_API_KEY', 'OPENROUTER_API_KEY'] as const;
+
+  afterEach(() => vi.unstubAllEnvs());
+
+  /** The headers of the request that a model makes, and its failure: the provider answers 401. */
+  async function exchange(
+    make: (options: PresetOptions) => Model,
+    options: Partial<EndpointOptions> = {},
+  ): Promise<{ headers: Headers; message: string }> {
+    let headers = new Headers();
+    const fetch: Fetch = async (_, init) => {
+      headers = new Headers(init?.headers);
+      return new Response('{"error":{"message":"Who are you?"}}', { status: 401 });
+    };
+    const model = make({ model: 'm', fetch, ...options });
+    const { outcome } = await runLoop({ model, input: 'Hello' });
+    return { headers, message: outcome?.type === 'failed' ? outcome.error.message : '' };
+  }
+
+  test.each([
+    ['OPENAI_API_KEY', openaiChat, 'authorization', 'Bearer from-env'],
+    ['OPENAI_API_KEY', openaiResponses, 'authorization', 'Bearer from-env'],
+    ['ANTHROPIC_API_KEY', anthropic, 'x-api-key', 'from-env'],
+    ['GEMINI_API_KEY', google, 'x-goog-api-key', 'from-env'],
+    ['GROQ_API_KEY', groq, 'authorization', 'Bearer from-env'],
+    ['OPENROUTER_API_KEY', openRouter, 'authorization', 'Bearer from-env'],
+  ] as const)('takes %s from the environment', async (variable, make, header, value) => {
+    for (const name of NAMES) vi.stubEnv(name, name === variable ? ' from-env\n' : 'another');
+    expect((await exchange(make)).headers.get(header)).toBe(value);
+    expect((await exchange(make, { apiKey: 'own' })).headers.get(header)).toContain('own');
+  });
+
+  test('never sends the key of the environment to another host', async () => {
+    for (const name of NAMES) vi.stubEnv(name, 'from-env');
+    const { headers } = await exchange(openaiChat, { baseURL: 'https://llm.example/v1' });
+    expect(headers.get('authorization')).toBeNull();
+    const same = await exchange(openaiChat, { baseURL: 'https://api.openai.com/v1/' });
+    expect(same.headers.get('authorization')).toBe('Bearer from-env');
+  });
+
+  test('prefers a key in the headers that were passed', async () => {
+    vi.stubEnv('ANTHROPIC_API_KEY', 'from-env');
+    const { headers } = await exchange(anthropic, { headers: { Authorization: 'Bearer token' } });
+    expect([headers.get('authorization'), headers.get('x-api-key')]).toEqual(['Bearer token', null]);
+  });
+
+  test('the failure says which variable to set', async () => {
+    for (const name of NAMES) vi.stubEnv(name, '');
+    const hint = 'Set ANTHROPIC_API_KEY, or pass "apiKey".';
+    expect((await exchange(anthropic)).message).toContain(`(No API key was provided. ${hint})`);
+    const other = await exchange(openaiChat, { baseURL: 'https://llm.example/v1' });
+    expect(other.message).toContain('(No API key was provided.)');
+  });
+
+  test('rejects a variable whose value cannot be sent', () => {
+    vi.stubEnv('OPENAI_API_KEY', 'two words');
+    expect(() => openaiChat({ model: 'm' })).toThrow('OPENAI_API_KEY must be a text without spaces and line breaks.');
+  });
 });

@@ -10,6 +10,7 @@ export interface EndpointOptions {
   readonly model: string;
   /** The URL up to the path of the protocol: `https://api.openai.com/v1`. A query in it is sent too. */
   readonly baseURL?: string;
+  /** Default: the environment variable of the provider, such as `OPENAI_API_KEY`, if its own host is called. */
   readonly apiKey?: string | undefined;
   /** Sent with each request. They replace the default ones. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -101,6 +102,46 @@ export function endpointURL(
   url.hash = '';
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   return url;
+}
+
+/** Where the key for a host usually is. */
+interface KeySource {
+  readonly baseURL: string;
+  readonly keyVariable: string | undefined;
+  /** Names of headers that carry a key. If one of them is passed, no other key is needed. */
+  readonly headers: readonly string[];
+}
+
+/**
+ * The usual environment variable of the key, and its value if it is set. Undefined if another host is called, which must
+ * not get the key of the provider, and if the headers that were passed carry a key. Throws if the value cannot be sent.
+ */
+export function usualKey(
+  factory: string,
+  { baseURL, keyVariable, headers }: KeySource,
+  options: EndpointOptions,
+): { readonly variable: string; readonly key: string | undefined } | undefined {
+  if (keyVariable === undefined) return undefined;
+  if (options.baseURL !== undefined && URL.parse(options.baseURL)?.origin !== URL.parse(baseURL)?.origin)
+    return undefined;
+  if (Object.keys(options.headers ?? {}).some((name) => headers.includes(name.toLowerCase()))) return undefined;
+  const key = environmentVariable(keyVariable)?.trim();
+  if (key !== undefined && key !== '' && !isSendable(key)) {
+    rejectOptions(factory, `${keyVariable} must be a text without spaces and line breaks.`);
+  }
+  return { variable: keyVariable, key: key === '' ? undefined : key };
+}
+
+/** Undefined where there is no environment, or where it may not be read. */
+function environmentVariable(name: string): string | undefined {
+  const { process } = globalThis as {
+    readonly process?: { readonly env?: Readonly<Record<string, string | undefined>> };
+  };
+  try {
+    return process?.env?.[name];
+  } catch {
+    return undefined;
+  }
 }
 
 function isSendable(text: string): boolean {

@@ -4,7 +4,7 @@ import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
-import { checkEndpoint, endpointURL, type EndpointOptions } from './endpoint.ts';
+import { checkEndpoint, endpointURL, usualKey, type EndpointOptions } from './endpoint.ts';
 import { protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
@@ -21,6 +21,8 @@ export interface HttpModel<State> {
   readonly baseURL: string;
   /** The headers that carry the key. */
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
+  /** The environment variable that usually has the key for `baseURL`. Absent: no key is needed there. */
+  readonly keyVariable?: string;
   /** The provider reports the cost of each reply, so no price is needed. */
   readonly reportsCost?: boolean;
 }
@@ -37,13 +39,19 @@ function builtInSend(): Send {
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
-  { factory, protocol, baseURL, auth, reportsCost = false }: HttpModel<State>,
+  { factory, protocol, baseURL, auth, keyVariable, reportsCost = false }: HttpModel<State>,
   options: EndpointOptions,
 ): Model {
   checkEndpoint(factory, options);
-  const { model, apiKey, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
+  const { model, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
   const { price = priceOf(model), toolSupport = 'error' } = options;
   const url = endpointURL(factory, options.baseURL ?? baseURL, protocol);
+  const usual = usualKey(
+    factory,
+    { baseURL, keyVariable, headers: Object.keys({ ...auth(''), authorization: '' }) },
+    options,
+  );
+  const apiKey = options.apiKey ?? usual?.key;
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: stream ? protocol.framing.mediaType : 'application/json',
@@ -65,7 +73,8 @@ export function httpModel<State>(
     },
   };
   const safeError = (error: ModelError): ModelError => {
-    const hint = error.code === 'auth' && apiKey === undefined ? ' (No API key was provided.)' : '';
+    const remedy = usual ? ` Set ${usual.variable}, or pass "apiKey".` : '';
+    const hint = error.code === 'auth' && apiKey === undefined ? ` (No API key was provided.${remedy})` : '';
     return { ...error, message: redact(error.message) + hint };
   };
 

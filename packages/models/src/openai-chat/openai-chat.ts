@@ -41,6 +41,7 @@ export function openaiChat(options: OpenAiChatOptions): Model {
       protocol: openaiChatProtocol({ model, stream, signer: signerOf(OPENROUTER, baseURL), ...quirks }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
+      keyVariable: 'OPENAI_API_KEY',
     },
     options,
   );

@@ -17,7 +17,8 @@ export interface AzureOptions extends PresetOptions {
 export function azure(options: AzureOptions): Model {
   const quirks = { maxTokensField: 'max_completion_tokens', customTools: true } as const;
   const auth = (apiKey: string): Record<string, string> => ({ 'api-key': apiKey });
-  return compatibleModel({ factory: 'azure', baseURL: addressOf(options ?? {}), quirks, auth }, options);
+  const baseURL = addressOf(options ?? {});
+  return compatibleModel({ factory: 'azure', baseURL, quirks, auth, keyVariable: 'AZURE_OPENAI_API_KEY' }, options);
 }
 
 function addressOf({ baseURL, resource, apiVersion, model }: AzureOptions): string {

@@ -28,17 +28,21 @@ export interface Host {
   readonly baseURL: string;
   readonly quirks: Quirks;
   readonly auth?: HttpModel<never>['auth'];
+  readonly keyVariable?: string;
   readonly reportsCost?: boolean;
 }
 
 /** The quirks in the options override those of the host. */
 export function compatibleModel(host: Host, options: EndpointOptions & { readonly quirks?: Quirks }): Model {
-  const { factory, baseURL, auth = bearer, reportsCost = false } = host;
+  const { factory, baseURL, auth = bearer, keyVariable, reportsCost = false } = host;
   const { model, stream = true, quirks = {} } = options ?? {};
   checkQuirks(factory, quirks);
   const signer = signerOf(OPENROUTER, options?.baseURL ?? baseURL);
   const protocol = openaiChatProtocol({ ...host.quirks, ...quirks, model, stream, signer });
-  return httpModel({ factory, protocol, baseURL, auth, reportsCost }, options);
+  return httpModel(
+    { factory, protocol, baseURL, auth, reportsCost, ...(keyVariable !== undefined && { keyVariable }) },
+    options,
+  );
 }
 
 function bearer(apiKey: string): Readonly<Record<string, string>> {

@@ -57,6 +57,7 @@ export function openaiResponses(options: OpenAiResponsesOptions): Model {
       }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
+      keyVariable: 'OPENAI_API_KEY',
     },
     options,
   );

@@ -196,6 +196,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
         break;
       }
       case 'resource-problem':
+      case 'run-failed':
         break;
       default:
         item satisfies never;

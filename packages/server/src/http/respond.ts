@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock, type Clock } from '@treadle/core';
+import { EVENT_STREAM_HEADERS, eventFrame, KEEP_ALIVE_FRAME } from '@treadle/core/web';
 import type { Context } from 'hono';
 import type { Env, Held } from './admission.ts';
 import { LARGE } from './large-work.ts';
@@ -54,13 +55,6 @@ export interface EventStream {
   end(isCut?: boolean): void;
 }
 
-const HEADERS = {
-  'content-type': 'text/event-stream; charset=utf-8',
-  'cache-control': 'no-cache, no-transform',
-  // Some proxies buffer events otherwise.
-  'x-accel-buffering': 'no',
-};
-
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
   const { heartbeatMs, onDisconnect, hasEndMark = true, holder, clock = systemClock } = options;
   let held: Held | undefined;
@@ -104,7 +98,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   /** Not sent to a client that has not read the events before it. */
   function sendHeartbeat(): void {
-    if (wasSilent && !room) void writeFrame(': keep-alive\n\n');
+    if (wasSilent && !room) void writeFrame(KEEP_ALIVE_FRAME);
     wasSilent = true;
     cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
   }
@@ -118,16 +112,14 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     // After the caller has received the stream.
     queueMicrotask(onDisconnect);
   } else {
-    outgoing.writeHead(200, HEADERS);
+    outgoing.writeHead(200, EVENT_STREAM_HEADERS);
     outgoing.flushHeaders();
   }
 
   return {
     send(type, data, id) {
       wasSilent = false;
-      const json = JSON.stringify(data);
-      const frame = type === undefined ? `data: ${json}\n\n` : `event: ${type}\ndata: ${json}\n\n`;
-      return writeFrame(id === undefined ? frame : `id: ${id}\n${frame}`);
+      return writeFrame(eventFrame(type, data, id));
     },
     end(isCut = false) {
       if (isClosed) return;

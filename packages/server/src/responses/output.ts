@@ -168,6 +168,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         break;
       case 'tool-report':
       case 'resource-problem':
+      case 'run-failed':
         break;
       default:
         item satisfies never;

@@ -1,9 +1,11 @@
-import type { LoopResult, Outcome } from '@treadle/core';
+import type { Outcome } from '@treadle/core';
 import { expect, test } from 'vitest';
 
 import { exitCodeOf, outcomeText } from './outcome-text.ts';
 
-const result = (outcome?: Outcome): LoopResult => ({
+type Result = Parameters<typeof outcomeText>[0];
+
+const result = (outcome?: Outcome): Result => ({
   runId: 'r',
   ...(outcome && { outcome }),
   waiting: [],
@@ -43,7 +45,7 @@ test('names what a paused run waits for', () => {
     client: false,
     verifiable: false,
   } as const;
-  const paused: LoopResult = {
+  const paused: Result = {
     ...result(),
     waiting: [
       { type: 'approval', effect: 't1.tool.0', call, digest: 'd', expiresAt: 0 },
@@ -59,7 +61,7 @@ test('names what a paused run waits for', () => {
 });
 
 test('reports the turns and calls of a detached run', () => {
-  const detached: LoopResult = { ...result(), detached: true };
+  const detached: Result = { ...result(), detached: true };
   expect(outcomeText(detached)).toBe('Stopped after 2 turns and 1 call.');
   expect(exitCodeOf(detached)).toBe(130);
 });

@@ -4,7 +4,7 @@ import { oneLine, printable } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
 
 /** How a run ended; undefined if it completed with a whole answer. */
-export function outcomeText(result: LoopResult): string | undefined {
+export function outcomeText(result: Omit<LoopResult, 'orThrow'>): string | undefined {
   const { outcome, waiting, detached } = result;
   if (detached) return `Stopped after ${workText(result)}.`;
   if (!outcome) return `Paused: waits for ${waiting.map(waitingText).join('; ')}.`;
@@ -70,7 +70,7 @@ export function waitingText(waiting: Waiting): string {
   return waiting.type === 'approval' ? `approval of ${call}` : `the result of ${call}`;
 }
 
-export function exitCodeOf({ outcome, detached }: LoopResult): number {
+export function exitCodeOf({ outcome, detached }: Pick<LoopResult, 'outcome' | 'detached'>): number {
   if (outcome) return EXIT[outcome.type];
   return detached ? EXIT.cancelled : EXIT.paused;
 }

@@ -1,10 +1,11 @@
-import type { LoopResult } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { timestampText } from '../terminal/quantities.ts';
 import { nextSteps } from './run-and-report.ts';
 
 const RUN = 'run_0123456789abcdef0123456789abcdef';
-const result = (more: Partial<LoopResult>): LoopResult => ({
+type Result = Parameters<typeof nextSteps>[0];
+
+const result = (more: Partial<Result>): Result => ({
   runId: RUN,
   waiting: [],
   text: '',
@@ -32,7 +33,7 @@ const approval = { type: 'approval', effect: 't1.approval.0', call, digest: 'd',
 const client = { type: 'client', effect: 't1.client.1', call } as const;
 const failed = { type: 'failed', error: { code: 'auth', message: 'No.' } } as const;
 
-test.each<[string, LoopResult, Partial<typeof options>, readonly string[]]>([
+test.each<[string, Result, Partial<typeof options>, readonly string[]]>([
   ['completed', result({ outcome: { type: 'completed' } }), {}, []],
   ['failed', result({ outcome: failed }), {}, []],
   [

@@ -144,7 +144,7 @@ export function canAskOn({ stdin, stderr }: Pick<Io, 'stdin' | 'stderr'>): boole
 
 /** What the user can do with a run that has not completed. */
 export function nextSteps(
-  { runId, outcome, detached, waiting, turns }: LoopResult,
+  { runId, outcome, detached, waiting, turns }: Omit<LoopResult, 'orThrow'>,
   options: {
     /** The run is in a store, so it can be resumed. */
     readonly stored: boolean;

@@ -59,19 +59,23 @@ describe('a model that breaks its contract fails the run', () => {
     expect(result.messages).toEqual([userText('go')]);
   });
 
-  test.each<[string, unknown]>([
-    ['undefined', undefined],
-    ['null', null],
-    ['a string', 'hello'],
-    ['an empty object', {}],
+  test.each<[string, unknown, string?]>([
+    ['undefined', undefined, 'it is undefined, not an object'],
+    ['null', null, 'it is null, not an object'],
+    ['a string', 'hello', 'it is "hello", not an object'],
+    ['an empty object', {}, 'type is undefined. Use "reply" or "failure"'],
     ['a cycle', cycle],
-    ['an unknown type', { type: 'answer', content: [] }],
-    ['missing content', { ...replyOf('x'), content: undefined }],
+    ['an unknown type', { type: 'answer', content: [] }, 'type is "answer". Use "reply" or "failure"'],
+    ['missing content', { ...replyOf('x'), content: undefined }, 'content is undefined, not an array'],
     ['content that is not an array', { ...replyOf('x'), content: 'hello' }],
     ['content with undefined', { ...replyOf('x'), content: [undefined] }],
     ['content with null', { ...replyOf('x'), content: [null] }],
     ['content with strings', { ...replyOf('x'), content: ['hello'] }],
-    ['an unknown part', { ...replyOf('x'), content: [{ type: 'video', url: 'x' }] }],
+    [
+      'an unknown part',
+      { ...replyOf('x'), content: [{ type: 'video', url: 'x' }] },
+      'content[0].type is "video". Use text, reasoning, tool-call',
+    ],
     ['a text part without text', { ...replyOf('x'), content: [{ type: 'text' }] }],
     ['a text part with a number', { ...replyOf('x'), content: [{ type: 'text', text: 7 }] }],
     [
@@ -82,17 +86,19 @@ describe('a model that breaks its contract fails the run', () => {
     [
       'a call with an object as arguments',
       { ...replyOf('x'), content: [{ type: 'tool-call', id: 'a', name: 'look', arguments: {} }] },
+      'content[0].arguments is an object, not a string',
     ],
     ['a call without a name', { ...replyOf('x'), content: [{ type: 'tool-call', id: 'a', arguments: '{}' }] }],
     ['a call without an id', { ...replyOf('x'), content: [{ type: 'tool-call', name: 'look', arguments: '{}' }] }],
     ['missing usage', { ...replyOf('x'), usage: undefined }],
-    ['usage without numbers', { ...replyOf('x'), usage: {} }],
+    ['usage without numbers', { ...replyOf('x'), usage: {} }, 'usage.inputTokens is undefined, not a number'],
     ['usage with NaN', { ...replyOf('x'), usage: { inputTokens: Number.NaN, outputTokens: 1 } }],
     ['a failure without an error', { type: 'failure' }],
-    ['a failure without a message', { type: 'failure', error: {} }],
-  ])('if it replies with %s', async (_, reply) => {
+    ['a failure without a message', { type: 'failure', error: {} }, 'error.message is undefined, not a string'],
+  ])('if it replies with %s', async (_, reply, problem = '') => {
     const result = await runLoop({ model: modelReplying(reply), tools: [look], input: 'go' });
     expect(result.outcome).toMatchObject(PROTOCOL);
+    expect(() => result.orThrow()).toThrow(problem);
     expect(result.messages).toEqual([userText('go')]);
     expect(result.usage).toMatchObject({ inputTokens: 0, outputTokens: 0 });
   });
@@ -182,7 +188,7 @@ describe('emit', () => {
     live.cancel();
     await live.result;
     lateEmit!({ type: 'text-delta', text: 'late' });
-    expect(received.map(({ type }) => type)).toEqual(['fact', 'turn-started', 'fact']);
+    expect(received.map(({ type }) => type)).toEqual(['fact', 'turn-started', 'fact', 'run-failed']);
     expect(await Array.fromAsync(live)).toEqual(received);
   });
 

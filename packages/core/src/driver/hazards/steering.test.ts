@@ -115,7 +115,7 @@ describe('rejects invalid input, and the run continues', () => {
     ['an assistant message', { role: 'assistant', content: [{ type: 'text', text: 'I said' }] }],
     ['a tool message', { role: 'tool', content: [] }],
     ['a message without content', { role: 'user' }],
-    ['a string as content', { role: 'user', content: 'hello' }],
+    ['a number as content', { role: 'user', content: 7 }],
     ['null as a content block', { role: 'user', content: [null] }],
     ['a text block without text', { role: 'user', content: [{ type: 'text' }] }],
     ['a cycle', { role: 'user', content: [cycle] }],

@@ -1,0 +1,144 @@
+import { TreadleError } from '../errors.ts';
+import type { LoopResult } from '../driver/options.ts';
+import { driveRun, listenerOf } from '../driver/run.ts';
+import { childRunId } from '../journal/family.ts';
+import { narrower } from '../machine/narrowing.ts';
+import type { Limits } from '../machine/rules.ts';
+import { LIMIT_NAMES } from '../machine/step.ts';
+import type { ErrorFacts } from '../messages.ts';
+import { combinedPolicy } from '../policy/combined.ts';
+import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
+import type { CallingRun, ToolContext } from '../tools/tool.ts';
+import type { AgentToolDefinition } from './agent-tool.ts';
+
+/* The run of a call of a tool that `agentTool` made. This is loaded when the first such tool is made. */
+
+type Definition = AgentToolDefinition<never>;
+
+/** What the definition of the tool says about its run. */
+export interface ChildRun {
+  readonly name: string;
+  readonly prompt: ((input: never) => ReturnType<NonNullable<Definition['prompt']>>) | undefined;
+  readonly limits: Limits | undefined;
+  readonly narrow: Definition['narrow'] | undefined;
+  readonly options: Omit<
+    Definition,
+    'name' | 'description' | 'input' | 'prompt' | 'share' | 'timeoutMs' | 'limits' | 'narrow'
+  >;
+}
+
+/** Starts or resumes the run of a call, and returns what the call becomes. */
+export async function runChild(
+  { name, prompt, limits, narrow, options }: ChildRun,
+  task: unknown,
+  { run, signal, principal, context }: ToolContext,
+): Promise<Parked | Finished | Broken> {
+  if (!run) return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
+  const runId = childRunId(run.runId, run.effect);
+  const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers } = run;
+  const { ledger, killProcess, canAnswer, matchPattern } = run;
+  const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
+  const shared = {
+    ...options,
+    ...(policy && { policy }),
+    context,
+    journal: run.journal,
+    ...(ledger && { ledger }),
+    ...(killProcess && { killProcess }),
+    ...(canAnswer === false && { canAnswer }),
+    ...(matchPattern && { matchPattern }),
+    clock: run.clock,
+    runId,
+    signal,
+  };
+  try {
+    const resumed = await isStarted(runId, run);
+    if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
+    if (!resumed && signal.aborted)
+      return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
+    const narrowed = narrower(narrow, run.narrowed);
+    const facts = resumed ? {} : await run.facts();
+    const first = {
+      ...(narrowed && { narrow: narrowed }),
+      ...(principal && { principal }),
+      input: (prompt ?? defaultPrompt)(task as never),
+      limits: tighterLimits(limits ?? {}, run.limits),
+      parent: { runId: run.runId, effect: run.effect },
+    };
+    const resuming = { answers, acceptChangedTools, keepMissingTools, acceptChangedProgram };
+    const child = driveRun(
+      { ...facts, ...shared, ...(resumed ? resuming : first) },
+      listenerOf(options),
+      run.child === 'begun' ? {} : { onStored: run.childStarted },
+    );
+    run.waitFor(child.result.catch(() => {}));
+    return toolOutcome(name, await child.result);
+  } catch (error) {
+    // Failures inside the run are results. This is a failure of its journal, its lease or its code.
+    if (error instanceof TreadleError) return new Broken(error);
+    throw error;
+  }
+}
+
+/** Whether the run of the call is in the journal. Throws if it is missing though it has begun, or is another call's. */
+async function isStarted(runId: string, { journal, child, runId: caller, effect }: CallingRun): Promise<boolean> {
+  const [first] = await journal.read(runId);
+  if (!first && child === 'begun') {
+    const remedy = 'Restore it, or cancel the waiting run.';
+    throw new TreadleError(
+      'unknown-run',
+      `Run "${caller}" waits for the run "${runId}", which is not in the journal. ${remedy}`,
+    );
+  }
+  if (!first) return false;
+  const parent = first.event.type === 'run-started' ? first.event.parent : undefined;
+  if (parent?.runId === caller && parent.effect === effect) return true;
+  throw new TreadleError(
+    'run-exists',
+    `Run "${runId}" does not belong to a call of "${caller}". Rename one of the two.`,
+  );
+}
+
+/** An error result instead of an exception: it is durable, so that resuming the calling run does not use the other run. */
+function leftOver(name: string, runId: string, { runId: caller }: CallingRun): string {
+  const owner = `an earlier run "${caller}"`;
+  return `The tool "${name}" was not called: the journal has the run "${runId}" of ${owner}. Delete that run.`;
+}
+
+function defaultPrompt(input: { readonly task?: unknown }): string {
+  return typeof input.task === 'string' ? input.task : JSON.stringify(input);
+}
+
+function tighterLimits(a: Limits, b: CallingRun['limits']): Limits {
+  const both = LIMIT_NAMES.map((name) => [name, Math.min(a[name] ?? Infinity, b[name] ?? Infinity)] as const);
+  return Object.fromEntries(both.filter(([, limit]) => limit !== Infinity));
+}
+
+function toolOutcome(name: string, result: LoopResult): Parked | Finished {
+  const { outcome, text, usage, calls } = result;
+  if (!outcome) return new Parked(result.runId, result.waiting);
+  const settled = (content: string, isError: boolean, facts?: ErrorFacts): Finished =>
+    new Finished({
+      type: 'result',
+      content: [{ type: isError ? 'error' : 'text', text: content }],
+      isError,
+      usage,
+      calls,
+      ...facts,
+    });
+  switch (outcome.type) {
+    case 'completed':
+      return settled(text, false);
+    case 'exhausted':
+      return settled(
+        `${name} reached its limit of ${outcome.limit}.${text === '' ? '' : ` Its answer so far: ${text}`}`,
+        true,
+      );
+    case 'failed':
+      return settled(`${name} failed: ${outcome.error.message} (${outcome.error.code})`, true);
+    case 'cancelled':
+      return settled(`${name} was cancelled.`, true, { errorType: 'interrupted' });
+    default:
+      return outcome satisfies never;
+  }
+}
