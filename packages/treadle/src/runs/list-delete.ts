@@ -1,6 +1,7 @@
 import type { HeldProcess, RunStore, RunSummary } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, EXIT, type Command } from '../command-line/command.ts';
+import { loadStorePackage } from '../config/store.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { alignColumns, oneLine } from '../terminal/printable.ts';
@@ -123,7 +124,7 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
         const family = [runs.get(runId)!, ...(await descendantsOf(store, runId))];
         const left = (await Promise.all(family.map((one) => leftProcesses(store, one)))).flat();
         if (await store.delete(runId)) count += family.length;
-        for (const process of left) await (await import('@treadle/store')).killProcess(process);
+        for (const process of left) await (await loadStorePackage()).killProcess(process);
       }
     }
     note(confirmed ? `Deleted ${plural(count, 'run')}.` : 'Nothing was deleted.');
