@@ -16,6 +16,7 @@ import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { agentsInstructions, agentsNotice, readAgentsFiles } from './agents-md.ts';
 import type { ExplainRequest } from './ask-approval.ts';
+import { textOrFile } from './task-input.ts';
 
 /** The settings that flags, configuration and environment result in. */
 export interface Session {
@@ -58,8 +59,9 @@ export async function openSession(
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
+  const system = values.system === undefined ? undefined : (await textOrFile(values.system, io)).trim();
   const model = await openModel(choice);
-  const list = splitToolList(context, toolList(context, values.tools));
+  const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
   const { own, store } = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
@@ -78,7 +80,7 @@ export async function openSession(
   const runOptions: Session['options'] = {
     ...defaults,
     model,
-    instructions: `${instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}`,
+    instructions: `${system ?? instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}`,
     tools,
     policy,
     ...(maxTurns !== undefined && { maxTurns }),
@@ -135,6 +137,12 @@ export function toolList({ loaded }: CommandContext, flag?: string): { words: re
   if (flag !== undefined) return { words: flag.split(',').map((word) => word.trim()), from: '--tools' };
   const { offer = ['coding', 'mcp'] } = loaded.config.orchestrator?.tools ?? {};
   return { words: offer, from: `${loaded.file}: orchestrator.tools.offer` };
+}
+
+function toolsFlag({ tools, 'no-tools': none }: Pick<SessionValues, 'tools' | 'no-tools'>): string | undefined {
+  if (!none) return tools;
+  if (tools === undefined) return 'none';
+  throw new CommandError('--no-tools contradicts --tools. Use one of them.');
 }
 
 function askingBy({ ask, yes }: Pick<SessionValues, 'ask' | 'yes'>, canAsk: boolean): Asking {
