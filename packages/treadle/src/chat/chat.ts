@@ -35,6 +35,7 @@ export const chatCommand: Command = defineCommand({
     'Each message starts a run, which is stored. "treadle runs" lists, shows and forks stored runs.',
     KEY_NOTE,
   ],
+  examples: ['treadle chat', 'treadle chat --model anthropic/claude-sonnet-5 --tools read-only'],
   async run({ values }, io) {
     // The closing turn makes sure that the user gets a reply at the turn limit.
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);

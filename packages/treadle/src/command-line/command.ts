@@ -38,9 +38,13 @@ export interface Command<F extends Flags = Flags> {
   readonly summary: string;
   /** The positional arguments as usage shows them: `[x]` is optional, `x…` is one or more. */
   readonly arguments?: readonly string[];
+  /** What the only argument can be. */
+  readonly argumentChoices?: readonly string[];
   readonly flags: F;
   /** Paragraphs below the flags in the help. */
   readonly notes: readonly string[];
+  /** Command lines for the end of the help, at least one. */
+  readonly examples: readonly [string, ...string[]];
   /** Returns the exit code. */
   readonly run: (parsed: ParsedArguments<F>, io: Io) => Promise<number>;
 }
@@ -75,6 +79,7 @@ export const SUMMARIES = {
   policy: 'Explain and check what agents may do',
   models: 'List the models of the configuration and test them',
   key: 'Create keys for clients of the server',
+  completion: 'Print a script that completes commands and flags in a shell',
 } as const;
 
 /** An error that the user can fix. Only the message is shown: what is wrong, and what to do. */

@@ -35,6 +35,7 @@ export const doctorCommand: Command = defineCommand({
   notes: [
     'Exit codes:\n  0  all servers can be used\n  1  a server cannot be used\n  2  the command or its configuration is invalid',
   ],
+  examples: ['treadle mcp doctor', 'treadle mcp doctor files --json'],
   async run({ values, arguments: [name] }, io) {
     const context = await resolveContext(values, io);
     const entries = name === undefined ? [...serverEntries(context)] : [[name, findEntry(context, name)] as const];

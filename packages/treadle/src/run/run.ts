@@ -50,14 +50,15 @@ export const runCommand: Command = defineCommand({
     'Each step is stored before the next one starts. "treadle runs" lists, shows and resumes stored runs.',
     `Exit codes:\n${columns(EXIT_CODES.map(([code, meaning]) => [String(code), meaning]))}`,
     KEY_NOTE,
-    'Examples:\n' +
-      '  treadle run "Which files mention a licence?"\n' +
-      '  treadle run --model openai/MODEL --json "What does src/main.ts do?" | jq .usage\n' +
-      '  treadle run --quiet - < task.md\n' +
-      '  treadle run @task.md\n' +
-      '  treadle run "What is wrong here?" @error.log @screenshot.png\n' +
-      '  treadle run --no-tools --system "You are a translator." "Good morning, in French"\n' +
-      '  treadle run --output-schema person.json "Who maintains this project?" | jq .name',
+  ],
+  examples: [
+    'treadle run "Which files mention a licence?"',
+    'treadle run --model openai/MODEL --json "What does src/main.ts do?" | jq .usage',
+    'treadle run --quiet - < task.md',
+    'treadle run @task.md',
+    'treadle run "What is wrong here?" @error.log @screenshot.png',
+    'treadle run --no-tools --system "You are a translator." "Good morning, in French"',
+    'treadle run --output-schema person.json "Who maintains this project?" | jq .name',
   ],
   async run({ values, arguments: words }, io) {
     const task = await readTask(words, io);

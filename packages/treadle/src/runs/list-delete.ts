@@ -41,10 +41,11 @@ export const listCommand: Command = runsCommand('list', {
   details:
     'An interrupted run has not ended, and no process drives it. AGE is the time since the run was started. The id of a\n' +
     'child run is the id of its parent followed by the call that started it. A run is recovered if a process that drove it\n' +
-    'died, and another process took it over or freed it.\n\n' +
-    'Examples:\n' +
-    '  treadle runs list --status interrupted --status paused\n' +
-    '  treadle runs list --json --limit 1000 | jq \'.[] | select(.model == "demo") | .runId\'',
+    'died, and another process took it over or freed it.',
+  examples: [
+    'treadle runs list --status interrupted --status paused',
+    `treadle runs list --json --limit 1000 | jq '.[] | select(.model == "demo") | .runId'`,
+  ],
   emptyStore: ({ json }) => (json ? ['[]'] : []),
   async run({ values, store, io, colours, print, note }) {
     const limit = values.limit ?? DEFAULT_LIMIT;
@@ -111,6 +112,7 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
   details:
     'Also deletes child runs and the server response of the run, but not its forks. Processes that an interrupted run has\n' +
     'left behind are killed. If the run or one of its child runs is running, none of them is deleted.',
+  examples: ['treadle runs delete 1a2b', 'treadle runs delete 1a2b 3c4d --yes'],
   async run({ values, args, store, io, note }) {
     const runs = new Map<string, RunSummary>();
     for (const prefix of args) {
@@ -166,6 +168,7 @@ export const pruneCommand: Command = runsCommand('prune', {
     'dry-run': { type: 'switch', help: 'Only list what would be deleted' },
   },
   details: 'Keeps runs that are running, interrupted or paused, and runs that server responses need to be continued.',
+  examples: ['treadle runs prune --older-than 30d --dry-run', 'treadle runs prune --older-than 30d'],
   async run({ values, store, print, note }) {
     const before = Date.now() - parseMinimumAge(values['older-than']);
     if (!values['dry-run']) return note(`Deleted ${plural(await store.prune(before), 'run')}.`);

@@ -51,7 +51,11 @@ export const serveCommand: Command = defineCommand({
     KEY_NOTE,
     'Exit codes:\n  0  the server was stopped\n  1  it could not listen, or was ended before it had stopped\n' +
       '  2  the command or its configuration is invalid; nothing was served',
-    'Examples:\n  treadle serve\n  treadle serve --port 8080 --model openai/gpt-5-mini\n  treadle serve --config team.toml',
+  ],
+  examples: [
+    'treadle serve',
+    'treadle serve --port 8080 --model openai/gpt-5-mini',
+    'treadle serve --config team.toml',
   ],
   async run({ values }, io) {
     const context = await resolveContext(values, io);
