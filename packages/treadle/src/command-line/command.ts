@@ -72,6 +72,8 @@ export const SUMMARIES = {
   serve: 'Start an HTTP server for OpenAI clients',
   run: 'Run one task with the tools of the working folder, and print the answer',
   chat: 'Chat with a model that can use the tools of the working folder',
+  init: 'Write a commented treadle.toml for a provider',
+  doctor: 'Check the configuration, the store, the keys and the models, and say what to do',
   runs: 'List, show, resume, fork and compare the runs in the store',
   store: 'Back up, restore and check the store',
   tools: 'List, show and call the tools of the command',

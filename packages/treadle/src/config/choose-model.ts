@@ -34,7 +34,7 @@ export interface HttpChoice {
   readonly fallback?: readonly ModelChoice[];
 }
 
-const DEFAULT_MODEL = 'gpt-5-mini';
+const DEFAULT_MODEL = factsOf('openai').model!;
 const DEFAULT_KEY = 'OPENAI_API_KEY';
 
 const DEMO_NOTICE =

@@ -84,7 +84,8 @@ async function testModel(
   return { ...listed, test };
 }
 
-async function probeListed(listed: ListedModel, { loaded, io, timeoutMs, stop }: TestOptions): Promise<Probe> {
+/** Tests a model without its fallbacks. */
+export async function probeListed(listed: ListedModel, { loaded, io, timeoutMs, stop }: TestOptions): Promise<Probe> {
   const { variable, standing } = listed.key;
   if (standing === 'missing') return notSent('auth', `There is no key: set the environment variable ${variable}.`);
   const limit = AbortSignal.timeout(timeoutMs);
