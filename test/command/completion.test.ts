@@ -30,7 +30,7 @@ function complete(shell: string, loaded: string, words: readonly string[]): stri
   const options = { encoding: 'utf8', cwd: tmpdir(), env: { ...PROCESS_ENV, TERM: 'dumb', HOME: tmpdir() } } as const;
   const { stdout, stderr } =
     shell === 'fish'
-      ? spawnSync('fish', ['--no-config', '-c', `${loaded}\n${after}`, words.join(' ')], options)
+      ? spawnSync(shell, ['--no-config', '-c', `${loaded}\n${after}`, words.join(' ')], options)
       : spawnSync(shell, [...args, ...words], { ...options, input: `compdef() { :; }\n${loaded}\n${after}\n` });
   expect(stderr).toBe('');
   const last = words.at(-1)!;

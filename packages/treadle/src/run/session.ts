@@ -22,7 +22,7 @@ import { textOrFile } from './task-input.ts';
 export interface Session {
   readonly context: CommandContext;
   readonly store: RunStore;
-  /** The options of each run, without its input. */
+  /** The options of each run, without its input, as they are now. */
   readonly options: Omit<LoopOptions, 'input' | 'journal'>;
   readonly explain: ExplainRequest;
   /** Messages for the user before anything runs. */
@@ -33,6 +33,8 @@ export interface Session {
   toolsWith(found: ReadonlySet<string>): readonly Tool[];
   /** Gives a run changed tools of MCP servers from its next turn on. */
   follow(live: StartedRun): void;
+  /** Uses another model for the next runs, named as with --model. Returns a notice for the user. */
+  changeModel(name: string): Promise<string | undefined>;
   /** Closes the store and the connections to MCP servers. */
   close(): Promise<void>;
 }
@@ -64,7 +66,9 @@ export async function openSession(
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
-  const { own, store } = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const { store } = opened;
+  let { own } = opened;
   const tools = [...own, ...mcp.offered()];
   const allTools = (): readonly Tool[] => [...own, ...mcp.all()];
   const told = new Set<string>();
@@ -77,7 +81,7 @@ export async function openSession(
       told.add(line);
     },
   });
-  const runOptions: Session['options'] = {
+  let runOptions: Session['options'] = {
     ...defaults,
     model,
     instructions: `${system ?? instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}`,
@@ -97,7 +101,9 @@ export async function openSession(
   ].filter((text) => text !== undefined);
   return {
     context,
-    options: runOptions,
+    get options() {
+      return runOptions;
+    },
     explain: requestExplainer(policy, allTools, coloursFor(io.stderr, io.env)),
     notices,
     store,
@@ -107,6 +113,14 @@ export async function openSession(
       return [...own, ...mcp.all().filter(({ name }) => offered.has(name))];
     },
     follow: (live) => mcp.follow(live, own),
+    async changeModel(name) {
+      const other = chooseModel({ model: name }, context.loaded, io.env);
+      const next = await openModel(other);
+      // Tasks use the same model.
+      own = chooseTools(context, { model: next, canAnswer: canAsk, mcp: toolsForTasks(mcp) }, list);
+      runOptions = { ...runOptions, model: next };
+      return other.notice;
+    },
     async close() {
       await mcp.close();
       await store.close();

@@ -70,7 +70,7 @@ function nothingListed({ status, recovered }: Wanted): string {
 }
 
 /** The store has no status `interrupted`: such runs are among those with the status `running`. */
-async function listRuns(
+export async function listRuns(
   store: RunStore,
   { status: wanted, recovered }: Wanted,
   limit: number,
@@ -83,7 +83,7 @@ async function listRuns(
   return found.filter(({ standing }) => !wanted || wanted.includes(standing)).slice(0, limit);
 }
 
-function runTable(runs: readonly ListedRun[], colours: Colours, width: number): readonly string[] {
+export function runTable(runs: readonly ListedRun[], colours: Colours, width: number): readonly string[] {
   const cells = runs.map(({ runId, standing, startedAt, entries, model }) => {
     const age = ageText(Date.now() - startedAt);
     return [shortId(runId), standing, age, String(entries), oneLine(model, MAX_MODEL_WIDTH)];

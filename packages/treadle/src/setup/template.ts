@@ -32,7 +32,7 @@ ${isDemo ? '#  The demo model follows a few fixed rules and needs no key. "tread
 
 #  What agents may do. Without rules, reads in the working folder run, and everything else is asked about.
 # [policy]
-# autonomy = 1                      #  0: reads only, 1: ask, 2: changes in the working folder run without asking
+# autonomy = 1                      #  0: reads only, 1: ask, 2: what paths.write and other lists cover runs, too
 # paths.read = ["**"]
 
 #  Where runs are stored.
