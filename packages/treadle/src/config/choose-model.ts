@@ -39,7 +39,7 @@ const DEFAULT_KEY = 'OPENAI_API_KEY';
 
 const DEMO_NOTICE =
   'No API key and no configured model: this is the demo model, which follows a few fixed rules.\n' +
-  'For a real model set OPENAI_API_KEY, or name your own server: --base-url http://localhost:11434/v1 --model NAME';
+  'For a real model run "treadle init", set OPENAI_API_KEY, or name a server: --base-url http://localhost:11434/v1 --model NAME';
 
 export function chooseModel(values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
   if (values['base-url'] !== undefined && !isWebAddress(values['base-url'])) {

@@ -10,7 +10,7 @@ import { factsOf, PROVIDERS, type Provider } from '../config/providers.ts';
 import type { Io } from '../terminal/io.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { configTemplate } from './template.ts';
+import { configTemplate, type InitAnswers } from './template.ts';
 
 export const initCommand: Command = defineCommand({
   name: 'init',
@@ -65,13 +65,6 @@ export const initCommand: Command = defineCommand({
 
 /** The user pressed Ctrl-C or Ctrl-D at a question. */
 class Left extends Error {}
-
-/** What the file is written for. */
-export interface InitAnswers {
-  readonly provider: Provider;
-  readonly model?: string;
-  readonly baseUrl?: string;
-}
 
 type Asks = (question: string, fallback?: string) => Promise<string>;
 

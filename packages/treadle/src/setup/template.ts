@@ -1,19 +1,21 @@
-import { factsOf } from '../config/providers.ts';
-import type { InitAnswers } from './init.ts';
+import { factsOf, type Provider } from '../config/providers.ts';
+
+/** What the file is written for. */
+export interface InitAnswers {
+  readonly provider: Provider;
+  readonly model?: string;
+  readonly baseUrl?: string;
+}
 
 /** A treadle.toml that works as it is. Comments start with "#  ", examples with "# ". */
-export function configTemplate({ provider, model, baseUrl }: InitAnswers): string {
-  const isDemo = provider === 'demo';
+export function configTemplate(answers: InitAnswers): string {
   return `#  Configuration of Treadle. "treadle doctor" checks it. To use one of the examples, remove the "# " before it.
 
 [models]
 default = "main"
 
 [models.main]
-provider = ${text(provider)}
-${[...(model === undefined ? [] : [`model = ${text(model)}`]), ...(baseUrl === undefined ? [] : [`base_url = ${text(baseUrl)}`])].join('\n')}
-${keyLines(provider)}
-${isDemo ? '#  The demo model follows a few fixed rules and needs no key. "treadle init --force" chooses a real one.' : SETTINGS}
+${modelLines(answers).join('\n')}
 
 #  Another model, which is called if the first one fails: add fallback = ["local"] to [models.main].
 # [models.local]
@@ -49,20 +51,30 @@ url = "sqlite:.treadle/treadle.db"
 # [mcp.servers.files]
 # command = "npx"
 # args = ["-y", "@modelcontextprotocol/server-filesystem", "."]
-`.replace(/\n{3,}/g, '\n\n');
+`;
 }
 
-const SETTINGS = `# temperature = 0.7
-# max_output_tokens = 8000
-# reasoning = "medium"              #  none, minimal, low, medium, high, xhigh or max
-# timeout_ms = 300000`;
-
-/** How the model gets its key, which is never in the file. */
-function keyLines(provider: InitAnswers['provider']): string {
+/** The entry of the model. Its key is never in the file. */
+function modelLines({ provider, model, baseUrl }: InitAnswers): readonly string[] {
   const { key } = factsOf(provider);
-  if (provider === 'demo' || key === undefined) return '';
-  return `#  The key is read from the environment, never from this file: export ${key}=…
-# api_key_env = "${key}"${' '.repeat(Math.max(1, 18 - key.length))}#  another variable`;
+  const chosen = `provider = ${text(provider)}`;
+  if (provider === 'demo') {
+    return [chosen, '#  It follows a few fixed rules and needs no key. "treadle init --force" chooses a real model.'];
+  }
+  return [
+    chosen,
+    ...(model === undefined ? [] : [`model = ${text(model)}`]),
+    ...(baseUrl === undefined ? [] : [`base_url = ${text(baseUrl)}`]),
+    ...(key === undefined
+      ? []
+      : [
+          `#  The key is read from the environment, never from this file: export ${key}=…`,
+          `# api_key_env = ${text(key)}  #  another variable`,
+        ]),
+    '# max_output_tokens = 8000',
+    '# reasoning = "medium"              #  none, minimal, low, medium, high, xhigh or max',
+    '# timeout_ms = 300000',
+  ];
 }
 
 function text(value: string): string {
