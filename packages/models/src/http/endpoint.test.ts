@@ -36,6 +36,6 @@ test('sends the settings of the options unless a request sets them', async () =>
 
 test('rejects settings that would be ignored', () => {
   expect(() => anthropic({ model: 'claude-opus-5', settings: { temperature: 1 } })).toThrow(
-    'anthropic: the model takes no "settings.temperature". It takes maxOutputTokens',
+    'anthropic: the model takes no "settings.temperature". Remove it. It takes maxOutputTokens',
   );
 });

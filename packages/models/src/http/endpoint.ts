@@ -88,7 +88,7 @@ export function checkCallOptions(
 export function checkSettings(factory: string, settings: Settings = {}, takes: readonly (keyof Settings)[]): void {
   const ignored = Object.keys(settings).filter((name) => !takes.some((taken) => taken === name));
   if (ignored.length === 0) return;
-  rejectOptions(factory, `the model takes no "settings.${ignored[0]}". It takes ${takes.join(', ')}.`);
+  rejectOptions(factory, `the model takes no "settings.${ignored[0]}". Remove it. It takes ${takes.join(', ')}.`);
 }
 
 /** The URL of `path` below a base URL. */
