@@ -146,11 +146,9 @@ describe('--output-schema', () => {
 
   test('prints only the validated answer, and asks again for another form', async () => {
     await play.write('schema.json', SCHEMA);
-    const { ended } = await run(
-      [{ ...READ, text: ['I look.'] }, { text: ['seven'] }, { text: ['{"n":7}'] }],
-      ['--output-schema', 'schema.json', 'How many?'],
-    );
-    const { code, stdout, stderr } = await ended;
+    server = await scriptedOpenAi([{ ...READ, text: ['I look.'] }, { text: ['seven'] }, { text: ['{"n":7}'] }]);
+    const flags = ['--model', 'm', '--base-url', server.baseURL, '--output-schema', 'schema.json'];
+    const { code, stdout, stderr } = await command(['run', ...flags, 'How many?'], play.folder);
     expect([code, JSON.parse(stdout)]).toEqual([0, { n: 7 }]);
     expect(stderr).toMatch(/^I look\.\n#1 read/);
     expect(server!.requests[0]).toMatchObject({ response_format: { type: 'json_schema' } });

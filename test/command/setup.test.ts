@@ -126,6 +126,11 @@ describe('doctor', () => {
   });
 
   test('reports a configuration with problems', async () => {
+    await play.write('treadle.toml', '[models.a]\nprovider = "demo"\n[models.b]\nprovider = "demo"\n');
+    expect((await doctor()).checks[1]).toMatchObject({
+      status: 'warning',
+      remedy: 'Add default = "NAME" to [models].',
+    });
     await play.write('treadle.toml', '[edge]\n');
     const { code, stdout } = await command(['doctor'], play.folder);
     expect(code).toBe(1);

@@ -6,6 +6,7 @@ import type { ApprovalRequest } from '../run/drive-run.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchInterrupt, type Interrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
+import { PASTE_OFF } from './paste.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
 
 let stdin: PassThrough;
@@ -212,6 +213,7 @@ describe('during a run', () => {
     expect([interrupt.signal.aborted, quits]).toEqual([true, []]);
     await type(CTRL_C);
     expect(quits).toEqual([130]);
+    expect(shown.endsWith(PASTE_OFF)).toBe(true);
     end();
   });
 

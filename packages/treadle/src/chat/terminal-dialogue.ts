@@ -132,8 +132,11 @@ export function terminalDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dia
     else if (lines[0] !== undefined) lines[0] = inOneLine(textOf(lines[0]));
   });
   reader.on('SIGINT', () => {
-    if (run) run.interrupt.press();
-    else if (reader.line !== '') clearTyped();
+    if (run) {
+      // The second one ends the process.
+      if (canPaste && run.interrupt.signal.aborted) stdout.write(PASTE_OFF);
+      run.interrupt.press();
+    } else if (reader.line !== '') clearTyped();
     else answer(undefined);
   });
   // Runs before the editor prints the first key, so that the typed line starts on a new line.

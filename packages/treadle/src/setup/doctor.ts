@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { messageOf } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
+import { defaultModelName } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { openExistingStore } from '../config/store.ts';
 import { diagnoseServers } from '../mcp/doctor.ts';
@@ -93,6 +94,10 @@ export function nodeCheck(node: string): Check {
 
 function configCheck({ loaded, folder }: CommandContext): Check {
   const name = 'configuration';
+  if (loaded.file !== undefined && defaultModelName(loaded) === undefined && loaded.config.models !== undefined) {
+    const message = `${loaded.path} is valid, but has no default model, so --model is always needed`;
+    return { name, status: 'warning', message, remedy: 'Add default = "NAME" to [models].' };
+  }
   if (loaded.file !== undefined) return { name, status: 'ok', message: `${loaded.path} is valid` };
   const message = `There is no treadle.toml in ${folder}; the defaults are used`;
   return { name, status: 'warning', message, remedy: 'Write one with: treadle init' };
