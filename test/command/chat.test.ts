@@ -90,7 +90,7 @@ describe('slash commands', () => {
   test('supports /help and /exit, and rejects others', async () => {
     const { code, stderr } = await chat([], '/help\n/exti\n/exit\nnever sent\n');
     expect(code).toBe(0);
-    expect(stderr).toContain('/exit  Leave');
+    expect(stderr).toMatch(/^ {2}\/exit +Leave/m);
     expect(stderr).toContain('There is no command /exti. Did you mean "/exit"?');
     expect(server!.requests).toHaveLength(0);
   });

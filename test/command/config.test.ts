@@ -46,6 +46,19 @@ describe('[models]', () => {
     expect(server.keys).toEqual([undefined]);
   });
 
+  test('sends the settings of an entry, and counts its price', async () => {
+    await script({ text: ['hello'] });
+    await play.write(
+      'treadle.toml',
+      `[models.a]\nmodel = "m"\nbase_url = "${server.baseURL}"\ntemperature = 0.5\nmax_output_tokens = 77\n` +
+        'price = { input = 1e6, output = 1e6 }\n',
+    );
+    const { code, stdout } = await run(['--json', 'hi']);
+    expect(code).toBe(0);
+    expect(server.requests[0]).toMatchObject({ temperature: 0.5, max_tokens: 77 });
+    expect(JSON.parse(stdout)).toMatchObject({ usage: { inputTokens: 10, outputTokens: 5, cost: 15 } });
+  });
+
   test('uses treadle.toml of the folder that --cwd names', async () => {
     await script({ text: ['hello'] });
     await play.write('sub/treadle.toml', `[models.a]\nmodel = "m-3"\nbase_url = "${server.baseURL}"\n`);

@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, type Printed } from './in-process.ts';
@@ -109,6 +109,77 @@ describe('reads the task from standard input', () => {
   test('with -', async () => {
     expect(await run([{ text: ['ok'] }], ['-'], TASK)).toMatchObject({ code: 0, stdout: 'ok\n' });
     expectTaskSent();
+  });
+});
+
+describe('sends', () => {
+  const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
+
+  async function sent(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+    server = await scriptedOpenAi([{ text: ['ok'] }]);
+    return command(['run', '--model', 'm', '--base-url', server.baseURL, ...args], play.folder);
+  }
+  const lastMessage = (): unknown => server!.requests[0]!.messages.at(-1)!.content;
+
+  test('files after an @ with the task', async () => {
+    await writeFile(join(play.folder, 'dot.png'), Buffer.from(PIXEL, 'base64'));
+    expect(await sent('What is this?', '@notes.txt', '@dot.png')).toMatchObject({ code: 0, stdout: 'ok\n' });
+    expect(lastMessage()).toEqual([
+      { type: 'text', text: 'What is this?' },
+      { type: 'text', text: `<file name="notes.txt">\nthe word is ${play.nonce}\n</file>` },
+      { type: 'image_url', image_url: { url: `data:image/png;base64,${PIXEL}` } },
+    ]);
+  });
+
+  test('a file as the task', async () => {
+    expect(await sent('@notes.txt')).toMatchObject({ code: 0 });
+    expect(lastMessage()).toBe(`the word is ${play.nonce}`);
+  });
+
+  test.each([
+    [['@missing'], 'There is no file missing. If the text itself starts with @, put a space before it.'],
+    [['one', 'two'], 'treadle run takes one task, but also got "two".'],
+    [['@binary'], 'binary is an SQLite database.'],
+  ])('%j: an error, and nothing is sent', async (args, message) => {
+    await play.write('binary', 'SQLite format 3\0');
+    expect(await sent(...args)).toMatchObject({ code: 2, stderr: expect.stringContaining(message) });
+    expect(server!.requests).toEqual([]);
+  });
+
+  test('--system instead of the instructions of the command, and with --no-tools no tools', async () => {
+    await sent('--no-tools', '--system', 'Speak French.', 'hi');
+    expect(server!.requests[0]!.messages[0]).toEqual({ role: 'system', content: 'Speak French.' });
+    expect(server!.requests[0]!.tools).toBeUndefined();
+    expect(await sent('--no-tools', '--tools', 'read', 'hi')).toMatchObject({ code: 2 });
+  });
+});
+
+describe('--output-schema', () => {
+  const SCHEMA = '{"type":"object","properties":{"n":{"type":"number"}},"required":["n"],"additionalProperties":false}';
+
+  test('prints only the validated answer, and asks again for another form', async () => {
+    await play.write('schema.json', SCHEMA);
+    server = await scriptedOpenAi([{ ...READ, text: ['I look.'] }, { text: ['seven'] }, { text: ['{"n":7}'] }]);
+    const flags = ['--model', 'm', '--base-url', server.baseURL, '--output-schema', 'schema.json'];
+    const { code, stdout, stderr } = await command(['run', ...flags, 'How many?'], play.folder);
+    expect([code, JSON.parse(stdout)]).toEqual([0, { n: 7 }]);
+    expect(stderr).toMatch(/^I look\.\n#1 read/);
+    expect(server!.requests[0]).toMatchObject({ response_format: { type: 'json_schema' } });
+  });
+
+  test('works with the demo model', async () => {
+    await play.write('schema.json', SCHEMA);
+    const { code, stdout } = await command(['run', '--output-schema', 'schema.json', 'What is 6 * 7?'], play.folder);
+    expect([code, JSON.parse(stdout)]).toEqual([0, { n: expect.any(Number) }]);
+  });
+
+  test.each([
+    ['{', 'is not JSON'],
+    ['[]', 'is not a JSON object'],
+  ])('rejects a file with %s', async (text, message) => {
+    await play.write('schema.json', text);
+    const printed = await command(['run', '--output-schema', 'schema.json', 'hi'], play.folder);
+    expect(printed).toMatchObject({ code: 2, stderr: expect.stringContaining(message) });
   });
 });
 

@@ -30,9 +30,11 @@ describe('chat', () => {
     type('look\r');
     await shows('#1 read {"path":"notes.txt"}');
     await shows(`#1 returned: 1 the word is ${play.nonce}`);
-    await shows('I saw it.\n> ');
+    await shows('I saw it.\n');
+    await shows('\n> ');
     type('bye\r');
-    await shows('Goodbye.\n> ');
+    await shows('Goodbye.\n');
+    await shows('\n> ');
     type(CTRL_D);
     expect(await exit).toBe(0);
     expect(screen()).toMatch(/^Treadle \S+, model scripted, in /);
@@ -54,12 +56,14 @@ describe('chat', () => {
     expect(screen()).not.toContain(play.nonce);
     type('y\r');
     await shows(`#1 returned: 1 the word is ${play.nonce}`);
-    await shows('Seen.\n> ');
+    await shows('Seen.\n');
+    await shows('\n> ');
     type('again\r');
     await shows('Allow it? [y/N/e] ');
     type('n\r');
     await shows('#1 error: ');
-    await shows('Not seen.\n> ');
+    await shows('Not seen.\n');
+    await shows('\n> ');
     type('/exit\r');
     expect(await exit).toBe(0);
     expect(JSON.stringify(server.requests[3]!.messages.at(-1))).toContain('The user said no.');
@@ -73,7 +77,8 @@ describe('chat', () => {
     type('and two\r');
     await shows('\nand two\n');
     server.resume();
-    await shows('Both done.\n> ');
+    await shows('Both done.\n');
+    await shows('\n> ');
     expect(server.requests[1]!.messages.slice(-3)).toMatchObject([
       { role: 'user', content: 'one' },
       { role: 'assistant', content: 'Working' },
@@ -90,9 +95,11 @@ describe('chat', () => {
     type('go\r');
     await shows('I am think');
     type(CTRL_C);
-    await shows('\nCancelled while the model was replying, after 1 turn and 0 calls.\n> ');
+    await shows('\nCancelled while the model was replying, after 1 turn and 0 calls.\n');
+    await shows('\n> ');
     type('hello?\r');
-    await shows('Yes?\n> ');
+    await shows('Yes?\n');
+    await shows('\n> ');
     type(CTRL_C);
     expect(await exit).toBe(0);
   });
@@ -106,11 +113,80 @@ describe('chat', () => {
     await shows('Cancelled while waiting for approval');
     await shows('> ');
     type('never mind\r');
-    await shows('Fine.\n> ');
+    await shows('Fine.\n');
+    await shows('\n> ');
     const roles = server.requests[1]!.messages.map(({ role }) => role).filter((role) => role !== 'system');
     expect(roles).toEqual(['user', 'assistant', 'tool', 'user']);
     type(CTRL_D);
     expect(await exit).toBe(0);
+  });
+});
+
+describe('commands of a chat', () => {
+  test('change the model, forget the conversation, and show runs and usage', async () => {
+    server = await scriptedOpenAi([{ text: ['One.'] }, { text: ['Two.'] }, { text: ['Three.'] }]);
+    const price = 'price = { input = 1000, output = 1000 }';
+    const entry = (name: string): string =>
+      `[models.${name}]\nmodel = "m-${name}"\nbase_url = "${server.baseURL}"\n${price}\n`;
+    await play.write('treadle.toml', `[models]\ndefault = "a"\n${entry('a')}${entry('b')}`);
+    const { type, shows, exit } = fakeTerminal(['chat', '--tools', 'none'], play.folder);
+    await shows('> ');
+    type('/cost\r');
+    await shows('Nothing has been used yet.\n> ');
+    type('first\r');
+    await shows('One.\n');
+    await shows('1 turn and 0 calls, 10 in, 5 out, $0.0150\n> ');
+    type('/model\r');
+    await shows('The model is m-a. Models of treadle.toml: a, b. ');
+    type('/model c/d\r');
+    await shows('there is no provider "c"');
+    type('/model b\r');
+    await shows('The model is now m-b.\n> ');
+    type('second\r');
+    await shows('Two.\n');
+    await shows('\n> ');
+    type('/cost\r');
+    await shows('2 messages, 2 turns and 0 calls: 20 in, 10 out, $0.0300\n> ');
+    type('/clear now\r');
+    await shows('/clear takes no argument.');
+    type('/clear\r');
+    await shows('The conversation is empty.');
+    type('third\r');
+    await shows('Three.\n');
+    await shows('\n> ');
+    type('/runs\r');
+    await shows('m-b    third');
+    await shows('m-a    first\n> ');
+    type('/exit\r');
+    expect(await exit).toBe(0);
+    expect(server.requests.map(({ model, messages }) => [model, messages.length])).toEqual([
+      ['m-a', 2],
+      ['m-b', 4],
+      ['m-b', 2],
+    ]);
+  });
+
+  test('--continue sends the last conversation, and the up key recalls its messages', async () => {
+    const first = await open([READ, { text: ['Seen.'] }, { text: ['Again.'] }], 'chat');
+    await first.shows('> ');
+    first.type('look at it\r');
+    await first.shows('Seen.\n');
+    await first.shows('\n> ');
+    first.type(CTRL_D);
+    expect(await first.exit).toBe(0);
+    const args = ['chat', '--model', 'scripted', '--base-url', server.baseURL, '--continue'];
+    const second = fakeTerminal(args, play.folder);
+    await second.shows('Continues run_');
+    await second.shows('with 4 messages');
+    await second.shows('> ');
+    second.type('\u001b[A\r');
+    await second.shows('Again.\n');
+    await second.shows('\n> ');
+    second.type(CTRL_D);
+    expect(await second.exit).toBe(0);
+    const roles = server.requests[2]!.messages.map(({ role }) => role);
+    expect(roles).toEqual(['system', 'user', 'assistant', 'tool', 'assistant', 'user']);
+    expect(server.requests[2]!.messages.at(-1)).toMatchObject({ content: 'look at it' });
   });
 });
 

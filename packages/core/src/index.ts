@@ -169,6 +169,7 @@ export {
   type UserBlock,
   type UserMessage,
 } from './messages.ts';
+export { addUsage, NO_USAGE } from './model.ts';
 export type {
   Accepts,
   Attempt,

@@ -20,7 +20,7 @@ import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
 import { sendJson } from './http/respond.ts';
-import { createServer } from './http/server.ts';
+import { createServer, type Listening } from './http/server.ts';
 import { MCP_CALL_PREFIX } from './ids.ts';
 import type { OpenedMcp } from './mcp/endpoint.ts';
 import { checkMcpNames, type McpOptions } from './mcp/options.ts';
@@ -102,7 +102,7 @@ export interface TreadleServerOptions {
 
 export interface TreadleServer {
   /** Rejects with advice if the host or the port cannot be used. `recovered`: the number of resumed responses. */
-  listen(): Promise<{ readonly url: string; readonly port: number; readonly recovered: number }>;
+  listen(): Promise<Listening & { readonly recovered: number }>;
   /**
    * Replaces the keys. It applies to the next request, and to runs that are resumed later. Throws if they are not valid; then
    * the keys remain as they are.

@@ -5,6 +5,7 @@ export type {
   Extension,
   NewConversation,
 } from './conversation-store.ts';
+export { createFolder } from './folders.ts';
 export type { Holder } from './holder.ts';
 export type { InboxStore, RunRequest } from './inbox-store.ts';
 export type { NoticeStore, RunNotice } from './notice-store.ts';

@@ -1,8 +1,9 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { constants, existsSync } from 'node:fs';
-import { mkdir, open, rename, rm, writeFile } from 'node:fs/promises';
+import { open, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TreadleError } from '@treadle/core';
+import { createFolder } from './folders.ts';
 
 /** Keeps secrets such as tokens by name. The values are never part of a journal, a backup or a log. */
 export interface Secrets {
@@ -24,7 +25,7 @@ export function fileSecrets(folder: string): Secrets {
     async set(name, value) {
       const file = fileOf(name);
       const next = `${file}.${randomUUID()}`;
-      await mkdir(folder, { recursive: true, mode: 0o700 });
+      createFolder(folder, 0o700);
       const ignore = join(folder, '.gitignore');
       if (!existsSync(ignore)) await writeFile(ignore, '*\n');
       try {

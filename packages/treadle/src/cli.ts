@@ -13,6 +13,8 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   serve: async () => (await import('./serve/serve.ts')).serveCommand,
   run: async () => (await import('./run/run.ts')).runCommand,
   chat: async () => (await import('./chat/chat.ts')).chatCommand,
+  init: async () => (await import('./setup/init.ts')).initCommand,
+  doctor: async () => (await import('./setup/doctor.ts')).doctorCommand,
   runs: async () => (await import('./runs/runs.ts')).runsGroup,
   store: async () => (await import('./store/store.ts')).storeGroup,
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,
@@ -20,6 +22,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   policy: async () => (await import('./policy/policy.ts')).policyGroup,
   models: async () => (await import('./models/models.ts')).modelsCommand,
   key: async () => (await import('./serve/key.ts')).keyGroup,
+  completion: async () => (await import('./command-line/completion.ts')).completionCommand(loadCommands),
 };
 
 const COMMANDS = Object.entries(SUMMARIES).map(([name, summary]) => ({
@@ -27,6 +30,11 @@ const COMMANDS = Object.entries(SUMMARIES).map(([name, summary]) => ({
   summary,
   load: LOADERS[name as keyof typeof SUMMARIES],
 }));
+
+/** All commands and groups, in the order of the help. */
+export function loadCommands(): Promise<readonly (Command | CommandGroup)[]> {
+  return Promise.all(COMMANDS.map(({ load }) => load()));
+}
 
 /** Runs the command line. Returns the exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {

@@ -1,4 +1,12 @@
-import { textOf, type AssistantPart, type Message, type Model, type ModelRequest, type ToolSpec } from '@treadle/core';
+import {
+  textOf,
+  type AssistantPart,
+  type JsonSchema,
+  type Message,
+  type Model,
+  type ModelRequest,
+  type ToolSpec,
+} from '@treadle/core';
 import { isRecord, parsed } from '../json.ts';
 import { fileIn, forcedCall, stepsOf, type PlannedCall } from './rules.ts';
 
@@ -17,7 +25,8 @@ export function demo(): Model {
     priced: true,
     maxCost: () => 0,
     async reply(request, emit, signal) {
-      const next = nextOf(request);
+      const planned = nextOf(request);
+      const next = typeof planned === 'string' && request.output ? jsonFor(request.output, planned) : planned;
       const content: AssistantPart[] = [];
       if (typeof next === 'string') {
         content.push({ type: 'text', text: next });
@@ -38,6 +47,12 @@ export function demo(): Model {
       return { type: 'reply', content, finish: typeof next === 'string' ? 'stop' : 'tool-calls', usage, model: 'demo' };
     },
   };
+}
+
+/** An answer in a required form. Its values are invented, as those of a call that has to be made. */
+function jsonFor(output: JsonSchema, text: string): string {
+  const call = forcedCall([{ name: 'answer', description: '', parameters: output }], text.slice(0, MAX_READ));
+  return JSON.stringify(call?.input ?? {});
 }
 
 /** The calls that come next, or the answer to everything since the last reply without calls. */

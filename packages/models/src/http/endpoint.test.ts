@@ -1,6 +1,6 @@
 import { runLoop, type Model } from '@treadle/core';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { asked } from '../../test/request.ts';
+import { asked, request } from '../../test/request.ts';
 import { anthropic } from '../anthropic/anthropic.ts';
 import { google } from '../google/google.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
@@ -40,7 +40,13 @@ test.each(['Cloudflare-Workers', 'Bun/1.4.4', 'Deno/2.9.6'])('uses the fetch of 
 });
 
 describe('without a key', () => {
-  const NAMES = ['OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'GEMINI_API_KEY', 'GROQ_API_KEY', 'OPENROUTER_API_KEY'] as const;
+  const NAMES = [
+    'OPENAI_API_KEY',
+    'ANTHROPIC_API_KEY',
+    'GEMINI_API_KEY',
+    'GROQ_API_KEY',
+    'OPENROUTER_API_KEY',
+  ] as const;
 
   afterEach(() => vi.unstubAllEnvs());
 
@@ -98,4 +104,26 @@ describe('without a key', () => {
     vi.stubEnv('OPENAI_API_KEY', 'two words');
     expect(() => openaiChat({ model: 'm' })).toThrow('OPENAI_API_KEY must be a text without spaces and line breaks.');
   });
+});
+
+test('sends the settings of the options unless a request sets them', async () => {
+  const sent: unknown[] = [];
+  const fetch = async (_: unknown, init?: { readonly body?: unknown }): Promise<Response> => {
+    sent.push(JSON.parse(new TextDecoder().decode(init!.body as Uint8Array)));
+    return new Response('{}', { status: 400 });
+  };
+  const model = openaiChat({ model: 'm', fetch, settings: { temperature: 0.1, maxOutputTokens: 9 } });
+  const { signal } = new AbortController();
+  await model.reply(request(), () => {}, signal);
+  await model.reply(request({ settings: { temperature: 1 } }), () => {}, signal);
+  expect(sent).toMatchObject([
+    { temperature: 0.1, max_completion_tokens: 9 },
+    { temperature: 1, max_completion_tokens: 9 },
+  ]);
+});
+
+test('rejects settings that would be ignored', () => {
+  expect(() => anthropic({ model: 'claude-opus-5', settings: { temperature: 1 } })).toThrow(
+    'anthropic: the model takes no "settings.temperature". Remove it. It takes maxOutputTokens',
+  );
 });

@@ -1,4 +1,4 @@
-import { TreadleError, type Accepts, type Clock } from '@treadle/core';
+import { TreadleError, type Accepts, type Clock, type Settings } from '@treadle/core';
 import { checkPrice, type Price } from '../prices/price.ts';
 import type { Protocol } from '../protocol.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
@@ -26,6 +26,8 @@ export interface EndpointOptions {
   readonly price?: Price;
   /** What the model takes besides text; default: what its protocol can send. `{ images: false }`: it cannot see images. */
   readonly accepts?: Accepts;
+  /** Used by requests that do not set them. */
+  readonly settings?: Settings;
   /** What to do if the provider rejects tools; default `error`. */
   readonly toolSupport?: ToolSupport;
   readonly clock?: Clock;
@@ -82,6 +84,13 @@ export function checkCallOptions(
   }
   checkPrice(factory, options.price);
   checkToolSupport(factory, options.toolSupport);
+}
+
+/** Throws if a setting of the options would be ignored. `takes`: those that the protocol sends for the model. */
+export function checkSettings(factory: string, settings: Settings = {}, takes: readonly (keyof Settings)[]): void {
+  const ignored = Object.keys(settings).filter((name) => !takes.some((taken) => taken === name));
+  if (ignored.length === 0) return;
+  rejectOptions(factory, `the model takes no "settings.${ignored[0]}". Remove it. It takes ${takes.join(', ')}.`);
 }
 
 /** The URL of a protocol below a base URL. */

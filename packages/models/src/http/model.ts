@@ -4,7 +4,7 @@ import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
-import { checkEndpoint, endpointURL, usualKey, type EndpointOptions } from './endpoint.ts';
+import { checkEndpoint, checkSettings, endpointURL, usualKey, type EndpointOptions } from './endpoint.ts';
 import { protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
@@ -44,7 +44,8 @@ export function httpModel<State>(
 ): Model {
   checkEndpoint(factory, options);
   const { model, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
-  const { price = priceOf(model), toolSupport = 'error' } = options;
+  const { price = priceOf(model), toolSupport = 'error', settings } = options;
+  checkSettings(factory, settings, protocol.takes);
   const url = endpointURL(factory, options.baseURL ?? baseURL, protocol);
   const usual = usualKey(
     factory,
@@ -85,7 +86,8 @@ export function httpModel<State>(
   };
   const writePost = (request: ModelRequest): Post | ModelReply => {
     try {
-      return { to, body: protocol.body(request) };
+      const complete = settings ? { ...request, settings: { ...settings, ...request.settings } } : request;
+      return { to, body: protocol.body(complete) };
     } catch (thrown) {
       const error = protocolFailure(`The request could not be written: ${messageOf(thrown)}`);
       return { type: 'failure', error: { ...safeError(error), retryable: false } };

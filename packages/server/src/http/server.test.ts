@@ -54,7 +54,7 @@ describe('listening', () => {
     await using at = await served();
     expect(at.url).toBe(`http://127.0.0.1:${at.port}`);
     expect(at.logged('listening')).toMatchObject([{ url: at.url }]);
-    expect(await at.server.listen()).toEqual({ url: at.url, port: at.port });
+    expect(await at.server.listen()).toEqual({ url: at.url, address: at.url, port: at.port });
   });
 
   test('works on localhost', async () => {
@@ -89,6 +89,7 @@ describe('listening', () => {
   test('beyond loopback works with keys', async () => {
     await using at = await served({ host: '0.0.0.0', keys: [{ name: 'a', hash: hashKey('k') }] });
     expect(at.url).toBe(`http://127.0.0.1:${at.port}`);
+    expect(await at.server.listen()).toMatchObject({ address: `http://0.0.0.0:${at.port}` });
     expect((await fetch(`${at.url}/healthz`)).status).toBe(200);
   });
 

@@ -72,9 +72,17 @@ export interface Timeouts {
   readonly sendMs?: number;
 }
 
+export interface Listening {
+  /** Where a client on this machine reaches the server, also if it listens on all addresses. */
+  readonly url: string;
+  /** The address that the server listens on, such as `http://0.0.0.0:3210`. */
+  readonly address: string;
+  readonly port: number;
+}
+
 export interface Server {
   /** Rejects with advice if the host or the port cannot be used. */
-  listen(): Promise<{ readonly url: string; readonly port: number }>;
+  listen(): Promise<Listening>;
   /**
    * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, detaches the remaining runs and
    * closes all connections. Further calls wait for the same shutdown.
@@ -93,7 +101,7 @@ export function createServer(options: ServerOptions): Server {
   const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
   checkServerOptions(host, port, limits);
   checkOrigins(cors, keys.areRequired);
-  let listening: Promise<{ readonly url: string; readonly port: number }> | undefined;
+  let listening: Promise<Listening> | undefined;
   let closed: Promise<void> | undefined;
   const isClosing = (): boolean => closed !== undefined;
 
@@ -200,7 +208,7 @@ export function createServer(options: ServerOptions): Server {
     else refuseUnreadable(error, socket, { log, metrics });
   });
 
-  async function openPort(): Promise<{ readonly url: string; readonly port: number }> {
+  async function openPort(): Promise<Listening> {
     try {
       // Resolved first, so that the server never listens on an address that it may not use.
       const { address } = await lookup(host);
@@ -217,10 +225,10 @@ export function createServer(options: ServerOptions): Server {
     } catch (error) {
       throw error instanceof TreadleError ? error : listenError(error as NodeJS.ErrnoException, host, port);
     }
-    const bound = (server.address() as AddressInfo).port;
-    const url = urlOf(host, bound);
-    log.info({ url }, 'listening');
-    return { url, port: bound };
+    const bound = server.address() as AddressInfo;
+    const address = urlOf(bound.address, bound.port);
+    log.info({ url: address }, 'listening');
+    return { url: urlOf(LOCAL[host] ?? host, bound.port), address, port: bound.port };
   }
 
   async function shutDown(graceMs: number): Promise<void> {
@@ -271,10 +279,11 @@ function checkServerOptions(host: string, port: number, limits: RateLimits): voi
       throw new TreadleError('invalid-options', `limits.${name} must be a whole number above 0, not ${limit}.`);
 }
 
-/** The URL for a browser on this machine, also if the server listens on all addresses. */
+/** Where a browser on this machine reaches a server that listens on all addresses. */
+const LOCAL: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
 function urlOf(host: string, port: number): string {
-  const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
-  return `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 /** Why the server cannot listen, and what to do. */

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, linkSync, mkdirSync, openSync, renameSync, rmSync, statSync } from 'node:fs';
+import { closeSync, existsSync, linkSync, openSync, renameSync, rmSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
+import { createFolder } from '../folders.ts';
 import { checkStore, requireStore, type ProgressOptions, type StoreProblem, type StoreProgress } from './check.ts';
 import type { StoreReport } from './check.ts';
 import { inTransaction, pragma, versionOf } from './database.ts';
@@ -76,7 +77,11 @@ export async function restoreStore(store: string, file: string, options: Restore
   requireContent(file);
   rejectSameFile(store, file);
   const location = path.resolve(store);
-  mkdirSync(path.dirname(location), { recursive: true });
+  try {
+    createFolder(path.dirname(location));
+  } catch (error) {
+    throw storeError(error, location);
+  }
   const exists = existsSync(location) && statSync(location).size > 0;
   if (exists) requireUnused(location);
   else rejectLeftWal(location);

@@ -1,8 +1,9 @@
-import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
+import { createFolder } from '../folders.ts';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { createKeyTable } from './keys.ts';
@@ -365,13 +366,7 @@ export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync 
 /** SQLite gives its additional files the same permissions. */
 function createFile(file: string): void {
   if (existsSync(file)) return;
-  const folder = path.dirname(file);
-  try {
-    mkdirSync(folder, { recursive: true });
-  } catch {
-    // On a read-only disk the recursive form reports only ENOENT; the plain form reports the cause.
-    mkdirSync(folder);
-  }
+  createFolder(path.dirname(file));
   closeSync(openSync(file, 'a', 0o600));
 }
 

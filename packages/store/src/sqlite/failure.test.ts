@@ -99,6 +99,12 @@ describe('a read-only store', () => {
     await expect(remote(temp.file, asUser)).rejects.toEqual(code('store-read-only'));
     await expect(remote(path.join(temp.folder, 'deeper', 'runs.db'), asUser)).rejects.toEqual(code('store-read-only'));
   });
+
+  test.runIf(process.platform === 'linux')('cannot be created in /proc, and says so at once', () => {
+    expect(() => sqliteStore('/proc/x/deeper/y.db')).toThrow(
+      'The store /proc/x/deeper/y.db cannot be written: its folder does not exist and cannot be created. Choose another path.',
+    );
+  });
 });
 
 describe('a store locked by another process', () => {

@@ -48,6 +48,13 @@ function describeFailure(error: ReportedError): readonly [StoreCode, string] {
         'store-read-only',
         'cannot be written. Give this user write permission for the file and its folder, or choose another path.',
       ];
+    case 'ENOENT':
+    case 'ENOTDIR':
+    case 'EEXIST':
+      return [
+        'store-failed',
+        'cannot be written: its folder does not exist and cannot be created. Choose another path.',
+      ];
     case SQLITE.busy:
     case SQLITE.locked:
       return ['store-locked', 'is locked by another program. Stop the program that holds the lock, and retry.'];

@@ -1,39 +1,62 @@
-import { userText, type StartedRun, type Message } from '@treadle/core';
+import {
+  addUsage,
+  messageOf,
+  messagesOf,
+  NO_USAGE,
+  userText,
+  type Message,
+  type RunStore,
+  type RunSummary,
+  type StartedRun,
+} from '@treadle/core';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS, YES_FLAG } from '../command-line/flags.ts';
-import { columns } from '../command-line/help.ts';
-import { didYouMean } from '@treadle/tools/nearest';
 import { approveByFlag, userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
-import { outcomeText } from '../run/outcome-text.ts';
+import { outcomeText, workText } from '../run/outcome-text.ts';
 import { nextSteps } from '../run/run-and-report.ts';
 import { openSession, type Session } from '../run/session.ts';
 import { transcript } from '../run/transcript.ts';
+import { stateAfter } from '../runs/journal.ts';
+import { foreignRunReason } from '../runs/resume.ts';
+import { isChild, shortId } from '../runs/store-access.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
+import { oneLine } from '../terminal/printable.ts';
+import { ageText, durationText, plural, usageText } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
+import { openHistory } from './history.ts';
+import { runSlashCommand, slashHelp, type Chat, type Spent } from './slash-commands.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
-
-const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
-  ['/help', 'Show this help'],
-  ['/exit', 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)'],
-];
 
 export const chatCommand: Command = defineCommand({
   name: 'chat',
   summary: SUMMARIES.chat,
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...YES_FLAG, ...LOG_FLAGS },
+  flags: {
+    continue: { type: 'switch', help: 'Continue the last conversation of the store instead of a new one' },
+    ...MODEL_FLAGS,
+    ...LOCATION_FLAGS,
+    ...RULE_FLAGS,
+    ...YES_FLAG,
+    ...LOG_FLAGS,
+  },
   notes: [
-    `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
+    `In the chat:\n${slashHelp()}\n` +
       'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
-      'next turn.',
+      'next turn. A pasted text of several lines is one message. The up key recalls earlier messages, also of other chats in\n' +
+      'the folder: they are in .treadle/chat-history, which only you can read.',
     'Without a terminal, each line of standard input is one message. Answers go to standard output, tool calls to standard\n' +
       'error. At the end of the input the command exits with 0.',
     'Each message starts a run, which is stored. "treadle runs" lists, shows and forks stored runs.',
     KEY_NOTE,
+  ],
+  examples: [
+    'treadle chat',
+    'treadle chat --continue',
+    'treadle chat --model anthropic/claude-sonnet-5 --tools read-only',
   ],
   async run({ values }, io) {
     // The closing turn makes sure that the user gets a reply at the turn limit.
@@ -46,9 +69,12 @@ export const chatCommand: Command = defineCommand({
     for (const text of session.notices) io.stderr.write(`${text}\n`);
     io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
+    const last = values.continue ? await lastConversation(session.store) : undefined;
+    if (values.continue) io.stderr.write(`${continueText(last)}\n`);
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
-    const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
+    const history = onTerminal ? await openHistory(session.context.store) : undefined;
+    const dialogue = onTerminal ? terminalDialogue(io, history) : pipedDialogue(io);
     const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
@@ -60,12 +86,23 @@ export const chatCommand: Command = defineCommand({
       logCalls,
       resuming,
       yes: values.yes === true,
+      messages: last?.messages ?? [],
+      showsUsage: onTerminal,
     });
+    const chat: Chat = {
+      session,
+      store: session.store,
+      colours,
+      width: io.stdout.columns ?? 120,
+      spent: conversation.spent,
+      clear: conversation.clear,
+    };
     try {
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
         if (text === undefined || text === '/exit') return EXIT.completed;
-        if (/^\/[a-z]*$/.test(text)) dialogue.writeLine(slashCommandText(text));
+        const shown = text === '' ? undefined : await runSlashCommand(text, chat).catch(messageOf);
+        if (shown !== undefined) dialogue.writeLine(shown);
         else if (text !== '') {
           const { isInterrupted, isTerminated } = await conversation.send(text);
           if (isTerminated || (isInterrupted && !dialogue.outlivesInterrupt)) return EXIT.cancelled;
@@ -73,20 +110,40 @@ export const chatCommand: Command = defineCommand({
       }
     } finally {
       dialogue.close();
+      const problem = await history?.saved();
+      if (problem !== undefined) io.stderr.write(`${problem}\n`);
       await session.close();
     }
   },
 });
 
-function slashCommandText(text: string): string {
-  if (text === '/help') return columns(SLASH_COMMANDS);
-  const names = SLASH_COMMANDS.map(([name]) => name);
-  return `There is no command ${text}.${didYouMean(text, names)} Commands: ${names.join(', ')}.`;
+interface LastConversation {
+  readonly run: RunSummary;
+  readonly messages: readonly Message[];
+}
+
+/** The newest run that has ended and that the command can continue. */
+async function lastConversation(store: RunStore): Promise<LastConversation | undefined> {
+  for (const run of await store.list({ status: ['completed', 'exhausted', 'failed', 'cancelled'], limit: Infinity })) {
+    if (isChild(run) || !run.runId.startsWith('run_')) continue;
+    const state = await stateAfter({ summary: run, entries: await store.read(run.runId) });
+    if (foreignRunReason(state) === undefined) return { run, messages: messagesOf(state.history) };
+  }
+  return undefined;
+}
+
+function continueText(last: LastConversation | undefined): string {
+  if (!last) return 'The store has no conversation to continue; this is a new one.';
+  const { run, messages } = last;
+  const age = ageText(Date.now() - run.updatedAt);
+  return `Continues ${shortId(run.runId)} with ${plural(messages.length, 'message')}, ${age} ago: ${oneLine(run.title, 60)}`;
 }
 
 /** Each message of the user starts a run, whose input is the conversation so far. */
 interface Conversation {
   send(text: string): Promise<{ readonly isInterrupted: boolean; readonly isTerminated: boolean }>;
+  spent(): Spent;
+  clear(): void;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
   readonly unsent: string[];
 }
@@ -101,14 +158,24 @@ function startConversation(options: {
   readonly resuming: Parameters<typeof nextSteps>[1];
   /** The user has approved everything with --yes. */
   readonly yes: boolean;
+  /** Of a conversation that is continued. */
+  readonly messages: readonly Message[];
+  /** A line with time, tokens and cost follows each answer. */
+  readonly showsUsage: boolean;
 }): Conversation {
-  const { session, io, dialogue, colours, logCalls, resuming, yes } = options;
-  let messages: readonly Message[] = [];
+  const { session, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
+  let { messages } = options;
+  let spent: Spent = { messages: 0, turns: 0, calls: 0, usage: NO_USAGE };
   const unsent: string[] = [];
   /** Names of tools that were offered on the way. */
   const found = new Set<string>();
   return {
     unsent,
+    spent: () => spent,
+    clear() {
+      messages = [];
+      found.clear();
+    },
     async send(text) {
       let live: StartedRun | undefined;
       const interrupt = catchInterrupt(io);
@@ -147,9 +214,19 @@ function startConversation(options: {
           user: userName(),
         });
         messages = result.messages;
+        spent = {
+          messages: spent.messages + 1,
+          turns: spent.turns + result.turns,
+          calls: spent.calls + result.calls,
+          usage: addUsage(spent.usage, result.usage),
+        };
         endLine();
         const ending = outcomeText(result);
         if (ending) dialogue.writeLine(colours.red(ending));
+        if (showsUsage) {
+          const used = [durationText(result.durationMs), workText(result), usageText(result.usage)];
+          dialogue.writeLine(colours.dim(used.join(', ')));
+        }
         if (!result.outcome) for (const line of nextSteps(result, resuming)) dialogue.writeLine(line);
       } finally {
         endRun();

@@ -6,6 +6,7 @@ import type { ApprovalRequest } from '../run/drive-run.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchInterrupt, type Interrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
+import { PASTE_OFF } from './paste.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
 
 let stdin: PassThrough;
@@ -99,6 +100,71 @@ describe('at the prompt', () => {
   });
 });
 
+describe('a pasted text', () => {
+  const paste = (text: string): Promise<void> => type(`\u001b[200~${text}\u001b[201~`);
+
+  test('of several lines is one message', async () => {
+    const message = dialogue.nextMessage();
+    await type('Look: ');
+    await paste('one\r\ttwo\r\rthree\r');
+    expect(screen()).toBe('> Look: [paste 1: 4 lines]');
+    await type('!\r');
+    expect(await message).toBe('Look: one\n\ttwo\n\nthree!');
+  });
+
+  test('of one line can be edited, and does not enter itself', async () => {
+    const message = dialogue.nextMessage();
+    await paste('some \u0003words\r');
+    expect(screen()).toBe('> some \\u0003words');
+    await type('\u007f\r');
+    expect(await message).toBe('some \\u0003word');
+  });
+
+  test('is one message during a run, too', async () => {
+    const { steered, end } = startRun();
+    await paste('one\rtwo');
+    await type('\r');
+    expect(steered).toEqual(['one\ntwo']);
+    end();
+  });
+
+  test('never approves a call', async () => {
+    const { end } = startRun();
+    const decision = dialogue.approve(request);
+    await paste('y\ry\r');
+    await type('\r');
+    await type('n\r');
+    expect(await decision).toMatchObject({ approved: false });
+    end();
+  });
+});
+
+describe('the history', () => {
+  const UP = '\u001b[A';
+
+  test('has messages of earlier chats and of this one, but no decisions', async () => {
+    dialogue.close();
+    const added: string[] = [];
+    dialogue = terminalDialogue(io, {
+      entries: ['old', 'two\nlines'],
+      add: (text) => void added.push(text),
+      saved: async () => undefined,
+    });
+    const first = dialogue.nextMessage();
+    await type('new\r');
+    expect(await first).toBe('new');
+    const { end } = startRun();
+    const decision = dialogue.approve(request);
+    await type('y\r');
+    expect(await decision).toMatchObject({ approved: true });
+    end();
+    const second = dialogue.nextMessage();
+    await type(`${UP}${UP}\r`);
+    expect(await second).toBe('two\nlines');
+    expect(added).toEqual(['new', 'two\nlines']);
+  });
+});
+
 describe('during a run', () => {
   test('steers the run with a line', async () => {
     const { steered, end } = startRun();
@@ -147,10 +213,12 @@ describe('during a run', () => {
     expect([interrupt.signal.aborted, quits]).toEqual([true, []]);
     await type(CTRL_C);
     expect(quits).toEqual([130]);
+    expect(shown.endsWith(PASTE_OFF)).toBe(true);
     end();
   });
 
   test('escapes control sequences in text of the model', () => {
+    shown = '';
     dialogue.writeText('\u001b[2J\u001b]0;owned\u0007');
     expect(shown).toBe('\\u001b[2J\\u001b]0;owned\\u0007');
   });

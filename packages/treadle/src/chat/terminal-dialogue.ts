@@ -1,23 +1,57 @@
+import type { Transform } from 'node:stream';
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { askApproval, askQuestion } from '../run/ask-approval.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
+import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
+import { PASTE_OFF, PASTE_ON, pasteFilter } from './paste.ts';
 
 const PROMPT = '> ';
+/** Stands for a line break in the line editor. */
+const LINE_BREAK = '␤';
 
 /**
  * A chat on a terminal. One line editor is open during the whole chat, so the user can type at any time:
  * 1. A line answers the last question. If there is none, it steers the current run.
  * 2. While the user types a line during a run, output is held back, so that the two do not mix.
  * 3. Text that was typed before an approval or an answer was asked for never gives it.
+ * 4. A pasted text of several lines is one message. The editor shows a mark in its place.
  */
-export function terminalDialogue(io: Io): Dialogue {
+export function terminalDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogue {
   const { stdin, stdout } = io;
-  const reader = createInterface({ input: stdin, output: stdout, terminal: true, prompt: PROMPT });
+  const canPaste = io.env['TERM'] !== 'dumb';
+  /** The texts of the marks in the typed line. */
+  const pasted = new Map<string, string>();
+  const keys = keysOf(stdin, (text) => {
+    const trimmed = text.replace(/\n$/, '');
+    const lines = trimmed.split('\n').length;
+    if (lines === 1) return printable(trimmed.replaceAll('\t', '  '));
+    const mark = `[paste ${pasted.size + 1}: ${lines} lines]`;
+    pasted.set(mark, trimmed);
+    return mark;
+  });
+  /** What a line of the editor stands for. */
+  const textOf = (line: string): string => {
+    let text = line.replaceAll(LINE_BREAK, '\n');
+    for (const [mark, content] of pasted) text = text.replace(mark, () => content);
+    return text;
+  };
+  const reader = createInterface({
+    input: keys,
+    output: stdout,
+    terminal: true,
+    prompt: PROMPT,
+    history: history.entries.toReversed().map(inOneLine),
+    historySize: MAX_ENTRIES,
+    removeHistoryDuplicates: true,
+  });
+  if (canPaste) stdout.write(PASTE_ON);
   let closed = false;
   let asked: ((line: string | undefined) => void) | undefined;
+  /** The user is asked for a message, and not for an approval or an answer. */
+  let asksMessage = false;
   let run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void } | undefined;
   /** Lines that were entered before they were asked for, such as the rest of a pasted text. */
   const early: string[] = [];
@@ -66,6 +100,7 @@ export function terminalDialogue(io: Io): Dialogue {
     atLineStart = true;
   };
   const ask = (prompt: string): Promise<string | undefined> => {
+    asksMessage = prompt === PROMPT;
     if (closed) return Promise.resolve(undefined);
     startLine();
     reader.setPrompt(prompt);
@@ -80,16 +115,28 @@ export function terminalDialogue(io: Io): Dialogue {
     startLine();
   };
 
+  const isAnswer = (): boolean => asked !== undefined && !asksMessage;
   reader.on('line', (line) => {
     atLineStart = true;
-    if (asked) answer(line);
-    else if (!run) early.push(line);
-    else if (line.trim() !== '') run.steer(line);
+    const text = textOf(line);
+    pasted.clear();
+    if (text.trim() !== '' && !isAnswer()) history.add(text);
+    if (asked) answer(text);
+    else if (!run) early.push(text);
+    else if (text.trim() !== '') run.steer(text);
     release();
   });
+  // Called before `line`, with the newest line first.
+  reader.on('history', (lines: string[]) => {
+    if (isAnswer()) lines.shift();
+    else if (lines[0] !== undefined) lines[0] = inOneLine(textOf(lines[0]));
+  });
   reader.on('SIGINT', () => {
-    if (run) run.interrupt.press();
-    else if (reader.line !== '') clearTyped();
+    if (run) {
+      // The second one ends the process.
+      if (canPaste && run.interrupt.signal.aborted) stdout.write(PASTE_OFF);
+      run.interrupt.press();
+    } else if (reader.line !== '') clearTyped();
     else answer(undefined);
   });
   // Runs before the editor prints the first key, so that the typed line starts on a new line.
@@ -103,10 +150,12 @@ export function terminalDialogue(io: Io): Dialogue {
   const onKeyAfter = (): void => {
     if (!typing()) release();
   };
-  stdin.prependListener('keypress', onKeyBefore).on('keypress', onKeyAfter);
+  keys.prependListener('keypress', onKeyBefore).on('keypress', onKeyAfter);
   reader.on('close', () => {
     closed = true;
-    stdin.off('keypress', onKeyBefore).off('keypress', onKeyAfter);
+    keys.off('keypress', onKeyBefore).off('keypress', onKeyAfter);
+    stdin.unpipe(keys).pause();
+    if (canPaste) stdout.write(PASTE_OFF);
     release();
     answer(undefined);
   });
@@ -135,4 +184,18 @@ export function terminalDialogue(io: Io): Dialogue {
     outlivesInterrupt: true,
     close: () => reader.close(),
   };
+}
+
+function inOneLine(text: string): string {
+  return text.replaceAll('\n', LINE_BREAK);
+}
+
+/** The keys of a terminal without pasted texts. The line editor switches its mode through them. */
+function keysOf(stdin: Io['stdin'], onPaste: (text: string) => string): Transform {
+  const terminal = stdin as Io['stdin'] & { readonly setRawMode?: (on: boolean) => unknown };
+  const keys = Object.assign(pasteFilter(onPaste), {
+    isTTY: true,
+    setRawMode: (on: boolean): void => void terminal.setRawMode?.(on),
+  });
+  return stdin.pipe(keys);
 }

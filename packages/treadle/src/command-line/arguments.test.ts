@@ -14,6 +14,7 @@ const run = defineCommand({
     json: { type: 'switch', short: 'j', help: '' },
   },
   notes: [],
+  examples: ['treadle'],
   run: async () => 0,
 });
 const pair = defineCommand({
@@ -22,9 +23,17 @@ const pair = defineCommand({
   arguments: ['A', 'B'],
   flags: {},
   notes: [],
+  examples: ['treadle'],
   run: async () => 0,
 });
-const bare = defineCommand({ name: 'chat', summary: 'Chat', flags: {}, notes: [], run: async () => 0 });
+const bare = defineCommand({
+  name: 'chat',
+  summary: 'Chat',
+  flags: {},
+  notes: [],
+  examples: ['treadle'],
+  run: async () => 0,
+});
 
 test('parses all kinds of flags and the argument, in any order', () => {
   expect(parseArguments(run, ['--model', 'a', 'do it', '--max-turns=5', '--finish', 'confirm', '-j'])).toEqual({

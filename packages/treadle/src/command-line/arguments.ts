@@ -52,6 +52,13 @@ function checkCount(command: Command, actual: readonly string[]): void {
   const expected = command.arguments ?? [];
   const name = `treadle ${command.name}`;
   const missing = expected[actual.length];
+  const unknown = actual.find((word) => command.argumentChoices?.includes(word) === false);
+  if (unknown !== undefined) {
+    const { argumentChoices: choices = [] } = command;
+    throw new CommandError(
+      `${name} cannot take ${JSON.stringify(unknown)}.${didYouMean(unknown, choices)} It takes ${choices.join(' or ')}.`,
+    );
+  }
   if (missing !== undefined && !missing.startsWith('[')) {
     throw new CommandError(`${name} needs ${missing.replace('…', '')}. Usage: ${usageOf(command)}`);
   }

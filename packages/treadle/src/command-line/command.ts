@@ -38,9 +38,13 @@ export interface Command<F extends Flags = Flags> {
   readonly summary: string;
   /** The positional arguments as usage shows them: `[x]` is optional, `x…` is one or more. */
   readonly arguments?: readonly string[];
+  /** What the only argument can be. */
+  readonly argumentChoices?: readonly string[];
   readonly flags: F;
   /** Paragraphs below the flags in the help. */
   readonly notes: readonly string[];
+  /** Command lines for the end of the help, at least one. */
+  readonly examples: readonly [string, ...string[]];
   /** Returns the exit code. */
   readonly run: (parsed: ParsedArguments<F>, io: Io) => Promise<number>;
 }
@@ -68,6 +72,8 @@ export const SUMMARIES = {
   serve: 'Start an HTTP server for OpenAI clients',
   run: 'Run one task with the tools of the working folder, and print the answer',
   chat: 'Chat with a model that can use the tools of the working folder',
+  init: 'Write a commented treadle.toml for a provider',
+  doctor: 'Check the configuration, the store, the keys and the models, and say what to do',
   runs: 'List, show, resume, fork and compare the runs in the store',
   store: 'Back up, restore and check the store',
   tools: 'List, show and call the tools of the command',
@@ -75,6 +81,7 @@ export const SUMMARIES = {
   policy: 'Explain and check what agents may do',
   models: 'List the models of the configuration and test them',
   key: 'Create keys for clients of the server',
+  completion: 'Print a script that completes commands and flags in a shell',
 } as const;
 
 /** An error that the user can fix. Only the message is shown: what is wrong, and what to do. */

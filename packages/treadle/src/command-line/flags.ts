@@ -50,6 +50,12 @@ export const RULE_FLAGS = {
     value: 'LIST',
     help: 'Tools for the model: read-only, coding, mcp, mcp:SERVER, none, names; default: coding,mcp',
   },
+  'no-tools': { type: 'switch', help: 'Give the model no tools; the same as --tools none' },
+  system: {
+    type: 'text',
+    value: 'TEXT',
+    help: 'Instructions for the model instead of those of the command; @FILE reads a file',
+  },
   'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
   finish: {
     type: 'choice',

@@ -7,6 +7,7 @@ export function commandHelp(command: Command): string {
     `${command.summary}.`,
     `Flags:\n${flagLines({ ...command.flags, help: HELP_FLAG })}`,
     ...command.notes,
+    `${command.examples.length === 1 ? 'Example' : 'Examples'}:\n${command.examples.map((line) => `  ${line}`).join('\n')}`,
   ].join('\n\n');
 }
 

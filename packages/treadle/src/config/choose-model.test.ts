@@ -240,3 +240,46 @@ describe('the model of a resumed run', () => {
     expect(() => of('m', {}, twice, KEY)).toThrow('which treadle.toml has as a and b. Choose one with --model.');
   });
 });
+
+describe('an entry', () => {
+  const ENTRY = `[models.a]
+model = "m"
+temperature = 0.2
+max_output_tokens = 500
+reasoning = "low"
+timeout_ms = 9000
+tool_support = "text"
+price = { input = 1, output = 2, cached_input = 0.1 }
+headers_env = { x-team = "TEAM" }
+`;
+
+  test('passes settings, headers, price and timeout on to the model', () => {
+    expect(choose({}, ENTRY, { ...KEY, TEAM: 'blue team' })).toEqual({
+      type: 'openai',
+      model: 'm',
+      apiKey: 'secret',
+      headers: { 'x-team': 'blue team' },
+      settings: { temperature: 0.2, maxOutputTokens: 500, reasoning: 'low' },
+      timeoutMs: 9_000,
+      price: { input: 1, output: 2, cachedInput: 0.1 },
+      toolSupport: 'text',
+    });
+  });
+
+  test('needs the variables of its headers', () => {
+    expect(() => choose({}, ENTRY, KEY)).toThrow('There is no key for m: set the environment variable TEAM.');
+    expect(() => choose({}, ENTRY, { ...KEY, TEAM: 'a\nb' })).toThrow('cannot be sent as the header x-team');
+  });
+
+  test('needs no key if a header has it', () => {
+    const toml = '[models.a]\nmodel = "m"\nheaders_env = { Authorization = "TOKEN" }\n';
+    expect(choose({}, toml, { TOKEN: 'Bearer x' })).toMatchObject({ headers: { Authorization: 'Bearer x' } });
+  });
+
+  test('says which variables it sends to another host', () => {
+    const toml = `${ENTRY}base_url = "https://host.example/v1"\n`;
+    expect(choose({}, toml, { ...KEY, TEAM: 't' }).notice).toBe(
+      'treadle.toml sends the key in OPENAI_API_KEY, TEAM to host.example.',
+    );
+  });
+});

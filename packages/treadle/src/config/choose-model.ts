@@ -1,4 +1,5 @@
-import type { Accepts } from '@treadle/core';
+import type { Accepts, Settings } from '@treadle/core';
+import type { Price, ToolSupport } from '@treadle/models';
 import { CommandError } from '../command-line/command.ts';
 import type { ModelValues } from '../command-line/flags.ts';
 import { didYouMean } from '@treadle/tools/nearest';
@@ -23,17 +24,22 @@ export interface HttpChoice {
   readonly apiKey?: string;
   readonly contextTokens?: number;
   readonly accepts?: Accepts;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly settings?: Settings;
+  readonly timeoutMs?: number;
+  readonly price?: Price;
+  readonly toolSupport?: ToolSupport;
   readonly notice?: string;
   /** Called in this order if the model fails. They have no fallbacks of their own. */
   readonly fallback?: readonly ModelChoice[];
 }
 
-const DEFAULT_MODEL = 'gpt-5-mini';
+const DEFAULT_MODEL = factsOf('openai').model!;
 const DEFAULT_KEY = 'OPENAI_API_KEY';
 
 const DEMO_NOTICE =
   'No API key and no configured model: this is the demo model, which follows a few fixed rules.\n' +
-  'For a real model set OPENAI_API_KEY, or name your own server: --base-url http://localhost:11434/v1 --model NAME';
+  'For a real model run "treadle init", set OPENAI_API_KEY, or name a server: --base-url http://localhost:11434/v1 --model NAME';
 
 export function chooseModel(values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
   if (values['base-url'] !== undefined && !isWebAddress(values['base-url'])) {
@@ -166,8 +172,10 @@ export function chooseEntry(entry: ModelEntry, values: ModelValues, loaded: Load
       `The key in ${variable} is invalid: it contains spaces, line breaks or non-ASCII characters. Set it again.`,
     );
   }
+  const headers = headersOf(entry, env);
   // A downloaded folder can contain a treadle.toml, so a key is never sent to another host without a notice.
-  const toOtherHost = !loaded.named && apiKey !== undefined && values['base-url'] === undefined && isOtherHost(entry);
+  const sent = [...(apiKey === undefined ? [] : [variable]), ...Object.values(entry.headers_env ?? {})];
+  const toOtherHost = !loaded.named && sent.length > 0 && values['base-url'] === undefined && isOtherHost(entry);
   return {
     type: provider,
     model: entry.model!,
@@ -180,14 +188,54 @@ export function chooseEntry(entry: ModelEntry, values: ModelValues, loaded: Load
         ...(entry.files !== undefined && { files: entry.files }),
       },
     }),
+    ...(headers && { headers }),
+    ...optionsOf(entry),
     ...(toOtherHost && {
-      notice: `${loaded.file} sends the key in ${variable} to ${new URL(entry.base_url!).host}.`,
+      notice: `${loaded.file} sends the key in ${sent.join(', ')} to ${new URL(entry.base_url!).host}.`,
     }),
   };
 }
 
+/** The keys of an entry that are passed on to the model. */
+function optionsOf(entry: ModelEntry): Pick<HttpChoice, 'settings' | 'timeoutMs' | 'price' | 'toolSupport'> {
+  const { temperature, max_output_tokens: maxOutputTokens, reasoning, price } = entry;
+  const settings: Settings = {
+    ...(temperature !== undefined && { temperature }),
+    ...(maxOutputTokens !== undefined && { maxOutputTokens }),
+    ...(reasoning !== undefined && { reasoning }),
+  };
+  return {
+    ...(Object.keys(settings).length > 0 && { settings }),
+    ...(entry.timeout_ms !== undefined && { timeoutMs: entry.timeout_ms }),
+    ...(entry.tool_support !== undefined && { toolSupport: entry.tool_support }),
+    ...(price && {
+      price: {
+        // The configuration was validated, so both are present.
+        input: price.input!,
+        output: price.output!,
+        ...(price.cached_input !== undefined && { cachedInput: price.cached_input }),
+        ...(price.cache_write !== undefined && { cacheWrite: price.cache_write }),
+      },
+    }),
+  };
+}
+
+function headersOf({ headers_env }: ModelEntry, env: Io['env']): Readonly<Record<string, string>> | undefined {
+  if (!headers_env) return undefined;
+  const headers = Object.entries(headers_env).map(([name, variable]) => {
+    const value = keyOf(variable, env)!;
+    if (/^[\t\x20-\x7e\x80-\xff]*$/.test(value)) return [name, value];
+    throw new CommandError(
+      `The value of ${variable} cannot be sent as the header ${name}: it has several lines. Set it again.`,
+    );
+  });
+  return Object.fromEntries(headers);
+}
+
+const KEY_HEADER = /^(proxy-)?authorization$|^(x-)?(goog-)?api-key$/i;
+
 export interface KeyFor {
-  /** The environment variable of the key, if the entry or its provider names one. */
+  /** The environment variable of the key, if the entry or its provider names one; or one of headers_env that is not set. */
   readonly variable: string | undefined;
   readonly value: string | undefined;
   /** False for a server on this machine. */
@@ -199,10 +247,14 @@ export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): Key
   const isOther = !keyOf(facts.key ?? '', env) && keyOf(facts.otherKey ?? '', env) !== undefined;
   const variable = entry.api_key_env ?? (isOther ? facts.otherKey : facts.key);
   const address = baseUrl ?? entry.base_url ?? facts.baseURL;
+  const headers = Object.entries(entry.headers_env ?? {});
+  const missing = headers.find(([, name]) => keyOf(name, env) === undefined)?.[1];
+  if (missing !== undefined) return { variable: missing, value: undefined, needed: true };
+  const isInHeader = headers.some(([header]) => KEY_HEADER.test(header));
   return {
     variable,
     value: variable === undefined ? undefined : keyOf(variable, env),
-    needed: variable !== undefined && !(address !== undefined && isLoopback(address)),
+    needed: variable !== undefined && !isInHeader && !(address !== undefined && isLoopback(address)),
   };
 }
 

@@ -1,4 +1,6 @@
+import type { Effort } from '@treadle/core';
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
+import type { ToolSupport } from '@treadle/models';
 import { nearest } from '@treadle/tools/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
@@ -37,9 +39,41 @@ export interface ModelEntry {
   /** False: the model takes no images, or no files such as PDFs. */
   readonly images?: boolean;
   readonly files?: boolean;
+  readonly temperature?: number;
+  /** Of one reply. */
+  readonly max_output_tokens?: number;
+  readonly reasoning?: Effort;
+  /** Until the reply starts, and between two pieces of it. */
+  readonly timeout_ms?: number;
+  /** Names of headers, with the environment variables that have their values. */
+  readonly headers_env?: Readonly<Record<string, string>>;
+  /** In US dollars per million tokens. */
+  readonly price?: PriceEntry;
+  /** What to do if the provider rejects tools. */
+  readonly tool_support?: ToolSupport;
   /** Names of other entries, called in this order if this one fails. */
   readonly fallback?: readonly string[];
 }
+
+/** Required are `input` and `output`. `modelProblems` checks that. */
+export interface PriceEntry {
+  readonly input?: number;
+  readonly output?: number;
+  readonly cached_input?: number;
+  readonly cache_write?: number;
+}
+
+/** Copies of lists of core and of models, which take long to load. The types keep them complete. */
+const EFFORTS = Object.keys({
+  none: 0,
+  minimal: 0,
+  low: 0,
+  medium: 0,
+  high: 0,
+  xhigh: 0,
+  max: 0,
+} satisfies Record<Effort, 0>);
+const TOOL_SUPPORT = Object.keys({ error: 0, degrade: 0, text: 0 } satisfies Record<ToolSupport, 0>);
 
 const text: Shape = { type: 'text' };
 const count: Shape = { type: 'count', min: 1 };
@@ -50,23 +84,37 @@ const key: Shape = {
   why: 'keys do not belong in a file. Put the key in an environment variable, and name the variable with api_key_env',
 };
 
+const variable: Shape = {
+  type: 'text',
+  form: {
+    matches: (name) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(name),
+    means: 'the name of an environment variable, such as OPENAI_API_KEY, and not the key itself',
+  },
+};
+const rate: Shape = { type: 'number', min: 0 };
+
 const modelEntry: Shape = {
   type: 'table',
   fields: {
     provider: { type: 'text', choices: PROVIDERS },
     model: text,
     base_url: { type: 'text', form: { matches: isWebAddress, means: 'an address such as https://host/v1' } },
-    api_key_env: {
-      type: 'text',
-      form: {
-        matches: (name) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(name),
-        means: 'the name of an environment variable, such as OPENAI_API_KEY, and not the key itself',
-      },
-    },
+    api_key_env: variable,
+    headers_env: { type: 'table', fields: {}, others: variable },
     context_tokens: count,
     images: onOff,
     files: onOff,
+    temperature: { type: 'number', min: 0, max: 2 },
+    max_output_tokens: count,
+    reasoning: { type: 'text', choices: EFFORTS },
+    timeout_ms: { type: 'count', min: 1, max: 2 ** 31 - 1 },
+    tool_support: { type: 'text', choices: TOOL_SUPPORT },
+    price: { type: 'table', fields: { input: rate, output: rate, cached_input: rate, cache_write: rate } },
     fallback: { type: 'texts' },
+    headers: {
+      type: 'forbidden',
+      why: 'headers often contain keys. Put the value in an environment variable, and name the variable in headers_env',
+    },
     api_key: key,
     apikey: key,
     apiKey: key,
@@ -91,9 +139,9 @@ export const CONFIG_SHAPE: Shape = {
           type: 'table',
           fields: {
             offer: { type: 'texts' },
-            skills_path: text,
-            enable_sandboxing: onOff,
-            sandbox_engine: { type: 'text', choices: ['auto', 'bubblewrap', 'firejail', 'podman', 'embedded', 'none'] },
+            skills_path: later,
+            enable_sandboxing: later,
+            sandbox_engine: later,
             permissions: {
               type: 'table',
               fields: { file_read: onOff, file_write: onOff, shell: onOff, network: onOff, git: onOff, session: onOff },
@@ -139,12 +187,35 @@ export function modelProblems(config: Config): string[] {
   ];
 }
 
+/** What the demo model, which runs in this process, has no use for. */
+const OF_HTTP = [
+  'base_url',
+  'api_key_env',
+  'headers_env',
+  'temperature',
+  'max_output_tokens',
+  'reasoning',
+  'timeout_ms',
+  'tool_support',
+  'price',
+] as const satisfies readonly (keyof ModelEntry)[];
+
 function entryProblems(
   path: string,
-  { provider = 'openai', model, base_url, context_tokens, fallback = [] }: ModelEntry,
+  entry: ModelEntry,
   { name, names }: { readonly name: string; readonly names: readonly string[] },
 ): string[] {
+  const { provider = 'openai', model, base_url, context_tokens, fallback = [], price, headers_env = {} } = entry;
   const problems: string[] = [];
+  for (const unused of provider === 'demo' ? OF_HTTP.filter((one) => entry[one] !== undefined) : []) {
+    problems.push(`${path}.${unused} has no effect on the demo model. Remove it, or name another provider`);
+  }
+  if (price && (price.input === undefined || price.output === undefined)) {
+    problems.push(`${path}.price needs input and output, in US dollars per million tokens`);
+  }
+  for (const header of Object.keys(headers_env)) {
+    if (!/^[\w!#$%&'*+.^`|~-]+$/.test(header)) problems.push(`${path}.headers_env has a key that is not a header name`);
+  }
   if (model === undefined && provider !== 'demo') {
     problems.push(`${path}.model is missing: the name of the model at the provider`);
   }

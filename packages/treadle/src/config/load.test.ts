@@ -39,18 +39,13 @@ max_tool_iterations = 10
 tool_error_limit = 3
 default_tool_timeout_ms = 30000
 [orchestrator.tools]
-skills_path = "~/.treadle/skills"
-enable_sandboxing = true
-sandbox_engine = "auto"
+offer = ["read-only"]
 [orchestrator.tools.permissions]
 file_read = true
 
 [mcp.servers.files]
 command = "npx"
 args = ["x"]
-
-[edge]
-broker = "embedded"
 `;
 
 test('parses a file with every section', () => {
@@ -65,12 +60,12 @@ describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
-      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, store, mcp, edge.',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, store, mcp.',
     ],
-    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, store, mcp, edge.'],
+    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, store, mcp.'],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
-      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, images, files, fallback.',
+      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, headers_env, context_tokens, images, files, temperature, max_output_tokens, reasoning, timeout_ms, tool_support, price, fallback.',
     ],
     ['[models.a]\nmodel = 3', 'models.a.model must be a string in quotes, but is 3.'],
     ['[models.a]\nmodel = ""', 'models.a.model must be a string in quotes, but is empty.'],
@@ -109,6 +104,28 @@ describe('errors name the file, the path and what is allowed', () => {
     [
       '[models]\ndefault = "b"\n[models.a]\nmodel = "m"',
       'models.default does not name an entry of [models]. Entries: a.',
+    ],
+    ['[models.a]\nmodel = "m"\ntemperature = 3', 'models.a.temperature must be a number from 0 to 2, but is 3.'],
+    [
+      '[models.a]\nmodel = "m"\nreasoning = "hard"',
+      'models.a.reasoning must be one of none, minimal, low, medium, high, xhigh, max.',
+    ],
+    [
+      '[models.a]\nmodel = "m"\nprice = { input = 1 }',
+      'models.a.price needs input and output, in US dollars per million tokens.',
+    ],
+    [
+      '[models.a]\nmodel = "m"\nheaders_env = { x-team = "not a name" }',
+      'models.a.headers_env.x-team must be the name of an environment variable, such as OPENAI_API_KEY, and not the key itself.',
+    ],
+    [
+      '[models.a]\nprovider = "demo"\ntemperature = 1',
+      'models.a.temperature has no effect on the demo model. Remove it, or name another provider.',
+    ],
+    ['[edge]\nbroker = "embedded"', 'edge is not supported yet. Remove it.'],
+    [
+      '[orchestrator.tools]\nenable_sandboxing = true',
+      'orchestrator.tools.enable_sandboxing is not supported yet. Remove it.',
     ],
     ['[models]\ndefault = 1', 'models.default must be a string in quotes, but is 1.'],
     ['[models]\nmain = "m"', 'models.main must be a table, but is a string.'],

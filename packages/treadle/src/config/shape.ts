@@ -4,6 +4,7 @@ import { nearest } from '@treadle/tools/nearest';
 export type Shape =
   | { readonly type: 'text'; readonly choices?: readonly string[]; readonly form?: Form }
   | { readonly type: 'count'; readonly min: number; readonly max?: number }
+  | { readonly type: 'number'; readonly min: number; readonly max?: number }
   | { readonly type: 'switch' }
   | { readonly type: 'texts'; readonly choices?: readonly string[]; readonly form?: Form }
   /** `others`: the shape of keys that are not in `fields`; absent: such keys are errors. */
@@ -14,7 +15,7 @@ export type Shape =
   | { readonly type: 'tables'; readonly each: Shape }
   /** A table that `check` validates. It returns one line per problem, which starts with the path. */
   | { readonly type: 'checked'; readonly check: (value: object, path: string) => readonly string[] }
-  /** A table or a list of tables that this version ignores. */
+  /** A key that a later version will support. */
   | { readonly type: 'later' }
   /** A key that is not allowed, and why. */
   | { readonly type: 'forbidden'; readonly why: string };
@@ -39,6 +40,12 @@ export function checkShape(value: unknown, shape: Shape, path: string): string[]
       const upTo = shape.max === undefined ? '' : ` to ${max}`;
       return [`${path} must be a whole number from ${min}${upTo}, but is ${kind(value)}`];
     }
+    case 'number': {
+      const { min, max = Infinity } = shape;
+      if (Number.isFinite(value) && (value as number) >= min && (value as number) <= max) return [];
+      const upTo = shape.max === undefined ? '' : ` to ${max}`;
+      return [`${path} must be a number from ${min}${upTo}, but is ${kind(value)}`];
+    }
     case 'switch':
       return typeof value === 'boolean' ? [] : [`${path} must be true or false, but is ${kind(value)}`];
     case 'texts':
@@ -58,14 +65,16 @@ export function checkShape(value: unknown, shape: Shape, path: string): string[]
     case 'checked':
       return isTable(value) ? [...shape.check(value, path)] : [`${path} must be a table, but is ${kind(value)}`];
     case 'later':
-      return isTable(value) || Array.isArray(value) ? [] : [`${path} must be a table, but is ${kind(value)}`];
+      return [`${path} is not supported yet. Remove it`];
     case 'forbidden':
       return [`${path} must not be here: ${shape.why}`];
   }
 }
 
 function checkTable(value: object, shape: Shape & { type: 'table' }, path: string): string[] {
-  const allowed = Object.keys(shape.fields).filter((name) => shape.fields[name]!.type !== 'forbidden');
+  const allowed = Object.keys(shape.fields).filter(
+    (name) => !['forbidden', 'later'].includes(shape.fields[name]!.type),
+  );
   return Object.entries(value).flatMap(([key, item]) => {
     const at = path === '' ? key : `${path}.${key}`;
     const field = Object.hasOwn(shape.fields, key) ? shape.fields[key] : shape.others;

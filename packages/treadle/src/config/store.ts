@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
@@ -80,8 +80,8 @@ export function loadStorePackage(): Promise<typeof StorePackage> {
 export async function createStoreFolder(folder: string): Promise<void> {
   if (basename(folder) !== '.treadle') return;
   try {
-    if ((await mkdir(folder, { recursive: true, mode: 0o700 })) !== undefined)
-      await writeFile(join(folder, '.gitignore'), '*\n');
+    const { createFolder } = await loadStorePackage();
+    if (createFolder(folder, 0o700)) await writeFile(join(folder, '.gitignore'), '*\n');
   } catch {}
 }
 

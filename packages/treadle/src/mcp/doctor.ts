@@ -3,9 +3,10 @@ import type { McpErrorCode, McpServer } from '@treadle/tools/mcp';
 import { MAX_OFFERED_TOOLS } from '@treadle/tools';
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
-import { resolveContext } from '../config/context.ts';
+import { resolveContext, type CommandContext } from '../config/context.ts';
 import type { McpServerEntry } from '../config/mcp.ts';
 import { coloursFor } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { durationText, plural } from '../terminal/quantities.ts';
 import { findEntry, loadMcpPackage, openSecrets, serverEntries, serverOptions, type ServerPlace } from './servers.ts';
@@ -35,11 +36,10 @@ export const doctorCommand: Command = defineCommand({
   notes: [
     'Exit codes:\n  0  all servers can be used\n  1  a server cannot be used\n  2  the command or its configuration is invalid',
   ],
+  examples: ['treadle mcp doctor', 'treadle mcp doctor files --json'],
   async run({ values, arguments: [name] }, io) {
     const context = await resolveContext(values, io);
-    const entries = name === undefined ? [...serverEntries(context)] : [[name, findEntry(context, name)] as const];
-    const place: ServerPlace = { context, env: io.env, secrets: await openSecrets(context) };
-    const all = await Promise.all(entries.map(([one, entry]) => diagnose(one, entry, place)));
+    const all = await diagnoseServers(context, io.env, name);
     const exitCode = all.every(({ ok }) => ok) ? EXIT.completed : EXIT.failed;
     if (values.json) {
       io.stdout.write(`${JSON.stringify(all, null, 2)}\n`);
@@ -57,6 +57,18 @@ export const doctorCommand: Command = defineCommand({
     return exitCode;
   },
 });
+
+/** Connects to the named server, or to all. */
+export async function diagnoseServers(
+  context: CommandContext,
+  env: Io['env'],
+  name?: string,
+): Promise<readonly Diagnosis[]> {
+  const entries = name === undefined ? [...serverEntries(context)] : [[name, findEntry(context, name)] as const];
+  if (entries.length === 0) return [];
+  const place: ServerPlace = { context, env, secrets: await openSecrets(context) };
+  return Promise.all(entries.map(([one, entry]) => diagnose(one, entry, place)));
+}
 
 async function diagnose(name: string, entry: McpServerEntry, place: ServerPlace): Promise<Diagnosis> {
   const started = Date.now();

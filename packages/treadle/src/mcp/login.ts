@@ -28,6 +28,7 @@ export const loginCommand: Command = defineCommand({
     SECRETS_NOTE,
     'Exit codes:\n  0    signed in\n  1    the sign-in failed\n  2    the command or its configuration is invalid\n  130  stopped with Ctrl-C',
   ],
+  examples: ['treadle mcp login linear', 'treadle mcp login linear --no-browser'],
   async run({ values, arguments: [name = ''] }, io) {
     const context = await resolveContext(values, io);
     const entry = findEntry(context, name);
@@ -73,6 +74,7 @@ export const logoutCommand: Command = defineCommand({
   arguments: ['NAME'],
   flags: LOCATION_FLAGS,
   notes: ['The server may accept the tokens until they expire. Revoke the access of Treadle there, if it offers that.'],
+  examples: ['treadle mcp logout linear'],
   async run({ values, arguments: [name = ''] }, io) {
     const context = await resolveContext(values, io);
     const { url } = findEntry(context, name);

@@ -38,6 +38,7 @@ const listCommand: Command = defineCommand({
     'Connects to none of them: "treadle mcp doctor" does. SIGN-IN is "yes" if there is a token, "no" if there is none, which\n' +
       'the server may not need, and "-" for programs and for servers with a token in headers_env.',
   ],
+  examples: ['treadle mcp list'],
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const place: ServerPlace = { context, env: io.env, secrets: await openSecrets(context) };
@@ -78,6 +79,7 @@ const toolsCommand: Command = defineCommand({
     'NAME is a server; default: all. Exit code 1: a server cannot be used. With --json, the output has descriptions and\n' +
       'schemas, too.',
   ],
+  examples: ['treadle mcp tools', 'treadle mcp tools files --json'],
   async run({ values, arguments: [name] }, io) {
     const context = await resolveContext(values, io);
     if (name !== undefined) findEntry(context, name);
@@ -124,8 +126,8 @@ const callCommand: Command = defineCommand({
       'standard input. On a terminal, the policy can ask; elsewhere a call that it asks about is denied, unless --yes is\n' +
       'given. Nothing is stored.',
     CALL_EXIT_CODES,
-    `Example:\n  treadle mcp call files read_text_file '{"path": "notes.txt"}' --yes`,
   ],
+  examples: [`treadle mcp call files read_text_file '{"path": "notes.txt"}' --yes`],
   async run({ values, arguments: [name = '', wanted = '', given = '{}'] }, io) {
     const context = await resolveContext(values, io);
     const entry = findEntry(context, name);

@@ -30,8 +30,8 @@ export const mcpServeCommand: Command = defineCommand({
     'Standard output carries the protocol alone. The log goes to standard error, as JSON lines. The command ends when its\n' +
       'standard input is closed, and at SIGINT and SIGTERM.',
     KEY_NOTE,
-    'Examples:\n  treadle mcp serve\n  treadle mcp serve --tools coding --cwd ~/project',
   ],
+  examples: ['treadle mcp serve', 'treadle mcp serve --tools coding --cwd ~/project'],
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const { loaded, folder } = context;

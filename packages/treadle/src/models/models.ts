@@ -31,8 +31,8 @@ export const modelsCommand: Command = defineCommand({
     'API keys are read from the environment only, and are never shown.',
     'Exit codes:\n  0    every tested model is reachable and supports tools\n  1    a tested model is not reachable or does not support tools\n' +
       '  2    the command or its configuration is invalid; nothing was sent\n  130  stopped with Ctrl-C',
-    'Examples:\n  treadle models\n  treadle models main --timeout 10\n  treadle models --no-test --json',
   ],
+  examples: ['treadle models', 'treadle models main --timeout 10', 'treadle models --no-test --json'],
   async run({ values, arguments: [name] }, io) {
     const { loaded } = await resolveContext(values, io);
     const models = listedModels(loaded, io.env, name);
@@ -84,7 +84,8 @@ async function testModel(
   return { ...listed, test };
 }
 
-async function probeListed(listed: ListedModel, { loaded, io, timeoutMs, stop }: TestOptions): Promise<Probe> {
+/** Tests a model without its fallbacks. */
+export async function probeListed(listed: ListedModel, { loaded, io, timeoutMs, stop }: TestOptions): Promise<Probe> {
   const { variable, standing } = listed.key;
   if (standing === 'missing') return notSent('auth', `There is no key: set the environment variable ${variable}.`);
   const limit = AbortSignal.timeout(timeoutMs);

@@ -43,6 +43,11 @@ function openOne(models: Models, choice: ModelChoice, openOptions: OpenOptions):
     ...(baseURL !== undefined && { baseURL }),
     ...(apiKey !== undefined && { apiKey }),
     ...(choice.accepts && { accepts: choice.accepts }),
+    ...(choice.headers && { headers: choice.headers }),
+    ...(choice.settings && { settings: choice.settings }),
+    ...(choice.price && { price: choice.price }),
+    ...(choice.toolSupport && { toolSupport: choice.toolSupport }),
+    ...(choice.timeoutMs !== undefined && { timeouts: { headers: choice.timeoutMs, idle: choice.timeoutMs } }),
   };
   switch (type) {
     case 'openai':

@@ -44,7 +44,10 @@ const explainCommand: Command = defineCommand({
     'TOOL is a tool of the command, and JSON its arguments. For a tool of another program, say what its call would touch with\n' +
       '--touch: read=PATH, write=PATH, command=TEXT or url=URL. Nothing is executed, and the call is not counted for the rates.',
     'Exit codes:\n  0  the call was explained, whatever the verdict\n  2  the command, the arguments of the tool or the configuration are invalid',
-    `Examples:\n  treadle policy explain read '{"path": ".env"}'\n  treadle policy explain shell --touch command="git push --force"`,
+  ],
+  examples: [
+    `treadle policy explain read '{"path": ".env"}'`,
+    'treadle policy explain shell --touch command="git push --force"',
   ],
   async run({ values, arguments: [name, text] }, io) {
     const context = await resolveContext(values, io);
@@ -136,6 +139,7 @@ const checkCommand: Command = defineCommand({
       'commands refuse a file with any problem.',
     'Exit codes:\n  0  the file is valid; there may be warnings\n  1  it has problems\n  2  it cannot be read, or is not TOML',
   ],
+  examples: ['treadle policy check', 'treadle policy check team.toml --json'],
   async run({ values, arguments: [argument] }, io) {
     const folder = await workingFolder(values.cwd, io);
     const file = argument ?? 'treadle.toml';

@@ -15,6 +15,7 @@ import {
 } from '@treadle/core';
 import { matchPattern } from '@treadle/tools/patterns';
 import { taskProgress } from '@treadle/tools/task';
+import { loadStorePackage } from '../config/store.ts';
 
 type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess' | 'matchPattern';
 /** The options of a new run, or of a run to resume. */
@@ -153,7 +154,7 @@ async function answerOf(
 
 /** Ends processes that tools of the run have left behind. */
 export const killProcess: KillProcess = async (left) => {
-  const store = await import('@treadle/store');
+  const store = await loadStorePackage();
   return store.killProcess(left);
 };
 

@@ -35,12 +35,12 @@ export interface RunScreen extends Transcript {
 
 /**
  * All text of the model is written as it arrives, each reply on its own lines. With `quiet`, only the answer: whether a text
- * is the answer is known when its reply has ended without calls.
+ * is the answer is known when its reply has ended without calls. With `answerOnly`, standard output gets only the answer, too.
  */
-export function runScreen(io: Io, { quiet, json }: OutputValues): RunScreen {
+export function runScreen(io: Io, { quiet, json, answerOnly }: OutputValues & { answerOnly?: boolean }): RunScreen {
   const { stdout, stderr, env } = io;
   const status = quiet || json ? NO_STATUS : statusLine(io);
-  const streams = !json && !quiet;
+  const streams = !json && !quiet && !answerOnly;
   const writeLine = (line: string): void => {
     status.clear();
     stderr.write(`${line}\n`);
@@ -127,7 +127,7 @@ export async function runAndReport(options: {
   const completed = result.outcome?.type === 'completed';
   const isShown = screen.lastText() === result.text;
   if (values.json) io.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
-  else if (completed && !(screen.streams && isShown)) screen.writeAnswer(result.text);
+  else if (completed && !(screen.streams && isShown)) screen.writeAnswer(answerText(result));
   else if (!completed && result.text !== '' && !isShown)
     writeLine(`Last reply of the model: ${printable(result.text)}`);
   const ending = outcomeText(result);
@@ -135,6 +135,11 @@ export async function runAndReport(options: {
   for (const line of nextSteps(result, { stored, canRetry: lastEvent === 'model-failed', canAsk, values }))
     writeLine(line);
   return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
+}
+
+/** A validated answer is printed as JSON, whatever else the model wrote around it. */
+function answerText({ text, output }: LoopResult): string {
+  return output === undefined ? text : JSON.stringify(output, null, 2);
 }
 
 /** Whether there is a terminal to ask on while a run is driven. */

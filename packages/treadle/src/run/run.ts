@@ -1,3 +1,4 @@
+import { messageOf, type JsonSchema } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import {
   KEY_NOTE,
@@ -9,13 +10,14 @@ import {
   YES_FLAG,
 } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
-import { readStdin, type Io } from '../terminal/io.ts';
+import type { Io } from '../terminal/io.ts';
 import { canAskOn, runAndReport, runScreen } from './run-and-report.ts';
 import { openSession } from './session.ts';
+import { readTask, textOrFile } from './task-input.ts';
 
 const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.completed, 'completed: the answer is on standard output'],
-  [EXIT.failed, 'failed: the model could not be reached, or rejected the request'],
+  [EXIT.failed, 'failed: the model could not be reached, rejected the request, or gave an answer of another form'],
   [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
   [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
   [EXIT.paused, 'paused: it waits for a client result, or for an approval that could not be given here'],
@@ -25,24 +27,44 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
 export const runCommand: Command = defineCommand({
   name: 'run',
   summary: SUMMARIES.run,
-  arguments: ['[task]'],
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...YES_FLAG, ...OUTPUT_FLAGS, ...LOG_FLAGS },
+  arguments: ['[task]', '[@file]…'],
+  flags: {
+    ...MODEL_FLAGS,
+    ...LOCATION_FLAGS,
+    ...RULE_FLAGS,
+    ...YES_FLAG,
+    'output-schema': {
+      type: 'text',
+      value: 'FILE',
+      help: 'The answer must be JSON that the JSON Schema in FILE accepts; only it is printed',
+    },
+    ...OUTPUT_FLAGS,
+    ...LOG_FLAGS,
+  },
   notes: [
     'The text of the model goes to standard output as it arrives, everything else to standard error. With --quiet, only the\n' +
       'answer is printed: the text of the reply that no calls follow.',
-    'The task is read from standard input if it is "-", or if it is missing and standard input is not a terminal. Ctrl-C\n' +
-      'stops the run and prints how to resume it; a second Ctrl-C quits immediately.',
+    'The task is read from standard input if it is "-", or if it is missing and standard input is not a terminal. Files\n' +
+      'after an @ are sent with it: texts, images and PDFs. If there is no task, the first file is the task.',
+    'Ctrl-C stops the run and prints how to resume it; a second Ctrl-C quits immediately.',
     'Each step is stored before the next one starts. "treadle runs" lists, shows and resumes stored runs.',
     `Exit codes:\n${columns(EXIT_CODES.map(([code, meaning]) => [String(code), meaning]))}`,
     KEY_NOTE,
-    'Examples:\n' +
-      '  treadle run "Which files mention a licence?"\n' +
-      '  treadle run --model openai/MODEL --json "What does src/main.ts do?" | jq .usage\n' +
-      '  treadle run --quiet - < task.md',
   ],
-  async run({ values, arguments: [argument] }, io) {
-    const task = await readTask(argument, io);
-    const screen = runScreen(io, values);
+  examples: [
+    'treadle run "Which files mention a licence?"',
+    'treadle run --model openai/MODEL --json "What does src/main.ts do?" | jq .usage',
+    'treadle run --quiet - < task.md',
+    'treadle run @task.md',
+    'treadle run "What is wrong here?" @error.log @screenshot.png',
+    'treadle run --no-tools --system "You are a translator." "Good morning, in French"',
+    'treadle run --output-schema person.json "Who maintains this project?" | jq .name',
+  ],
+  async run({ values, arguments: words }, io) {
+    const task = await readTask(words, io);
+    const schemaFile = values['output-schema'];
+    const output = schemaFile === undefined ? undefined : await readSchema(schemaFile, io);
+    const screen = runScreen(io, { ...values, answerOnly: output !== undefined });
     const { writeLine } = screen;
     const { store, context, options, allTools, notices, explain, follow, close } = await openSession(values, io, {
       canAsk: canAskOn(io),
@@ -51,7 +73,7 @@ export const runCommand: Command = defineCommand({
     try {
       if (!values.quiet) for (const text of notices) writeLine(text);
       return await runAndReport({
-        start: { ...options, input: task },
+        start: { ...options, input: task, ...(output && { output }) },
         allTools,
         follow,
         store,
@@ -67,11 +89,18 @@ export const runCommand: Command = defineCommand({
   },
 });
 
-async function readTask(argument: string | undefined, io: Io): Promise<string> {
-  if (argument === undefined && io.stdin.isTTY) {
-    throw new CommandError('The task is missing. Give it in quotes, "treadle run \'…\'", or on standard input.');
+async function readSchema(file: string, io: Io): Promise<JsonSchema> {
+  const text = await textOrFile(`@${file.replace(/^@/, '')}`, io);
+  const problem = (what: string): CommandError =>
+    new CommandError(
+      `--output-schema ${file} ${what}. It takes a file with a JSON Schema, such as {"type": "object", …}.`,
+    );
+  let schema: unknown;
+  try {
+    schema = JSON.parse(text);
+  } catch (error) {
+    throw problem(`is not JSON: ${messageOf(error)}`);
   }
-  const task = (argument === undefined || argument === '-' ? await readStdin(io) : argument).trim();
-  if (task === '') throw new CommandError('The task is empty. Describe what to do: "treadle run \'…\'".');
-  return task;
+  if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) return schema as JsonSchema;
+  throw problem('is not a JSON object');
 }

@@ -16,12 +16,13 @@ import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { agentsInstructions, agentsNotice, readAgentsFiles } from './agents-md.ts';
 import type { ExplainRequest } from './ask-approval.ts';
+import { textOrFile } from './task-input.ts';
 
 /** The settings that flags, configuration and environment result in. */
 export interface Session {
   readonly context: CommandContext;
   readonly store: RunStore;
-  /** The options of each run, without its input. */
+  /** The options of each run, without its input, as they are now. */
   readonly options: Omit<LoopOptions, 'input' | 'journal'>;
   readonly explain: ExplainRequest;
   /** Messages for the user before anything runs. */
@@ -32,6 +33,8 @@ export interface Session {
   toolsWith(found: ReadonlySet<string>): readonly Tool[];
   /** Gives a run changed tools of MCP servers from its next turn on. */
   follow(live: StartedRun): void;
+  /** Uses another model for the next runs, named as with --model. Returns a notice for the user. */
+  changeModel(name: string): Promise<string | undefined>;
   /** Closes the store and the connections to MCP servers. */
   close(): Promise<void>;
 }
@@ -58,11 +61,14 @@ export async function openSession(
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
+  const system = values.system === undefined ? undefined : (await textOrFile(values.system, io)).trim();
   const model = await openModel(choice);
-  const list = splitToolList(context, toolList(context, values.tools));
+  const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
-  const { own, store } = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const { store } = opened;
+  let { own } = opened;
   const tools = [...own, ...mcp.offered()];
   const allTools = (): readonly Tool[] => [...own, ...mcp.all()];
   const told = new Set<string>();
@@ -75,10 +81,10 @@ export async function openSession(
       told.add(line);
     },
   });
-  const runOptions: Session['options'] = {
+  let runOptions: Session['options'] = {
     ...defaults,
     model,
-    instructions: `${instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}`,
+    instructions: `${system ?? instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}`,
     tools,
     policy,
     ...(maxTurns !== undefined && { maxTurns }),
@@ -95,7 +101,9 @@ export async function openSession(
   ].filter((text) => text !== undefined);
   return {
     context,
-    options: runOptions,
+    get options() {
+      return runOptions;
+    },
     explain: requestExplainer(policy, allTools, coloursFor(io.stderr, io.env)),
     notices,
     store,
@@ -105,6 +113,14 @@ export async function openSession(
       return [...own, ...mcp.all().filter(({ name }) => offered.has(name))];
     },
     follow: (live) => mcp.follow(live, own),
+    async changeModel(name) {
+      const other = chooseModel({ model: name }, context.loaded, io.env);
+      const next = await openModel(other);
+      // Tasks use the same model.
+      own = chooseTools(context, { model: next, canAnswer: canAsk, mcp: toolsForTasks(mcp) }, list);
+      runOptions = { ...runOptions, model: next };
+      return other.notice;
+    },
     async close() {
       await mcp.close();
       await store.close();
@@ -135,6 +151,12 @@ export function toolList({ loaded }: CommandContext, flag?: string): { words: re
   if (flag !== undefined) return { words: flag.split(',').map((word) => word.trim()), from: '--tools' };
   const { offer = ['coding', 'mcp'] } = loaded.config.orchestrator?.tools ?? {};
   return { words: offer, from: `${loaded.file}: orchestrator.tools.offer` };
+}
+
+function toolsFlag({ tools, 'no-tools': none }: Pick<SessionValues, 'tools' | 'no-tools'>): string | undefined {
+  if (!none) return tools;
+  if (tools === undefined) return 'none';
+  throw new CommandError('--no-tools contradicts --tools. Use one of them.');
 }
 
 function askingBy({ ask, yes }: Pick<SessionValues, 'ask' | 'yes'>, canAsk: boolean): Asking {

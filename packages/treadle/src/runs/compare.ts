@@ -12,6 +12,7 @@ export const replayCommand: Command = runsCommand('replay ID', {
   details:
     'Executes nothing. Exits with 1 and names the first entry that differs if code, wording or rules have changed since the\n' +
     'run was recorded.',
+  examples: ['treadle runs replay 1a2b'],
   async run({ store, args, colours, print }) {
     const { summary, entries } = await readRun(store, args[0]!);
     const replayed = await walkInSlices(entries);
@@ -35,6 +36,7 @@ export const diffCommand: Command = runsCommand('diff A B', {
   details:
     `Ignores times and run ids. On a terminal with at least ${WIDE_TERMINAL} columns the runs are shown side by side.\n` +
     'Exits with 0 if the runs are the same, with 1 if they differ.',
+  examples: ['treadle runs diff 1a2b 3c4d'],
   async run({ store, args, io: { stdout }, colours, print }) {
     const a = await readRun(store, args[0]!);
     const b = await readRun(store, args[1]!);

@@ -1,6 +1,7 @@
 import type { HeldProcess, RunStore, RunSummary } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, EXIT, type Command } from '../command-line/command.ts';
+import { loadStorePackage } from '../config/store.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { alignColumns, oneLine } from '../terminal/printable.ts';
@@ -40,10 +41,11 @@ export const listCommand: Command = runsCommand('list', {
   details:
     'An interrupted run has not ended, and no process drives it. AGE is the time since the run was started. The id of a\n' +
     'child run is the id of its parent followed by the call that started it. A run is recovered if a process that drove it\n' +
-    'died, and another process took it over or freed it.\n\n' +
-    'Examples:\n' +
-    '  treadle runs list --status interrupted --status paused\n' +
-    '  treadle runs list --json --limit 1000 | jq \'.[] | select(.model == "demo") | .runId\'',
+    'died, and another process took it over or freed it.',
+  examples: [
+    'treadle runs list --status interrupted --status paused',
+    `treadle runs list --json --limit 1000 | jq '.[] | select(.model == "demo") | .runId'`,
+  ],
   emptyStore: ({ json }) => (json ? ['[]'] : []),
   async run({ values, store, io, colours, print, note }) {
     const limit = values.limit ?? DEFAULT_LIMIT;
@@ -68,7 +70,7 @@ function nothingListed({ status, recovered }: Wanted): string {
 }
 
 /** The store has no status `interrupted`: such runs are among those with the status `running`. */
-async function listRuns(
+export async function listRuns(
   store: RunStore,
   { status: wanted, recovered }: Wanted,
   limit: number,
@@ -81,7 +83,7 @@ async function listRuns(
   return found.filter(({ standing }) => !wanted || wanted.includes(standing)).slice(0, limit);
 }
 
-function runTable(runs: readonly ListedRun[], colours: Colours, width: number): readonly string[] {
+export function runTable(runs: readonly ListedRun[], colours: Colours, width: number): readonly string[] {
   const cells = runs.map(({ runId, standing, startedAt, entries, model }) => {
     const age = ageText(Date.now() - startedAt);
     return [shortId(runId), standing, age, String(entries), oneLine(model, MAX_MODEL_WIDTH)];
@@ -110,6 +112,7 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
   details:
     'Also deletes child runs and the server response of the run, but not its forks. Processes that an interrupted run has\n' +
     'left behind are killed. If the run or one of its child runs is running, none of them is deleted.',
+  examples: ['treadle runs delete 1a2b', 'treadle runs delete 1a2b 3c4d --yes'],
   async run({ values, args, store, io, note }) {
     const runs = new Map<string, RunSummary>();
     for (const prefix of args) {
@@ -123,7 +126,7 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
         const family = [runs.get(runId)!, ...(await descendantsOf(store, runId))];
         const left = (await Promise.all(family.map((one) => leftProcesses(store, one)))).flat();
         if (await store.delete(runId)) count += family.length;
-        for (const process of left) await (await import('@treadle/store')).killProcess(process);
+        for (const process of left) await (await loadStorePackage()).killProcess(process);
       }
     }
     note(confirmed ? `Deleted ${plural(count, 'run')}.` : 'Nothing was deleted.');
@@ -165,6 +168,7 @@ export const pruneCommand: Command = runsCommand('prune', {
     'dry-run': { type: 'switch', help: 'Only list what would be deleted' },
   },
   details: 'Keeps runs that are running, interrupted or paused, and runs that server responses need to be continued.',
+  examples: ['treadle runs prune --older-than 30d --dry-run', 'treadle runs prune --older-than 30d'],
   async run({ values, store, print, note }) {
     const before = Date.now() - parseMinimumAge(values['older-than']);
     if (!values['dry-run']) return note(`Deleted ${plural(await store.prune(before), 'run')}.`);

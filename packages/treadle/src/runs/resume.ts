@@ -45,6 +45,7 @@ export const resumeCommand: Command = runsCommand('resume ID', {
     'one it pauses again. A call that has a result is not executed again. An outstanding call is repeated only if its tool\n' +
     'allows that.\n\n' +
     'The model is the one that the run was started with, if the configuration has it. Otherwise name one with --model.',
+  examples: ['treadle runs resume 1a2b', 'treadle runs resume 1a2b --approve t1.approval.0'],
   async run(request) {
     const run = await readRun(request.store, request.args[0]!);
     const state = await stateAfter(run);
@@ -66,10 +67,11 @@ export const forkCommand: Command = runsCommand('fork ID', {
   },
   details:
     'The original run does not change. Results that it got after that entry are copied for outstanding calls, so that no\n' +
-    'call is executed twice; the model is called again if anything changed. --model also changes the model.\n\n' +
-    'Examples:\n' +
-    '  treadle runs fork 1a2b --result t1.tool.0="the file is empty"\n' +
-    '  treadle runs fork 1a2b --at 4 --model openai/MODEL --instructions "Answer in French."',
+    'call is executed twice; the model is called again if anything changed. --model also changes the model.',
+  examples: [
+    'treadle runs fork 1a2b --result t1.tool.0="the file is empty"',
+    'treadle runs fork 1a2b --at 4 --model openai/MODEL --instructions "Answer in French."',
+  ],
   async run(request) {
     const { values, store, context, io, print, note } = request;
     const run = await readRun(store, request.args[0]!);
@@ -99,6 +101,7 @@ export const cancelCommand: Command = runsCommand('cancel ID', {
   details:
     'Calls without a result get an error result, and child runs are cancelled too. To stop a run that a process drives,\n' +
     'press Ctrl-C where it was started.',
+  examples: ['treadle runs cancel 1a2b'],
   async run({ store, args, note }) {
     const { summary } = await readRun(store, args[0]!);
     const id = shortId(summary.runId);
@@ -123,6 +126,7 @@ export const releaseCommand: Command = runsCommand('release ID', {
     'another host or container is watched for a lease time (30 s), and the run is freed if it shows no sign of life.\n\n' +
     'A live process of this machine keeps its run, also if it is suspended or busy. End it, or use --force. After --force\n' +
     'it can write nothing more, and aborts its calls when it notices, but a call that it is making may still take effect.',
+  examples: ['treadle runs release 1a2b', 'treadle runs release 1a2b --force'],
   async run({ values, args, store, note }) {
     const { runId } = await findRun(store, args[0]!);
     const id = shortId(runId);

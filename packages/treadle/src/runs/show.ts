@@ -20,6 +20,7 @@ export const showCommand: Command = runsCommand('show ID', {
     json: { type: 'switch', help: 'Print JSON: the summary and every entry; with --at the state' },
   },
   details: 'The numbers on the left are the entry numbers that --at and "treadle runs fork --at" take.',
+  examples: ['treadle runs show 1a2b', 'treadle runs show 1a2b --at 3', 'treadle runs show 1a2b --full'],
   async run(request) {
     const { store, values, print, colours, io } = request;
     const run = await readRun(store, request.args[0]!);

@@ -33,6 +33,7 @@ export function runsCommand<const F extends Flags>(
     readonly flags?: F;
     /** Text below the flags in the help. */
     readonly details: string;
+    readonly examples: Command['examples'];
     /** What to print if there is no store yet. Without it, a missing store is an error. */
     readonly emptyStore?: (values: Values<F>) => readonly string[];
     /** Returns the exit code; nothing means success. */
@@ -40,13 +41,14 @@ export function runsCommand<const F extends Flags>(
   },
 ): Command {
   const [name, ...positionals] = usage.split(' ');
-  const { summary, flags, details, emptyStore } = definition;
+  const { summary, flags, details, examples, emptyStore } = definition;
   return defineCommand<Flags>({
     name: `runs ${name}`,
     summary,
     arguments: positionals,
     flags: { ...flags, ...LOCATION_FLAGS },
     notes: [details],
+    examples,
     async run({ values: parsed, arguments: args }, io) {
       const values = parsed as Values<F> & LocationValues;
       const print = (...lines: readonly (string | readonly string[])[]): void =>

@@ -27,9 +27,11 @@ type ExportedBlob =
 
 export const exportCommand: Command = runsCommand('export ID [FILE]', {
   summary: 'Write a run with its child runs and long results as JSON lines to a file or to standard output',
-  details:
-    'The file contains the whole conversation. Forks are not included; export them separately.\n\n' +
-    'Example:\n  treadle runs export 1a2b | treadle runs import - --store sqlite:/elsewhere/runs.db',
+  details: 'The file contains the whole conversation. Forks are not included; export them separately.',
+  examples: [
+    'treadle runs export 1a2b licence.jsonl',
+    'treadle runs export 1a2b | treadle runs import - --store sqlite:/elsewhere/runs.db',
+  ],
   async run({ store, args: [prefix, file = '-'], io, note }) {
     const { runId } = await findRun(store, prefix!);
     const family = await readFamily(store, runId);
@@ -96,6 +98,10 @@ export const importCommand: Command = defineCommand({
   arguments: ['FILE'],
   flags: { as: { type: 'text', value: 'ID', help: 'Id of the imported run; default: its own id' }, ...LOCATION_FLAGS },
   notes: ['"-" reads from standard input. A file that is damaged, has another format or a newer version is rejected.'],
+  examples: [
+    'treadle runs import licence.jsonl',
+    'treadle runs import licence.jsonl --as licence-2 --store sqlite:other.db',
+  ],
   async run({ values, arguments: [file] }, io) {
     const read = file === '-' ? readStdin(io) : readFile(resolve(io.cwd, file!), 'utf8');
     const name = file === '-' ? 'Standard input' : file!;

@@ -27,7 +27,10 @@ const newCommand: Command = defineCommand({
       'and runs:write are for the runs API, chat:read and chat:write for conversations, metrics:read for /metrics.',
     'Prints the key to standard output. The key is not stored. The lines for treadle.toml go to standard error, and\n' +
       'contain only the hash of the key.',
-    'Examples:\n  treadle key new --name ci\n  treadle key new --name ops --tenant acme --scope agents:invoke --scope tools:execute',
+  ],
+  examples: [
+    'treadle key new --name ci',
+    'treadle key new --name ops --tenant acme --scope agents:invoke --scope tools:execute',
   ],
   async run({ values }, io) {
     for (const flag of ['name', 'tenant'] as const) {

@@ -51,7 +51,11 @@ export const serveCommand: Command = defineCommand({
     KEY_NOTE,
     'Exit codes:\n  0  the server was stopped\n  1  it could not listen, or was ended before it had stopped\n' +
       '  2  the command or its configuration is invalid; nothing was served',
-    'Examples:\n  treadle serve\n  treadle serve --port 8080 --model openai/gpt-5-mini\n  treadle serve --config team.toml',
+  ],
+  examples: [
+    'treadle serve',
+    'treadle serve --port 8080 --model openai/gpt-5-mini',
+    'treadle serve --config team.toml',
   ],
   async run({ values }, io) {
     const context = await resolveContext(values, io);
@@ -106,10 +110,11 @@ export const serveCommand: Command = defineCommand({
       };
       // Before it listens, which takes long if there are many runs to recover: SIGHUP would end the process.
       stopReloading = io.onReload?.(() => void reload()) ?? stopReloading;
-      const url = await listenOrExplain(server, io);
-      if (url === undefined) return EXIT.failed;
+      const listening = await listenOrExplain(server, io);
+      if (listening === undefined) return EXIT.failed;
+      const { url, address } = listening;
       io.outliveReaders();
-      io.stdout.write(`Treadle listens on ${url}\n`);
+      io.stdout.write(`Treadle listens on ${address}\n`);
       for (const notice of models.notices) warn(notice);
       if (io.stderr.isTTY) {
         const file = context.store.type === 'memory' ? undefined : context.store.file;
@@ -129,10 +134,13 @@ export const serveCommand: Command = defineCommand({
   },
 });
 
-/** Returns the URL of the server. If the machine does not allow it to listen, prints why and returns undefined. */
-async function listenOrExplain(server: TreadleServer, io: Io): Promise<string | undefined> {
+/** If the machine does not allow it to listen, prints why and returns undefined. */
+async function listenOrExplain(
+  server: TreadleServer,
+  io: Io,
+): Promise<Awaited<ReturnType<TreadleServer['listen']>> | undefined> {
   try {
-    return (await server.listen()).url;
+    return await server.listen();
   } catch (error) {
     // An invalid option has no cause. An error of the machine has one, and may not occur the next time.
     if (!(error instanceof TreadleError) || error.cause === undefined) throw error;

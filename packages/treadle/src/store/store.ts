@@ -31,17 +31,19 @@ function storeCommand<const F extends Flags>(
     readonly summary: string;
     readonly flags: F;
     readonly details: string;
+    readonly examples: Command['examples'];
     readonly run: (request: StoreRequest<Values<F>>) => Promise<number>;
   },
 ): Command {
   const [name, ...positionals] = usage.split(' ');
-  const { summary, flags, details } = definition;
+  const { summary, flags, details, examples } = definition;
   return defineCommand<Flags>({
     name: `store ${name}`,
     summary,
     arguments: positionals,
     flags: { ...flags, ...LOCATION_FLAGS },
     notes: [details],
+    examples,
     async run({ values, arguments: args }, io) {
       const { store } = await resolveContext(values, io);
       rejectMemoryStore(store);
@@ -79,8 +81,8 @@ const backupCommand = storeCommand('backup FILE', {
   details:
     'The copy contains everything that was stored when the command started. It is one file that only you can read, and it is\n' +
     'checked like "treadle store check" does before it gets its name. Exits with 1 if something in the store is damaged; the\n' +
-    'backup is written nevertheless.\n\n' +
-    'Example:\n  treadle store backup /backups/treadle-$(date +%F).db',
+    'backup is written nevertheless.',
+  examples: ['treadle store backup /backups/treadle-2026-11-15.db'],
   async run({ values, store, file, functions, long, note }) {
     requireStoreFile(store);
     const report = await functions.backupStore(store, file, { ...long, force: values.force === true });
@@ -100,6 +102,7 @@ const restoreCommand = storeCommand('restore FILE', {
     'its old content or the new one.\n\n' +
     'Unfinished runs continue from where they were at the time of the backup. What they did after that is not in the backup,\n' +
     'so they may do it again, with the same keys. A server resumes its unfinished responses when it starts.',
+  examples: ['treadle store restore /backups/treadle-2026-11-15.db'],
   async run({ values, store, file, functions, long, note }) {
     await createStoreFolder(dirname(store));
     const options = { ...long, force: values.force === true };
@@ -117,6 +120,7 @@ const checkCommand = storeCommand('check', {
     'Checks the database file, reads all entries, snapshots, long results and responses, and replays every run. Servers and\n' +
     'runs can use the store meanwhile. Exits with 0 if there is no problem, with 1 if there is one. To check a backup, name\n' +
     'it with --store sqlite:FILE.',
+  examples: ['treadle store check', 'treadle store check --store sqlite:/backups/treadle-2026-11-15.db --json'],
   async run({ values, store, functions, long, print, note }) {
     requireStoreFile(store);
     const report = await functions.checkStore(store, long);

@@ -21,6 +21,7 @@ const listCommand: Command = defineCommand({
     'EFFECT says what happens to a call that a crash interrupted: "pure" and "idempotent" calls run again, "once" calls are\n' +
       'not repeated blindly. PERMISSIONS can be refused in treadle.toml; a tool that needs a refused one is not offered.',
   ],
+  examples: ['treadle tools list', 'treadle tools list --json'],
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const tools = commandTools(context);
@@ -52,6 +53,7 @@ const showCommand: Command = defineCommand({
   arguments: ['TOOL'],
   flags: { ...JSON_FLAG, ...PLACE_FLAGS },
   notes: ['The description and the schema are what models get.'],
+  examples: ['treadle tools show edit'],
   async run({ values, arguments: [name] }, io) {
     const context = await resolveContext(values, io);
     const definition = definitionOf(findTool(name!, context), context);
@@ -128,7 +130,10 @@ const callCommand: Command = defineCommand({
       'elsewhere a call that it asks about is denied, unless --yes is given. The result is what a model would get, with\n' +
       'images and files described. Nothing is stored, and the call is not counted for the rates.',
     CALL_EXIT_CODES,
-    `Examples:\n  treadle tools call glob '{"pattern": "**/*.ts"}'\n  treadle tools call read '{"path": "notes.txt"}' --json`,
+  ],
+  examples: [
+    `treadle tools call glob '{"pattern": "**/*.ts"}'`,
+    `treadle tools call read '{"path": "notes.txt"}' --json`,
   ],
   async run({ values, arguments: [name, given = '{}'] }, io) {
     const context = await resolveContext(values, io);

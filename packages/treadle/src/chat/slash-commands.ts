@@ -1,0 +1,107 @@
+import type { RunStore, Usage } from '@treadle/core';
+import { columns } from '../command-line/help.ts';
+import { didYouMean } from '@treadle/tools/nearest';
+import { modelEntries } from '../config/config.ts';
+import type { Session } from '../run/session.ts';
+import { workText } from '../run/outcome-text.ts';
+import { listRuns, runTable } from '../runs/list-delete.ts';
+import type { Colours } from '../terminal/colours.ts';
+import { plural, usageText } from '../terminal/quantities.ts';
+
+/** What a chat has used since it was started. */
+export interface Spent {
+  readonly messages: number;
+  readonly turns: number;
+  readonly calls: number;
+  readonly usage: Usage;
+}
+
+/** What the commands of a chat work with. */
+export interface Chat {
+  readonly session: Session;
+  readonly store: RunStore;
+  readonly colours: Colours;
+  readonly width: number;
+  spent(): Spent;
+  /** Forgets the conversation, not its runs. */
+  clear(): void;
+}
+
+interface SlashCommand {
+  readonly help: string;
+  /** What the command takes, as the help shows it. */
+  readonly argument?: string;
+  /** The text to show. Rejects with a message for the user. */
+  readonly run: (chat: Chat, argument: string) => Promise<string>;
+}
+
+const RUNS_SHOWN = 10;
+
+const COMMANDS: Readonly<Record<string, SlashCommand>> = {
+  '/help': { help: 'Show this help', run: async () => slashHelp() },
+  '/model': {
+    help: 'Show the model, or continue with another one',
+    argument: '[NAME]',
+    run: async ({ session }, name) => {
+      if (name === '') return modelText(session);
+      const notice = await session.changeModel(name);
+      return [...(notice === undefined ? [] : [notice]), `The model is now ${session.options.model.id}.`].join('\n');
+    },
+  },
+  '/clear': {
+    help: 'Start a new conversation; the runs stay in the store',
+    async run(chat) {
+      chat.clear();
+      return 'The conversation is empty. Earlier messages are not sent any more.';
+    },
+  },
+  '/cost': { help: 'Show the tokens and the cost of this chat', run: async (chat) => spentText(chat.spent()) },
+  '/runs': {
+    help: `List the last ${RUNS_SHOWN} runs of the store`,
+    async run({ store, colours, width }) {
+      const runs = await listRuns(store, {}, RUNS_SHOWN);
+      return runs.length === 0 ? 'There are no runs yet.' : runTable(runs, colours, width).join('\n');
+    },
+  },
+};
+
+const EXIT_HELP = 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)';
+
+export function slashHelp(): string {
+  return columns([
+    ...Object.entries(COMMANDS).map(([name, { help, argument }]): [string, string] => [
+      argument === undefined ? name : `${name} ${argument}`,
+      help,
+    ]),
+    ['/exit', EXIT_HELP],
+  ]);
+}
+
+/**
+ * What to show for a line that is a command; undefined if it is a message. A word with a slash is a command, also an unknown
+ * one; with more words it is only if there is such a command, because a message can begin with a path.
+ */
+export async function runSlashCommand(line: string, chat: Chat): Promise<string | undefined> {
+  const [, name, argument = ''] = /^(\/[a-z]*)(?:\s+(.*))?$/s.exec(line) ?? [];
+  if (name === undefined) return undefined;
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (!command && argument !== '') return undefined;
+  if (!command) {
+    const names = [...Object.keys(COMMANDS), '/exit'];
+    return `There is no command ${name}.${didYouMean(name, names)} Commands: ${names.join(', ')}.`;
+  }
+  if (argument !== '' && command.argument === undefined) return `${name} takes no argument.`;
+  return command.run(chat, argument.trim());
+}
+
+function modelText({ options, context }: Session): string {
+  const names = [...modelEntries(context.loaded.config).keys()];
+  const others = names.length === 0 ? '' : ` Models of ${context.loaded.file}: ${names.join(', ')}.`;
+  return `The model is ${options.model.id}.${others} "/model NAME" continues with another one, such as openai/MODEL.`;
+}
+
+function spentText({ messages, usage, ...work }: Spent): string {
+  if (messages === 0) return 'Nothing has been used yet.';
+  const cost = usage.cost === undefined ? ', unknown cost' : usage.cost === 0 ? ', no cost' : '';
+  return `${plural(messages, 'message')}, ${workText(work)}: ${usageText(usage)}${cost}`;
+}

@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest';
+import { loadCommands } from '../cli.ts';
+import { parseArguments } from './arguments.ts';
+import { commandHelp } from './help.ts';
+
+const commands = (await loadCommands()).flatMap((one) => ('commands' in one ? one.commands : one));
+
+test.each(commands.map((command) => [command.name, command] as const))(
+  'the examples of %s are valid',
+  (name, command) => {
+    expect(commandHelp(command)).toContain(`\n  ${command.examples[0]}`);
+    for (const example of command.examples) {
+      expect(`  ${example}`.length).toBeLessThanOrEqual(120);
+      const [, line] = new RegExp(`treadle ${name}\\b([^|<>)]*)`).exec(example) ?? [];
+      expect(line, example).toBeDefined();
+      expect(() => parseArguments(command, wordsIn(line!)), example).not.toThrow();
+    }
+  },
+);
+
+/** The words of a shell command without pipes. */
+function wordsIn(line: string): string[] {
+  const words = line.match(/(?:[^\s'"]|'[^']*'|"[^"]*")+/g) ?? [];
+  return words.map((word) => word.replace(/'([^']*)'|"([^"]*)"/g, '$1$2'));
+}

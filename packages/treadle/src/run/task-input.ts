@@ -1,0 +1,104 @@
+import { open } from 'node:fs/promises';
+import { basename, resolve } from 'node:path';
+import { messageOf, type LoopOptions, type UserBlock } from '@treadle/core';
+import { binaryKindOf, imageTypeOf, isPdf } from '@treadle/tools';
+import { CommandError } from '../command-line/command.ts';
+import { readStdin, type Io } from '../terminal/io.ts';
+import { sizeText } from '../terminal/quantities.ts';
+
+const MAX_TEXT_BYTES = 1_000_000;
+const MAX_MEDIA_BYTES = 20_000_000;
+
+/**
+ * The task of a command line: a text, and files whose names follow an @. Without a text, the first file is the task, or standard
+ * input if there is no file.
+ */
+export async function readTask(words: readonly string[], io: Io): Promise<LoopOptions['input']> {
+  const [given, surplus] = words.filter((word) => !isFileWord(word));
+  if (surplus !== undefined) {
+    throw new CommandError(
+      `treadle run takes one task, but also got ${JSON.stringify(surplus)}. Put text with spaces in quotes, and @ before the ` +
+        'name of a file.',
+    );
+  }
+  const files: Attached[] = [];
+  for (const word of words.filter(isFileWord)) files.push(await readAttached(word.slice(1), io));
+  const task = given === undefined && files.length > 0 ? taskOf(files.shift()!) : await readText(given, io);
+  if (task.trim() === '') throw new CommandError('The task is empty. Describe what to do: "treadle run \'…\'".');
+  if (files.length === 0) return task.trim();
+  return [{ role: 'user', content: [{ type: 'text', text: task.trim() }, ...files.map(attachedBlock)] }];
+}
+
+function isFileWord(word: string): boolean {
+  return /^@\S/.test(word);
+}
+
+async function readText(given: string | undefined, io: Io): Promise<string> {
+  if (given !== undefined && given !== '-') return given;
+  if (given === '-' || !io.stdin.isTTY) return readStdin(io);
+  throw new CommandError('The task is missing. Give it in quotes, "treadle run \'…\'", or on standard input.');
+}
+
+function taskOf({ name, block }: Attached): string {
+  if (block.type === 'text') return block.text;
+  throw new CommandError(`The task is missing: ${name} is not a text. Add what to do with it in quotes.`);
+}
+
+/** What the value of a flag says, or the file that it names after an @. */
+export async function textOrFile(value: string, io: Io): Promise<string> {
+  if (!isFileWord(value)) return value;
+  const { block } = await readAttached(value.slice(1), io);
+  if (block.type === 'text') return block.text;
+  throw new CommandError(`${value.slice(1)} is not a text.`);
+}
+
+interface Attached {
+  readonly name: string;
+  readonly block: UserBlock;
+}
+
+async function readAttached(file: string, io: Io): Promise<Attached> {
+  const bytes = await readFileOf(file, io);
+  const name = basename(file);
+  const mediaType = imageTypeOf(bytes) ?? (isPdf(bytes) ? 'application/pdf' : undefined);
+  if (mediaType !== undefined) {
+    const source = { type: 'data', data: bytes.toString('base64') } as const;
+    return { name, block: { type: mediaType.startsWith('image/') ? 'image' : 'file', mediaType, name, source } };
+  }
+  if (bytes.includes(0)) {
+    const kind = binaryKindOf(bytes) ?? 'binary data';
+    throw new CommandError(`${file} is ${kind}. Only texts, images and PDFs can be given to the model.`);
+  }
+  if (bytes.length > MAX_TEXT_BYTES) {
+    throw new CommandError(
+      `${file} is too long for a message (${sizeText(bytes.length)}). Name it without @ in the task: the model can read parts ` +
+        'of it with its tools.',
+    );
+  }
+  return { name, block: { type: 'text', text: bytes.toString('utf8') } };
+}
+
+async function readFileOf(file: string, io: Io): Promise<Buffer> {
+  try {
+    const handle = await open(resolve(io.cwd, file));
+    try {
+      const { size } = await handle.stat();
+      if (size > MAX_MEDIA_BYTES) throw new Error(`it is larger than ${sizeText(MAX_MEDIA_BYTES)}`);
+      return await handle.readFile();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
+    throw new CommandError(
+      isMissing
+        ? `There is no file ${file}. If the text itself starts with @, put a space before it.`
+        : `${file} cannot be read: ${messageOf(error)}.`,
+    );
+  }
+}
+
+function attachedBlock({ name, block }: Attached): UserBlock {
+  if (block.type !== 'text') return block;
+  return { type: 'text', text: `<file name=${JSON.stringify(name)}>\n${block.text.trimEnd()}\n</file>` };
+}

@@ -1,0 +1,212 @@
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants, existsSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { messageOf } from '@treadle/core';
+import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
+import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
+import { defaultModelName } from '../config/choose-model.ts';
+import { resolveContext, type CommandContext } from '../config/context.ts';
+import { openExistingStore } from '../config/store.ts';
+import { diagnoseServers } from '../mcp/doctor.ts';
+import { listedModels, type ListedModel } from '../models/model-list.ts';
+import { probeListed } from '../models/models.ts';
+import { passes, probeProblem, probeText, type Probe } from '../models/probe.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { exactLine } from '../terminal/printable.ts';
+import { plural } from '../terminal/quantities.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { version } from '../version.ts';
+
+/** `warning`: something is missing, but the command works without it. */
+interface Check {
+  readonly name: string;
+  readonly status: 'ok' | 'warning' | 'problem';
+  readonly message: string;
+  /** What to do. */
+  readonly remedy?: string;
+}
+
+const DEFAULT_TIMEOUT_S = 20;
+const OLDEST_NODE = [22, 18] as const;
+
+export const doctorCommand: Command = defineCommand({
+  name: 'doctor',
+  summary: SUMMARIES.doctor,
+  flags: {
+    json: { type: 'switch', help: 'Print JSON' },
+    'no-test': { type: 'switch', help: 'Do not send requests to models, and do not connect to MCP servers' },
+    timeout: { type: 'count', value: 'SECONDS', min: 1, help: `Deadline of each model; default: ${DEFAULT_TIMEOUT_S}` },
+    ...LOCATION_FLAGS,
+  },
+  notes: [
+    'Checks Node, the configuration, the store, the keys, whether each model replies, calls tools and streams, the programs\n' +
+      'that tools use, and the MCP servers. Testing a model costs a few tokens. Keys are never shown.',
+    'Exit codes:\n  0    everything works; there may be warnings\n  1    something is broken\n  130  stopped with Ctrl-C',
+  ],
+  examples: ['treadle doctor', 'treadle doctor --no-test', 'treadle doctor --json --timeout 5'],
+  async run({ values }, io) {
+    const interrupt = catchInterrupt(io);
+    try {
+      const timeoutMs = (values.timeout ?? DEFAULT_TIMEOUT_S) * 1_000;
+      const testing = values['no-test'] ? undefined : { timeoutMs, stop: interrupt.signal };
+      const checks = await examine(values, io, testing);
+      if (interrupt.signal.aborted) return EXIT.cancelled;
+      const ok = checks.every(({ status }) => status !== 'problem');
+      io.stdout.write(values.json ? `${JSON.stringify({ ok, checks }, null, 2)}\n` : report(checks, io));
+      return ok ? EXIT.completed : EXIT.failed;
+    } finally {
+      interrupt.release();
+    }
+  },
+});
+
+/** How models are tested. Absent: not at all. */
+type Testing = { readonly timeoutMs: number; readonly stop: AbortSignal } | undefined;
+
+async function examine(values: LocationValues, io: Io, testing: Testing): Promise<readonly Check[]> {
+  const first = [nodeCheck(process.versions.node)];
+  let context: CommandContext;
+  try {
+    context = await resolveContext(values, io);
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    const remedy =
+      'Correct the file; the other checks need it. "treadle init --config FILE" writes one to compare with.';
+    return [...first, { name: 'configuration', status: 'problem', message: error.message, remedy }];
+  }
+  const [store, models, servers] = await Promise.all([
+    storeCheck(context),
+    modelChecks(context, io, testing),
+    serverChecks(context, io, testing),
+  ]);
+  return [...first, configCheck(context), store, ...models, gitCheck(io), ...servers];
+}
+
+export function nodeCheck(node: string): Check {
+  const [major = 0, minor = 0] = node.split('.').map(Number);
+  const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
+  const found = `Treadle ${version()} on Node ${node}`;
+  if (isNew) return { name: 'node', status: 'ok', message: found };
+  const remedy = `Install Node ${OLDEST_NODE.join('.')} or later: https://nodejs.org`;
+  return { name: 'node', status: 'problem', message: `${found}, which is too old`, remedy };
+}
+
+function configCheck({ loaded, folder }: CommandContext): Check {
+  const name = 'configuration';
+  if (loaded.file !== undefined && defaultModelName(loaded) === undefined && loaded.config.models !== undefined) {
+    const message = `${loaded.path} is valid, but has no default model, so --model is always needed`;
+    return { name, status: 'warning', message, remedy: 'Add default = "NAME" to [models].' };
+  }
+  if (loaded.file !== undefined) return { name, status: 'ok', message: `${loaded.path} is valid` };
+  const message = `There is no treadle.toml in ${folder}; the defaults are used`;
+  return { name, status: 'warning', message, remedy: 'Write one with: treadle init' };
+}
+
+async function storeCheck({ store }: CommandContext): Promise<Check> {
+  const name = 'store';
+  if (store.type === 'memory') return { name, status: 'warning', message: 'Runs are not stored: the store is memory:' };
+  const { file } = store;
+  const remedy = 'Change the permissions, or name another store: --store sqlite:PATH, or url in [store].';
+  try {
+    if (!existsSync(file)) {
+      accessSync(existingFolder(dirname(file)), constants.W_OK);
+      return { name, status: 'ok', message: `${file} will be created by the first run` };
+    }
+    const opened = await openExistingStore(store);
+    try {
+      const unfinished = await opened.list({ status: ['running', 'paused'], limit: Infinity });
+      const rest = unfinished.length === 0 ? '' : `, ${plural(unfinished.length, 'run')} not finished`;
+      return { name, status: 'ok', message: `${file} can be used${rest}` };
+    } finally {
+      await opened.close();
+    }
+  } catch (error) {
+    return { name, status: 'problem', message: messageOf(error), remedy };
+  }
+}
+
+/** The nearest folder that exists. */
+function existingFolder(folder: string): string {
+  return existsSync(folder) || dirname(folder) === folder ? folder : existingFolder(dirname(folder));
+}
+
+async function modelChecks({ loaded }: CommandContext, io: Io, testing: Testing): Promise<readonly Check[]> {
+  const models = listedModels(loaded, io.env);
+  return Promise.all(
+    models.map(async (listed): Promise<Check> => {
+      const name = `model ${listed.name}`;
+      const about = `${[listed.provider, listed.model].filter((one) => one !== undefined).join('/')}${listed.isDefault ? ' (default)' : ''}`;
+      const { variable, standing } = listed.key;
+      if (standing === 'missing') {
+        const status = listed.isDefault || models.length === 1 ? 'problem' : 'warning';
+        const remedy = `Set the environment variable: export ${variable}=…`;
+        return { name, status, message: `${about} has no key: ${variable} is not set`, remedy };
+      }
+      if (listed.provider === 'demo') return demoCheck(name, loaded.config.models !== undefined);
+      if (!testing) return { name, status: 'ok', message: `${about}, not tested` };
+      const test = await probeListed(listed, { loaded, io, ...testing });
+      if (passes(test)) return { name, status: 'ok', message: `${about}: ${probeText(test)}` };
+      const message = `${about}: ${probeProblem(test)}`;
+      return { name, status: 'problem', message, remedy: modelRemedy(listed, test) };
+    }),
+  );
+}
+
+function demoCheck(name: string, isConfigured: boolean): Check {
+  const message = 'The demo model follows a few fixed rules; it is not a language model';
+  const remedy = 'For a real one: treadle init';
+  return isConfigured ? { name, status: 'ok', message } : { name, status: 'warning', message, remedy };
+}
+
+/** What to do about a model that does not pass. */
+function modelRemedy({ name, key, host, provider }: ListedModel, { reachable, error }: Probe): string {
+  const at = `[models.${name}]`;
+  if (reachable) return `Choose a model that supports tools, or set tool_support = "text" in ${at}.`;
+  switch (error?.code) {
+    case 'auth':
+      return `Check the key in ${key.variable ?? 'its variable'}: ${host} rejects it.`;
+    case 'rate-limit':
+    case 'overloaded':
+      return 'Try again later, or check the limits and the balance of the account.';
+    case 'timeout':
+      return `Check the network, or give it more time: --timeout SECONDS.`;
+    case 'network':
+      if (provider === 'ollama') return `Start it with "ollama serve", or correct base_url in ${at}.`;
+      return `Check the network, or correct base_url in ${at}.`;
+    default:
+      return `Correct model and base_url in ${at}.`;
+  }
+}
+
+/** Tools that need git are offered nevertheless, and say what is missing. */
+function gitCheck({ env }: Io): Check {
+  const { status, stdout } = spawnSync('git', ['--version'], { encoding: 'utf8', env: { PATH: env['PATH'] } });
+  if (status === 0) return { name: 'git', status: 'ok', message: stdout.trim() };
+  const remedy = 'Install git, if agents should use it.';
+  return { name: 'git', status: 'warning', message: 'git was not found, so the git tools fail', remedy };
+}
+
+async function serverChecks(context: CommandContext, io: Io, testing: Testing): Promise<readonly Check[]> {
+  if (!testing) return [];
+  const servers = await diagnoseServers(context, io.env);
+  return servers.map(({ name, ok, tools = 0, findings: [finding] }) => ({
+    name: `mcp server ${name}`,
+    status: !ok ? 'problem' : finding ? 'warning' : 'ok',
+    message: finding?.problem ?? plural(tools, 'tool'),
+    ...(finding && { remedy: finding.remedy }),
+  }));
+}
+
+function report(checks: readonly Check[], io: Io): string {
+  const colours = coloursFor(io.stdout, io.env);
+  const marks = { ok: 'ok  ', warning: colours.bold('warn'), problem: colours.red('FAIL') };
+  const lines = checks.flatMap(({ name, status, message, remedy }) => [
+    `${marks[status]}  ${exactLine(name)}: ${message.split('\n').map(exactLine).join('\n        ')}`,
+    ...(remedy === undefined ? [] : [`      ${exactLine(remedy)}`]),
+  ]);
+  const count = (status: Check['status']): number => checks.filter((one) => one.status === status).length;
+  const problems = count('problem');
+  const warnings = count('warning') > 0 ? `, ${plural(count('warning'), 'warning')}` : '';
+  return `${[...lines, '', `${problems === 0 ? 'No problems' : plural(problems, 'problem')}${warnings}.`].join('\n')}\n`;
+}
