@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { describe, expect, test } from 'vitest';
+import { uses } from '../needs.ts';
 import { PROCESS_ENV } from '../process-env.ts';
 import { command } from './in-process.ts';
 
@@ -40,7 +41,7 @@ function complete(shell: string, loaded: string, words: readonly string[]): stri
 describe.each(Object.keys(COMPLETE))('%s', (shell) => {
   const isHere = spawnSync(shell, ['--version']).status === 0;
 
-  test.runIf(isHere)('completes commands, flags and values', async () => {
+  test.runIf(uses(shell, isHere))('completes commands, flags and values', async () => {
     const loaded = await script(shell);
     const first = complete(shell, loaded, ['treadle', 'ru']);
     expect(first.toSorted()).toEqual(['run', 'runs']);
