@@ -30,6 +30,7 @@ import {
   type QuestionRequest,
 } from './events.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
+import { createFork } from './fork-chat.ts';
 import { resumeChat } from './resume-chat.ts';
 import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
@@ -126,7 +127,10 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   const { responses: records, conversations: chains } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
-  stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), { waits: true });
+  stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), {
+    waits: true,
+    createFork: (record, fork) => createFork(store, record, fork),
+  });
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const found = await findConversation(store, id, caller);

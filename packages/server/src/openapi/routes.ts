@@ -215,11 +215,20 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
       until: time,
       parent: { description: 'The id of the run that started it.', schema: text },
       search: { description: 'Words in the title.', schema: text },
+      include: {
+        description: 'With `waiting`, each run has what it waits for.',
+        schema: { type: 'string', enum: ['waiting'] },
+      },
       cursor,
       limit,
     },
   },
   'GET /v1/runs/{id}': { summary: 'Get a run', scope: 'runs:read' },
+  'GET /v1/runs/{id}/export': {
+    summary: 'Export a run with its child runs',
+    scope: 'runs:read',
+    answers: ['application/x-ndjson'],
+  },
   'GET /v1/runs/{id}/events': {
     summary: 'Read or follow the entries of a run',
     scope: 'runs:read',
@@ -239,6 +248,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     body: RUN_BODIES.answers,
   },
   'POST /v1/runs/{id}/cancel': { summary: 'Cancel a run', scope: 'runs:write' },
+  'POST /v1/runs/{id}/resume': { summary: 'Resume an interrupted run now', scope: 'runs:write' },
   'POST /v1/runs/{id}/fork': { summary: 'Fork a run', scope: 'runs:write', body: RUN_BODIES.fork },
   'POST /v1/runs/{id}/replay': { summary: 'Check that a run replays', scope: 'runs:read' },
 };

@@ -41,7 +41,6 @@ import {
   TAKEN_OVER,
   unresumableReason,
   type FinalEnd,
-  type ForkedRecord,
   type ForkedRun,
   type Interruption,
   type RepeatedRequest,
@@ -189,7 +188,7 @@ export function responses(
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const { waits = false } = engine;
-  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
+  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, createFork });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
 
   async function prepareResponse(
@@ -834,7 +833,10 @@ export function responses(
   }
 
   /** The response for a fork of the run of a response. */
-  function forkedRecord(original: ResponseRecord, { runId: id, model, instructions }: ForkedRun): ForkedRecord {
+  async function createFork(
+    original: ResponseRecord,
+    { runId: id, model, instructions }: ForkedRun,
+  ): Promise<ResponseRecord> {
     const before = original.request as StoredRequest;
     const request: ResponseRequest = {
       ...before.request,
@@ -853,7 +855,8 @@ export function responses(
       request: { ...before, request } satisfies StoredRequest,
       response: newResponse(id, request, engine.models.default, now),
     };
-    return { record, input: request.input };
+    await records.create(record, undefined, request.input);
+    return record;
   }
 
   /**
