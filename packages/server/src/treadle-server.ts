@@ -7,7 +7,7 @@ import { chatRoutes } from './chat/routes.ts';
 import { conversations } from './conversations/conversations.ts';
 import { titleWriter } from './conversations/titles.ts';
 import { conversationsRoutes } from './conversations/routes.ts';
-import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
+import { activeRuns, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
@@ -28,6 +28,7 @@ import { responsesRoutes } from './responses/routes.ts';
 import { serveInbox } from './runs/inbox.ts';
 import { runsRoutes } from './runs/routes.ts';
 import { runs } from './runs/runs.ts';
+import { serverRoutes } from './server-routes.ts';
 
 export interface TreadleServerOptions {
   readonly models: ServedModels;
@@ -224,7 +225,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
+        .route('/v1', serverRoutes({ models, tools, defaultTools, created: Math.floor(Date.now() / 1000) }))
         .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))
         .route('/', metricsRoutes(registry))
         .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),
@@ -301,18 +302,6 @@ async function checkWritable({ responses: stored }: ServerStore): Promise<void> 
     request: ' '.repeat(WRITE_CHECK_CHARS),
   });
   await stored.delete(id, id);
-}
-
-/** `/models` and `/models/{name}`. `created`: when the server started, in seconds since 1970. */
-function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
-  const wireModel = (id: string): object => ({ id, object: 'model', created, owned_by: 'treadle' });
-  return new Hono<Env>()
-    .get('/models', (c) => c.json({ object: 'list', data: [...served.models.keys()].map(wireModel) }))
-    .get('/models/:id{.+}', (c) => {
-      const id = c.req.param('id');
-      modelNamed(served, id);
-      return c.json(wireModel(id));
-    });
 }
 
 /** `/metrics`, for Prometheus. */

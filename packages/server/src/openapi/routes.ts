@@ -53,6 +53,12 @@ const time = { description: 'Milliseconds since 1970, or a date such as 2026-11-
 
 /** All routes, by method and pattern. A test compares them with the routes of the server. */
 export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
+  'GET /': { summary: 'The page: chat and runs for people', isOpen: true, answers: ['text/html'] },
+  'GET /assets/{file}': {
+    summary: 'A file of the page',
+    isOpen: true,
+    answers: ['text/javascript', 'text/css', 'image/svg+xml'],
+  },
   'GET /healthz': { summary: 'The process is alive', isOpen: true },
   'GET /readyz': {
     summary: 'The server accepts requests and its store can be written',
@@ -65,6 +71,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     answers: ['text/plain; version=0.0.4; charset=utf-8'],
   },
   'GET /openapi.json': { summary: 'This description' },
+  'GET /v1/server': { summary: 'Describe the caller, the models and the tools' },
   'GET /v1/models': { summary: 'List the models', scope: 'agents:invoke' },
   'GET /v1/models/{id}': { summary: 'Get a model', scope: 'agents:invoke' },
   'GET /v1/responses': {
