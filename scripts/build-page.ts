@@ -11,7 +11,7 @@ export const PAGE: string = path.join(CONSOLE, 'dist');
 
 export async function buildPage(): Promise<void> {
   if (isCurrent()) return;
-  const { build } = await import('vite');
+  const { build, defaultClientConditions } = await import('vite');
   // Several processes may build it at the same time, for example tests.
   const made = `${PAGE}.${process.pid}`;
   const old = `${made}.old`;
@@ -19,6 +19,8 @@ export async function buildPage(): Promise<void> {
     root: CONSOLE,
     configFile: false,
     logLevel: 'warn',
+    // The core is not built when the workspace runs from source.
+    resolve: { conditions: ['treadle-source', ...defaultClientConditions] },
     oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
     build: {
       target: 'es2024',
@@ -44,7 +46,8 @@ export async function buildPage(): Promise<void> {
 function isCurrent(): boolean {
   const built = timeOf(path.join(PAGE, 'index.html'));
   const sources = globSync(['src/**', '*.{html,json}'], { cwd: CONSOLE }).map((file) => path.join(CONSOLE, file));
-  return [...sources, import.meta.filename].every((file) => timeOf(file) <= built);
+  const core = globSync('../core/src/**/*.ts', { cwd: CONSOLE }).map((file) => path.join(CONSOLE, file));
+  return [...sources, ...core, import.meta.filename].every((file) => timeOf(file) <= built);
 }
 
 /** 0 if it does not exist. */
