@@ -3,6 +3,7 @@ import { Hono } from 'hono';
 import { z } from 'zod';
 import { ApiError } from './api-error.ts';
 import { modelNamed, type ServedModels } from './engine/engine.ts';
+import { publicFailure } from './engine/model-failure.ts';
 import { requireScope, type Env } from './http/admission.ts';
 import { readJson } from './http/body.ts';
 import { validateBody } from './request/validate.ts';
@@ -18,7 +19,7 @@ export interface ModelTest {
   /** Its reply was streamed. */
   readonly streams?: boolean;
   readonly ms: number;
-  readonly error?: Pick<ModelError, 'code' | 'message'>;
+  readonly error?: ModelError;
 }
 
 export interface ServerRoutesOptions {
@@ -64,7 +65,8 @@ export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
       });
     })
     .post('/server/test', async (c) => {
-      requireScope(c.get('caller'), 'chat:write');
+      const caller = c.get('caller');
+      requireScope(caller, 'chat:write');
       const { model } = validateBody(TEST_BODY, await readJson(c, maxBodyBytes));
       const name = model ?? served.default;
       const tested = modelNamed(served, name);
@@ -78,7 +80,9 @@ export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
         ms,
         error,
       } = await testModel(tested, AbortSignal.timeout(TEST_MS));
-      const problem = error ? { code: error.code, message: error.message } : null;
+      // Without keys the caller is the operator, who may see the address of the model.
+      const shown = error && caller.key !== '' ? publicFailure(error) : error;
+      const problem = shown ? { code: shown.code, message: shown.message } : null;
       return c.json({ object: 'model.test', model: name, reachable, tools: calls, streams, ms, error: problem });
     });
 }

@@ -144,7 +144,7 @@ export function openConversation(
           replaceLast(
             2,
             { ...user, id: event.message_id },
-            newAnswer({ id: event.answer_id, run: event.run_id, model: event.model }),
+            newAnswer({ id: event.answer_id, run: event.run_id, model: namedModel(event.model) }),
           );
           id.value = event.conversation_id;
         });
@@ -316,6 +316,11 @@ export function openConversation(
       deltas.flush();
     },
   };
+}
+
+/** Null for the default model, as `GET /v1/chat/{id}` has it. */
+function namedModel(name: string): string | null {
+  return serverInfo.value?.models.find(({ id }) => id === name)?.is_default ? null : name;
 }
 
 /** Where the stream of an answer from `GET /v1/chat/{id}` begins. */

@@ -51,6 +51,8 @@ export async function loadMore(): Promise<void> {
 /** Shows a conversation; undefined begins a new one. */
 export function show(id: string | undefined): Conversation {
   if (current.value.id.peek() === id && (id !== undefined || current.value.messages.peek().length === 0)) {
+    // It may be because there was no key, or no connection.
+    if (current.value.state.peek() === 'failed') void current.value.load();
     return current.value;
   }
   current.value.close();

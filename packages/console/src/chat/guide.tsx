@@ -48,7 +48,7 @@ effect(() => {
 });
 
 const CALL = 'List the files';
-const APPROVAL = 'Use read with path=..';
+const APPROVAL = 'Read "../"';
 
 export interface GuideProps {
   readonly onSend: (text: string) => void;
@@ -71,7 +71,7 @@ export function Guide({ onSend, onModels, isBusy }: GuideProps): JSX.Element | n
     {
       title: 'An approval',
       text: 'Outside of that folder the policy asks you first. Approve the call, or deny it.',
-      action: 'Ask for the folder above',
+      action: 'Ask “Read "../"”',
       isDone: approved !== undefined,
       run: () => onSend(APPROVAL),
     },

@@ -2,6 +2,7 @@ import './chat.css';
 import { signal, useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { isConnectionLost } from '../api/client.ts';
 import { serverInfo } from '../api/server-info.ts';
 import { costText, countText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
@@ -26,7 +27,7 @@ const areModelsOpen = signal(false);
 
 export function View({ segments }: ViewProps): JSX.Element {
   const [id] = segments;
-  useLayoutEffect(() => void show(id), [id]);
+  useLayoutEffect(() => void show(id), [id, isConnectionLost.value]);
   const conversation = shown.value;
   const { title, messages, state, problem, isBusy } = conversation;
   const [first] = messages.value;

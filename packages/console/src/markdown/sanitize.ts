@@ -8,25 +8,12 @@ import { Parser, Renderer, type Token } from 'marked';
 
 const ALLOWED: Config = {
   ALLOWED_TAGS:
-    'a b blockquote br code del em h3 hr i img input li ol p pre s span strong sub sup table tbody td th thead tr ul'.split(
+    'a b blockquote br code del em h3 hr i img li ol p pre s span strong sub sup table tbody td th thead tr ul'.split(
       ' ',
     ),
-  ALLOWED_ATTR: [
-    'href',
-    'title',
-    'alt',
-    'src',
-    'start',
-    'align',
-    'type',
-    'checked',
-    'disabled',
-    'target',
-    'rel',
-    'class',
-  ],
+  ALLOWED_ATTR: ['href', 'title', 'alt', 'src', 'start', 'align', 'target', 'rel', 'class'],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|data:image\/(?:png|jpeg|gif|webp);base64,)/i,
-  ADD_URI_SAFE_ATTR: ['start', 'align', 'type', 'checked', 'disabled', 'target', 'rel'],
+  ADD_URI_SAFE_ATTR: ['start', 'align', 'target', 'rel'],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_TRUSTED_TYPE: true,
@@ -43,10 +30,6 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
     node.setAttribute('rel', 'noopener noreferrer nofollow');
   }
   if (node.nodeName === 'IMG' && !/^data:image\//i.test(node.getAttribute('src') ?? '')) node.remove();
-  if (node.nodeName === 'INPUT') {
-    if (node.getAttribute('type') === 'checkbox') node.setAttribute('disabled', '');
-    else node.remove();
-  }
 });
 
 const renderer = new Renderer();
@@ -65,6 +48,7 @@ renderer.image = ({ href, title, text }) =>
   /^data:image\//i.test(href)
     ? `<img src="${escape(href)}" alt="${escape(text)}"${title ? ` title="${escape(title)}"` : ''}>`
     : `<a href="${escape(href)}">${escape(text || href)}</a>`;
+renderer.checkbox = ({ checked }) => (checked ? '☑ ' : '☐ ');
 // Below the headings of the page. A text may begin with any level, and leave some out.
 renderer.heading = function heading({ tokens, depth }) {
   return `<h3 class="level-${depth}">${this.parser.parseInline(tokens)}</h3>`;
