@@ -1,6 +1,5 @@
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import chromium from '@sparticuz/chromium';
+import axe from 'axe-core';
 import { chromium as playwright, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { buildPage } from '../../scripts/build-page.ts';
@@ -85,18 +84,15 @@ function isLocal({ hostname }: URL): boolean {
   return hostname === '127.0.0.1' || hostname === 'localhost';
 }
 
-const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
 /** What axe finds in the page as it is now: `rule: element`. */
 export async function axeViolations(page: Page): Promise<string[]> {
   // Not as a script element, which the security policy forbids.
-  await page.evaluate(axeSource);
+  await page.evaluate(axe.source);
   return await page.evaluate(async () => {
     interface Axe {
       run(): Promise<{ violations: { id: string; nodes: { target: string[]; failureSummary: string }[] }[] }>;
     }
-    const { axe } = globalThis as unknown as { axe: Axe };
-    const { violations } = await axe.run();
+    const { violations } = await (globalThis as unknown as { axe: Axe }).axe.run();
     return violations.flatMap(({ id, nodes }) =>
       nodes.map(({ target, failureSummary }) => `${id}: ${target.join(' ')} ${failureSummary}`),
     );

@@ -28,7 +28,7 @@ import { responsesRoutes } from './responses/routes.ts';
 import { serveInbox } from './runs/inbox.ts';
 import { runsRoutes } from './runs/routes.ts';
 import { runs } from './runs/runs.ts';
-import { serverRoutes } from './server-routes.ts';
+import { serverRoutes, type TestModel } from './server-routes.ts';
 
 export interface TreadleServerOptions {
   readonly models: ServedModels;
@@ -47,6 +47,13 @@ export interface TreadleServerOptions {
    * rules name them.
    */
   readonly policy?: Policy;
+  /**
+   * Judges the calls of conversations instead, if their client says that a person answers (`"approvals": "ask"`) and the server
+   * has no keys. Default: `policy`.
+   */
+  readonly askingPolicy?: Policy;
+  /** Finds out whether a model works: `POST /v1/server/test`. Default: models cannot be tested over HTTP. */
+  readonly testModel?: TestModel;
   /**
    * A stored response whose calls need an approval, an answer to a question or a result from outside waits for it:
    * `POST /v1/runs/{id}/answers`. Default: it fails.
@@ -153,6 +160,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       errorLimit: options.errorLimit ?? 3,
     },
     ...(policy && { policy }),
+    ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
     waits: options.waitForAnswers ?? false,
     keys,
     driven: new Map(),
@@ -225,7 +233,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
         )
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', serverRoutes({ models, tools, defaultTools, created: Math.floor(Date.now() / 1000) }))
+        .route('/v1', serverRoutes({ ...options, tools, defaultTools, maxBodyBytes }))
         .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))
         .route('/', metricsRoutes(registry))
         .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),

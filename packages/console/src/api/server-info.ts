@@ -7,6 +7,8 @@ export interface ServerInfo {
   readonly key: { readonly name: string; readonly tenant: string; readonly scopes: readonly string[] } | null;
   readonly models: readonly ServedModel[];
   readonly tools: readonly ServedTool[];
+  /** `POST /v1/server/test` is available. */
+  readonly can_test_models: boolean;
 }
 
 export interface ServedModel {

@@ -16,7 +16,7 @@ const loaded = signal<ReadonlyMap<string, RouteModule>>(new Map());
 /** On a small screen the side is closed until it is needed. */
 const isSideOpen = signal(false);
 
-export function closeSide(): void {
+function closeSide(): void {
   isSideOpen.value = false;
 }
 

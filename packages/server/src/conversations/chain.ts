@@ -21,6 +21,8 @@ export interface StoredMessage {
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];
+  /** A person answers approvals. */
+  readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';
   /** The number of the last event before those of this message. */
   readonly after: number;

@@ -108,6 +108,10 @@ export type ChatMessage =
       readonly role: 'assistant';
       readonly created_at: number;
       readonly run_id: string;
+      /** The name of the model; null: the default model of the server. */
+      readonly model: string | null;
+      /** `seq` of the last event before those of the answer: its stream begins after it. */
+      readonly events_after: number;
       readonly status: ChatStatus | 'in_progress' | 'waiting';
       readonly parts: readonly AnswerPart[];
       readonly error: { readonly code: string; readonly message: string } | null;
@@ -261,7 +265,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 /** A message and its answer, as far as it exists. */
 async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Promise<readonly ChatMessage[]> {
   const { runId, createdAt, status, request, response } = record;
-  const { message, attachments = [] } = request as StoredMessage;
+  const { message, attachments = [], model = null, after } = request as StoredMessage;
   const ids = messageIds(runId);
   const asked: ChatMessage = {
     id: ids.message,
@@ -270,7 +274,8 @@ async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Pro
     content: messageText(message),
     attachments: attachments.map((attachment, index) => ({ id: attachmentId(runId, index), ...attachment })),
   };
-  const answer = { id: ids.answer, role: 'assistant', created_at: createdAt, run_id: runId } as const;
+  const common = { created_at: createdAt, run_id: runId, model, events_after: after };
+  const answer = { id: ids.answer, role: 'assistant', ...common } as const;
   if (status !== 'in_progress') {
     const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
     return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] }];

@@ -35,6 +35,8 @@ export interface ChatRequest {
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
   readonly tools?: readonly string[];
+  /** A person answers approvals: `Engine.askingPolicy` judges the calls, if the server has no keys. */
+  readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';
 }
 
@@ -50,7 +52,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const release = engine.runs.reserve(caller.tenant);
   try {
-    const { conversation, createAs, message, attachments, model, tools, onDisconnect } = request;
+    const { conversation, createAs, message, attachments, model, tools, approvals, onDisconnect } = request;
     const existing = createAs === undefined ? undefined : await store.conversations.get(caller.tenant, createAs);
     const before = conversation === undefined ? existing : await findConversation(store, conversation, caller);
     const head = before && (await headOf(store, before));
@@ -77,6 +79,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
         ...(attachments && attachments.length > 0 && { attachments }),
         ...(model !== undefined && { model }),
         ...(tools && { tools }),
+        ...(approvals && { approvals }),
         onDisconnect,
         after,
         key: caller.key,

@@ -5,6 +5,7 @@ import { CHAT_BODIES } from '../conversations/routes.ts';
 import type { Scope } from '../http/keys.ts';
 import { RESPONSE_BODY } from '../responses/parse-request.ts';
 import { RUN_BODIES, STATUSES } from '../runs/routes.ts';
+import { TEST_BODY } from '../server-routes.ts';
 import type { JsonSchema } from './json-schema.ts';
 
 /** What a route does, beyond its method and its path. */
@@ -72,6 +73,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
   },
   'GET /openapi.json': { summary: 'This description' },
   'GET /v1/server': { summary: 'Describe the caller, the models and the tools' },
+  'POST /v1/server/test': { summary: 'Test whether a model works', scope: 'chat:write', body: TEST_BODY },
   'GET /v1/models': { summary: 'List the models', scope: 'agents:invoke' },
   'GET /v1/models/{id}': { summary: 'Get a model', scope: 'agents:invoke' },
   'GET /v1/responses': {
