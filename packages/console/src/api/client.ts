@@ -108,7 +108,7 @@ function noticeLoss(): void {
 }
 
 /** Resolves when the server can be reached, at once unless the connection is lost. */
-function whenConnected(aborted: AbortSignal): Promise<void> {
+export function whenConnected(aborted: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const stop = lost.subscribe((isLost) => {
       if (isLost && !aborted.aborted) return;

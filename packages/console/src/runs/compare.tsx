@@ -181,7 +181,7 @@ function Half({ run, seq, side, changes }: HalfProps): JSX.Element {
         {body !== undefined && !changes && <span class="muted">{oneLine(body, 160)}</span>}
       </p>
       {changes && (
-        <pre class="exact" tabIndex={0} role="region" aria-label={`${event.type} in ${side}`}>
+        <pre class="exact" tabIndex={0} role="group" aria-label={`${event.type} in ${side}`}>
           {changes.map(({ value, added, removed }, index) =>
             added ? (
               <ins key={index}>{value}</ins>

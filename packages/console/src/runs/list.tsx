@@ -20,10 +20,10 @@ const asked = signal<readonly Asked[]>([]);
 /** The number of approvals and questions that wait, over all runs. */
 export const waitingCount: ReadonlySignal<number> = signal(0);
 
-const POLL_MS = 2_000;
+const POLL_MS = 1_000;
 const PAGE = 50;
 
-/** Calls `poll` now and then every two seconds, while somebody looks at the page. */
+/** Calls `poll` now and then every second, while somebody looks at the page. */
 function usePolling(poll: (aborted: AbortSignal) => Promise<void>, key: string): void {
   useEffect(() => {
     const stopping = new AbortController();

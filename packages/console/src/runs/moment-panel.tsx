@@ -5,7 +5,8 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Moment, OpenEffect } from './moment.ts';
 import type { RunModel } from './run-model.ts';
-import { costText, Exact, numberText, prettyJson } from './texts.tsx';
+import { prettyJson } from '../format.ts';
+import { costText, Exact, numberText } from './texts.tsx';
 
 const TABS = ['Conversation', 'Request', 'Reply', 'State', 'Event'] as const;
 export type MomentTab = (typeof TABS)[number];
@@ -100,10 +101,10 @@ function Messages({ messages }: { readonly messages: readonly Message[] }): JSX.
 
 function ConversationTab({ moment: { conversation, settled, pending } }: { readonly moment: Moment }): JSX.Element {
   return (
-    <div class="messages">
+    <div class="moment-messages">
       <Messages messages={conversation} />
       {settled.length > 0 && (
-        <article class="message" data-role="tool">
+        <article class="moment-message" data-role="tool">
           <p class="role">Results of this turn so far</p>
           {settled.map((result) => (
             <ResultView key={result.callId} result={result} />
@@ -111,7 +112,7 @@ function ConversationTab({ moment: { conversation, settled, pending } }: { reado
         </article>
       )}
       {pending.map((message, index) => (
-        <article key={index} class="message" data-role="user">
+        <article key={index} class="moment-message" data-role="user">
           <p class="role">User, for the next turn</p>
           <MessageParts message={message} />
         </article>
@@ -124,7 +125,7 @@ const ROLES: Readonly<Record<Message['role'], string>> = { user: 'User', assista
 
 function MessageView({ message }: { readonly message: Message }): JSX.Element {
   return (
-    <article class="message" data-role={message.role}>
+    <article class="moment-message" data-role={message.role}>
       <p class="role">{ROLES[message.role]}</p>
       <MessageParts message={message} />
     </article>
@@ -144,15 +145,15 @@ function MessageParts({ message }: { readonly message: Message }): JSX.Element {
             );
           case 'reasoning':
             return (
-              <details key={index} class="reasoning">
+              <details key={index} class="moment-reasoning">
                 <summary>Reasoning</summary>
                 <p class="said">{part.text}</p>
               </details>
             );
           case 'tool-call':
             return (
-              <div key={index} class="call">
-                <code class="call-name">{part.name}</code>
+              <div key={index} class="moment-call">
+                <code class="moment-call-name">{part.name}</code>
                 <Exact text={prettyJson(part.arguments)} label={`Arguments of ${part.name}`} />
               </div>
             );
@@ -174,8 +175,8 @@ function ResultView({ result }: { readonly result: ToolResult }): JSX.Element {
   const { name, isError, errorType, content } = result;
   const text = content.map((block) => ('text' in block ? block.text : `[${block.type} ${block.mediaType}]`)).join('\n');
   return (
-    <div class="call">
-      <code class="call-name">{name}</code> {isError && <span class="chip bad">{errorType ?? 'error'}</span>}
+    <div class="moment-call">
+      <code class="moment-call-name">{name}</code> {isError && <span class="chip bad">{errorType ?? 'error'}</span>}
       <Exact text={text} label={`Result of ${name}`} />
     </div>
   );
@@ -191,7 +192,7 @@ function RequestTab({ moment: { request: sent }, onSeek }: TabProps): JSX.Elemen
   const { request, model, seq } = sent;
   const { messages, tools, instructions, ...others } = request;
   return (
-    <div class="messages">
+    <div class="moment-messages">
       <p class="muted small">
         To <strong>{model}</strong> with <SeekLink seq={seq} onSeek={onSeek} />: {numberText(messages.length)} messages,{' '}
         {numberText(tools.length)} tools.
@@ -239,7 +240,7 @@ function ReplyTab({ moment: { request, reply }, onSeek }: TabProps): JSX.Element
   const { seq, event } = reply;
   const attempts = event.attempts ?? [];
   return (
-    <div class="messages">
+    <div class="moment-messages">
       <p class="muted small">
         <SeekLink seq={seq} onSeek={onSeek} />
         {event.type === 'model-replied' && ` by ${event.model}, ${usageText(event.usage)}, finish: ${event.finish}`}
@@ -346,7 +347,7 @@ function EventTab({ model, seq }: { readonly model: RunModel; readonly seq: numb
   if (!shown) return <p class="muted">There is no entry {seq}.</p>;
   const { event, ...entry } = shown.entry;
   return (
-    <div class="messages">
+    <div class="moment-messages">
       <ul class="plain-list lines">
         {entryLines(shown).map(({ head, body, note, tone }, index) => (
           <li key={index} class={`tone-${tone}`}>

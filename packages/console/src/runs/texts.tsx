@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { RunStatus } from '@treadle/core';
+import { costText as formatCost } from '../format.ts';
 
 // Characters that cannot be seen, that look like a space, or that change the direction of writing.
 const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
@@ -11,15 +12,6 @@ export function exactText(text: string): string {
     const code = char.codePointAt(0)!.toString(16);
     return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
   });
-}
-
-/** JSON text with indentation; other texts as they are. */
-export function prettyJson(text: string): string {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
-  }
 }
 
 /** One line of at most `length` characters. */
@@ -74,9 +66,9 @@ export function agoText(at: number, now: number = Date.now()): string {
   return 'just now';
 }
 
+/** Empty if no price is known. */
 export function costText(cost: number | null | undefined): string {
-  if (!cost) return '';
-  return `$${cost >= 1 ? cost.toFixed(2) : cost.toFixed(4)}`;
+  return cost ? formatCost(cost) : '';
 }
 
 export const numberText = (value: number): string => value.toLocaleString('en');
@@ -90,7 +82,7 @@ export function Exact({ text, label }: { readonly text: string; readonly label?:
   const shown = isWhole || text.length <= SHOWN_CHARS ? text : text.slice(0, SHOWN_CHARS);
   return (
     <>
-      <pre class="exact" tabIndex={0} role="region" aria-label={label ?? 'Text'}>
+      <pre class="exact" tabIndex={0} role="group" aria-label={label ?? 'Text'}>
         {shown}
       </pre>
       {shown !== text && (

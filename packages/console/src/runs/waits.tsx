@@ -4,7 +4,8 @@ import { useId } from 'preact/hooks';
 import { announce } from '../shell/announce.tsx';
 import { Icon } from '../shell/icon.tsx';
 import { answerRun, type OpenWait, type RunDetails, type WaitAnswer } from './api.ts';
-import { exactText, prettyJson } from './texts.tsx';
+import { prettyJson } from '../format.ts';
+import { exactText } from './texts.tsx';
 
 interface WaitProps {
   readonly runId: string;
@@ -52,7 +53,7 @@ export function WaitCard({ runId, wait, onAnswered }: WaitProps): JSX.Element {
       {wait.type === 'question' ? (
         <p class="wait-prompt">{exactText(wait.question.prompt)}</p>
       ) : (
-        <pre class="exact" tabIndex={0} role="region" aria-label="Arguments">
+        <pre class="exact" tabIndex={0} role="group" aria-label="Arguments">
           {exactText(prettyJson(wait.arguments))}
         </pre>
       )}
