@@ -176,8 +176,8 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
             </label>
           ))}
         </fieldset>
-        <Preview model={model} at={at} preview={preview.value} problem={problem.value} />
         <div class="fork-foot">
+          <Preview model={model} at={at} preview={preview.value} problem={problem.value} />
           <button type="submit" class="button primary" disabled={isBusy.value || problem.value !== undefined}>
             {isBusy.value ? 'Starting…' : 'Start the fork and compare'}
           </button>
@@ -206,7 +206,7 @@ function Preview({ model, at, preview, problem }: PreviewProps): JSX.Element {
   const { shared, copied, performs, waiting } = preview;
   const { modelCalls, calls } = laterWork(model, at, copied);
   return (
-    <section class="preview" aria-label="What the fork does" aria-live="polite">
+    <section class="preview" aria-label="What the fork does" aria-live="polite" tabIndex={0}>
       <h3>What the fork does</h3>
       <ul>
         <li>

@@ -216,10 +216,12 @@ interface CursorProps {
 
 /** Only this is drawn again while the user moves through the run. What comes later is dimmed. */
 function Cursor({ cursor, axis, x, size }: CursorProps): JSX.Element {
-  const left = x(axis.positions[Math.min(cursor.value, axis.positions.length - 1)] ?? 0);
+  const last = axis.positions.length - 1;
+  const left = x(axis.positions[Math.min(cursor.value, last)] ?? 0);
+  const dimmed = cursor.value >= last ? 0 : Math.max(0, size.width - left);
   return (
     <g class="timeline-cursor">
-      <rect x={left} y="0" width={Math.max(0, size.width - left)} height={size.height} />
+      <rect x={left} y="0" width={dimmed} height={size.height} />
       <line x1={left} x2={left} y2={size.height} />
       <circle cx={left} cy="5" r="5" />
     </g>
