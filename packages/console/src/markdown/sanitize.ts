@@ -6,6 +6,8 @@ import { Parser, Renderer, type Token } from 'marked';
  * HTML of the text itself, and DOMPurify keeps a short list of elements and attributes.
  */
 
+const IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,/i;
+
 const ALLOWED: Config = {
   ALLOWED_TAGS:
     'a b blockquote br code del em h3 hr i img li ol p pre s span strong sub sup table tbody td th thead tr ul'.split(
@@ -29,7 +31,7 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
     node.setAttribute('target', '_blank');
     node.setAttribute('rel', 'noopener noreferrer nofollow');
   }
-  if (node.nodeName === 'IMG' && !/^data:image\//i.test(node.getAttribute('src') ?? '')) node.remove();
+  if (node.nodeName === 'IMG' && !IMAGE.test(node.getAttribute('src') ?? '')) node.remove();
 });
 
 const renderer = new Renderer();
@@ -45,7 +47,7 @@ const escape = (text: string): string => text.replaceAll(/[&<>"']/g, (character)
 renderer.html = ({ text }) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text));
 // The page never loads images from elsewhere: they are links.
 renderer.image = ({ href, title, text }) =>
-  /^data:image\//i.test(href)
+  IMAGE.test(href)
     ? `<img src="${escape(href)}" alt="${escape(text)}"${title ? ` title="${escape(title)}"` : ''}>`
     : `<a href="${escape(href)}">${escape(text || href)}</a>`;
 renderer.checkbox = ({ checked }) => (checked ? '☑ ' : '☐ ');
