@@ -80,7 +80,7 @@ function StateTab({
 }
 
 /** The messages that are shown at first, from the end. */
-const SHOWN_MESSAGES = 30;
+const SHOWN_MESSAGES = 12;
 
 function Messages({ messages }: { readonly messages: readonly Message[] }): JSX.Element {
   const [count, setCount] = useState(SHOWN_MESSAGES);

@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect, type ReadonlySignal, type Signal } from '@preact/signals';
 import { durationText, outcomeDetail, plural, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
-import { useEffect, useMemo } from 'preact/hooks';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { hrefTo, navigate } from '../router.ts';
 import { announce, notify } from '../shell/announce.tsx';
 import { Icon, type IconName } from '../shell/icon.tsx';
@@ -511,8 +511,25 @@ interface CurrentProps {
   readonly onSeek: (seq: number) => void;
 }
 
+/** While the cursor moves fast, the state is shown at most this often. */
+const SETTLE_MS = 120;
+
 /** Reads the cursor itself, so that the rest of the view is not rendered while it moves. */
 function CurrentMoment({ model, cursor, onSeek }: CurrentProps): JSX.Element {
-  const seq = cursor.value;
-  return <MomentPanel model={model} moment={momentAt(model, seq)} seq={seq} onSeek={onSeek} />;
+  const shown = useSignal(cursor.value);
+  const changedAt = useRef(0);
+  useSignalEffect(() => {
+    const seq = cursor.value;
+    const wait = changedAt.current + SETTLE_MS - performance.now();
+    const show = (): void => {
+      changedAt.current = performance.now();
+      shown.value = seq;
+    };
+    if (wait <= 0) return show();
+    const timer = setTimeout(show, wait);
+    return () => clearTimeout(timer);
+  });
+  const seq = shown.value;
+  const moment = useMemo(() => momentAt(model, seq), [model, seq]);
+  return <MomentPanel model={model} moment={moment} seq={seq} onSeek={onSeek} />;
 }
