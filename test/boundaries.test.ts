@@ -48,7 +48,8 @@ test.each([
   ['packages/core/src/a.ts', "type A = import('@treadle/models').A;", upward('core', 'models')],
   ['packages/models/src/a.ts', "import '@treadle/tools';", upward('models', 'tools')],
   ['packages/models/src/a.ts', "import 'console-page';", upward('models', 'console')],
-  ['packages/console/src/a.ts', "import '@treadle/core';", upward('console', 'core')],
+  ['packages/console/src/a.ts', "import '@treadle/tools';", upward('console', 'tools')],
+  ['packages/server/src/a.ts', "import 'console-page';", upward('server', 'console')],
   // Ways into a package
   ['packages/models/src/a.ts', "import '../../core/src/tool.ts';", crossing('../../core/src/tool.ts')],
   ['packages/core/src/a.test.ts', "import '../../../test/a.ts';", crossing('../../../test/a.ts')],

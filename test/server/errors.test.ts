@@ -281,7 +281,7 @@ describe('an unknown', () => {
   test.each([
     ['GET', '/v1/nothing'],
     ['POST', '/v1/responses/a/b/c'],
-    ['GET', '/'],
+    ['GET', '/nothing'],
   ])('path returns 404: %s %s', async (method, path) => {
     const { status, body } = await send(method, path);
     expect(status).toBe(404);

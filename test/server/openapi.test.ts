@@ -55,7 +55,7 @@ test('is an OpenAPI 3.1 document', () => {
   expect(new Set(shapes).size).toBe(shapes.length);
   for (const { path, method, operation } of operations()) {
     const where = `${method} ${path}`;
-    expect(path, where).toMatch(/^(\/([\w.-]+|\{\w+\}))+$/);
+    expect(path, where).toMatch(/^(\/|(\/([\w.-]+|\{\w+\}))+)$/);
     expect(['get', 'put', 'post', 'delete', 'patch'], where).toContain(method);
     expect(operation.operationId, where).toMatch(/^\w+$/);
     const { parameters = [] } = operation;

@@ -588,10 +588,122 @@ test('a fork continues from an entry with changes, as a response of its own', as
     [{ at: -1 }, 'at'],
     [{ at, model: 'none' }, 'model'],
     [{ at, results: { 't9.tool.0': 'x' } }, 'at'],
-    [{ at, tools: [] }, 'tools'],
+    [{ at, tools: ['other'] }, 'at'],
+    [{ at, limits: { turns: 1_000 } }, 'limits.turns'],
+    [{ at, limits: { cost: 1 } }, 'limits.cost'],
   ] as const) {
     const refused = await server.send('POST', `/v1/runs/${id}/fork`, fork, as('ann'));
     expect([refused.status >= 400 && refused.status < 500, refused.body.error.param]).toEqual([true, param]);
+  }
+});
+
+test('a fork can be previewed, and changes the input, the tools and the limits', async () => {
+  const price = tool({ name: 'price', description: '', effect: 'pure', execute: () => '10' });
+  const model = scriptedModel([{ calls: [{ name: 'price' }] }, 'It costs 10.', 'I do not know.']);
+  await using server = await startInProcess(model, { store, tools: [price], defaultTools: ['price'] });
+  const id = responseIdIn((await server.post({ input: 'Price?' })).text);
+  const send = (body: object): ReturnType<InProcessServer['send']> => server.send('POST', `/v1/runs/${id}/fork`, body);
+  expect((await send({ at: 1, preview: true })).body).toEqual({
+    id,
+    object: 'run.fork_preview',
+    shared: 2,
+    copied: [2],
+    performs: [{ type: 'call-model', effect: 't2.model.0' }],
+    waiting: [],
+  });
+  const changes = { input: 'Name a price.', tools: [], limits: { turns: 3 } };
+  const preview = await send({ at: 0, ...changes, preview: true });
+  expect(preview.body).toMatchObject({
+    shared: 1,
+    copied: [],
+    performs: [{ type: 'call-model', effect: 't1.model.0' }],
+  });
+  expect(await store.list()).toHaveLength(1);
+  const { body } = await send({ at: 0, ...changes });
+  expect(JSON.stringify(await server.getEnded(body.id))).toContain('I do not know.');
+  expect(model.requests.at(-1)).toMatchObject({ tools: [], messages: [{ content: [{ text: 'Name a price.' }] }] });
+  const [first] = await store.read(body.id);
+  expect(first!.event).toMatchObject({ rules: { maxTurns: 3 }, parent: { runId: id, seq: 0 } });
+});
+
+test('a fork of a chat is an answer in a conversation of its own', async () => {
+  const price = tool({ name: 'price', description: '', effect: 'pure', execute: () => '10' });
+  const model = scriptedModel([
+    'Hello.',
+    { calls: [{ name: 'price' }] },
+    'It costs 10.',
+    'It costs 99.',
+    'You are welcome.',
+  ]);
+  await using server = await startInProcess(model, { store, tools: [price], defaultTools: ['price'] });
+  const chat = async (message: string, conversation?: string): Promise<string> => {
+    const body = JSON.stringify({ message, ...(conversation && { conversation_id: conversation }) });
+    const headers = { 'content-type': 'application/json' };
+    return (await fetch(`${server.url}/v1/chat`, { method: 'POST', headers, body })).text();
+  };
+  const original = /"conversation_id":"(conv_\w+)"/.exec(await chat('Hi'))![1]!;
+  const id = /"run_id":"(resp_\w+)"/.exec(await chat('Price?', original))![1]!;
+  const before = (await server.send('GET', `/v1/chat/${original}`)).body;
+  const at = (await store.read(id)).findIndex(({ event }) => event.type === 'tool-settled');
+  const { body } = await server.send('POST', `/v1/runs/${id}/fork`, { at, results: { 't1.tool.0': '99' } });
+  await waitForStatus(server, body.id, 'completed');
+  const { data } = (await server.send('GET', '/v1/chat')).body;
+  const forked = data.find((one: { id: string }) => one.id !== original).id as string;
+  await fetch(`${server.url}/v1/chat/${forked}/stream`).then((answer) => answer.text());
+  const { messages } = (await server.send('GET', `/v1/chat/${forked}`)).body;
+  expect(messages).toMatchObject([
+    { content: 'Hi' },
+    { parts: [{ text: 'Hello.' }] },
+    { content: 'Price?' },
+    { run_id: body.id, status: 'completed', parts: [{ result: { content: '99' } }, { text: 'It costs 99.' }] },
+  ]);
+  expect((await server.send('GET', `/v1/chat/${original}`)).body).toEqual(before);
+  expect(await chat('Thanks', forked)).toContain('welcome.');
+});
+
+test('an export has the run as the command reads it', async () => {
+  await using server = await startInProcess(scriptedModel(['Hello.']), { store });
+  const id = responseIdIn((await server.post({ input: 'Hi' })).text);
+  const answer = await fetch(`${server.url}/v1/runs/${id}/export`);
+  expect(answer.headers.get('content-type')).toContain('application/x-ndjson');
+  expect(answer.headers.get('content-disposition')).toBe(`attachment; filename="${id}.jsonl"`);
+  const [header, ...lines] = (await answer.text())
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(header).toMatchObject({ format: 'treadle-run', version: 1, runId: id, entries: 2 });
+  expect(lines.map(({ entry }) => entry)).toEqual(await store.read(id));
+  await using other = await startInProcess(scriptedModel([]), { store, keys: KEYS });
+  const statusFor = async (key: string): Promise<number> =>
+    (await fetch(`${other.url}/v1/runs/${id}/export`, { headers: as(key) })).status;
+  expect([await statusFor('bob'), await statusFor('app')]).toEqual([404, 403]);
+});
+
+test('a list includes what its runs wait for', async () => {
+  const settings = { store, tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+  await using server = await startInProcess(scriptedModel([PAY, 'Paid.']), settings);
+  const id = responseIdIn((await server.post({ input: 'Pay', stream: true })).text);
+  await server.post({ input: 'Again' });
+  const { body } = await server.send('GET', '/v1/runs?include=waiting');
+  expect(body.data).toMatchObject([
+    { status: 'completed', waiting: [] },
+    { id, waiting: [{ type: 'approval', tool: 'pay', effect: 't1.approval.0' }] },
+  ]);
+  expect((await server.send('GET', '/v1/runs?include=all')).body.error.param).toBe('include');
+});
+
+test('resuming leaves a run that waits or has ended as it is', async () => {
+  const settings = { store, tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+  await using server = await startInProcess(scriptedModel([PAY, 'Done.']), settings);
+  const waiting = responseIdIn((await server.post({ input: 'Pay', stream: true })).text);
+  const ended = responseIdIn((await server.post({ input: 'Hi' })).text);
+  for (const [id, status] of [
+    [waiting, 'paused'],
+    [ended, 'completed'],
+  ] as const) {
+    const { length } = await store.read(id);
+    expect((await server.send('POST', `/v1/runs/${id}/resume`)).body).toMatchObject({ id, status });
+    expect(await store.read(id)).toHaveLength(length);
   }
 });
 
@@ -648,6 +760,7 @@ describe('access', () => {
     ['POST', '/answers', 'runs:write'],
     ['POST', '/cancel', 'runs:write'],
     ['POST', '/fork', 'runs:write'],
+    ['POST', '/resume', 'runs:write'],
   ] as const;
   const BODIES: Readonly<Record<string, object>> = {
     '/input': { input: 'x' },

@@ -83,8 +83,8 @@ export type {
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { requestTokens } from './driver/spend.ts';
-export { diffRuns, type RunDiff } from './journal/diff.ts';
-export { forkRun, type ForkChanges, type ForkOptions } from './journal/fork.ts';
+export { diffRuns, firstDifference, type Difference, type RunDiff } from './journal/diff.ts';
+export { forkRun, planFork, type ForkChanges, type ForkOptions, type PlannedFork } from './journal/fork.ts';
 export {
   itemsBetween,
   type CallAnswered,
@@ -105,7 +105,7 @@ export {
   type JournalStep,
   type Replayed,
 } from './journal/replay.ts';
-export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
+export { isPaused, outstanding, requestOf, waiting, type Effect, type RequestDraft } from './machine/effects.ts';
 export type { CallCheck, Event, GuardrailVerdict, RecordedVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';

@@ -9,4 +9,5 @@ export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
 export { newLog } from './http/log.ts';
 export { newMetrics, type Counter, type Histogram, type Metrics } from './http/metrics.ts';
 export { mcpAgent, type McpAgent, type McpAgentDefinition, type McpOptions, type McpRegistry } from './mcp/options.ts';
+export type { ModelTest, TestModel } from './server-routes.ts';
 export { treadleServer, type TreadleServer, type TreadleServerOptions } from './treadle-server.ts';

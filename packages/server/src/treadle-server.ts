@@ -9,7 +9,7 @@ import { titleWriter } from './conversations/titles.ts';
 import { conversationItems } from './conversations/conversation-items.ts';
 import { itemRoutes } from './conversations/item-routes.ts';
 import { conversationsRoutes } from './conversations/routes.ts';
-import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
+import { activeRuns, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
@@ -30,6 +30,7 @@ import { responsesRoutes } from './responses/routes.ts';
 import { serveInbox } from './runs/inbox.ts';
 import { runsRoutes } from './runs/routes.ts';
 import { runs } from './runs/runs.ts';
+import { serverRoutes, type TestModel } from './server-routes.ts';
 
 export interface TreadleServerOptions {
   readonly models: ServedModels;
@@ -48,6 +49,13 @@ export interface TreadleServerOptions {
    * rules name them.
    */
   readonly policy?: Policy;
+  /**
+   * Judges the calls of conversations instead, if their client says that a person answers (`"approvals": "ask"`) and the server
+   * has no keys. Default: `policy`.
+   */
+  readonly askingPolicy?: Policy;
+  /** Finds out whether a model works: `POST /v1/server/test`. Default: models cannot be tested over HTTP. */
+  readonly testModel?: TestModel;
   /**
    * A stored response whose calls need an approval, an answer to a question or a result from outside waits for it:
    * `POST /v1/runs/{id}/answers`. Default: it fails.
@@ -154,6 +162,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       errorLimit: options.errorLimit ?? 3,
     },
     ...(policy && { policy }),
+    ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
     waits: options.waitForAnswers ?? false,
     keys,
     driven: new Map(),
@@ -230,7 +239,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         )
         .route('/v1', itemRoutes({ items, conversations: chain, maxBodyBytes }))
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000)))
+        .route('/v1', serverRoutes({ ...options, tools, defaultTools, maxBodyBytes }))
         .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))
         .route('/', metricsRoutes(registry))
         .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),
@@ -307,18 +316,6 @@ async function checkWritable({ responses: stored }: ServerStore): Promise<void> 
     request: ' '.repeat(WRITE_CHECK_CHARS),
   });
   await stored.delete(id, id);
-}
-
-/** `/models` and `/models/{name}`. `created`: when the server started, in seconds since 1970. */
-function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
-  const wireModel = (id: string): object => ({ id, object: 'model', created, owned_by: 'treadle' });
-  return new Hono<Env>()
-    .get('/models', (c) => c.json({ object: 'list', data: [...served.models.keys()].map(wireModel) }))
-    .get('/models/:id{.+}', (c) => {
-      const id = c.req.param('id');
-      modelNamed(served, id);
-      return c.json(wireModel(id));
-    });
 }
 
 /** `/metrics`, for Prometheus. */

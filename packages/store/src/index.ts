@@ -28,6 +28,17 @@ export {
   type StoreProgress,
   type StoreReport,
 } from './sqlite/check.ts';
+export {
+  lineChecksum,
+  parentOf,
+  readRunFamily,
+  RUN_FILE_FORMAT,
+  RUN_FILE_VERSION,
+  runFileText,
+  type ExportedBlob,
+  type ExportedRun,
+  type RunFamily,
+} from './run-file.ts';
 export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';
 export type { StoredEvent, StreamStore } from './stream-store.ts';

@@ -1,5 +1,6 @@
 import { messageOf } from '../errors.ts';
 import type { Blobs, Journal, RunStore } from '../journal/port.ts';
+import { requestOf } from '../machine/effects.ts';
 import { estimateTokens } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
 import { activeMsAt } from '../machine/step.ts';
@@ -46,30 +47,16 @@ export function modelFor(context: RunContext, id: string | undefined): Model | u
 
 function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model: Model): ModelRequest {
   const { runId, opening, state, clock, blobs } = context;
-  const { history, tools, toolChoice, id } = effect;
   const { rules, settings } = opening;
-  const { parallel, allowedTools, output } = rules;
   const { durationMs } = rules.limits;
   const now = durationMs === undefined ? 0 : clock.now();
-  const required = output && wordingOf(rules).outputDemand(JSON.stringify(output));
-  const key = `${runId}/${id}`;
-  const request: RequestDraft = { messages: history.items, tools, toolChoice, parallel, settings, key };
-  if (allowedTools) request.allowedTools = allowedTools;
-  if (output) request.output = output;
-  const instructions = required === undefined ? effect.instructions : joinTexts(effect.instructions, required);
-  if (instructions !== undefined) request.instructions = instructions;
+  const request = requestOf(effect, rules, settings, runId);
   if (durationMs !== undefined) request.deadline = now + durationMs - activeMsAt(state(), now);
   if (model.references && rules.references && blobs) {
     request.readBlob = async (id) => (await blobs.read(runId, id, 0, Infinity))?.text;
   }
   return request;
 }
-
-function joinTexts(first: string | undefined, second: string): string {
-  return first === undefined ? second : `${first}\n\n${second}`;
-}
-
-type RequestDraft = { -readonly [Field in keyof ModelRequest]: ModelRequest[Field] };
 
 /** Requests a reply. Whatever the model does, `settle` gets exactly one valid reply or failure. */
 function requestReply(

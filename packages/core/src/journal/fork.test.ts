@@ -3,6 +3,7 @@ import { callEcho, echo } from '../../test/echo.ts';
 import { resultTexts } from '../../test/results.ts';
 import {
   handoff,
+  outstanding,
   replay,
   runLoop,
   streamLoop,
@@ -16,7 +17,7 @@ import {
 } from '../index.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
 import { diffRuns } from './diff.ts';
-import { forkRun } from './fork.ts';
+import { forkRun, planFork } from './fork.ts';
 import { Parked } from '../tools/result.ts';
 
 describe('forkRun', () => {
@@ -65,6 +66,50 @@ describe('forkRun', () => {
     const result = await runLoop({ model, tools: [echo], journal, runId: fork });
     expect(result.text).toBe('Another answer.');
     expect(result.messages[2]).toMatchObject({ content: [{ content: [{ text: 'c' }] }, { content: [{ text: 'b' }] }] });
+  });
+
+  test('changes what the user said, and asks the model again', async () => {
+    const journal = await original();
+    const fork = await forkRun({ journal, runId: 'r', at: 0, changes: { input: 'stop' } });
+    using model = scriptedModel(['Stopped.']);
+    const result = await runLoop({ model, tools: [echo], journal, runId: fork });
+    expect(result.messages).toMatchObject([{ content: [{ text: 'stop' }] }, { content: [{ text: 'Stopped.' }] }]);
+    expect((await journal.read('r'))[0]!.event).toMatchObject({ input: [{ content: [{ text: 'go' }] }] });
+  });
+
+  test('changes limits from the beginning on, and rejects those that the shared entries exceed', async () => {
+    const journal = await original();
+    const fork = await forkRun({ journal, runId: 'r', at: 2, changes: { limits: { turns: 2 } } });
+    using model = scriptedModel([]);
+    const result = await runLoop({ model, tools: [echo], journal, runId: fork });
+    expect(result.outcome).toEqual({ type: 'exhausted', limit: 'turns' });
+    await expect(forkRun({ journal, runId: 'r', at: 4, changes: { limits: { turns: 1 } } })).rejects.toThrow(
+      'no longer applies',
+    );
+  });
+
+  test('keeps some of the tools by their names', async () => {
+    const journal = await original();
+    const fork = await forkRun({ journal, runId: 'r', at: 2, changes: { tools: [] } });
+    const kept = await forkRun({ journal, runId: 'r', at: 2, changes: { tools: ['echo'] } });
+    const toolsOf = async (runId: string): Promise<readonly string[]> => {
+      const { state } = replay(await journal.read(runId));
+      return state.tools.map(({ name }) => name);
+    };
+    expect([await toolsOf(fork), await toolsOf(kept)]).toEqual([[], ['echo']]);
+    await expect(forkRun({ journal, runId: 'r', at: 2, changes: { tools: ['other'] } })).rejects.toThrow(
+      'it has no tool "other" there',
+    );
+  });
+
+  test('can be planned: what is taken over and what is performed, without a new run', async () => {
+    const journal = await original();
+    const plan = await planFork({ journal, runId: 'r', at: 1 });
+    expect(plan.copied).toEqual([2]);
+    expect(outstanding(plan.state)).toMatchObject([{ type: 'call-model', id: 't2.model.0' }]);
+    const changed = await planFork({ journal, runId: 'r', at: 2, changes: { instructions: 'Anew.' } });
+    expect([changed.entries.length, changed.copied]).toEqual([4, []]);
+    expect(await journal.list()).toHaveLength(1);
   });
 
   test('copies the blobs of the original run', async () => {

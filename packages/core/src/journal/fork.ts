@@ -1,7 +1,9 @@
 import type { ResultBlock } from '../messages.ts';
+import type { Limits } from '../machine/rules.ts';
+import type { State } from '../machine/state.ts';
 import type { Clock } from '../platform.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Journal } from './port.ts';
+import type { Journal, JournalEntry } from './port.ts';
 
 export interface ForkOptions {
   readonly journal: Journal;
@@ -19,8 +21,12 @@ export interface ForkChanges {
   /** The id of the model that the fork uses. The model itself is passed when the fork is resumed. */
   readonly model?: string;
   readonly instructions?: string;
-  /** All tools of the fork. */
-  readonly tools?: readonly Tool[];
+  /** All tools of the fork. A name is that of a tool which the run has at the fork point. */
+  readonly tools?: readonly (Tool | string)[];
+  /** The text of the last message of a user up to the fork point. */
+  readonly input?: string;
+  /** In place of the same limits of the original, from its beginning on. `turns`: `maxTurns`. */
+  readonly limits?: Limits & { readonly turns?: number };
   /** Replacements for results of calls before the fork point, by effect. */
   readonly results?: Readonly<Record<string, string | readonly ResultBlock[]>>;
 }
@@ -34,4 +40,19 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   // Loaded when it is first used: most programs fork nothing.
   const { makeFork } = await import('./make-fork.ts');
   return makeFork(options);
+}
+
+/** A fork that was not made. */
+export interface PlannedFork {
+  readonly entries: readonly JournalEntry[];
+  /** The state after them: its outstanding effects are performed when the fork is resumed. */
+  readonly state: State;
+  /** The `seq` of the later entries of the original that the fork takes over. */
+  readonly copied: readonly number[];
+}
+
+/** What `forkRun` would create with these options. Stores nothing, and rejects in the same cases. */
+export async function planFork(options: Omit<ForkOptions, 'newRunId'>): Promise<PlannedFork> {
+  const { forkedEntries } = await import('./make-fork.ts');
+  return forkedEntries(options);
 }

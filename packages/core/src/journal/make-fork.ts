@@ -2,20 +2,31 @@ import { TreadleError } from '../errors.ts';
 import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import { isReadResult } from '../machine/narrowing.ts';
-import type { ToolFacts } from '../machine/rules.ts';
+import type { Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
+import type { UserMessage } from '../messages.ts';
 import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
 import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf } from '../tools/tool.ts';
 import type { Blobs, JournalEntry, RunStore } from './port.ts';
 import { entryOf, SLICE_ENTRIES, walkInSlices } from './replay.ts';
-import type { ForkOptions } from './fork.ts';
+import type { ForkChanges, ForkOptions, PlannedFork } from './fork.ts';
 
 /** See `forkRun`. */
 export async function makeFork(options: ForkOptions): Promise<string> {
-  const { journal, runId, at, changes = {}, clock = systemClock } = options;
+  const { journal, runId } = options;
+  const newId = options.newRunId ?? newRunId();
+  const { entries } = await forkedEntries({ ...options, newRunId: newId });
+  await journal.append(newId, entries);
+  if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
+  return newId;
+}
+
+/** The entries of a fork and the state that they lead to. Stores nothing. Rejects if the run cannot be forked so. */
+export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> {
+  const { journal, runId, at, changes = {}, newRunId: newId = '', clock = systemClock } = options;
   const entries = await journal.read(runId);
   const shared = await sharedEntries(entries, options);
   const fork: JournalEntry[] = [];
@@ -28,10 +39,12 @@ export async function makeFork(options: ForkOptions): Promise<string> {
   };
 
   // 1. The shared entries, with changed results.
-  const newId = options.newRunId ?? newRunId();
-  for (const { event } of shared) {
+  const asked = changes.input === undefined ? undefined : shared.findLast(hasUserInput);
+  if (changes.input !== undefined && !asked) throw unforkable(runId, `nobody has said anything up to entry ${at}`);
+  for (const { event, seq } of shared) {
     const { maxResultChars = Infinity, references } = state.rules ?? {};
-    appendEvent(forkedEvent(event, newId, options, references ? Infinity : maxResultChars));
+    const forked = forkedEvent(event, newId, options, references ? Infinity : maxResultChars);
+    appendEvent(seq === asked?.seq ? withInput(forked, changes.input!) : forked);
     if (fork.length % SLICE_ENTRIES === 0) await nextLoopTurn();
   }
   // 2. The changes.
@@ -40,7 +53,12 @@ export async function makeFork(options: ForkOptions): Promise<string> {
   if (changed && state.phase.type === 'ended')
     throw unforkable(runId, 'it has ended there. Fork it before its last entry');
   if (changed) {
-    const facts = tools && { tools: withReadResult(tools.map(factsOf), state.tools.filter(isReadResult)) };
+    const facts = tools && {
+      tools: withReadResult(
+        tools.map((tool) => (typeof tool === 'string' ? toolOfRun(state, tool) : factsOf(tool))),
+        state.tools.filter(isReadResult),
+      ),
+    };
     const values = {
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
@@ -50,12 +68,14 @@ export async function makeFork(options: ForkOptions): Promise<string> {
   }
   // 3. What settled later: effects that were outstanding at the fork point, and the other calls of that turn.
   const started = new Set(outstanding(state).flatMap(({ id }) => [id, id.replace('.tool.', '.verify.')]));
-  const settled = entries.slice(at + 1).filter(copiedEvents(state, changed || changes.results !== undefined));
+  const settled = entries.slice(at + 1).filter(copiedEvents(state, isChanged(changes)));
+  const copied: number[] = [];
   // In the fork a call may start later than in the original, so each event is tried until none applies.
   for (let next = nextCopied(settled, state); next; next = nextCopied(settled, state)) {
     const [{ event, seq }] = settled.splice(settled.indexOf(next), 1) as [JournalEntry];
     if (isPagedResult(event)) readResultOffers(entries.slice(at + 1, seq), state).forEach(appendEvent);
     appendEvent(event);
+    copied.push(seq);
   }
   // 4. A call that the original has started must not run twice, and one that never started is not "interrupted".
   const open = outstanding(state);
@@ -65,9 +85,44 @@ export async function makeFork(options: ForkOptions): Promise<string> {
   const unstarted = open.find((effect) => !issued.has(effect.id) && wouldBeInterrupted(effect));
   if (unstarted)
     throw unforkable(runId, `"${unstarted.id}" has not started there yet. Resume the run until it has a result`);
-  await journal.append(newId, fork);
-  if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
-  return newId;
+  return { entries: fork, state, copied };
+}
+
+/** Whether what follows the fork point may differ from the original. Lower limits do not make replies obsolete. */
+function isChanged({ model, instructions, tools, results, input }: ForkChanges): boolean {
+  return [model, instructions, tools, results, input].some((change) => change !== undefined);
+}
+
+/** The facts about a tool that the run has. */
+function toolOfRun({ runId, tools }: State, name: string): ToolFacts {
+  const found = tools.find((tool) => tool.name === name);
+  if (found) return found;
+  throw unforkable(runId, `it has no tool "${name}" there`);
+}
+
+function hasUserInput({ event }: JournalEntry): boolean {
+  if (event.type === 'input-added') return true;
+  return event.type === 'run-started' && event.input.some(({ role }) => role === 'user');
+}
+
+/** The event with another text in its last message of a user. Images and files stay. */
+function withInput(event: Event, text: string): Event {
+  if (event.type === 'input-added') {
+    const { messages } = event;
+    return { ...event, messages: [...messages.slice(0, -1), withText(messages.at(-1)!, text)] };
+  }
+  if (event.type !== 'run-started') return event;
+  const index = event.input.findLastIndex(({ role }) => role === 'user');
+  return { ...event, input: event.input.with(index, withText(event.input[index] as UserMessage, text)) };
+}
+
+function withText({ content }: UserMessage, text: string): UserMessage {
+  return { role: 'user', content: [{ type: 'text', text }, ...content.filter(({ type }) => type !== 'text')] };
+}
+
+/** The rules with other limits. */
+function withLimits(rules: Rules, { turns, ...limits }: NonNullable<ForkChanges['limits']>): Rules {
+  return { ...rules, ...(turns !== undefined && { maxTurns: turns }), limits: { ...rules.limits, ...limits } };
 }
 
 /** The events that offered `read_result` for a cut result, if the fork does not have the tool yet. */
@@ -112,7 +167,10 @@ async function sharedEntries(
 }
 
 function forkedEvent(event: Event, newId: string, { runId, at, changes }: ForkOptions, maxChars: number): Event {
-  if (event.type === 'run-started') return { ...event, runId: newId, parent: { runId, seq: at } };
+  if (event.type === 'run-started') {
+    const rules = changes?.limits ? withLimits(event.rules, changes.limits) : event.rules;
+    return { ...event, rules, runId: newId, parent: { runId, seq: at } };
+  }
   const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
   if (replacement === undefined || !isResult(event)) return event;
   const content = truncateContent(

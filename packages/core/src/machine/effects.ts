@@ -1,9 +1,10 @@
-import type { ToolChoice } from '../model.ts';
+import type { ModelRequest, Settings, ToolChoice } from '../model.ts';
 import type { History } from './history.ts';
 import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
 import { openQuestions } from './questions.ts';
-import type { Memory, ToolFacts } from './rules.ts';
+import type { Memory, Rules, ToolFacts } from './rules.ts';
 import type { Ask, Call, Phase, Slot, State, Waiting } from './state.ts';
+import { wordingOf } from './wording.ts';
 
 /** Something for the driver to do. Each effect is settled by exactly one event with its id. */
 export type Effect =
@@ -148,6 +149,33 @@ function modelEffect(state: State, id: string): Effect {
     instructions: decision?.instructions ?? state.instructions,
     model: decision?.model,
   };
+}
+
+/**
+ * The request of a model call, without what depends on the moment: its deadline, and the function that reads blobs. `messages`
+ * is the array of the history itself, which may have grown since.
+ */
+export function requestOf(
+  { id, history, tools, toolChoice, instructions: given }: Extract<Effect, { type: 'call-model' }>,
+  rules: Rules,
+  settings: Settings,
+  runId: string,
+): RequestDraft {
+  const { parallel, allowedTools, output } = rules;
+  const required = output && wordingOf(rules).outputDemand(JSON.stringify(output));
+  const key = `${runId}/${id}`;
+  const request: RequestDraft = { messages: history.items, tools, toolChoice, parallel, settings, key };
+  if (allowedTools) request.allowedTools = allowedTools;
+  if (output) request.output = output;
+  const instructions = required === undefined ? given : joinTexts(given, required);
+  if (instructions !== undefined) request.instructions = instructions;
+  return request;
+}
+
+export type RequestDraft = { -readonly [Field in keyof ModelRequest]: ModelRequest[Field] };
+
+function joinTexts(first: string | undefined, second: string): string {
+  return first === undefined ? second : `${first}\n\n${second}`;
 }
 
 /** The tools of the current turn. */

@@ -144,12 +144,14 @@ function userMessage(id: string, created_at: number, content: string): ChatMessa
 
 function responseMessages(record: ResponseRecord): readonly ChatMessage[] {
   const { runId, createdAt, status, response } = record;
-  const { output = [], error = null, usage = null } = (response ?? {}) as Partial<ResponseResource>;
+  const { output = [], error = null, usage = null, model } = (response ?? {}) as Partial<ResponseResource>;
   const answer: AnswerMessage = {
     id: messageIds(runId).answer,
     role: 'assistant',
     created_at: createdAt,
     run_id: runId,
+    model: model ?? null,
+    events_after: 0,
     status: status === 'requires_action' ? 'waiting' : (status as ChatStatus),
     parts: output.flatMap(answerPart),
     error,
@@ -184,8 +186,8 @@ function addedMessages({ createdAt, response }: ResponseRecord): readonly ChatMe
 }
 
 function addedAnswer(id: string, created_at: number, parts: readonly AnswerPart[]): AnswerMessage {
-  const status = 'completed';
-  return { id, role: 'assistant', created_at, run_id: null, status, parts, error: null, usage: null, waiting: [] };
+  const unknown = { run_id: null, model: null, events_after: 0, error: null, usage: null, waiting: [] };
+  return { id, role: 'assistant', created_at, status: 'completed', parts, ...unknown };
 }
 
 function answerPart(item: InputItem | OutputItem): readonly AnswerPart[] {

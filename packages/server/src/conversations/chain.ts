@@ -23,6 +23,8 @@ export interface StoredMessage {
   readonly tools?: readonly string[];
   /** The texts of the system and developer messages of the conversation so far. */
   readonly system?: readonly string[];
+  /** A person answers approvals. */
+  readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';
   /** The number of the last event before those of this message. */
   readonly after: number;

@@ -39,6 +39,7 @@ import {
   type QuestionRequest,
 } from './events.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
+import { createFork } from './fork-chat.ts';
 import { resumeChat } from './resume-chat.ts';
 import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
@@ -117,6 +118,10 @@ export type ChatMessage =
       readonly created_at: number;
       /** Null: a client has added it to the conversation. */
       readonly run_id: string | null;
+      /** The name of the model; null: the default model of the server. */
+      readonly model: string | null;
+      /** `seq` of the last event before those of the answer: its stream begins after it. */
+      readonly events_after: number;
       readonly status: ChatStatus | 'in_progress' | 'waiting';
       readonly parts: readonly AnswerPart[];
       readonly error: { readonly code: string; readonly message: string } | null;
@@ -138,7 +143,10 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   const { responses: records, conversations: chains } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
-  stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), { waits: true });
+  stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), {
+    waits: true,
+    createFork: (record, fork) => createFork(store, record, fork),
+  });
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const found = await findConversation(store, id, caller);
@@ -285,7 +293,9 @@ async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Pro
   if (!isChat && status !== 'in_progress') return messagesOfItems(record);
   const ids = messageIds(runId);
   const asked = (isChat ? messageOfChat(record) : askedMessage(record)) ?? [];
-  const answer = { id: ids.answer, role: 'assistant', created_at: createdAt, run_id: runId } as const;
+  const { model = null, after = 0 } = record.request as Partial<StoredMessage>;
+  const common = { created_at: createdAt, run_id: runId, model, events_after: after };
+  const answer = { id: ids.answer, role: 'assistant', ...common } as const;
   if (status !== 'in_progress') {
     const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
     return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] } as const].flat();

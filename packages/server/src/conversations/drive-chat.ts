@@ -45,10 +45,11 @@ type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'wai
 
 /** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
 export async function planMessage(
-  engine: Engine,
-  { model, tools }: Pick<StoredMessage, 'model' | 'tools'>,
+  given: Engine,
+  { model, tools, approvals }: Pick<StoredMessage, 'model' | 'tools' | 'approvals'>,
   { messages, system = [], ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
+  const engine = judgedFor(given, { approvals, key: run.caller.key });
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
   const request: RunRequest = {
     functions: [],
@@ -63,6 +64,18 @@ export async function planMessage(
   const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
   const input = textInputFor(plan.model, model ?? engine.models.default);
   return { plan: input ? { ...plan, model: input.model } : plan, input };
+}
+
+/**
+ * The engine with the policy for a message. With keys, who sends a message could approve its own calls, so what the policy asks
+ * about is decided by the server's setting alone.
+ */
+function judgedFor(
+  engine: Engine,
+  { approvals, key }: { readonly approvals: StoredMessage['approvals'] | undefined; readonly key: string },
+): Engine {
+  const { askingPolicy } = engine;
+  return approvals === 'ask' && key === '' && askingPolicy ? { ...engine, policy: askingPolicy } : engine;
 }
 
 interface WarnedChat {
@@ -117,7 +130,7 @@ export function driveChat(
 ): { readonly finished: Promise<StoredEnd> } {
   const { store, log } = engine;
   const { id: runId, lease } = plan;
-  const { conversation: id, onDisconnect } = record.request as StoredMessage;
+  const { conversation: id, onDisconnect, approvals } = record.request as StoredMessage;
   let isReplaying = resume !== undefined && !sent;
   const out = chatOutput({
     runId,
@@ -148,7 +161,7 @@ export function driveChat(
     }
   }
 
-  const run = driveRequest(plan, engine, listen, resume);
+  const run = driveRequest(plan, judgedFor(engine, { approvals, key: plan.caller.key }), listen, resume);
   const ended = run.ended.then(async (end) => {
     await announcing;
     if (end.ending) return end;

@@ -387,16 +387,21 @@ const chatBody = z.strictObject({
   attachments: attachmentsSchema.nullish(),
   model: name.nullish(),
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
+  approvals: z.enum(['ask']).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
 });
 
 function parseChat(body: unknown): ChatRequest {
-  const { conversation_id, message, attachments, model, tools, on_disconnect } = validateBody(chatBody, body);
+  const { conversation_id, message, attachments, model, tools, approvals, on_disconnect } = validateBody(
+    chatBody,
+    body,
+  );
   return {
     ...(conversation_id != null && { conversation: conversation_id }),
     ...messageWith(message, attachments ?? []),
     ...(model != null && { model }),
     ...(tools != null && { tools }),
+    ...(approvals != null && { approvals }),
     onDisconnect: on_disconnect ?? 'cancel',
   };
 }

@@ -27,6 +27,8 @@ export interface ChatRequest {
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
   readonly tools?: readonly string[];
+  /** A person answers approvals: `Engine.askingPolicy` judges the calls, if the server has no keys. */
+  readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';
 }
 
@@ -42,7 +44,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const release = engine.runs.reserve(caller.tenant);
   try {
-    const { conversation, createAs, message, attachments, model, tools, onDisconnect } = request;
+    const { conversation, createAs, message, attachments, model, tools, approvals, onDisconnect } = request;
     const existing = createAs === undefined ? undefined : await store.conversations.get(caller.tenant, createAs);
     const before = conversation === undefined ? existing : await findConversation(store, conversation, caller);
     const head = before && (await headOf(store, before));
@@ -72,6 +74,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
         ...(model !== undefined && { model }),
         ...(tools && { tools }),
         ...(system.length > 0 && { system }),
+        ...(approvals && { approvals }),
         onDisconnect,
         after,
         key: caller.key,

@@ -45,6 +45,8 @@ export interface Engine {
   readonly store: ServerStore;
   readonly limits: RunLimits;
   readonly policy?: Policy;
+  /** Judges the calls of conversations with a person who answers approvals, without keys. Absent: `policy`. */
+  readonly askingPolicy?: Policy;
   /** The keys of clients. A run is resumed only if the key that started it is still valid. Absent: there are none. */
   readonly keys?: Pick<Keys, 'whyRevoked'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */

@@ -123,8 +123,8 @@ export interface ResumeOptions {
 export interface HandlerOptions {
   /** The runs of these records may wait for answers: `waits` of their plans. */
   readonly waits?: boolean;
-  /** The record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
-  readonly forkOf?: (record: ResponseRecord, fork: ForkedRun) => ForkedRecord;
+  /** Stores a record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
+  readonly createFork?: (record: ResponseRecord, fork: ForkedRun) => Promise<ResponseRecord>;
 }
 
 /** A run that was forked. It is not driven yet. */
@@ -133,12 +133,8 @@ export interface ForkedRun {
   /** The name of its model. Absent: that of the original. */
   readonly model?: string;
   readonly instructions?: string;
-}
-
-/** A record and the list in its request, as `create` of the store takes them. */
-export interface ForkedRecord {
-  readonly record: ResponseRecord;
-  readonly input: readonly unknown[];
+  /** The text that replaces the message with which the run was started. */
+  readonly input?: string;
 }
 
 export interface StoredEnd {
@@ -288,8 +284,7 @@ export function storedRuns(
   }
 
   async function forkRecord(original: ResponseRecord, fork: ForkedRun): Promise<void> {
-    const { record, input } = handlerOf(original.id)!.forkOf!(original, fork);
-    await records.create(record, undefined, input);
+    const record = await handlerOf(original.id)!.createFork!(original, fork);
     // If there is no capacity now, it is resumed later.
     void recoverRecord(record).catch((error: unknown) => {
       log.error({ err: error, response: record.id }, 'a fork was not resumed');
@@ -411,7 +406,7 @@ export function storedRuns(
   return {
     handle: (prefix, resume, options) => void handlers.set(prefix, { ...options, resume }),
     resume: resumeNow,
-    isForkable: (id) => handlerOf(id)?.forkOf !== undefined,
+    isForkable: (id) => handlerOf(id)?.createFork !== undefined,
     fork: forkRecord,
     async whenEnded(id) {
       await active.get(id)?.catch(() => {});

@@ -69,8 +69,13 @@ export interface RateLimits {
 
 export type Admit = (incoming: IncomingMessage, outgoing: Answering, exchange: Exchange) => Caller;
 
+export interface Admission extends Admit {
+  /** For routes without a key: throws if the request has several hosts, or comes from the page of another site to a server without keys. */
+  checkAddress(incoming: IncomingMessage): void;
+}
+
 /** Identifies the caller of a request and counts the request. Throws an `ApiError` if it is not admitted. */
-export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admit {
+export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admission {
   const limiter = rateLimiter(clock);
   /** The requests in progress of each key that limits them. */
   const inProgress = new Map<string, number>();
@@ -132,13 +137,17 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     );
   }
 
-  return (incoming, outgoing, { requestId, log }) => {
+  function checkAddress(incoming: IncomingMessage): void {
     checkHost(incoming);
+    if (!keys.areRequired) checkLocal(incoming.headers.host, incoming.headers.origin, cors);
+  }
+
+  const admit: Admit = (incoming, outgoing, { requestId, log }) => {
+    checkAddress(incoming);
     if (keys.areRequired) {
       const { name, tenant, scopes } = admittedKey(incoming, outgoing);
       return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }) };
     }
-    checkLocal(incoming.headers.host, incoming.headers.origin, cors);
     countAddress(incoming, outgoing);
     return {
       tenant: DEFAULT_TENANT,
@@ -148,6 +157,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       log: log.child({ requestId, tenant: DEFAULT_TENANT }),
     };
   };
+  return Object.assign(admit, { checkAddress });
 }
 
 /** Node takes the first of several Host headers, and a proxy before it may take another. */

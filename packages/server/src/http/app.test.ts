@@ -137,7 +137,7 @@ describe('keys', () => {
       expect(answer.headers.get('www-authenticate')).toBe('Bearer realm="treadle"');
       expect(await answer.json()).toEqual(denied('is not valid for this server'));
     }
-    for (const path of ['/v1/me', '/v1/unknown', '/', '/v1/stream', '/healthz/../v1/me', '/readyz/x']) {
+    for (const path of ['/v1/me', '/v1/unknown', '/page', '/v1/stream', '/healthz/../v1/me', '/readyz/x']) {
       const answer = await get(at, path);
       expect(answer.status).toBe(401);
       expect(await answer.json()).toEqual(denied('"Authorization: Bearer <key>"'));

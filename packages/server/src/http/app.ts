@@ -7,11 +7,12 @@ import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
 import { NO_ROUTE } from './metrics.ts';
-import { requireScope, type Admit, type AdmissionOptions, type Env } from './admission.ts';
+import { requireScope, type Admission, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
+import { pageRoutes } from './page.ts';
 
 export interface AppOptions extends Pick<AdmissionOptions, 'cors'> {
-  readonly admit: Admit;
+  readonly admit: Admission;
   readonly routes: (app: Hono<Env>) => void;
   /** Resolves if the store can be written. */
   readonly ready: () => Promise<void>;
@@ -29,6 +30,7 @@ export function requestHandler(options: AppOptions): AnswerRequest {
   const app = new Hono<Env>({ strict: false });
 
   app.route('/', healthRoutes(options));
+  app.route('/', pageRoutes(admit.checkAddress));
   app.use(async (c, next) => {
     const { incoming, outgoing, exchange } = c.env;
     exchange.route = routeOf(c);
@@ -105,7 +107,7 @@ export function routePattern(path: string): string {
 }
 
 /** Routes that check other scopes themselves. */
-const OWN_SCOPES = /^\/v1\/(runs|conversations|chat(?!\/completions(\/|$)))(\/|$)/;
+const OWN_SCOPES = /^\/v1\/(server|runs|conversations|chat(?!\/completions(\/|$)))(\/|$)/;
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 

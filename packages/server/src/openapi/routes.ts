@@ -6,6 +6,7 @@ import { CHAT_BODIES } from '../conversations/routes.ts';
 import type { Scope } from '../http/keys.ts';
 import { RESPONSE_BODY } from '../responses/parse-request.ts';
 import { RUN_BODIES, STATUSES } from '../runs/routes.ts';
+import { TEST_BODY } from '../server-routes.ts';
 import type { JsonSchema } from './json-schema.ts';
 
 /** What a route does, beyond its method and its path. */
@@ -64,6 +65,12 @@ const include: Parameter = {
 
 /** All routes, by method and pattern. A test compares them with the routes of the server. */
 export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
+  'GET /': { summary: 'The page: chat and runs for people', isOpen: true, answers: ['text/html'] },
+  'GET /assets/{file}': {
+    summary: 'A file of the page',
+    isOpen: true,
+    answers: ['text/javascript', 'text/css', 'image/svg+xml'],
+  },
   'GET /healthz': { summary: 'The process is alive', isOpen: true },
   'GET /readyz': {
     summary: 'The server accepts requests and its store can be written',
@@ -76,6 +83,8 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     answers: ['text/plain; version=0.0.4; charset=utf-8'],
   },
   'GET /openapi.json': { summary: 'This description' },
+  'GET /v1/server': { summary: 'Describe the caller, the models and the tools' },
+  'POST /v1/server/test': { summary: 'Test whether a model works', scope: 'chat:write', body: TEST_BODY },
   'GET /v1/models': { summary: 'List the models', scope: 'agents:invoke' },
   'GET /v1/models/{id}': { summary: 'Get a model', scope: 'agents:invoke' },
   'GET /v1/responses': {
@@ -254,11 +263,20 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
       until: time,
       parent: { description: 'The id of the run that started it.', schema: text },
       search: { description: 'Words in the title.', schema: text },
+      include: {
+        description: 'With `waiting`, each run has what it waits for.',
+        schema: { type: 'string', enum: ['waiting'] },
+      },
       cursor,
       limit,
     },
   },
   'GET /v1/runs/{id}': { summary: 'Get a run', scope: 'runs:read' },
+  'GET /v1/runs/{id}/export': {
+    summary: 'Export a run with its child runs',
+    scope: 'runs:read',
+    answers: ['application/x-ndjson'],
+  },
   'GET /v1/runs/{id}/events': {
     summary: 'Read or follow the entries of a run',
     scope: 'runs:read',
@@ -278,6 +296,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     body: RUN_BODIES.answers,
   },
   'POST /v1/runs/{id}/cancel': { summary: 'Cancel a run', scope: 'runs:write' },
+  'POST /v1/runs/{id}/resume': { summary: 'Resume an interrupted run now', scope: 'runs:write' },
   'POST /v1/runs/{id}/fork': { summary: 'Fork a run', scope: 'runs:write', body: RUN_BODIES.fork },
   'POST /v1/runs/{id}/replay': { summary: 'Check that a run replays', scope: 'runs:read' },
 };

@@ -253,8 +253,8 @@ export function responses(
   const { waits = false } = engine;
   const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
   const driver: ResponseDriver = { runResponse, requestConversation, wantedSeal, carrierFor, storeEnd };
-  const { resume: resumeResponse, forkedRecord } = responseResumer({ engine, streams, ...driver });
-  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, forkOf: forkedRecord });
+  const { resume: resumeResponse, createFork } = responseResumer({ engine, streams, ...driver });
+  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, createFork });
   stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
 
   async function prepareResponse(

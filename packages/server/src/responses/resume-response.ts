@@ -12,7 +12,6 @@ import {
   isUnfit,
   replayItems,
   unresumableReason,
-  type ForkedRecord,
   type ForkedRun,
   type ResumeOptions,
   type TakenRecord,
@@ -33,7 +32,7 @@ export interface ResponseResumer {
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
   resume(taken: TakenRecord, options?: ResumeOptions): Promise<Pick<ActiveResponse, 'finished'>>;
   /** The response for a fork of the run of a response. */
-  forkedRecord(original: ResponseRecord, fork: ForkedRun): ForkedRecord;
+  createFork(original: ResponseRecord, fork: ForkedRun): Promise<ResponseRecord>;
 }
 
 interface ResumerOptions extends ResponseDriver {
@@ -131,7 +130,10 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
   }
 
-  function forkedRecord(original: ResponseRecord, { runId: id, model, instructions }: ForkedRun): ForkedRecord {
+  async function createFork(
+    original: ResponseRecord,
+    { runId: id, model, instructions }: ForkedRun,
+  ): Promise<ResponseRecord> {
     const before = original.request as StoredRequest;
     // A fork is not a part of the conversation.
     const { conversation: _, echo, ...copied } = before.request;
@@ -154,7 +156,8 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       request: { ...before, request } satisfies StoredRequest,
       response: newResponse(id, request, engine.models.default, now),
     };
-    return { record, input: request.input };
+    await records.create(record, undefined, request.input);
+    return record;
   }
 
   /**
@@ -198,7 +201,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     }
   }
 
-  return { resume: resumeResponse, forkedRecord };
+  return { resume: resumeResponse, createFork };
 }
 
 /** The kinds of calls as far as they follow from the request alone. */

@@ -1,4 +1,4 @@
-import type { Answer, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
+import type { Answer, Effect, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
@@ -58,12 +58,17 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       const caller = reader(c);
       const filter = parseFilter(c.req.query());
       const { limit } = filter;
+      const withWaiting = isWaitingIncluded(c.req.query());
       const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
       const page = found.slice(0, limit);
+      const open = withWaiting ? await runs.waitingOf(page) : undefined;
       const hasMore = found.length > limit;
       return sendJson(c, {
         object: 'list',
-        data: page.map(wireSummary),
+        data: page.map((summary, index) => ({
+          ...wireSummary(summary),
+          ...(open && { waiting: open[index]!.map(wireWaiting) }),
+        })),
         has_more: hasMore,
         next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
       });
@@ -104,14 +109,30 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     })
     .post('/runs/:id/fork', async (c) => {
       const caller = writer(c);
-      const { at, model, instructions, results } = validateBody(forkBody, await readJson(c, maxBodyBytes));
-      const fork: ForkRequest = {
-        at,
-        ...(model !== undefined && { model }),
-        ...(instructions !== undefined && { instructions }),
-        ...(results && { results }),
-      };
-      return sendRun(c, await runs.fork(c.req.param('id'), fork, caller));
+      const { preview, ...body } = validateBody(forkBody, await readJson(c, maxBodyBytes));
+      const id = c.req.param('id');
+      if (!preview) return sendRun(c, await runs.fork(id, forkOf(body), caller));
+      const { shared, copied, performs, waiting } = await runs.previewFork(id, forkOf(body), caller);
+      return sendJson(c, {
+        id,
+        object: 'run.fork_preview',
+        shared,
+        copied,
+        performs: performs.map(wireEffect),
+        waiting: waiting.map(wireWaiting),
+      });
+    })
+    .post('/runs/:id/resume', async (c) => {
+      await runs.resume(c.req.param('id'), writer(c));
+      return sendRun(c, c.req.param('id'));
+    })
+    .get('/runs/:id/export', async (c) => {
+      const id = c.req.param('id');
+      const text = await runs.exported(id, reader(c));
+      return c.body(text, 200, {
+        'content-type': 'application/x-ndjson; charset=utf-8',
+        'content-disposition': `attachment; filename="${id.replaceAll(/[^\w.-]/g, '_')}.jsonl"`,
+      });
     })
     .post('/runs/:id/replay', async (c) => {
       const id = c.req.param('id');
@@ -141,7 +162,12 @@ const STOPPING = new ApiError(503, 'server_error', 'The server is shutting down.
 // Queries
 
 export const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
-const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit'];
+const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit', 'include'];
+
+function isWaitingIncluded({ include }: Query): boolean {
+  if (include === undefined || include === 'waiting') return include !== undefined;
+  throw badRequest('include must be waiting.', 'include');
+}
 
 function parseFilter(given: Query): RunFilter & { readonly limit: number } {
   const query = checkedQuery(given, FILTERS);
@@ -240,7 +266,39 @@ const forkBody = z.strictObject({
   model: text.optional(),
   instructions: z.string().optional(),
   results: z.record(z.string(), z.string()).optional(),
+  input: text.optional(),
+  tools: z.array(z.string()).optional(),
+  limits: z
+    .strictObject({
+      turns: z.int().min(1).optional(),
+      calls: z.int().min(0).optional(),
+      tokens: z.int().min(1).optional(),
+      duration_ms: z.int().min(1).optional(),
+    })
+    .optional(),
+  preview: z.boolean().optional(),
 });
+
+function forkOf({ at, limits, ...changes }: Omit<z.infer<typeof forkBody>, 'preview'>): ForkRequest {
+  const { model, instructions, results, input, tools } = changes;
+  const { duration_ms: durationMs, turns, calls, tokens } = limits ?? {};
+  return {
+    at,
+    ...(model !== undefined && { model }),
+    ...(instructions !== undefined && { instructions }),
+    ...(results && { results }),
+    ...(input !== undefined && { input }),
+    ...(tools && { tools }),
+    ...(limits && {
+      limits: {
+        ...(turns !== undefined && { turns }),
+        ...(calls !== undefined && { calls }),
+        ...(tokens !== undefined && { tokens }),
+        ...(durationMs !== undefined && { durationMs }),
+      },
+    }),
+  };
+}
 
 /** The bodies of requests, for `/openapi.json`. */
 export const RUN_BODIES: Readonly<Record<'input' | 'answers' | 'fork', z.ZodType>> = {
@@ -278,6 +336,14 @@ export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns,
     calls,
     usage: { input_tokens: usage.inputTokens, output_tokens: usage.outputTokens, cost: usage.cost ?? null },
   };
+}
+
+/** Something that a run performs. */
+function wireEffect(effect: Effect): object {
+  const { type, id } = effect;
+  if (!('call' in effect)) return { type, effect: id };
+  const { name, arguments: text, effect: kind } = effect.call;
+  return { type, effect: id, tool: name, arguments: text, tool_effect: kind };
 }
 
 /** What somebody needs to know to answer. `effect` and `digest` are sent back with the answer. */

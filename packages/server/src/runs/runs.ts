@@ -1,9 +1,14 @@
 import {
   forkRun,
+  outstanding,
+  planFork,
+  textOf,
   TreadleError,
   waiting,
   walkInSlices,
   type Answer,
+  type Effect,
+  type ForkChanges,
   type JournalEntry,
   type Outcome,
   type Replayed,
@@ -12,7 +17,7 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import { readRunFamily, runFileText, type ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
@@ -48,6 +53,14 @@ export interface Runs {
   readonly performHere: PerformAct;
   /** Starts a run that has the first entries of another one. Resolves to its id. */
   fork(runId: string, fork: ForkRequest, caller: Caller): Promise<string>;
+  /** What that run would have and do first. Starts and stores nothing. */
+  previewFork(runId: string, fork: ForkRequest, caller: Caller): Promise<ForkPreview>;
+  /** Resumes an interrupted run now, if no process drives it. Others are left as they are. */
+  resume(runId: string, caller: Caller): Promise<void>;
+  /** What runs wait for, in the same order. Empty for a run that has ended. */
+  waitingOf(runs: readonly RunSummary[]): Promise<readonly (readonly Waiting[])[]>;
+  /** The run with its child runs and long results, as `treadle runs import` reads it. */
+  exported(runId: string, caller: Caller): Promise<string>;
   /** Replays the journal of a run, without performing anything. */
   replay(runId: string, caller: Caller): Promise<{ readonly entries: number; readonly replayed: Replayed }>;
 }
@@ -71,6 +84,22 @@ export interface ForkRequest {
   readonly model?: string;
   readonly instructions?: string;
   readonly results?: Readonly<Record<string, string>>;
+  /** The text of the last message of a user up to that entry. */
+  readonly input?: string;
+  /** Names of tools that the run has there. */
+  readonly tools?: readonly string[];
+  readonly limits?: NonNullable<ForkChanges['limits']>;
+}
+
+export interface ForkPreview {
+  /** The number of entries at the beginning that both runs share. */
+  readonly shared: number;
+  /** The `seq` of the later entries of the original whose results are taken over. */
+  readonly copied: readonly number[];
+  /** What is performed at once. */
+  readonly performs: readonly Effect[];
+  /** What the fork waits for. */
+  readonly waiting: readonly Waiting[];
 }
 
 /** How often an act follows a run that moves from one process to another. */
@@ -150,7 +179,8 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   /** Forks are made one at a time, because each needs a few times the memory of its run. */
   let lastFork: Promise<unknown> = Promise.resolve();
 
-  async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
+  /** The record of a run that can be forked, and what `forkRun` takes. */
+  async function forkOptions(runId: string, fork: ForkRequest, caller: Caller) {
     const record = await requestOf(await findRun(runId, caller));
     if (!stored.isForkable(record.id)) {
       throw conflict(
@@ -158,26 +188,47 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
         'run_not_forkable',
       );
     }
-    const { at, model, instructions, results } = fork;
-    const changes = {
+    const { at, model, limits, ...others } = fork;
+    checkLimits(limits);
+    const changes: ForkChanges = {
+      ...others,
       ...(model !== undefined && { model: modelNamed(models, model).id }),
-      ...(instructions !== undefined && { instructions }),
-      ...(results && { results }),
+      ...(limits && { limits }),
     };
-    const newRunId = newResponseId();
+    return { record, options: { journal: store, runId, at, changes } };
+  }
+
+  /** A client may lower what the server allows, but not exceed it. */
+  function checkLimits({ turns = 0, durationMs = 0 }: NonNullable<ForkRequest['limits']> = {}): void {
+    const { maxTurns, maxDurationMs } = engine.limits;
+    if (turns > maxTurns) throw badRequest(`This server allows at most ${maxTurns} turns.`, 'limits.turns');
+    if (durationMs <= maxDurationMs) return;
+    throw badRequest(`This server allows at most ${maxDurationMs} milliseconds.`, 'limits.duration_ms');
+  }
+
+  /** Does something with a fork after the forks before it. */
+  async function forkInTurn<T>(make: () => Promise<T>): Promise<T> {
+    const made = lastFork.then(make);
+    lastFork = made.catch(() => {});
     try {
-      const made = lastFork.then(() => forkRun({ journal: store, runId, at, changes, newRunId }));
-      lastFork = made.catch(() => {});
-      await made;
+      return await made;
     } catch (error) {
       if (error instanceof TreadleError && error.code === 'invalid-options')
         throw badRequest(error.message, 'at', 'invalid_fork');
       throw error;
     }
+  }
+
+  async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
+    const { record, options } = await forkOptions(runId, fork, caller);
+    const newRunId = newResponseId();
+    await forkInTurn(() => forkRun({ ...options, newRunId }));
+    const { model, instructions, input } = fork;
     const forked = {
       runId: newRunId,
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
+      ...(input !== undefined && (await isStartedWith(newRunId, input)) && { input }),
     };
     await stored.fork(record, forked).catch(async (error: unknown) => {
       // Nobody would ever resume it.
@@ -185,6 +236,27 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       throw error;
     });
     return newRunId;
+  }
+
+  async function previewFork(runId: string, fork: ForkRequest, caller: Caller): Promise<ForkPreview> {
+    const { options } = await forkOptions(runId, fork, caller);
+    const { state, copied } = await forkInTurn(() => planFork(options));
+    const open = waiting(state);
+    const waits = new Set(open.map(({ effect }) => effect));
+    return {
+      shared: fork.at + 1,
+      copied,
+      performs: outstanding(state).filter(({ id }) => !waits.has(id)),
+      waiting: open,
+    };
+  }
+
+  /** Whether the last message that a run was started with is this text. */
+  async function isStartedWith(runId: string, text: string): Promise<boolean> {
+    const [first] = await store.readPage(runId, 0);
+    if (first?.event.type !== 'run-started') return false;
+    const said = first.event.input.findLast((message) => message.role === 'user');
+    return said !== undefined && textOf(said.content) === text;
   }
 
   /** The last act on each run. */
@@ -272,6 +344,25 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     cancel: (runId, caller) => perform(runId, { type: 'cancel' }, caller),
     performHere,
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
+    previewFork,
+    async resume(runId, caller) {
+      const summary = await findRun(runId, caller);
+      const record = await requestOf(summary);
+      if (summary.status === 'running' || summary.status === 'paused') await stored.recoverRecord(record);
+    },
+    async waitingOf(summaries) {
+      const found: (readonly Waiting[])[] = [];
+      for (const { runId, status } of summaries) {
+        const isOpen = status === 'running' || status === 'paused';
+        const state = isOpen ? await storedState(store, runId) : undefined;
+        found.push(state ? waiting(state) : []);
+      }
+      return found;
+    },
+    async exported(runId, caller) {
+      await findRun(runId, caller);
+      return runFileText(await inTurn(() => readRunFamily(store, runId)));
+    },
     async replay(runId, caller) {
       await findRun(runId, caller);
       const entries = await inTurn(() => store.read(runId));

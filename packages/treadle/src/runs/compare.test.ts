@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { excerpts, firstDifference } from './compare.ts';
+import { firstDifference } from '@treadle/core';
+import { excerpts } from './compare.ts';
 
 test.each([
   [{ a: 1 }, { a: 1 }, undefined],

@@ -1,11 +1,10 @@
-import { diffRuns, walkInSlices, type RunDiff } from '@treadle/core';
+import { diffRuns, firstDifference, walkInSlices, type Difference, type RunDiff } from '@treadle/core';
+import { entryLines, plural, shortId, shownEntries, type EntryLine } from '@treadle/core/describe';
 import { EXIT, type Command } from '../command-line/command.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine, padded } from '../terminal/printable.ts';
-import { plural } from '../terminal/quantities.ts';
-import { entryLines, shortLine, type EntryLine } from './entry-lines.ts';
-import { shownEntries } from './journal.ts';
-import { readRun, runsCommand, shortId, type StoredRun } from './store-access.ts';
+import { shortLine } from './entry-lines.ts';
+import { readRun, runsCommand, type StoredRun } from './store-access.ts';
 
 export const replayCommand: Command = runsCommand('replay ID', {
   summary: 'Replay the journal of a run, and check that it produces the same run',
@@ -97,33 +96,6 @@ async function entryColumns(
     }
   }
   return rows;
-}
-
-/** Fields that differ between any two runs. */
-const INCIDENTAL: ReadonlySet<string> = new Set(['at', 'runId', 'parent', 'attempts', 'expiresAt']);
-
-export interface Difference {
-  /** Such as `result.content[0].text`. */
-  readonly path: string;
-  readonly a: unknown;
-  readonly b: unknown;
-}
-
-/** Where two JSON values first differ; undefined if they are equal. */
-export function firstDifference(a: unknown, b: unknown, path = ''): Difference | undefined {
-  if (Object.is(a, b)) return undefined;
-  if (!isObject(a) || !isObject(b) || Array.isArray(a) !== Array.isArray(b)) return { path, a, b };
-  for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
-    if (INCIDENTAL.has(key)) continue;
-    const inside = Array.isArray(a) ? `${path}[${key}]` : path === '' ? key : `${path}.${key}`;
-    const found = firstDifference(a[key], b[key], inside);
-    if (found) return found;
-  }
-  return undefined;
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }
 
 const SHARED_CHARS = 20;

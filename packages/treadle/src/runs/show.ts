@@ -1,4 +1,5 @@
 import { messagesOf, outstanding, waiting, type Event, type Message, type RunSummary, type State } from '@treadle/core';
+import { callEffect, contentText, shownEntries } from '@treadle/core/describe';
 import type { Command } from '../command-line/command.ts';
 import { followUpCommand, locationOf } from '../command-line/flags.ts';
 import { outcomeDetail, waitingText, workText } from '../run/outcome-text.ts';
@@ -6,8 +7,8 @@ import { answerFlags } from '../run/run-and-report.ts';
 import { resultText } from '../run/transcript.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
 import { ageText, durationText, plural, timestampText, usageText } from '../terminal/quantities.ts';
-import { callEffect, contentText, timeline, type TextLayout } from './entry-lines.ts';
-import { stateAfter, shownEntries } from './journal.ts';
+import { timeline, type TextLayout } from './entry-lines.ts';
+import { stateAfter } from './journal.ts';
 import { foreignRunReason } from './resume.ts';
 import { displayStatus, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { DisplayStatus, RunsRequest, StoredRun } from './store-access.ts';

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { childRuns, type JournalEntry, type RunStatus, type RunStore, type RunSummary } from '@treadle/core';
+import { shortId } from '@treadle/core/describe';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
@@ -9,6 +10,8 @@ import { missingStoreText, openExistingStore } from '../config/store.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { oneLine } from '../terminal/printable.ts';
+
+export { shortId };
 
 /** What a subcommand of `treadle runs` works with. */
 export interface RunsRequest<V = object> {
@@ -87,11 +90,6 @@ export type DisplayStatus = RunStatus | 'interrupted';
 
 export async function displayStatus(store: RunStore, { runId, status }: RunSummary): Promise<DisplayStatus> {
   return status === 'running' && !(await store.isDriven(runId)) ? 'interrupted' : status;
-}
-
-/** The beginning of an id, long enough to identify the run. Lists show it, and commands accept it. */
-export function shortId(runId: string): string {
-  return runId.replace(/^((?:run|resp)_[0-9a-f]{8})[0-9a-f]{24}(?=$|\.)/, '$1');
 }
 
 /**

@@ -1,8 +1,17 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { crc32 } from 'node:zlib';
-import { callerOf, childRuns, messageOf, walkInSlices } from '@treadle/core';
-import type { Event, JournalEntry, Parent, RunStore } from '@treadle/core';
+import { callerOf, messageOf, walkInSlices } from '@treadle/core';
+import type { Event, JournalEntry, RunStore } from '@treadle/core';
+import {
+  lineChecksum,
+  parentOf,
+  readRunFamily,
+  RUN_FILE_FORMAT,
+  RUN_FILE_VERSION,
+  runFileText,
+  type ExportedRun,
+  type RunFamily,
+} from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { resolveContext } from '../config/context.ts';
@@ -10,20 +19,6 @@ import { openStore, rejectMemoryStore } from '../config/store.ts';
 import { readStdin } from '../terminal/io.ts';
 import { plural } from '../terminal/quantities.ts';
 import { findRun, runsCommand, shortId } from './store-access.ts';
-
-/** An exported run, and its child runs at every depth, each after its parent. */
-type Family = readonly [ExportedRun, ...ExportedRun[]];
-
-interface ExportedRun {
-  readonly runId: string;
-  readonly entries: readonly JournalEntry[];
-  readonly blobs: readonly ExportedBlob[];
-}
-
-/** `bytes` is base64. */
-type ExportedBlob =
-  | { readonly id: string; readonly text: string }
-  | { readonly id: string; readonly bytes: string; readonly mediaType: string };
 
 export const exportCommand: Command = runsCommand('export ID [FILE]', {
   summary: 'Write a run with its child runs and long results as JSON lines to a file or to standard output',
@@ -34,7 +29,7 @@ export const exportCommand: Command = runsCommand('export ID [FILE]', {
   ],
   async run({ store, args: [prefix, file = '-'], io, note }) {
     const { runId } = await findRun(store, prefix!);
-    const family = await readFamily(store, runId);
+    const family = await readRunFamily(store, runId);
     const text = runFileText(family);
     if (file === '-') return void io.stdout.write(text);
     // Only this user can read the file, and an existing file is not overwritten.
@@ -45,49 +40,12 @@ export const exportCommand: Command = runsCommand('export ID [FILE]', {
   },
 });
 
-/**
- * Reads a run before its children. So if a process drives it at the same time, all children that it has recorded are
- * found. Those that it called later are left out: the exported run has yet to call them.
- */
-async function readFamily(store: RunStore, runId: string): Promise<Family> {
-  const first = await readExported(store, runId);
-  const family = new Map([[runId, first]]);
-  // The loop also visits the children that it adds.
-  for (const [caller, { entries }] of family) {
-    const issued = new Set(entries.flatMap((entry) => entry.issued));
-    for (const summary of await childRuns(store, caller)) {
-      const child = await readExported(store, summary.runId);
-      const effect = parentOf(child)?.effect;
-      if (effect !== undefined && issued.has(effect) && !family.has(child.runId)) family.set(child.runId, child);
-    }
-  }
-  const [, ...others] = family.values();
-  return [first, ...others];
-}
-
-async function readExported(store: RunStore, runId: string): Promise<ExportedRun> {
-  const entries = await store.read(runId);
-  const ids = await store.blobs.list(runId);
-  const contents = await Promise.all(ids.map((id) => store.blobs.read(runId, id, 0, Infinity)));
-  const blobs = ids.map((id, index): ExportedBlob => {
-    const content = contents[index];
-    if (!content?.bytes) return { id, text: content?.text ?? '' };
-    return { id, bytes: Buffer.from(content.bytes).toString('base64'), mediaType: content.mediaType };
-  });
-  return { runId, entries, blobs };
-}
-
-function parentOf({ entries }: ExportedRun): Parent | undefined {
-  const first = entries[0]?.event;
-  return first?.type === 'run-started' ? first.parent : undefined;
-}
-
-function entryCountText(family: Family): string {
+function entryCountText(family: RunFamily): string {
   const count = family.reduce((sum, { entries }) => sum + entries.length, 0);
   return plural(count, 'entry', 'entries');
 }
 
-function childCountText({ length }: Family): string {
+function childCountText({ length }: RunFamily): string {
   return length === 1 ? '' : ` and ${plural(length - 1, 'child run')}`;
 }
 
@@ -138,7 +96,7 @@ async function orFileError<T>(name: string, action: 'read' | 'written', access: 
 }
 
 /** The same runs with another id of the first one. The ids of its child runs are derived from it. */
-function renamedFamily(family: Family, newId: string): Family {
+function renamedFamily(family: RunFamily, newId: string): RunFamily {
   const names = new Map<string, string>();
   const rename = (runId: string): string => names.get(runId) ?? runId;
   const renamed = family.map((run, index): ExportedRun => {
@@ -173,7 +131,7 @@ function renamedFamily(family: Family, newId: string): Family {
  * Adds all runs, or none if one exists or a blob is damaged. Adds the children of a run before the run: if the process
  * stops in between, there is no run that lacks a child which it has called.
  */
-async function addFamily(store: RunStore, family: Family): Promise<void> {
+async function addFamily(store: RunStore, family: RunFamily): Promise<void> {
   for (const { runId } of family) {
     if ((await store.read(runId)).length === 0) continue;
     throw new CommandError(`The store already has a run ${runId}. Import it under another id: --as ID.`);
@@ -199,35 +157,6 @@ async function addFamily(store: RunStore, family: Family): Promise<void> {
   }
 }
 
-const FORMAT = 'treadle-run';
-/**
- * Version 1 contains one run, described in the header itself. A run without children is still written as version 1.
- * Version 3 contains blobs of bytes; without them, version 2 is written.
- */
-const VERSION = 3;
-
-/**
- * JSON lines: a header, then for each run one line per entry and one line per blob. Each line has a checksum, so that
- * damage is found where it is. The header has the number of lines, so that a missing end is found.
- */
-function runFileText(family: Family): string {
-  const runs = family.map(({ runId, entries, blobs }) => ({ runId, entries: entries.length, blobs: blobs.length }));
-  const hasBytes = family.some(({ blobs }) => blobs.some((blob) => 'bytes' in blob));
-  const header = runs.length === 1 && !hasBytes ? { version: 1, ...runs[0] } : { version: hasBytes ? 3 : 2, runs };
-  const lines = [
-    { format: FORMAT, ...header },
-    ...family.flatMap(({ entries, blobs }) => [
-      ...entries.map((entry) => ({ entry, sum: checksum(entry) })),
-      ...blobs.map((blob) => ({ blob, sum: checksum(blob) })),
-    ]),
-  ];
-  return lines.map((line) => `${JSON.stringify(line)}\n`).join('');
-}
-
-function checksum(content: unknown): number {
-  return crc32(JSON.stringify(content));
-}
-
 /** What the header says about a run. */
 interface RunHeader {
   readonly runId: string;
@@ -236,7 +165,7 @@ interface RunHeader {
 }
 
 /** Throws if the text is damaged, has another format or a newer version. The error names the line. */
-function parseRunFile(text: string, name: string): Family {
+function parseRunFile(text: string, name: string): RunFamily {
   const lines = text.trimEnd().split('\n');
   const damaged = (line: number, what: string): CommandError =>
     new CommandError(`${name}, line ${line}: ${what}. The file is damaged; export the run again.`);
@@ -245,13 +174,13 @@ function parseRunFile(text: string, name: string): Family {
     throw new CommandError(`${name}, line ${line}: this Treadle cannot read version ${version}. Update Treadle.`);
   };
   const header = parseLine(lines[0]!) ?? {};
-  if (header['format'] !== FORMAT) {
+  if (header['format'] !== RUN_FILE_FORMAT) {
     const problem = text.trim() === '' ? 'is empty' : 'has another format: line 1 is not the header of a run';
     throw new CommandError(`${name} ${problem}. Import a file that "treadle runs export" wrote.`);
   }
-  checkVersion(1, header['version'], VERSION);
+  checkVersion(1, header['version'], RUN_FILE_VERSION);
   const { version } = header;
-  const runs = version === 1 ? [header] : version === 2 || version === VERSION ? header['runs'] : undefined;
+  const runs = version === 1 ? [header] : version === 2 || version === RUN_FILE_VERSION ? header['runs'] : undefined;
   if (!Array.isArray(runs) || runs.length === 0 || !runs.every(isRunHeader)) {
     throw damaged(1, 'the header is incomplete');
   }
@@ -264,7 +193,7 @@ function parseRunFile(text: string, name: string): Family {
     if (!parsed) throw damaged(line, 'it is not JSON');
     const content = parsed[kind];
     if (!content) throw damaged(line, `it has no ${kind}`);
-    if (parsed['sum'] !== checksum(content)) throw damaged(line, 'its checksum does not match');
+    if (parsed['sum'] !== lineChecksum(content)) throw damaged(line, 'its checksum does not match');
     return content as T;
   };
   const incomplete = (): CommandError => {

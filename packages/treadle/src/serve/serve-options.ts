@@ -10,7 +10,10 @@ import type { Io } from '../terminal/io.ts';
 const DAY_MS = 24 * 60 * 60 * 1_000;
 
 /** The options of the server that flags and configuration set. */
-export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'policy' | 'mcp' | 'mcpServers' | 'log'>;
+export type ServeOptions = Omit<
+  TreadleServerOptions,
+  'models' | 'store' | 'policy' | 'askingPolicy' | 'testModel' | 'mcp' | 'mcpServers' | 'log'
+>;
 
 export interface AddressFlags {
   readonly host?: string | undefined;

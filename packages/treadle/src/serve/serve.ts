@@ -1,5 +1,5 @@
 import { messageOf, TreadleError } from '@treadle/core';
-import type { TreadleServer } from '@treadle/server';
+import type { TestModel, TreadleServer } from '@treadle/server';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, type ModelValues } from '../command-line/flags.ts';
 import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
@@ -95,9 +95,21 @@ export const serveCommand: Command = defineCommand({
         rates: store.rates,
         onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
       });
-      // MCP clients can be asked.
-      const mcp = { version: version(), policy: commandPolicy(context, 'policy', { rates: store.rates }) };
-      const server = treadleServer({ ...options, models: served, store, policy, mcp, mcpServers, log });
+      // MCP clients can be asked, and people who chat on this machine.
+      const askingPolicy = commandPolicy(context, 'policy', { rates: store.rates });
+      const mcp = { version: version(), policy: askingPolicy };
+      const testModel: TestModel = async (...test) => (await import('../models/probe.ts')).probe(...test);
+      const server = treadleServer({
+        ...options,
+        models: served,
+        store,
+        policy,
+        askingPolicy,
+        testModel,
+        mcp,
+        mcpServers,
+        log,
+      });
       /** Only the keys: other settings need a restart. A configuration with errors changes nothing. */
       const reload = async (): Promise<void> => {
         try {

@@ -1,8 +1,7 @@
-import { memoryJournal, runLoop, tool, type Answer, type LoopOptions, type RunStore } from '@treadle/core';
-import { manualClock, scriptedModel } from '@treadle/core/testing';
+import { memoryJournal, runLoop, tool, type Answer, type LoopOptions, type RunStore } from '../index.ts';
+import { manualClock, scriptedModel } from '../testing/index.ts';
 import { describe, expect, test } from 'vitest';
-import { entryLines } from './entry-lines.ts';
-import { shownEntries } from './journal.ts';
+import { entryLines, shownEntries } from './entry-lines.ts';
 
 /** Every line of a run as `head (note): body`, without durations. */
 async function lines(store: RunStore, runId = 'r'): Promise<readonly string[]> {
@@ -155,7 +154,7 @@ test('describes failures and reached limits', async () => {
     'model (10 in, 5 out): 1 call',
     '  t1.tool.0: echo {"text":"a"}',
     '  t1.tool.0 returned: a',
-    'exhausted: the turn limit (--max-turns)',
+    'exhausted: the turn limit',
   ]);
   expect(await linesOf({ model: scriptedModel([{ text: 'half', finish: 'length' }]) })).toEqual([
     'model (10 in, 5 out, cut off at its length limit): half',

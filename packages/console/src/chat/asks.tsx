@@ -1,0 +1,265 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { Icon } from '../shell/icon.tsx';
+import { PatchText, TextDiff } from '../shell/text-diff.tsx';
+import { prettyJson } from '../format.ts';
+import type { Answer, ApprovalAsk, Ask, QuestionAsk, Touch } from './api.ts';
+import { report } from './conversation.ts';
+
+/** What waits for the user: a call that has to be approved, or a question of a tool. */
+
+type OnAnswer = (answer: Answer) => Promise<void>;
+
+export function AskCard({ ask, onAnswer }: { readonly ask: Ask; readonly onAnswer: OnAnswer }): JSX.Element {
+  return 'digest' in ask ? (
+    <ApprovalCard ask={ask} onAnswer={onAnswer} />
+  ) : (
+    <QuestionCard ask={ask} onAnswer={onAnswer} />
+  );
+}
+
+function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly onAnswer: OnAnswer }): JSX.Element {
+  const isBusy = useSignal(false);
+  const isDenying = useSignal(false);
+  const reason = useSignal('');
+
+  async function decide(approved: boolean): Promise<void> {
+    isBusy.value = true;
+    const why = reason.value.trim();
+    try {
+      await onAnswer({ id: ask.id, approved, digest: ask.digest, ...(!approved && why && { reason: why }) });
+    } catch (error) {
+      report(error);
+    } finally {
+      isBusy.value = false;
+    }
+  }
+
+  return (
+    <section class="ask" aria-label={`Approval of ${ask.tool}`}>
+      <h3 class="ask-title">
+        <Icon name="shield" />
+        <span>
+          Allow <code>{ask.tool}</code>?
+        </span>
+      </h3>
+      {ask.reason && <p class="ask-reason">{sentence(ask.reason)}</p>}
+      <Touches touches={ask.touches} />
+      <CallArguments tool={ask.tool} text={ask.arguments} />
+      {isDenying.value && (
+        <label class="field">
+          <span>Why not? The model gets this (optional)</span>
+          <input
+            value={reason.value}
+            maxLength={2_000}
+            onInput={({ currentTarget }) => (reason.value = currentTarget.value)}
+            onKeyDown={({ key }) => key === 'Enter' && void decide(false)}
+            ref={(input) => input?.focus()}
+          />
+        </label>
+      )}
+      <div class="ask-actions">
+        {!isDenying.value && (
+          <button type="button" class="button primary" disabled={isBusy.value} onClick={() => void decide(true)}>
+            Approve
+          </button>
+        )}
+        <button
+          type="button"
+          class="button danger"
+          disabled={isBusy.value}
+          onClick={() => (isDenying.value ? void decide(false) : (isDenying.value = true))}
+        >
+          {isDenying.value ? 'Deny the call' : 'Deny'}
+        </button>
+        {isDenying.value && (
+          <button type="button" class="button" onClick={() => (isDenying.value = false)}>
+            Back
+          </button>
+        )}
+        <Deadline at={ask.expires_at} />
+      </div>
+    </section>
+  );
+}
+
+const SOON_MS = 24 * 3_600_000;
+
+function Deadline({ at }: { readonly at: number | null }): JSX.Element | null {
+  if (at === null || at - Date.now() > SOON_MS) return null;
+  return <span class="muted small">Expires at {new Date(at).toLocaleTimeString()}</span>;
+}
+
+function sentence(text: string): string {
+  const start = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(start) ? start : `${start}.`;
+}
+
+const VERBS: Readonly<Record<string, string>> = {
+  read: 'reads',
+  write: 'writes',
+  command: 'runs',
+  url: 'requests',
+  session: 'uses the session',
+  device: 'uses the device',
+};
+
+function Touches({ touches }: { readonly touches: readonly Touch[] }): JSX.Element | null {
+  const known = touches.filter(({ type }) => type in VERBS);
+  if (known.length === 0) return null;
+  return (
+    <ul class="touches">
+      {known.map(({ type, path, command, url, session, device }, index) => (
+        <li key={index}>
+          <span class="muted">{VERBS[type]}</span> <code>{path ?? command ?? url ?? session ?? device}</code>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The arguments of a call: a command, a change of a file as a diff, or everything as JSON. Nothing is left out. */
+export function CallArguments({ tool, text }: { readonly tool: string; readonly text: string }): JSX.Element {
+  const input = objectIn(text);
+  const { command, patch, path, old_text: before, new_text: after, content, edits, ...others } = input ?? {};
+  const label = `Change of ${typeof path === 'string' ? path : 'a file'}`;
+  if (typeof command === 'string') {
+    return (
+      <>
+        <pre class="command" tabIndex={0} aria-label="Command">
+          {command}
+        </pre>
+        <Rest input={{ path, patch, old_text: before, new_text: after, content, edits, ...others }} />
+      </>
+    );
+  }
+  if (typeof patch === 'string') {
+    return (
+      <>
+        <PatchText patch={patch} label="Patch" />
+        <Rest input={{ path, old_text: before, new_text: after, content, edits, ...others }} />
+      </>
+    );
+  }
+  if (typeof before === 'string' && typeof after === 'string') {
+    return (
+      <>
+        <TextDiff before={before} after={after} label={label} />
+        <Rest input={{ path, content, edits, ...others }} />
+      </>
+    );
+  }
+  if (tool === 'write' && typeof content === 'string') {
+    return (
+      <>
+        <TextDiff before="" after={content} label={label} />
+        <Rest input={{ path, edits, ...others }} />
+      </>
+    );
+  }
+  return (
+    <pre class="arguments" tabIndex={0} aria-label="Arguments">
+      {prettyJson(text) || '{}'}
+    </pre>
+  );
+}
+
+function Rest({ input }: { readonly input: object }): JSX.Element | null {
+  const entries = Object.entries(input).filter(([, value]) => value !== undefined);
+  if (entries.length === 0) return null;
+  return (
+    <dl class="rest">
+      {entries.map(([name, value]) => (
+        <>
+          <dt class="muted">{name}</dt>
+          <dd>{typeof value === 'string' ? value : JSON.stringify(value, undefined, 2)}</dd>
+        </>
+      ))}
+    </dl>
+  );
+}
+
+function objectIn(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function QuestionCard({ ask, onAnswer }: { readonly ask: QuestionAsk; readonly onAnswer: OnAnswer }): JSX.Element {
+  const isBusy = useSignal(false);
+  const text = useSignal('');
+
+  async function answer(value: unknown): Promise<void> {
+    isBusy.value = true;
+    try {
+      await onAnswer({ id: ask.id, answer: value });
+    } catch (error) {
+      report(error);
+    } finally {
+      isBusy.value = false;
+    }
+  }
+
+  const choices = ask.choices ?? [];
+  return (
+    <section class="ask" aria-label={`Question of ${ask.tool}`}>
+      <h3 class="ask-title">
+        <Icon name="question" />
+        <span>{ask.prompt}</span>
+      </h3>
+      {choices.length > 0 ? (
+        <div class="ask-actions">
+          {choices.map((choice) => (
+            <button
+              key={choice}
+              type="button"
+              class="button"
+              disabled={isBusy.value}
+              onClick={() => void answer(choice)}
+            >
+              {choice}
+            </button>
+          ))}
+        </div>
+      ) : (
+        <form
+          class="ask-form"
+          onSubmit={(event) => {
+            event.preventDefault();
+            void answer(valueOf(text.value, ask.schema));
+          }}
+        >
+          <label class="field">
+            <span>{ask.schema ? 'Your answer (JSON, or a text)' : 'Your answer'}</span>
+            <textarea
+              rows={2}
+              required
+              value={text.value}
+              onInput={({ currentTarget }) => (text.value = currentTarget.value)}
+            />
+          </label>
+          {ask.schema && <pre class="arguments">{JSON.stringify(ask.schema, undefined, 2)}</pre>}
+          <div class="ask-actions">
+            <button type="submit" class="button primary" disabled={isBusy.value || text.value.trim() === ''}>
+              Answer
+            </button>
+            <Deadline at={ask.expires_at} />
+          </div>
+        </form>
+      )}
+    </section>
+  );
+}
+
+/** With a schema the answer may be any JSON. */
+function valueOf(text: string, schema: object | null): unknown {
+  if (!schema || ('type' in schema && schema.type === 'string')) return text;
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}

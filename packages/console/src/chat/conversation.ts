@@ -1,0 +1,421 @@
+import { batch, computed, signal, type ReadonlySignal, type Signal } from '@preact/signals';
+import { ConnectionError, followEvents, RequestError } from '../api/client.ts';
+import { serverInfo } from '../api/server-info.ts';
+import { announce, notify } from '../shell/announce.tsx';
+import * as api from './api.ts';
+
+/*
+ * The conversation that is shown. Its answer in progress is built from the events of its stream:
+ *
+ * 1. Each event is applied once, in order. `seq` of the last one is where the stream continues after a lost connection.
+ * 2. What `GET /v1/chat/{id}` returns is shown first. The stream of an answer in progress starts again before its first event,
+ *    which replaces the parts: the stream has more than they do, such as text that is not complete.
+ * 3. Texts are signals, and deltas are collected until the next frame, so a delta renders one block and nothing else.
+ */
+
+export interface TextPart {
+  readonly type: 'text' | 'reasoning';
+  readonly id: string;
+  readonly text: Signal<string>;
+}
+
+export interface CallPart {
+  readonly type: 'call';
+  readonly id: string;
+  readonly name: string;
+  readonly arguments: string;
+  readonly output: Signal<string>;
+  readonly result: Signal<api.CallResult | null>;
+  /** What the user has decided in this page. */
+  readonly decision: Signal<'approved' | 'denied' | undefined>;
+  /** When the page saw its start; undefined for one of before. */
+  readonly startedAt: number | undefined;
+}
+
+export interface InputPart {
+  readonly type: 'input';
+  readonly id: string;
+  readonly text: string;
+}
+
+export type Part = TextPart | CallPart | InputPart;
+
+export interface UserMessage {
+  readonly role: 'user';
+  readonly id: string;
+  readonly text: string;
+  readonly attachments: readonly ShownAttachment[];
+}
+
+/** An attachment of a stored message, or one that was just sent. */
+export interface ShownAttachment {
+  readonly name: string;
+  readonly media_type: string;
+  readonly size: number;
+  /** The id of a stored one. */
+  readonly id?: string;
+  /** The content of one that was just sent, in base64. */
+  readonly data?: string;
+}
+
+export interface AnswerMessage {
+  readonly role: 'assistant';
+  readonly id: string;
+  readonly run: string | undefined;
+  readonly model: string | null;
+  readonly status: Signal<api.AnswerStatus>;
+  readonly parts: Signal<readonly Part[]>;
+  readonly waiting: Signal<readonly api.Ask[]>;
+  readonly warnings: Signal<readonly string[]>;
+  readonly error: Signal<api.AnswerError | null>;
+  readonly usage: Signal<api.Usage | null>;
+}
+
+export type Message = UserMessage | AnswerMessage;
+
+export interface Conversation {
+  /** Undefined until the server has named it. */
+  readonly id: ReadonlySignal<string | undefined>;
+  readonly title: Signal<string | null>;
+  readonly messages: ReadonlySignal<readonly Message[]>;
+  readonly state: ReadonlySignal<'loading' | 'ready' | 'missing' | 'failed'>;
+  readonly problem: ReadonlySignal<string | undefined>;
+  /** An answer is in progress, or waits for an answer of the user. */
+  readonly isBusy: ReadonlySignal<boolean>;
+  load(): Promise<void>;
+  /** Resolves when the answer has ended. Rejects if the message was refused: then nothing was stored. */
+  send(text: string, options: SendOptions): Promise<void>;
+  steer(text: string): Promise<void>;
+  stop(): Promise<void>;
+  answer(ask: api.Ask, answer: api.Answer): Promise<void>;
+  /** Stops reading. The answer goes on. */
+  close(): void;
+}
+
+export interface SendOptions {
+  readonly attachments?: readonly api.NewAttachment[];
+  readonly model?: string | undefined;
+}
+
+export interface ConversationEvents {
+  /** The server has named a new conversation. */
+  readonly onCreated: (id: string) => void;
+  /** The list has to be read again: an answer has begun or ended. */
+  readonly onChanged: () => void;
+}
+
+export function openConversation(
+  given: string | undefined,
+  { onCreated, onChanged }: ConversationEvents,
+): Conversation {
+  const id = signal(given);
+  const title = signal<string | null>(null);
+  const messages = signal<readonly Message[]>([]);
+  const state = signal<'loading' | 'ready' | 'missing' | 'failed'>(given === undefined ? 'ready' : 'loading');
+  const problem = signal<string | undefined>(undefined);
+  const isBusy = computed(() => {
+    const last = messages.value.at(-1);
+    return last?.role === 'assistant' && (last.status.value === 'in_progress' || last.status.value === 'waiting');
+  });
+  const closed = new AbortController();
+  const deltas = deltaBuffer();
+  let lastSeq = 0;
+  let hasSteered = false;
+
+  function currentAnswer(): AnswerMessage {
+    return messages.value.at(-1) as AnswerMessage;
+  }
+
+  function replaceLast(count: number, ...by: readonly Message[]): void {
+    messages.value = [...messages.value.slice(0, -count), ...by];
+  }
+
+  /** Returns true if it is the last event of the answer. */
+  function apply(event: api.ChatEvent): boolean {
+    if (event.seq <= lastSeq) return false;
+    lastSeq = event.seq;
+    const answer = currentAnswer();
+    switch (event.type) {
+      case 'conversation_meta': {
+        const user = messages.value.at(-2) as UserMessage;
+        const isNew = id.value === undefined;
+        batch(() => {
+          if (event.title !== null) title.value = event.title;
+          replaceLast(
+            2,
+            { ...user, id: event.message_id },
+            newAnswer({ id: event.answer_id, run: event.run_id, model: namedModel(event.model) }),
+          );
+          id.value = event.conversation_id;
+        });
+        if (isNew) onCreated(event.conversation_id);
+        onChanged();
+        return false;
+      }
+      case 'token_delta':
+      case 'reasoning_delta': {
+        const type = event.type === 'token_delta' ? 'text' : 'reasoning';
+        deltas.add(textPart(answer, event.id, type).text, event.delta);
+        return false;
+      }
+      case 'tool_call_start':
+        deltas.flush();
+        answer.parts.value = [...answer.parts.value, newCall({ ...event, startedAt: Date.now() })];
+        return false;
+      case 'tool_call_output': {
+        const call = callPart(answer, event.id);
+        if (call) deltas.add(call.output, event.delta);
+        return false;
+      }
+      case 'tool_call_result': {
+        const call = callPart(answer, event.id);
+        if (call) call.result.value = event;
+        settle(answer, ({ call_id }) => call_id === event.id);
+        return false;
+      }
+      case 'approval_request':
+      case 'question':
+        answer.waiting.value = [...answer.waiting.value.filter((one) => one.id !== event.id), event];
+        answer.status.value = 'waiting';
+        announce(event.type === 'question' ? `Question: ${event.prompt}` : `Approval needed: ${event.tool}`);
+        return false;
+      case 'warning':
+        if (event.item === undefined) answer.warnings.value = [...answer.warnings.value, event.message];
+        else answer.parts.value = answer.parts.value.filter((part) => part.id !== event.item);
+        return false;
+      case 'error':
+        answer.error.value = event;
+        return false;
+      case 'usage':
+        answer.usage.value = event;
+        return false;
+      case 'done':
+        deltas.flush();
+        batch(() => {
+          answer.waiting.value = [];
+          answer.status.value = event.status;
+        });
+        announce(event.status === 'completed' ? 'The answer is complete' : `The answer has ended: ${event.status}`);
+        return true;
+      default:
+        // An event of a newer server.
+        return false;
+    }
+  }
+
+  function settle({ waiting, status }: AnswerMessage, isSettled: (ask: api.Ask) => boolean): void {
+    if (waiting.value.length === 0) return;
+    waiting.value = waiting.value.filter((ask) => !isSettled(ask));
+    if (waiting.value.length === 0 && status.value === 'waiting') status.value = 'in_progress';
+  }
+
+  /** Reads the events of the answer until its end. `first`: opens the stream the first time. */
+  async function follow(first?: () => Promise<Response>): Promise<void> {
+    let open = first;
+    await followEvents({
+      signal: closed.signal,
+      open() {
+        const now = open;
+        if (!now) return api.openStream(id.value!, lastSeq, closed.signal);
+        open = undefined;
+        return now().catch((error: unknown) => {
+          // Whether the message has arrived is not known, so it is not sent again.
+          if (!(error instanceof ConnectionError) || id.value !== undefined) throw error;
+          throw new RequestError(0, 'The server could not be reached. Your message may not have arrived.');
+        });
+      },
+      onEvent: ({ data }) => apply(JSON.parse(data) as api.ChatEvent),
+    });
+    if (closed.signal.aborted) return;
+    // Where the messages of the user took effect is known only now.
+    if (hasSteered) await load();
+    hasSteered = false;
+    onChanged();
+  }
+
+  async function load(): Promise<void> {
+    if (id.value === undefined) return;
+    try {
+      const found = await api.getConversation(id.value, closed.signal);
+      batch(() => {
+        title.value = found.title;
+        messages.value = found.messages.map(shownMessage);
+        state.value = 'ready';
+      });
+    } catch (error) {
+      if (closed.signal.aborted) return;
+      const isMissing = error instanceof RequestError && error.status === 404;
+      problem.value = error instanceof Error ? error.message : String(error);
+      state.value = isMissing ? 'missing' : 'failed';
+      return;
+    }
+    const last = messages.value.at(-1);
+    if (last?.role !== 'assistant' || !isBusy.value) return;
+    lastSeq = eventsAfter.get(last) ?? lastSeq;
+    // It ends when the answer does.
+    void follow().catch((error: unknown) => failAnswer(error));
+  }
+
+  function failAnswer(error: unknown): void {
+    if (closed.signal.aborted) return;
+    const answer = currentAnswer();
+    const code = (error instanceof RequestError && error.code) || 'failed';
+    answer.error.value = { code, message: error instanceof Error ? error.message : String(error) };
+    answer.status.value = 'failed';
+  }
+
+  return {
+    id,
+    title,
+    messages,
+    state,
+    problem,
+    isBusy,
+    load,
+    async send(text, { attachments = [], model }) {
+      const before = messages.value;
+      const shown = attachments.map((one) => ({ ...one, size: Math.floor((one.data.length * 3) / 4) }));
+      const user: UserMessage = { role: 'user', id: 'new', text, attachments: shown };
+      messages.value = [...before, user, newAnswer({ id: 'new-answer', run: undefined, model: model ?? null })];
+      const { tools = [] } = serverInfo.value ?? {};
+      const names = tools.map(({ name }) => name);
+      const body: api.NewMessage = {
+        ...(id.value !== undefined && { conversation_id: id.value }),
+        message: text,
+        ...(attachments.length > 0 && { attachments }),
+        ...(model !== undefined && { model }),
+        // Without default tools a message that names none would get none.
+        ...(!tools.some((tool) => tool.is_default) && names.length > 0 && { tools: names }),
+      };
+      try {
+        await follow(() => api.postMessage(body, closed.signal));
+      } catch (error) {
+        if (currentAnswer().id !== 'new-answer') return failAnswer(error);
+        messages.value = before;
+        throw error;
+      }
+    },
+    async steer(text) {
+      await api.steer(id.value!, text);
+      hasSteered = true;
+      const { parts } = currentAnswer();
+      parts.value = [...parts.value, { type: 'input', id: `input-${parts.value.length}`, text }];
+    },
+    async stop() {
+      if (id.value !== undefined) await api.cancel(id.value);
+    },
+    async answer(ask, answer) {
+      await api.sendAnswer(id.value!, answer);
+      const message = currentAnswer();
+      const call = callPart(message, ask.call_id);
+      if (call && 'approved' in answer) call.decision.value = answer.approved ? 'approved' : 'denied';
+      settle(message, (one) => one.id === ask.id);
+    },
+    close() {
+      closed.abort();
+      deltas.flush();
+    },
+  };
+}
+
+/** Null for the default model, as `GET /v1/chat/{id}` has it. */
+function namedModel(name: string): string | null {
+  return serverInfo.value?.models.find(({ id }) => id === name)?.is_default ? null : name;
+}
+
+/** Where the stream of an answer from `GET /v1/chat/{id}` begins. */
+const eventsAfter = new WeakMap<Message, number>();
+
+function shownMessage(message: api.WireMessage): Message {
+  if (message.role === 'user') {
+    const attachments = message.attachments.map(({ name, ...rest }) => ({ ...rest, name: name ?? 'file' }));
+    return { role: 'user', id: message.id, text: message.content, attachments };
+  }
+  const { id, run_id: run, model, status, parts, waiting, error, usage } = message;
+  const answer = newAnswer({ id, run, model });
+  answer.status.value = status;
+  answer.parts.value = parts.map((part, index): Part => {
+    if (part.type === 'tool_call') return newCall({ ...part, startedAt: undefined });
+    if (part.type === 'input') return { type: 'input', id: `input-${index}`, text: part.text };
+    return { type: part.type, id: `${part.type}-${index}`, text: signal(part.text) };
+  });
+  answer.waiting.value = waiting;
+  answer.error.value = error;
+  answer.usage.value = usage;
+  eventsAfter.set(answer, message.events_after);
+  return answer;
+}
+
+function newAnswer({ id, run, model }: Pick<AnswerMessage, 'id' | 'run' | 'model'>): AnswerMessage {
+  return {
+    role: 'assistant',
+    id,
+    run,
+    model,
+    status: signal('in_progress'),
+    parts: signal([]),
+    waiting: signal([]),
+    warnings: signal([]),
+    error: signal(null),
+    usage: signal(null),
+  };
+}
+
+interface NewCall extends Pick<CallPart, 'id' | 'name' | 'arguments' | 'startedAt'> {
+  readonly result?: api.CallResult | null;
+}
+
+function newCall({ id, name, arguments: text, startedAt, result = null }: NewCall): CallPart {
+  return {
+    type: 'call',
+    id,
+    name,
+    arguments: text,
+    startedAt,
+    output: signal(''),
+    result: signal(result),
+    decision: signal(undefined),
+  };
+}
+
+function textPart({ parts }: AnswerMessage, id: string, type: TextPart['type']): TextPart {
+  const found = parts.value.findLast((part) => part.id === id);
+  if (found) return found as TextPart;
+  const begun: TextPart = { type, id, text: signal('') };
+  parts.value = [...parts.value, begun];
+  return begun;
+}
+
+function callPart({ parts }: AnswerMessage, id: string): CallPart | undefined {
+  const found = parts.value.find((part) => part.id === id);
+  return found?.type === 'call' ? found : undefined;
+}
+
+/** Collects deltas until the next frame. */
+function deltaBuffer(): { add(to: Signal<string>, delta: string): void; flush(): void } {
+  const waiting = new Map<Signal<string>, string>();
+  let isScheduled = false;
+  function flush(): void {
+    isScheduled = false;
+    batch(() => {
+      for (const [to, text] of waiting) to.value += text;
+      waiting.clear();
+    });
+  }
+  return {
+    flush,
+    add(to, delta) {
+      waiting.set(to, (waiting.get(to) ?? '') + delta);
+      if (isScheduled) return;
+      isScheduled = true;
+      // A page in the background has no frames.
+      if (document.hidden) setTimeout(flush, 100);
+      else requestAnimationFrame(flush);
+    },
+  };
+}
+
+/** Shows why an action of the user failed. */
+export function report(error: unknown): void {
+  notify(error instanceof Error ? error.message : String(error));
+}

@@ -1,0 +1,395 @@
+import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { costText, countText, durationText, sizeText } from '../format.ts';
+import { Markdown } from '../markdown/markdown.tsx';
+import { hrefTo, navigate } from '../router.ts';
+import { CopyButton } from '../shell/copy.tsx';
+import { Icon } from '../shell/icon.tsx';
+import { attachmentBlob, entryOf, type Ask } from './api.ts';
+import { AskCard, CallArguments } from './asks.tsx';
+import {
+  report,
+  type AnswerMessage,
+  type CallPart,
+  type Conversation,
+  type ShownAttachment,
+  type TextPart,
+  type UserMessage,
+} from './conversation.ts';
+
+export interface UserViewProps {
+  readonly message: UserMessage;
+  readonly conversation: string | undefined;
+  readonly canEdit: boolean;
+  readonly onEdit: (text: string) => void;
+}
+
+export function UserView({ message, conversation, canEdit, onEdit }: UserViewProps): JSX.Element {
+  const draft = useSignal<string | undefined>(undefined);
+  const { text, attachments } = message;
+  if (draft.value !== undefined) {
+    const save = (): void => {
+      const edited = draft.value!.trim();
+      draft.value = undefined;
+      if (edited) onEdit(edited);
+    };
+    return (
+      <article class="message user editing" aria-label="Your message">
+        <label class="field">
+          <span>Edit the message. The answer begins in a branch; this conversation stays.</span>
+          <textarea
+            rows={Math.min(12, draft.value.split('\n').length + 1)}
+            value={draft.value}
+            ref={(field) => field?.focus()}
+            onInput={({ currentTarget }) => (draft.value = currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === 'Escape') draft.value = undefined;
+              else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save();
+            }}
+          />
+        </label>
+        <div class="ask-actions">
+          <button type="button" class="button primary" onClick={save}>
+            Send in a branch
+          </button>
+          <button type="button" class="button" onClick={() => (draft.value = undefined)}>
+            Cancel
+          </button>
+        </div>
+      </article>
+    );
+  }
+  return (
+    <article class="message user" aria-label="Your message">
+      <h2 class="sr-only">You</h2>
+      <div class="bubble">
+        {text}
+        {attachments.length > 0 && (
+          <ul class="attachments">
+            {attachments.map((attachment, index) => (
+              <li key={attachment.id ?? index}>
+                <Attachment attachment={attachment} conversation={conversation} />
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+      <div class="actions">
+        <CopyButton text={() => text} label="Copy the message" />
+        {canEdit && (
+          <button
+            type="button"
+            class="icon-button small-icon"
+            aria-label="Edit the message"
+            title="Edit the message"
+            onClick={() => (draft.value = text)}
+          >
+            <Icon name="edit" size={16} />
+          </button>
+        )}
+      </div>
+    </article>
+  );
+}
+
+function Attachment(props: {
+  readonly attachment: ShownAttachment;
+  readonly conversation: string | undefined;
+}): JSX.Element {
+  const { attachment, conversation } = props;
+  const url = useSignal<string | undefined>(undefined);
+  const { name, media_type: type, size, id, data } = attachment;
+  const isImage = /^image\/(png|jpeg|gif|webp)$/.test(type);
+
+  async function load(): Promise<Blob> {
+    if (data !== undefined) return new Blob([bytesIn(data)], { type });
+    // The name of the type is the server's, but a blob of another type could be a page of this origin.
+    return new Blob([await attachmentBlob(conversation!, id!)], { type: isImage ? type : 'application/octet-stream' });
+  }
+
+  useEffect(() => {
+    if (!isImage || (data === undefined && id === undefined)) return undefined;
+    let made: string | undefined;
+    load().then(
+      (blob) => (url.value = made = URL.createObjectURL(blob)),
+      () => {},
+    );
+    return () => made !== undefined && URL.revokeObjectURL(made);
+  }, [id, data]);
+
+  return (
+    <button
+      type="button"
+      class="attachment"
+      title={`Save ${name}`}
+      onClick={() => void load().then((blob) => saveBlob(blob, name), report)}
+    >
+      {url.value === undefined ? <Icon name="file" size={20} /> : <img src={url.value} alt="" />}
+      <span class="attachment-name">{name}</span>
+      <span class="muted small">{sizeText(size)}</span>
+    </button>
+  );
+}
+
+function bytesIn(base64: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+export function saveBlob(blob: Blob, name: string): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+export interface AnswerViewProps {
+  readonly message: AnswerMessage;
+  readonly conversation: Conversation;
+  readonly onRetry: (() => void) | undefined;
+  readonly onBranch: (() => void) | undefined;
+}
+
+export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerViewProps): JSX.Element {
+  const { parts, waiting, status, error, warnings, run } = message;
+  const isOpen = status.value === 'in_progress' || status.value === 'waiting';
+  const shownCalls = new Set(parts.value.map(({ id }) => id));
+  const answer = (ask: Ask): JSX.Element => (
+    <AskCard key={ask.id} ask={ask} onAnswer={(given) => conversation.answer(ask, given)} />
+  );
+  return (
+    <article class="message answer" aria-label="Answer" aria-busy={status.value === 'in_progress'}>
+      <h2 class="sr-only">Answer</h2>
+      {parts.value.map((part) => {
+        if (part.type === 'input') {
+          return (
+            <div key={part.id} class="bubble steering">
+              <span class="muted small">While it worked: </span>
+              {part.text}
+            </div>
+          );
+        }
+        if (part.type !== 'call') {
+          return part.type === 'text' ? (
+            <Markdown key={part.id} text={part.text} />
+          ) : (
+            <Reasoning key={part.id} part={part} />
+          );
+        }
+        const asks = waiting.value.filter(({ call_id }) => call_id === part.id);
+        return (
+          <Call key={part.id} call={part} run={run} isOpen={isOpen} isWaiting={asks.length > 0}>
+            {asks.map(answer)}
+          </Call>
+        );
+      })}
+      {waiting.value.filter(({ call_id }) => !shownCalls.has(call_id)).map(answer)}
+      {warnings.value.map((text) => (
+        <p key={text} class="note warn">
+          <Icon name="warning" size={16} /> {text}
+        </p>
+      ))}
+      {error.value && (
+        <p
+          class={status.value === 'failed' ? 'problem' : 'note warn'}
+          role={status.value === 'failed' ? 'alert' : undefined}
+        >
+          {error.value.message}
+        </p>
+      )}
+      {isOpen && waiting.value.length === 0 && (
+        <p class="working" aria-hidden="true">
+          <span />
+          <span />
+          <span />
+        </p>
+      )}
+      {!isOpen && (
+        <div class="actions">
+          <CopyButton text={() => textOf(message)} label="Copy the answer" />
+          {onRetry && (
+            <button
+              type="button"
+              class="icon-button small-icon"
+              aria-label="Retry in a branch"
+              title="Retry in a branch"
+              onClick={onRetry}
+            >
+              <Icon name="retry" size={16} />
+            </button>
+          )}
+          {onBranch && (
+            <button
+              type="button"
+              class="icon-button small-icon"
+              aria-label="Branch from here"
+              title="Branch from here"
+              onClick={onBranch}
+            >
+              <Icon name="branch" size={16} />
+            </button>
+          )}
+          {run !== undefined && (
+            <a class="icon-button small-icon" href={hrefTo('runs', run)} aria-label="Show the run" title="Show the run">
+              <Icon name="history" size={16} />
+            </a>
+          )}
+          <UsageText message={message} />
+        </div>
+      )}
+    </article>
+  );
+}
+
+export function textOf({ parts }: AnswerMessage): string {
+  return parts.value.flatMap((part) => (part.type === 'text' ? part.text.value : [])).join('\n\n');
+}
+
+function UsageText({ message: { usage, model } }: { readonly message: AnswerMessage }): JSX.Element | null {
+  if (!usage.value) return null;
+  const { input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost } = usage.value;
+  const details = [
+    `${input_tokens} tokens read${cached_tokens ? `, ${cached_tokens} of them from the cache` : ''}`,
+    `${output_tokens} tokens written${reasoning_tokens ? `, ${reasoning_tokens} of them reasoning` : ''}`,
+  ].join('; ');
+  return (
+    <span class="usage muted small" title={details}>
+      {[model, `${countText(input_tokens + output_tokens)} tokens`, cost === null ? '' : costText(cost)]
+        .filter(Boolean)
+        .join(' · ')}
+    </span>
+  );
+}
+
+function Reasoning({ part }: { readonly part: TextPart }): JSX.Element {
+  const isOpen = useSignal(false);
+  return (
+    <details class="reasoning" onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
+      <summary>
+        <Icon name="brain" size={16} /> Reasoning
+      </summary>
+      {isOpen.value && <Markdown text={part.text} />}
+    </details>
+  );
+}
+
+interface CallProps {
+  readonly call: CallPart;
+  readonly run: string | undefined;
+  /** The answer is in progress. */
+  readonly isOpen: boolean;
+  readonly isWaiting: boolean;
+  readonly children: JSX.Element[];
+}
+
+function Call({ call, run, isOpen, isWaiting, children }: CallProps): JSX.Element {
+  const { name, arguments: text, output, result, decision, startedAt } = call;
+  const outcome = result.value;
+  const state = outcome ? (outcome.is_error ? 'error' : 'done') : isWaiting ? 'waiting' : isOpen ? 'running' : 'none';
+  const summary = useComputed(() => callSummary(text));
+  return (
+    <div class={`call ${state}`}>
+      <details>
+        <summary>
+          <span class="call-state">
+            {state === 'running' ? <span class="spinner" /> : <Icon name={STATE_ICONS[state]} size={16} />}
+            <span class="sr-only">{STATE_NAMES[state]}</span>
+          </span>
+          <span class="call-name">{name}</span>
+          <span class="call-summary">{summary.value}</span>
+          {decision.value && (
+            <span class={`chip ${decision.value === 'approved' ? 'good' : 'bad'}`}>{decision.value}</span>
+          )}
+          <span class="call-time">
+            {outcome
+              ? durationText(outcome.duration_ms)
+              : state === 'running' && startedAt && <Elapsed since={startedAt} />}
+          </span>
+          <span class="chevron">
+            <Icon name="chevron" size={16} />
+          </span>
+        </summary>
+        <div class="call-body">
+          <h3>Arguments</h3>
+          <CallArguments tool={name} text={text} />
+          {outcome && (
+            <>
+              <h3>{outcome.is_error ? 'Error' : 'Result'}</h3>
+              <pre
+                class={outcome.is_error ? 'result error' : 'result'}
+                tabIndex={0}
+                aria-label={outcome.is_error ? 'Error' : 'Result'}
+              >
+                {outcome.content || '(empty)'}
+              </pre>
+            </>
+          )}
+          <p class="call-links">
+            <CopyButton text={() => outcome?.content ?? text} label="Copy the result" />
+            {run !== undefined && <StepLink run={run} call={call} />}
+          </p>
+        </div>
+      </details>
+      {!outcome && output.value !== '' && <LiveOutput output={output} />}
+      {children}
+    </div>
+  );
+}
+
+const STATE_ICONS = { done: 'check', error: 'warning', waiting: 'shield', none: 'close' } as const;
+const STATE_NAMES = {
+  done: 'Done:',
+  error: 'Failed:',
+  waiting: 'Waiting for you:',
+  running: 'Running:',
+  none: 'Without a result:',
+} as const;
+
+/** What a call is about, in one line. */
+function callSummary(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value !== 'object' || value === null) return text;
+    const values = Object.values(value).map((one) => (typeof one === 'string' ? one : JSON.stringify(one)));
+    return values.join('  ').replaceAll(/\s+/g, ' ').slice(0, 200);
+  } catch {
+    return text.slice(0, 200);
+  }
+}
+
+const OUTPUT_CHARS = 20_000;
+
+function LiveOutput({ output }: { readonly output: ReadonlySignal<string> }): JSX.Element {
+  return (
+    <pre class="live" tabIndex={0} aria-label="Output so far">
+      {output.value.slice(-OUTPUT_CHARS)}
+    </pre>
+  );
+}
+
+function Elapsed({ since }: { readonly since: number }): JSX.Element {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, [now]);
+  return <>{now.value - since >= 1_000 && durationText(now.value - since)}</>;
+}
+
+/** Leads to the journal entry with the result of the call, or to the run while it has none. */
+function StepLink({ run, call }: { readonly run: string; readonly call: CallPart }): JSX.Element {
+  const [, turn, index] = /_(\d+)_(\d+)$/.exec(call.id) ?? [];
+  async function go(event: MouseEvent): Promise<void> {
+    if (event.ctrlKey || event.metaKey || turn === undefined) return;
+    event.preventDefault();
+    const step = `t${turn}.tool.${index}`;
+    const seq = await entryOf(run, ({ effect }) => effect === step).catch(() => undefined);
+    navigate(seq === undefined ? hrefTo('runs', run) : hrefTo('runs', run, 'at', seq));
+  }
+  return (
+    <a href={hrefTo('runs', run)} onClick={(event) => void go(event)}>
+      Show this step in the run
+    </a>
+  );
+}

@@ -1,0 +1,385 @@
+import './chat.css';
+import { signal, useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { isConnectionLost } from '../api/client.ts';
+import { serverInfo } from '../api/server-info.ts';
+import { costText, countText } from '../format.ts';
+import { hrefTo, navigate } from '../router.ts';
+import type { ViewProps } from '../routes.ts';
+import { Dialog } from '../shell/dialog.tsx';
+import { Icon } from '../shell/icon.tsx';
+import { useShortcuts } from '../shell/shortcuts.tsx';
+import * as api from './api.ts';
+import { base64Of } from './attachments.ts';
+import { Composer, type Draft } from './composer.tsx';
+import { report, type Conversation, type Message, type SendOptions, type UserMessage } from './conversation.ts';
+import { loadList, show, shown } from './conversations.ts';
+import { Guide } from './guide.tsx';
+import { AnswerView, saveBlob, textOf, UserView } from './message.tsx';
+import { ModelsDialog } from './models.tsx';
+
+export { Side } from './side.tsx';
+
+const draft: Draft = { text: signal(''), attachments: signal([]) };
+const model = signal<string | undefined>(undefined);
+const areModelsOpen = signal(false);
+
+export function View({ segments }: ViewProps): JSX.Element {
+  const [id] = segments;
+  useLayoutEffect(() => void show(id), [id, isConnectionLost.value]);
+  const conversation = shown.value;
+  const { title, messages, state, problem, isBusy } = conversation;
+  const [first] = messages.value;
+  const name =
+    title.value ?? (first?.role === 'user' ? first.text.slice(0, 80) : id === undefined ? 'New chat' : 'Conversation');
+  useEffect(() => {
+    document.title = `${name} · Treadle`;
+  }, [name]);
+  useShortcuts('Chat', [
+    {
+      keys: 'Mod+k',
+      label: 'Search conversations',
+      run: () => document.querySelector<HTMLElement>('#search')?.focus(),
+    },
+    { keys: 'n', label: 'New chat', run: () => navigate(hrefTo('chat')) },
+    { keys: '/', label: 'Write a message', run: focusMessage },
+    { keys: 'Escape', label: 'Stop the answer', run: () => isBusy.value && void conversation.stop().catch(report) },
+    { keys: 'c', label: 'Copy the last answer', run: () => copyLast(messages.value) },
+    {
+      keys: 'a',
+      label: 'Go to what waits for you',
+      run: () => document.querySelector<HTMLElement>('.ask button')?.focus(),
+    },
+  ]);
+
+  const send = (text: string, options: SendOptions): Promise<void> => conversation.send(text, options);
+  const isDemo = serverInfo.value?.models.find(({ is_default }) => is_default)?.is_demo ?? false;
+  const guide = isDemo && (
+    <Guide
+      isBusy={isBusy.value}
+      onModels={() => (areModelsOpen.value = true)}
+      onSend={(text) => void send(text, { model: model.value }).catch(report)}
+    />
+  );
+  return (
+    <div class="chat">
+      <Header conversation={conversation} name={name} isDemo={isDemo} />
+      {state.value === 'missing' || state.value === 'failed' ? (
+        <div class="empty">
+          <h2>
+            {state.value === 'missing' ? 'There is no such conversation' : 'The conversation could not be loaded'}
+          </h2>
+          <p class="muted">{problem.value}</p>
+          <p>
+            {state.value === 'failed' ? (
+              <button type="button" class="button" onClick={() => void conversation.load()}>
+                Try again
+              </button>
+            ) : (
+              <a class="button" href={hrefTo('chat')}>
+                New chat
+              </a>
+            )}
+          </p>
+        </div>
+      ) : (
+        <Messages conversation={conversation}>
+          {messages.value.length === 0 && state.value === 'ready' && (
+            <div class="welcome">
+              <h2>What can I do for you?</h2>
+              <Offer />
+              {guide}
+            </div>
+          )}
+        </Messages>
+      )}
+      <div class="dock">
+        {messages.value.length > 0 && guide}
+        <Composer conversation={conversation} draft={draft} model={model} onSend={send} />
+      </div>
+      {areModelsOpen.value && <ModelsDialog onClose={() => (areModelsOpen.value = false)} />}
+    </div>
+  );
+}
+
+function focusMessage(): void {
+  document.querySelector<HTMLElement>('#message')?.focus();
+}
+
+function copyLast(messages: readonly Message[]): void {
+  const last = messages.findLast((message) => message.role === 'assistant');
+  if (last) void navigator.clipboard?.writeText(textOf(last)).catch(report);
+}
+
+function Offer(): JSX.Element | null {
+  const { tools = [] } = serverInfo.value ?? {};
+  if (tools.length === 0) return null;
+  return (
+    <p class="muted offer">
+      Tools:{' '}
+      {tools.map(({ name, description }) => (
+        <code key={name} title={description}>
+          {name}
+        </code>
+      ))}
+    </p>
+  );
+}
+
+interface MessagesProps {
+  readonly conversation: Conversation;
+  readonly children: JSX.Element | false;
+}
+
+/** How far from the end the page still follows the answer, in pixels. */
+const NEAR = 80;
+
+function Messages({ conversation, children }: MessagesProps): JSX.Element {
+  const scroller = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const isAtEnd = useSignal(true);
+  const { messages, id, isBusy } = conversation;
+
+  const toEnd = (): void => {
+    const { current } = scroller;
+    if (current) current.scrollTop = current.scrollHeight;
+  };
+  useEffect(() => {
+    const observer = new ResizeObserver(() => isAtEnd.peek() && toEnd());
+    observer.observe(content.current!);
+    observer.observe(scroller.current!);
+    return () => observer.disconnect();
+  }, [isAtEnd]);
+  // A message of the user is always shown.
+  useLayoutEffect(() => {
+    isAtEnd.value = true;
+    toEnd();
+  }, [conversation, messages.value.length, isAtEnd]);
+
+  const all = messages.value;
+  return (
+    <div class="messages-frame">
+      <div
+        ref={scroller}
+        class="messages"
+        role="region"
+        aria-label="Messages"
+        tabIndex={0}
+        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) =>
+          (isAtEnd.value = scrollHeight - scrollTop - clientHeight < NEAR)
+        }
+      >
+        <div ref={content} class="column">
+          {children}
+          {all.map((message, index) =>
+            message.role === 'user' ? (
+              <UserView
+                key={`${index}`}
+                message={message}
+                conversation={id.value}
+                canEdit={!isBusy.value && id.value !== undefined}
+                onEdit={(text) => void resend(conversation, message, text).catch(report)}
+              />
+            ) : (
+              <AnswerView
+                key={`${index}`}
+                message={message}
+                conversation={conversation}
+                onRetry={
+                  isBusy.value
+                    ? undefined
+                    : () => void resend(conversation, all[index - 1] as UserMessage).catch(report)
+                }
+                onBranch={isBusy.value ? undefined : () => void branch(conversation, message.id).catch(report)}
+              />
+            ),
+          )}
+        </div>
+      </div>
+      {!isAtEnd.value && (
+        <button
+          type="button"
+          class="to-end icon-button"
+          aria-label="Go to the end"
+          title="Go to the end"
+          onClick={toEnd}
+        >
+          <Icon name="down" />
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Shows a new conversation with the same beginning. */
+async function branch(conversation: Conversation, message: string): Promise<Conversation> {
+  const made = await api.branchConversation(conversation.id.value!, message);
+  navigate(hrefTo('chat', made.id));
+  const opened = show(made.id);
+  void loadList();
+  return opened;
+}
+
+/** Sends a message again, changed or not, in a branch that ends before it. */
+async function resend(conversation: Conversation, message: UserMessage, text = message.text): Promise<void> {
+  const from = conversation.id.value!;
+  const attachments = await Promise.all(
+    message.attachments.map(async ({ name, media_type, id, data }) => ({
+      name,
+      media_type,
+      data: data ?? (await base64Of(await api.attachmentBlob(from, id!))),
+    })),
+  );
+  const opened = await branch(conversation, message.id);
+  await opened.load();
+  await opened.send(text, { attachments, model: model.value });
+}
+
+interface HeaderProps {
+  readonly conversation: Conversation;
+  readonly name: string;
+  readonly isDemo: boolean;
+}
+
+function Header({ conversation, name, isDemo }: HeaderProps): JSX.Element {
+  const { id } = conversation;
+  const menu = useRef<HTMLDetailsElement>(null);
+  const dialog = useSignal<'rename' | 'delete' | undefined>(undefined);
+  const { models = [] } = serverInfo.value ?? {};
+  const standard = models.find((one) => one.is_default);
+
+  const choose = (action: () => void) => () => {
+    menu.current!.open = false;
+    action();
+  };
+  const save = async (format: 'json' | 'markdown'): Promise<void> => {
+    const blob = await api.exportConversation(id.value!, format);
+    saveBlob(
+      blob,
+      `${name.replaceAll(/[^\w -]+/g, '').slice(0, 60) || 'conversation'}.${format === 'json' ? 'json' : 'md'}`,
+    );
+  };
+  return (
+    <header class="chat-head">
+      <h1>{name}</h1>
+      <Totals messages={conversation.messages.value} />
+      {standard && (
+        <button type="button" class="button small-button" title="Models" onClick={() => (areModelsOpen.value = true)}>
+          {isDemo ? 'Demo model' : standard.id}
+        </button>
+      )}
+      {id.value !== undefined && (
+        <details
+          ref={menu}
+          class="menu"
+          onBlur={({ relatedTarget, currentTarget }) => {
+            if (!currentTarget.contains(relatedTarget as Node | null)) currentTarget.open = false;
+          }}
+        >
+          <summary class="icon-button" aria-label="Actions for the conversation">
+            <Icon name="more" />
+          </summary>
+          <div class="menu-items card">
+            <button type="button" onClick={choose(() => (dialog.value = 'rename'))}>
+              <Icon name="edit" size={16} /> Rename
+            </button>
+            <button type="button" onClick={choose(() => void save('markdown').catch(report))}>
+              <Icon name="export" size={16} /> Export as Markdown
+            </button>
+            <button type="button" onClick={choose(() => void save('json').catch(report))}>
+              <Icon name="export" size={16} /> Export as JSON
+            </button>
+            <button type="button" class="danger" onClick={choose(() => (dialog.value = 'delete'))}>
+              <Icon name="trash" size={16} /> Delete
+            </button>
+          </div>
+        </details>
+      )}
+      {dialog.value === 'rename' && <Rename conversation={conversation} onClose={() => (dialog.value = undefined)} />}
+      {dialog.value === 'delete' && <Delete conversation={conversation} onClose={() => (dialog.value = undefined)} />}
+    </header>
+  );
+}
+
+function Totals({ messages }: { readonly messages: readonly Message[] }): JSX.Element | null {
+  const used = messages.flatMap((message) => (message.role === 'assistant' ? (message.usage.value ?? []) : []));
+  if (used.length === 0) return null;
+  const tokens = used.reduce((sum, { input_tokens, output_tokens }) => sum + input_tokens + output_tokens, 0);
+  const cost = used.every((one) => one.cost !== null) ? used.reduce((sum, one) => sum + one.cost!, 0) : undefined;
+  return (
+    <span class="totals muted small">
+      {countText(tokens)} tokens{cost !== undefined && ` · ${costText(cost)}`}
+    </span>
+  );
+}
+
+function Rename({
+  conversation,
+  onClose,
+}: {
+  readonly conversation: Conversation;
+  readonly onClose: () => void;
+}): JSX.Element {
+  const title = useSignal(conversation.title.value ?? '');
+  async function rename(): Promise<void> {
+    const given = title.value.trim();
+    if (given === '') return;
+    await api.renameConversation(conversation.id.value!, given);
+    conversation.title.value = given;
+    void loadList();
+    onClose();
+  }
+  return (
+    <Dialog title="Rename the conversation" onClose={onClose}>
+      <form
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void rename().catch(report);
+        }}
+      >
+        <label class="field">
+          <span>Title</span>
+          <input
+            value={title.value}
+            maxLength={200}
+            required
+            onInput={({ currentTarget }) => (title.value = currentTarget.value)}
+          />
+        </label>
+        <button type="submit" class="button primary">
+          Rename
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+function Delete({
+  conversation,
+  onClose,
+}: {
+  readonly conversation: Conversation;
+  readonly onClose: () => void;
+}): JSX.Element {
+  async function remove(): Promise<void> {
+    await api.deleteConversation(conversation.id.value!);
+    onClose();
+    navigate(hrefTo('chat'), { replace: true });
+    void loadList();
+  }
+  return (
+    <Dialog title="Delete the conversation?" onClose={onClose}>
+      <p>Its messages and runs are deleted for good. An answer in progress is stopped. Branches of it stay.</p>
+      <div class="ask-actions">
+        <button type="button" class="button danger" onClick={() => void remove().catch(report)}>
+          Delete
+        </button>
+        <button type="button" class="button" onClick={onClose}>
+          Keep it
+        </button>
+      </div>
+    </Dialog>
+  );
+}

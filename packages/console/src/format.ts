@@ -1,0 +1,48 @@
+/** Quantities as people read them. */
+
+/** Such as `340 ms`, `2.4 s`, `3 min 5 s`. */
+export function durationText(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  const seconds = Math.round(ms / 1_000);
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
+}
+
+const plain = new Intl.NumberFormat('en');
+
+/** Such as `512`, `12.3k`, `1.2M`. */
+export function countText(count: number): string {
+  if (count < 10_000) return plain.format(count);
+  return count < 1_000_000 ? `${(count / 1_000).toFixed(1)}k` : `${(count / 1_000_000).toFixed(1)}M`;
+}
+
+/** In US dollars, with at least two digits that say something. */
+export function costText(cost: number): string {
+  if (cost === 0) return '$0';
+  return cost >= 0.01 ? `$${cost.toFixed(2)}` : `$${Number(cost.toPrecision(2)).toFixed(6).replace(/0+$/, '')}`;
+}
+
+/** Such as `820 bytes`, `12 kB`, `3.4 MB`. */
+export function sizeText(bytes: number): string {
+  if (bytes < 1_000) return `${bytes} bytes`;
+  return bytes < 1_000_000 ? `${Math.round(bytes / 1_000)} kB` : `${(bytes / 1_000_000).toFixed(1)} MB`;
+}
+
+const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const date = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric' });
+
+/** The time if it is today, otherwise the date. */
+export function whenText(at: number): string {
+  const isToday = new Date(at).toDateString() === new Date().toDateString();
+  return (isToday ? time : date).format(at);
+}
+
+/** JSON with indentation; the text itself if it is not JSON. */
+export function prettyJson(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), undefined, 2);
+  } catch {
+    return text;
+  }
+}

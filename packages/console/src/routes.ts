@@ -1,0 +1,34 @@
+import type { ReadonlySignal } from '@preact/signals';
+import type { ComponentType } from 'preact';
+import type { IconName } from './shell/icon.tsx';
+
+/** A part of the page, with an entry in the navigation. */
+export interface Route {
+  /** The first segment of its addresses: `#/runs/…`. */
+  readonly name: string;
+  readonly label: string;
+  readonly icon: IconName;
+  /** Loaded when it is shown for the first time. */
+  readonly load: () => Promise<RouteModule>;
+}
+
+export interface RouteModule {
+  /** The main area. */
+  readonly View: ComponentType<ViewProps>;
+  /** Below the navigation, for example a list. */
+  readonly Side?: ComponentType<ViewProps>;
+  /** A number beside the label, such as how many approvals wait. 0 is not shown. */
+  readonly badge?: ReadonlySignal<number>;
+}
+
+export interface ViewProps {
+  /** The segments after the first one. */
+  readonly segments: readonly string[];
+  readonly query: URLSearchParams;
+}
+
+/** The first one is shown at the start. */
+export const ROUTES: readonly Route[] = [
+  { name: 'chat', label: 'Chat', icon: 'chat', load: () => import('./chat/view.tsx') },
+  { name: 'runs', label: 'Runs', icon: 'runs', load: () => import('./runs/view.tsx') },
+];

@@ -1,0 +1,282 @@
+import { signal, useSignal, type ReadonlySignal } from '@preact/signals';
+import { durationText, shortId } from '@treadle/core/describe';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { isConnectionLost } from '../api/client.ts';
+import { serverInfo } from '../api/server-info.ts';
+import { hrefTo, navigate } from '../router.ts';
+import { Icon } from '../shell/icon.tsx';
+import { useShortcuts } from '../shell/shortcuts.tsx';
+import { isChildRun, listRuns, type OpenWait, type RunHead } from './api.ts';
+import { agoText, numberText, oneLine, StatusChip, StatusDot } from './texts.tsx';
+import { WaitCard } from './waits.tsx';
+
+interface Asked {
+  readonly run: RunHead;
+  readonly wait: OpenWait;
+}
+
+const asked = signal<readonly Asked[]>([]);
+/** The number of approvals and questions that wait, over all runs. */
+export const waitingCount: ReadonlySignal<number> = signal(0);
+
+const POLL_MS = 1_000;
+const PAGE = 50;
+
+/** Calls `poll` now and then every second, while somebody looks at the page. */
+function usePolling(poll: (aborted: AbortSignal) => Promise<void>, key: string): void {
+  useEffect(() => {
+    const stopping = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const look = async (): Promise<void> => {
+      if (document.visibilityState === 'visible' && !isConnectionLost.value)
+        await poll(stopping.signal).catch(() => {});
+      if (!stopping.signal.aborted) timer = setTimeout(() => void look(), POLL_MS);
+    };
+    void look();
+    return () => {
+      stopping.abort();
+      clearTimeout(timer);
+    };
+  }, [key]);
+}
+
+async function lookForWaits(aborted?: AbortSignal): Promise<void> {
+  const { data } = await listRuns({ status: 'paused,running', include: 'waiting', limit: '100' }, aborted);
+  // Those of child runs are listed with their parent.
+  const found = data
+    .filter((run) => !isChildRun(run))
+    .flatMap((run) => (run.waiting ?? []).map((wait) => ({ run, wait })));
+  asked.value = found;
+  (waitingCount as { value: number }).value = found.filter(({ wait }) => wait.type !== 'parked').length;
+}
+
+const STATUSES = [
+  ['', 'All'],
+  ['running', 'Running'],
+  ['paused', 'Waiting'],
+  ['completed', 'Completed'],
+  ['failed', 'Failed'],
+  ['exhausted,cancelled', 'Stopped'],
+] as const;
+const PERIODS = [
+  ['', 'Any time'],
+  ['3600000', 'Last hour'],
+  ['86400000', 'Last day'],
+  ['604800000', 'Last week'],
+] as const;
+
+export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Element {
+  const [status, model, search, period] = ['status', 'model', 'search', 'period'].map((name) => query.get(name) ?? '');
+  const key = query.toString();
+  const runs = useSignal<readonly RunHead[] | undefined>(undefined);
+  const older = useSignal<readonly RunHead[]>([]);
+  const cursor = useSignal<string | null>(null);
+  const problem = useSignal<string | undefined>(undefined);
+  const filter = { status: status!, model: model!, search: search!, limit: String(PAGE) };
+  const since = (): { readonly since?: string } => (period ? { since: String(Date.now() - Number(period)) } : {});
+
+  useEffect(() => {
+    older.value = [];
+    cursor.value = null;
+  }, [key]);
+  usePolling(async (aborted) => {
+    try {
+      const page = await listRuns({ ...filter, ...since() }, aborted);
+      runs.value = page.data;
+      problem.value = undefined;
+      if (older.value.length === 0) cursor.value = page.next_cursor;
+    } catch (error) {
+      if (!aborted.aborted) problem.value = error instanceof Error ? error.message : String(error);
+    }
+  }, key);
+  usePolling(lookForWaits, '');
+  useShortcuts('Runs', [
+    { keys: '/', label: 'Search', run: () => document.querySelector<HTMLElement>('#run-search')?.focus() },
+  ]);
+
+  function choose(name: string, value: string): void {
+    const next = new URLSearchParams(query);
+    if (value === '') next.delete(name);
+    else next.set(name, value);
+    const text = next.toString();
+    navigate(`${hrefTo('runs')}${text && `?${text}`}`, { replace: true });
+  }
+
+  async function showOlder(): Promise<void> {
+    const page = await listRuns({ ...filter, ...since(), cursor: cursor.value! });
+    older.value = [...older.value, ...page.data];
+    cursor.value = page.next_cursor;
+  }
+
+  const known = new Set(runs.value?.map(({ id }) => id));
+  const shown = runs.value && [...runs.value, ...older.value.filter(({ id }) => !known.has(id))];
+  const isFiltered = key !== '';
+  return (
+    <div class="runs-page">
+      <header class="runs-head">
+        <h1>Runs</h1>
+        <div class="segments" role="group" aria-label="Status">
+          {STATUSES.map(([value, label]) => (
+            <button key={value} type="button" aria-pressed={status === value} onClick={() => choose('status', value)}>
+              {label}
+            </button>
+          ))}
+        </div>
+        <span class="spacer" />
+        <select
+          class="input"
+          aria-label="Started"
+          value={period}
+          onChange={({ currentTarget }) => choose('period', currentTarget.value)}
+        >
+          {PERIODS.map(([value, label]) => (
+            <option key={value} value={value}>
+              {label}
+            </option>
+          ))}
+        </select>
+        {(serverInfo.value?.models.length ?? 0) > 1 && (
+          <select
+            class="input"
+            aria-label="Model"
+            value={model}
+            onChange={({ currentTarget }) => choose('model', currentTarget.value)}
+          >
+            <option value="">All models</option>
+            {serverInfo.value!.models.map(({ id }) => (
+              <option key={id} value={id}>
+                {id}
+              </option>
+            ))}
+          </select>
+        )}
+        <input
+          id="run-search"
+          type="search"
+          class="input"
+          placeholder="Search titles"
+          aria-label="Search titles"
+          value={search}
+          onInput={({ currentTarget }) => choose('search', currentTarget.value)}
+        />
+      </header>
+      {asked.value.length > 0 && (
+        <section class="asked" aria-label="Waiting for you">
+          <h2>
+            Waiting for you <span class="badge">{asked.value.length}</span>
+          </h2>
+          {asked.value.map(({ run, wait }) => (
+            <div key={`${run.id} ${wait.effect}`} class="asked-one">
+              <a href={hrefTo('runs', run.id)}>{oneLine(run.title, 90) || shortId(run.id)}</a>
+              <WaitCard runId={run.id} wait={wait} onAnswered={() => void lookForWaits().catch(() => {})} />
+            </div>
+          ))}
+        </section>
+      )}
+      {problem.value !== undefined && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {shown && shown.length > 0 && <RunTable runs={shown} />}
+      {shown?.length === 0 && (
+        <div class="empty">
+          <Icon name="runs" size={36} />
+          <h2>{isFiltered ? 'No run matches' : 'No runs yet'}</h2>
+          <p class="muted">
+            {isFiltered
+              ? 'Change the filters, or search for another word.'
+              : 'Every message of a chat, and every response of the API, is a run.'}
+          </p>
+          {isFiltered ? (
+            <a class="button" href={hrefTo('runs')}>
+              Show all runs
+            </a>
+          ) : (
+            <a class="button primary" href={hrefTo('chat')}>
+              Start a chat
+            </a>
+          )}
+        </div>
+      )}
+      {cursor.value !== null && (
+        <button type="button" class="button older" onClick={() => void showOlder()}>
+          Show older runs
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** The latest runs, beside one of them. */
+export function RecentRuns({ current }: { readonly current: string }): JSX.Element {
+  const runs = useSignal<readonly RunHead[]>([]);
+  usePolling(async (aborted) => {
+    runs.value = (await listRuns({ limit: '40' }, aborted)).data;
+  }, '');
+  usePolling(lookForWaits, '');
+  return (
+    <ul class="recent" aria-label="Recent runs">
+      {runs.value
+        .filter((run) => !isChildRun(run))
+        .map(({ id, title, status }) => (
+          <li key={id}>
+            <a href={hrefTo('runs', id)} aria-current={id === current ? 'page' : undefined} title={title}>
+              <StatusDot status={status} />
+              <span>{oneLine(title, 60) || shortId(id)}</span>
+            </a>
+          </li>
+        ))}
+    </ul>
+  );
+}
+
+function RunTable({ runs }: { readonly runs: readonly RunHead[] }): JSX.Element {
+  return (
+    <table class="run-table">
+      <thead>
+        <tr>
+          <th scope="col">Run</th>
+          <th scope="col">Status</th>
+          <th scope="col">Model</th>
+          <th scope="col">Started</th>
+          <th scope="col" class="number">
+            Took
+          </th>
+          <th scope="col" class="number">
+            Entries
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {runs.map((run) => (
+          <tr key={run.id}>
+            <td>
+              <a class="run-title" href={hrefTo('runs', run.id)}>
+                {oneLine(run.title, 140) || 'Without a title'}
+              </a>
+              <span class="muted small">
+                {isChildRun(run)
+                  ? `Child run of ${shortId(run.parent!)}`
+                  : run.parent === null
+                    ? shortId(run.id)
+                    : `Fork of ${shortId(run.parent)}`}
+                {run.recovered > 0 && ` · recovered ${run.recovered} times`}
+              </span>
+            </td>
+            <td>
+              <StatusChip status={run.status} />
+            </td>
+            <td class="muted">{run.model}</td>
+            <td class="muted" title={new Date(run.started_at).toLocaleString()}>
+              {agoText(run.started_at)}
+            </td>
+            <td class="number muted">{durationText(run.updated_at - run.started_at)}</td>
+            <td class="number muted">{numberText(run.entries)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,150 @@
+import { batch, signal, type ReadonlySignal } from '@preact/signals';
+import type { JournalEntry } from '@treadle/core';
+import { ConnectionError, followEvents, whenConnected } from '../api/client.ts';
+import { getEntries, getRun, isChildRun, listRuns, openEntries, type RunDetails, type RunHead } from './api.ts';
+import { runModel, type RunModel } from './run-model.ts';
+
+/** A run that the page shows. It follows its journal until it is closed. */
+export interface LiveRun {
+  readonly id: string;
+  readonly model: RunModel;
+  /** Changes when the model has grown. */
+  readonly version: ReadonlySignal<number>;
+  readonly details: ReadonlySignal<RunDetails | undefined>;
+  /** All entries that existed when the run was opened are in the model. */
+  readonly isLoaded: ReadonlySignal<boolean>;
+  readonly problem: ReadonlySignal<string | undefined>;
+  /** Its forks and child runs. */
+  readonly related: ReadonlySignal<readonly RunHead[]>;
+  /** Reads the details again, after the user has done something. */
+  refresh(details?: RunDetails): void;
+  close(): void;
+}
+
+/** How often a run that waits is looked at. Somebody else may answer. */
+const LOOK_MS = 1_500;
+
+export function openRun(id: string): LiveRun {
+  const model = runModel();
+  const version = signal(0);
+  const details = signal<RunDetails | undefined>(undefined);
+  const isLoaded = signal(false);
+  const problem = signal<string | undefined>(undefined);
+  const related = signal<readonly RunHead[]>([]);
+  const closing = new AbortController();
+  const { signal: closed } = closing;
+  let wake = (): void => {};
+
+  function add(entries: readonly JournalEntry[]): void {
+    const fresh = entries.filter(({ seq }) => seq >= model.entries.length);
+    if (fresh.length === 0) return;
+    model.add(fresh);
+    version.value++;
+  }
+
+  async function loadEntries(): Promise<void> {
+    for (let hasMore = true; hasMore;) {
+      const page = await getEntries(id, model.entries.length - 1, closed);
+      batch(() => add(page.data));
+      hasMore = page.has_more && page.data.length > 0;
+    }
+  }
+
+  async function loadRelated(): Promise<void> {
+    const { data } = await listRuns({ parent: id, limit: '100' }, closed);
+    related.value = data;
+  }
+
+  /** Entries that arrive together are added together, once for each frame. */
+  async function follow(): Promise<void> {
+    let arrived: JournalEntry[] = [];
+    const flush = (): void => {
+      add(arrived);
+      arrived = [];
+    };
+    await followEvents({
+      open: () => openEntries(id, model.entries.length + arrived.length - 1, closed),
+      signal: closed,
+      onEvent({ event, data }) {
+        if (data === '[DONE]') return true;
+        if (event === 'error') return false;
+        if (arrived.length === 0) requestAnimationFrame(flush);
+        arrived.push(JSON.parse(data) as JournalEntry);
+        return false;
+      },
+    });
+    flush();
+  }
+
+  async function live(): Promise<void> {
+    while (!closed.aborted) {
+      details.value = await getRun(id, closed);
+      if (details.value.entries > model.entries.length) await loadEntries();
+      isLoaded.value = true;
+      problem.value = undefined;
+      const { status } = details.value;
+      if (status === 'running') await follow();
+      await loadRelated();
+      details.value = await getRun(id, closed);
+      if (details.value.status === 'running' || details.value.entries > model.entries.length) continue;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+        if (details.value?.status === 'paused') setTimeout(resolve, LOOK_MS);
+        closed.addEventListener('abort', () => resolve(), { once: true });
+      });
+    }
+  }
+
+  async function keepLive(): Promise<void> {
+    while (!closed.aborted) {
+      try {
+        await live();
+      } catch (error) {
+        if (closed.aborted) return;
+        if (!(error instanceof ConnectionError)) {
+          problem.value = error instanceof Error ? error.message : String(error);
+          return;
+        }
+        await whenConnected(closed);
+      }
+    }
+  }
+  void keepLive();
+
+  return {
+    id,
+    model,
+    version,
+    details,
+    isLoaded,
+    problem,
+    related,
+    refresh(given) {
+      if (given) details.value = given;
+      wake();
+    },
+    close: () => closing.abort(),
+  };
+}
+
+/** The models of child runs, by their ids. They are loaded once, and again when their parent has grown. */
+export async function loadChildren(
+  related: readonly RunHead[],
+  known: ReadonlyMap<string, RunModel>,
+  aborted: AbortSignal,
+): Promise<ReadonlyMap<string, RunModel>> {
+  const children = new Map<string, RunModel>();
+  for (const head of related.filter(isChildRun).toReversed().slice(0, MOST_CHILDREN)) {
+    const model = known.get(head.id) ?? runModel();
+    while (model.entries.length < head.entries) {
+      const { data } = await getEntries(head.id, model.entries.length - 1, aborted);
+      if (data.length === 0) break;
+      model.add(data);
+    }
+    children.set(head.id, model);
+  }
+  return children;
+}
+
+/** More child runs than this are not drawn. */
+const MOST_CHILDREN = 20;

@@ -1,0 +1,191 @@
+import type { Bar, BarKind, RunModel } from './run-model.ts';
+
+/** Where each entry is on the timeline. */
+export interface Axis {
+  /** By `seq`. Increases or stays. */
+  readonly positions: readonly number[];
+  readonly length: number;
+  /** Idle times that are shown shorter than they were. */
+  readonly gaps: readonly Gap[];
+  /** Where a time is, for child runs. */
+  positionOf(time: number): number;
+}
+
+export interface Gap {
+  /** The entry that ended it. */
+  readonly seq: number;
+  readonly ms: number;
+}
+
+/** `time`: by the time that passed, with idle times compressed. `entries`: one step for each entry. */
+export type AxisMode = 'time' | 'entries';
+
+/** Idle times up to this long are shown as they were. */
+const SHORT_IDLE_MS = 1_000;
+/** The part of the timeline that a compressed gap takes, and the most that all of them take together. */
+const GAP_SHARE = 0.06;
+const ALL_GAPS_SHARE = 0.4;
+
+export function axisOf({ times, idle, bars }: RunModel, mode: AxisMode): Axis {
+  const count = times.length;
+  const steps = times.map((time, seq) => (seq === 0 ? 0 : time - times[seq - 1]!));
+  const isGap = steps.map((ms, seq) => mode === 'time' && idle[seq]! && ms > SHORT_IDLE_MS);
+  const active = steps.reduce((sum, ms, seq) => (isGap[seq] ? sum : sum + ms), 0);
+  const gapCount = isGap.filter(Boolean).length;
+  const width = Math.max(1, active * Math.min(GAP_SHARE, ALL_GAPS_SHARE / Math.max(1, gapCount)));
+  const gaps: Gap[] = [];
+  const positions: number[] = [];
+  let at = 0;
+  for (let seq = 0; seq < count; seq++) {
+    if (mode === 'entries') at = seq;
+    else at += isGap[seq] ? width : steps[seq]!;
+    if (isGap[seq]) gaps.push({ seq, ms: steps[seq]! });
+    positions.push(at);
+  }
+  // What is still open extends beyond the last entry.
+  const isOpen = bars.some(({ end }) => end === undefined);
+  const length = Math.max(at + (isOpen ? Math.max(1, at * 0.04) : 0), 1);
+  return {
+    positions,
+    length,
+    gaps,
+    positionOf(time) {
+      const seq = lastAtOrBefore(times, time);
+      if (seq < 0) return 0;
+      const next = times[seq + 1];
+      if (next === undefined) return Math.min(length, positions[seq]! + (mode === 'time' ? time - times[seq]! : 1));
+      const part = next === times[seq] ? 0 : (time - times[seq]!) / (next - times[seq]!);
+      return positions[seq]! + part * (positions[seq + 1]! - positions[seq]!);
+    },
+  };
+}
+
+/** The index of the last value that is not greater; -1 if there is none. The values do not decrease. */
+export function lastAtOrBefore(values: readonly number[], value: number): number {
+  let [low, high] = [0, values.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle]! <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** The entry whose position is nearest. */
+export function nearestEntry({ positions }: Axis, position: number): number {
+  const before = lastAtOrBefore(positions, position);
+  if (before < 0) return 0;
+  const after = Math.min(before + 1, positions.length - 1);
+  return position - positions[before]! <= positions[after]! - position ? before : after;
+}
+
+/** A bar, where it is drawn. */
+export interface PlacedBar {
+  readonly bar: Bar;
+  readonly row: number;
+  readonly from: number;
+  readonly to: number;
+  /** Set if it belongs to a child run. */
+  readonly runId?: string;
+}
+
+/** The lanes of a run, and below them those of its child runs. */
+export interface Rows {
+  readonly bars: readonly PlacedBar[];
+  readonly count: number;
+  /** The rows at which child runs begin. */
+  readonly children: readonly { readonly row: number; readonly runId: string }[];
+}
+
+export function rowsOf(model: RunModel, axis: Axis, children: ReadonlyMap<string, RunModel> = new Map()): Rows {
+  const bars: PlacedBar[] = model.bars.map((bar) => ({
+    bar,
+    row: bar.lane,
+    from: axis.positions[bar.start]!,
+    to: bar.end === undefined ? axis.length : axis.positions[bar.end]!,
+  }));
+  const nested: { readonly row: number; readonly runId: string }[] = [];
+  let count = model.lanes;
+  for (const [runId, child] of children) {
+    nested.push({ row: count, runId });
+    const end = child.bars.some((bar) => bar.end === undefined) ? axis.length : 0;
+    for (const bar of child.bars) {
+      bars.push({
+        bar,
+        row: count + bar.lane,
+        from: axis.positionOf(child.times[bar.start]!),
+        to: bar.end === undefined ? end : axis.positionOf(child.times[bar.end]!),
+        runId,
+      });
+    }
+    count += child.lanes;
+  }
+  return { bars, count, children: nested };
+}
+
+/** The colours of bars. What went wrong has one of its own. */
+export type Paint = BarKind | 'problem';
+
+export interface View {
+  /** The part of the axis that is shown. */
+  readonly from: number;
+  readonly to: number;
+  /** In pixels. */
+  readonly width: number;
+  readonly rowHeight: number;
+  readonly barHeight: number;
+}
+
+/** The narrowest bar, in pixels. */
+const LEAST_WIDTH = 2;
+
+/**
+ * The bars that are visible as one path for each colour: the number of elements does not depend on that of the bars. Bars that
+ * would cover the same pixels are drawn once.
+ */
+export function pathsOf({ bars }: Rows, view: View): Readonly<Record<Paint, string>> {
+  const paths: Record<Paint, string[]> = { model: [], tool: [], wait: [], check: [], problem: [] };
+  const drawn = new Map<string, number>();
+  const scale = view.width / (view.to - view.from);
+  const inset = (view.rowHeight - view.barHeight) / 2;
+  for (const { bar, row, from, to } of bars) {
+    if (to < view.from || from > view.to) continue;
+    const left = Math.max(0, (from - view.from) * scale);
+    const right = Math.max(left + LEAST_WIDTH, Math.min(view.width, (to - view.from) * scale));
+    const paint: Paint = bar.problem ? 'problem' : bar.kind;
+    const key = `${row} ${paint}`;
+    const [x, end] = [Math.round(left * 10) / 10, Math.round(right * 10) / 10];
+    if (end <= (drawn.get(key) ?? -1)) continue;
+    drawn.set(key, end);
+    paths[paint].push(
+      `M${x} ${row * view.rowHeight + inset}h${Math.round((end - x) * 10) / 10}v${view.barHeight}H${x}z`,
+    );
+  }
+  const joined = Object.entries(paths).map(([paint, parts]) => [paint, parts.join('')]);
+  return Object.fromEntries(joined) as Record<Paint, string>;
+}
+
+/** The bar at a point; the shortest one if there are several. */
+export function barAt(
+  { bars }: Rows,
+  { row, position, tolerance }: { readonly row: number; readonly position: number; readonly tolerance: number },
+): PlacedBar | undefined {
+  let found: PlacedBar | undefined;
+  for (const placed of bars) {
+    if (placed.row !== row || placed.from - tolerance > position || placed.to + tolerance < position) continue;
+    if (!found || placed.to - placed.from < found.to - found.from) found = placed;
+  }
+  return found;
+}
+
+/** The first entry of each turn. */
+export function turnStarts({ shown }: RunModel): readonly { readonly turn: number; readonly seq: number }[] {
+  const starts: { turn: number; seq: number }[] = [];
+  for (const { entry, items } of shown) {
+    for (const item of items) {
+      if (item.type === 'turn-started' && item.turn > (starts.at(-1)?.turn ?? 0))
+        starts.push({ turn: item.turn, seq: entry.seq });
+    }
+  }
+  return starts;
+}

@@ -1,0 +1,223 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useId } from 'preact/hooks';
+import { announce } from '../shell/announce.tsx';
+import { Icon } from '../shell/icon.tsx';
+import { answerRun, type OpenWait, type RunDetails, type WaitAnswer } from './api.ts';
+import { prettyJson } from '../format.ts';
+import { exactText } from './texts.tsx';
+
+interface WaitProps {
+  readonly runId: string;
+  readonly wait: OpenWait;
+  readonly onAnswered: (details: RunDetails) => void;
+}
+
+const TITLES: Readonly<Record<OpenWait['type'], string>> = {
+  approval: 'Approval needed',
+  question: 'Question',
+  client: 'A client has to execute this call',
+  parked: 'The call continues elsewhere',
+};
+
+/** Something that a run waits for, with what is needed to answer it. */
+export function WaitCard({ runId, wait, onAnswered }: WaitProps): JSX.Element {
+  const isBusy = useSignal(false);
+  const problem = useSignal<string | undefined>(undefined);
+
+  async function answer(given: WaitAnswer): Promise<void> {
+    isBusy.value = true;
+    problem.value = undefined;
+    try {
+      const details = await answerRun(runId, [given]);
+      announce('The answer was sent.');
+      onAnswered(details);
+    } catch (error) {
+      problem.value = error instanceof Error ? error.message : String(error);
+    } finally {
+      isBusy.value = false;
+    }
+  }
+
+  const props = { wait, isBusy: isBusy.value, answer: (given: WaitAnswer) => void answer(given) };
+  return (
+    <section class="wait card" aria-label={`${TITLES[wait.type]}: ${wait.tool}`}>
+      <header>
+        <Icon name={wait.type === 'approval' ? 'shield' : wait.type === 'question' ? 'question' : 'clock'} />
+        <strong>{TITLES[wait.type]}</strong>
+        <code>{exactText(wait.tool)}</code>
+        {wait.expires_at !== null && (
+          <span class="muted small">until {new Date(wait.expires_at).toLocaleString()}</span>
+        )}
+      </header>
+      {wait.type === 'question' ? (
+        <p class="wait-prompt">{exactText(wait.question.prompt)}</p>
+      ) : (
+        <pre class="exact" tabIndex={0} role="group" aria-label="Arguments">
+          {exactText(prettyJson(wait.arguments))}
+        </pre>
+      )}
+      {wait.type === 'approval' && <ApprovalFacts wait={wait} />}
+      {wait.type === 'approval' ? (
+        <ApprovalButtons {...props} wait={wait} />
+      ) : wait.type === 'question' ? (
+        <QuestionForm {...props} wait={wait} />
+      ) : (
+        <ResultForm {...props} />
+      )}
+      {problem.value !== undefined && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+    </section>
+  );
+}
+
+type Approval = Extract<OpenWait, { type: 'approval' }>;
+type Asked = Extract<OpenWait, { type: 'question' }>;
+
+function ApprovalFacts({ wait }: { readonly wait: Approval }): JSX.Element | null {
+  const { reason, rule, touches = [], shown, required, approvers, approved_by: by } = wait;
+  const facts: readonly (readonly [string, string | undefined])[] = [
+    ['Why', reason],
+    ['Rule', rule],
+    ['Touches', touches.map((touch) => JSON.stringify(touch)).join(', ') || undefined],
+    [
+      'Shown by the policy',
+      shown === undefined ? undefined : typeof shown === 'string' ? shown : JSON.stringify(shown, null, 2),
+    ],
+    ['Approvers', approvers?.join(', ')],
+    ['Approved by', required > 1 ? `${by.length} of ${required} ${by.join(', ')}` : undefined],
+  ];
+  const known = facts.filter(([, value]) => value !== undefined);
+  if (known.length === 0) return null;
+  return (
+    <dl class="facts">
+      {known.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{exactText(value!)}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+interface FormProps<W extends OpenWait> {
+  readonly wait: W;
+  readonly isBusy: boolean;
+  readonly answer: (given: WaitAnswer) => void;
+}
+
+function ApprovalButtons({ wait: { effect, digest }, isBusy, answer }: FormProps<Approval>): JSX.Element {
+  const reason = useSignal('');
+  const decide = (approved: boolean, forRun = false): void =>
+    answer({
+      type: 'approval',
+      effect,
+      digest,
+      approved,
+      ...(!approved && reason.value !== '' && { reason: reason.value }),
+      ...(forRun && { for_run: true }),
+    });
+  return (
+    <div class="wait-actions">
+      <button type="button" class="button primary" disabled={isBusy} onClick={() => decide(true)}>
+        Approve
+      </button>
+      <button
+        type="button"
+        class="button"
+        disabled={isBusy}
+        onClick={() => decide(true, true)}
+        title="Also later calls of the tool that touch nothing else"
+      >
+        Approve for this run
+      </button>
+      <span class="spacer" />
+      <input
+        class="input wait-reason"
+        placeholder="Reason for a denial"
+        aria-label="Reason for a denial"
+        value={reason.value}
+        onInput={({ currentTarget }) => (reason.value = currentTarget.value)}
+      />
+      <button type="button" class="button danger" disabled={isBusy} onClick={() => decide(false)}>
+        Deny
+      </button>
+    </div>
+  );
+}
+
+function QuestionForm({ wait: { effect, question }, isBusy, answer }: FormProps<Asked>): JSX.Element {
+  const text = useSignal('');
+  const id = useId();
+  const give = (value: unknown): void => answer({ type: 'answer', effect, value });
+  if (question.choices) {
+    return (
+      <div class="wait-actions">
+        {question.choices.map((choice) => (
+          <button key={choice} type="button" class="button" disabled={isBusy} onClick={() => give(choice)}>
+            {exactText(choice)}
+          </button>
+        ))}
+      </div>
+    );
+  }
+  return (
+    <form
+      class="wait-actions"
+      onSubmit={(event) => {
+        event.preventDefault();
+        give(question.schema ? valueOf(text.value) : text.value);
+      }}
+    >
+      <label class="sr-only" for={id}>
+        Answer
+      </label>
+      <input
+        id={id}
+        class="input"
+        required
+        value={text.value}
+        onInput={({ currentTarget }) => (text.value = currentTarget.value)}
+      />
+      <button type="submit" class="button primary" disabled={isBusy}>
+        Answer
+      </button>
+    </form>
+  );
+}
+
+/** An answer with a schema may be a number or an object. */
+function valueOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+function ResultForm({ wait: { effect }, isBusy, answer }: FormProps<OpenWait>): JSX.Element {
+  const text = useSignal('');
+  const give = (isError: boolean): void =>
+    answer({ type: 'result', effect, content: text.value, ...(isError && { is_error: true }) });
+  return (
+    <div class="wait-actions">
+      <input
+        class="input"
+        placeholder="Result of the call"
+        aria-label="Result of the call"
+        value={text.value}
+        onInput={({ currentTarget }) => (text.value = currentTarget.value)}
+      />
+      <button type="button" class="button primary" disabled={isBusy} onClick={() => give(false)}>
+        Send as result
+      </button>
+      <button type="button" class="button" disabled={isBusy} onClick={() => give(true)}>
+        Send as error
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,84 @@
+import { crc32 } from 'node:zlib';
+import { childRuns, type JournalEntry, type Parent, type RunStore } from '@treadle/core';
+
+/** An exported run, and its child runs at every depth, each after its parent. */
+export type RunFamily = readonly [ExportedRun, ...ExportedRun[]];
+
+export interface ExportedRun {
+  readonly runId: string;
+  readonly entries: readonly JournalEntry[];
+  readonly blobs: readonly ExportedBlob[];
+}
+
+/** `bytes` is base64. */
+export type ExportedBlob =
+  | { readonly id: string; readonly text: string }
+  | { readonly id: string; readonly bytes: string; readonly mediaType: string };
+
+/**
+ * Reads a run before its children. So if a process drives it at the same time, all children that it has recorded are
+ * found. Those that it called later are left out: the exported run has yet to call them.
+ */
+export async function readRunFamily(store: RunStore, runId: string): Promise<RunFamily> {
+  const first = await readExported(store, runId);
+  const family = new Map([[runId, first]]);
+  // The loop also visits the children that it adds.
+  for (const [caller, { entries }] of family) {
+    const issued = new Set(entries.flatMap((entry) => entry.issued));
+    for (const summary of await childRuns(store, caller)) {
+      const child = await readExported(store, summary.runId);
+      const effect = parentOf(child)?.effect;
+      if (effect !== undefined && issued.has(effect) && !family.has(child.runId)) family.set(child.runId, child);
+    }
+  }
+  const [, ...others] = family.values();
+  return [first, ...others];
+}
+
+async function readExported(store: RunStore, runId: string): Promise<ExportedRun> {
+  const entries = await store.read(runId);
+  const ids = await store.blobs.list(runId);
+  const contents = await Promise.all(ids.map((id) => store.blobs.read(runId, id, 0, Infinity)));
+  const blobs = ids.map((id, index): ExportedBlob => {
+    const content = contents[index];
+    if (!content?.bytes) return { id, text: content?.text ?? '' };
+    return { id, bytes: Buffer.from(content.bytes).toString('base64'), mediaType: content.mediaType };
+  });
+  return { runId, entries, blobs };
+}
+
+/** What started an exported run, if it is the child run or the fork of another one. */
+export function parentOf({ entries }: ExportedRun): Parent | undefined {
+  const first = entries[0]?.event;
+  return first?.type === 'run-started' ? first.parent : undefined;
+}
+
+export const RUN_FILE_FORMAT: string = 'treadle-run';
+/**
+ * Version 1 contains one run, described in the header itself. A run without children is still written as version 1.
+ * Version 3 contains blobs of bytes; without them, version 2 is written.
+ */
+export const RUN_FILE_VERSION: number = 3;
+
+/**
+ * JSON lines: a header, then for each run one line per entry and one line per blob. Each line has a checksum, so that
+ * damage is found where it is. The header has the number of lines, so that a missing end is found.
+ */
+export function runFileText(family: RunFamily): string {
+  const runs = family.map(({ runId, entries, blobs }) => ({ runId, entries: entries.length, blobs: blobs.length }));
+  const hasBytes = family.some(({ blobs }) => blobs.some((blob) => 'bytes' in blob));
+  const header = runs.length === 1 && !hasBytes ? { version: 1, ...runs[0] } : { version: hasBytes ? 3 : 2, runs };
+  const lines = [
+    { format: RUN_FILE_FORMAT, ...header },
+    ...family.flatMap(({ entries, blobs }) => [
+      ...entries.map((entry) => ({ entry, sum: lineChecksum(entry) })),
+      ...blobs.map((blob) => ({ blob, sum: lineChecksum(blob) })),
+    ]),
+  ];
+  return lines.map((line) => `${JSON.stringify(line)}\n`).join('');
+}
+
+/** Of an entry or a blob. */
+export function lineChecksum(content: unknown): number {
+  return crc32(JSON.stringify(content));
+}

@@ -1,0 +1,447 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { tool } from '@treadle/core';
+import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { hashKey, newKey } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
+import type { Locator, Page } from 'playwright-core';
+import { afterAll, describe, expect, test } from 'vitest';
+import { needs } from '../needs.ts';
+import { useServeFixture } from '../serve/serve-command.ts';
+import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
+import { axeViolations, chromiumNeed, launch, openPage, type OpenOptions, type OpenPage } from './browser.ts';
+
+const time = tool({ name: 'time', description: 'The time', effect: 'pure', execute: () => '12:00' });
+const pay = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => 'paid' });
+const order = tool({
+  name: 'order',
+  description: 'Orders',
+  execute: async (_, { ask }) => {
+    const size = await ask({ prompt: 'Which size?', choices: ['S', 'L'] });
+    return `ordered ${String(size)} ${String(await ask({ prompt: 'What colour?' }))}`;
+  },
+});
+const TOOLS = [time, pay, order];
+const TIME = { text: 'One moment.', calls: [{ name: 'time' }] };
+const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
+const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
+
+const launched = await launch();
+
+interface ChatPage extends OpenPage {
+  readonly server: InProcessServer;
+  readonly message: Locator;
+  send(text: string): Promise<void>;
+  /** Waits until the last answer has ended. */
+  ended(): Promise<void>;
+}
+
+async function openChat(
+  steps: readonly ScriptStep[],
+  options: OpenOptions & { readonly server?: Parameters<typeof startInProcess>[1] } = {},
+): Promise<ChatPage> {
+  const { server: serverOptions, ...rest } = options;
+  const tools = { tools: TOOLS, defaultTools: TOOLS.map(({ name }) => name) };
+  const server = await startInProcess(scriptedModel(steps), { ...tools, ...serverOptions });
+  const opened = await openPage(launched, server.url, rest);
+  return withChat(opened, server);
+}
+
+function withChat(opened: OpenPage, server: InProcessServer): ChatPage {
+  const { page } = opened;
+  const message = page.getByRole('textbox', { name: 'Message' });
+  return {
+    ...opened,
+    server,
+    message,
+    async send(text) {
+      await message.fill(text);
+      await message.press('Enter');
+    },
+    ended: () => page.locator('.answer:last-child').getByLabel('Copy the answer').waitFor(),
+    async [Symbol.asyncDispose]() {
+      await opened[Symbol.asyncDispose]();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const button = (page: Page, name: string): Locator => page.getByRole('button', { name, exact: true });
+
+describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
+  afterAll(async () => {
+    if ('browser' in launched) await launched.browser.close();
+  });
+
+  test('streams Markdown, code, reasoning and calls, and shows the same after a reload', async () => {
+    const reasoned: ScriptStep = {
+      type: 'reply',
+      content: [
+        { type: 'reasoning', text: 'I look at the clock.' },
+        { type: 'text', text: '# Noon\n\nIt is **12:00**.\n\n```ts\nconst noon: number = 12;\n```\n' },
+      ],
+      finish: 'stop',
+      usage: { inputTokens: 1_200, outputTokens: 34, cost: 0.0123 },
+      model: 'scripted',
+    };
+    await using chat = await openChat([TIME, reasoned]);
+    const { page } = chat;
+    await chat.send('What time is it?');
+    await chat.ended();
+    await page.locator('.hljs-keyword').first().waitFor();
+    const shown = async (): Promise<string> => await page.locator('.answer').innerText();
+    const first = await shown();
+    expect(first).toContain('One moment.');
+    expect(first).toContain('It is 12:00.');
+    expect(first).toContain('1,249 tokens · $0.01');
+    expect(await page.locator('.answer strong').textContent()).toBe('12:00');
+    await page.getByText('Reasoning').click();
+    await page.getByText('I look at the clock.').waitFor();
+    await page.locator('.call summary').click();
+    expect(await page.locator('.call .result').textContent()).toBe('12:00');
+    await page.getByRole('link', { name: 'Show this step in the run' }).click();
+    await page.waitForURL(/#\/runs\/resp_\w+\/at\/\d+$/);
+    await page.goBack();
+    await page.reload();
+    await page.locator('.hljs-keyword').first().waitFor();
+    expect(await shown()).toBe(first);
+  });
+
+  test('keeps an open approval over a reload; approves, denies with a reason, and answers questions', async () => {
+    await using chat = await openChat([
+      PAY,
+      'Thank you.',
+      PAY,
+      'As you like.',
+      { calls: [{ name: 'order' }] },
+      'Done.',
+    ]);
+    const { page } = chat;
+    await chat.send('Pay');
+    await button(page, 'Approve').waitFor();
+    await page.reload();
+    const ask = page.getByRole('region', { name: 'Approval of pay' });
+    expect(await ask.locator('pre').textContent()).toBe('{\n  "amount": 5\n}');
+    expect(await axeViolations(page)).toEqual([]);
+    await button(page, 'Approve').click();
+    await page.getByText('Thank you.').waitFor();
+    await page.getByText('approved', { exact: true }).waitFor();
+    await chat.send('Pay again');
+    await button(page, 'Deny').click();
+    await page.getByLabel(/^Why not/).fill('Too expensive');
+    await button(page, 'Deny the call').click();
+    await page.getByText('As you like.').waitFor();
+    await page.locator('.call summary').last().click();
+    expect(await page.locator('.call .result').last().textContent()).toContain('Too expensive');
+    await chat.send('Order');
+    await button(page, 'L').click();
+    await page.getByLabel('Your answer').fill('red');
+    await button(page, 'Answer').click();
+    await page.getByText('Done.').waitFor();
+    await page.locator('.call summary').last().click();
+    expect(await page.locator('.call .result').last().textContent()).toBe('ordered L red');
+  });
+
+  test('steers an answer in progress, and stops one', async () => {
+    const released = Promise.withResolvers<void>();
+    const waits: ScriptStep = async () => {
+      await released.promise;
+      return TIME;
+    };
+    const stuck: ScriptStep = (_, signal) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
+    const script = [waits, 'In French: midi.', stuck];
+    await using chat = await openChat(script);
+    const { page } = chat;
+    await chat.send('What time is it?');
+    await button(page, 'Stop').waitFor();
+    await chat.send('Answer in French');
+    await page.getByText('While it worked:').waitFor();
+    released.resolve();
+    await page.getByText('In French: midi.').waitFor();
+    await chat.ended();
+    // Where it took effect: after the call.
+    await page.waitForFunction(() =>
+      /12:00|time[\s\S]*Answer in French[\s\S]*midi/.test(document.querySelector('.answer')!.textContent),
+    );
+    await chat.send('And now?');
+    await button(page, 'Stop').click();
+    await page.getByText('The answer was cancelled.').waitFor();
+  });
+
+  test('edits and retries in branches, and never changes the original', async () => {
+    await using chat = await openChat(['One.', 'Two.', 'Two again.', 'Three.']);
+    const { page, server } = chat;
+    await chat.send('First');
+    await page.getByText('One.').waitFor();
+    await chat.ended();
+    await chat.send('Second');
+    await page.getByText('Two.').waitFor();
+    await chat.ended();
+    const original = page.url();
+    await button(page, 'Retry in a branch').last().click();
+    await page.getByText('Two again.').waitFor();
+    expect(page.url()).not.toBe(original);
+    expect(await page.locator('.answer').count()).toBe(2);
+    await chat.ended();
+    await button(page, 'Edit the message').last().click();
+    await page.getByRole('textbox', { name: /^Edit the message/ }).fill('Third');
+    await button(page, 'Send in a branch').click();
+    await page.getByText('Three.').waitFor();
+    expect(await page.locator('.bubble').allTextContents()).toEqual(['First', 'Third']);
+    await chat.ended();
+    await button(page, 'Branch from here').first().click();
+    await page.waitForFunction(() => document.querySelectorAll('.answer').length === 1);
+    expect((await server.send('GET', '/v1/chat')).body.data).toHaveLength(4);
+    await page.goto(original);
+    await page.getByText('Two.').waitFor();
+    expect(await page.locator('.answer').count()).toBe(2);
+  });
+
+  test('attaches files by paste, drop and choice, and shows images after a reload', async () => {
+    const texts: string[] = [];
+    const look: ScriptStep = ({ messages }) => {
+      texts.push(JSON.stringify(messages.at(-1)));
+      return 'I see.';
+    };
+    await using chat = await openChat([look]);
+    const { page } = chat;
+    await chat.message.waitFor();
+    const fire = (type: 'paste' | 'drop', name: string, mediaType: string, base64: string): Promise<void> =>
+      page.evaluate(
+        ([event, file, media, data]) => {
+          const bytes = Uint8Array.from(atob(data!), (character) => character.charCodeAt(0));
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([bytes], file!, { type: media! }));
+          const target = document.querySelector('#message')!;
+          const options = { bubbles: true, cancelable: true };
+          target.dispatchEvent(
+            event === 'paste'
+              ? new ClipboardEvent('paste', { ...options, clipboardData: transfer })
+              : new DragEvent('drop', { ...options, dataTransfer: transfer }),
+          );
+        },
+        [type, name, mediaType, base64],
+      );
+    await fire('paste', 'dot.png', 'image/png', PNG);
+    await page.getByText('dot.png').waitFor();
+    await fire('drop', 'notes.md', 'text/markdown', btoa('remember the milk'));
+    await page.getByText('notes.md').waitFor();
+    await page.locator('input[type=file]').setInputFiles([
+      { name: 'more.txt', mimeType: 'text/plain', buffer: Buffer.from('and eggs') },
+      { name: 'bad.zip', mimeType: 'application/zip', buffer: Buffer.from([0x50, 0x4b, 0, 0]) },
+    ]);
+    await page.getByText(/^bad\.zip: images/).waitFor();
+    await button(page, 'Remove more.txt').click();
+    await chat.send('Look');
+    await page.getByText('I see.').waitFor();
+    expect(texts[0]).toContain('remember the milk');
+    expect(texts[0]).not.toContain('and eggs');
+    await page.reload();
+    await page.locator('.bubble img').waitFor();
+    expect(await page.locator('.attachment-name').allTextContents()).toEqual(['dot.png', 'notes.md']);
+    expect(
+      await page
+        .locator('.bubble img')
+        .evaluate((image: HTMLImageElement) => image.decode().then(() => image.naturalWidth)),
+    ).toBe(1);
+  });
+
+  test('continues after a restart of the server, and shows that the connection is lost', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'treadle-page-'));
+    const hung: ScriptStep = (_, signal) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
+    const before = sqliteStore(path.join(folder, 'a.db'));
+    const first = await startInProcess(scriptedModel([TIME, hung]), {
+      store: before,
+      tools: TOOLS,
+      defaultTools: ['time'],
+    });
+    const opened = await openPage(launched, first.url, { allow: /ERR_/ });
+    const { page } = opened;
+    await page.getByRole('textbox', { name: 'Message' }).fill('What time is it?');
+    await page.keyboard.press('Enter');
+    await page.locator('.call.done').waitFor();
+    await first[Symbol.asyncDispose]();
+    await before.close();
+    await page.getByText('The connection to the server is lost.').waitFor();
+    const store = sqliteStore(path.join(folder, 'a.db'));
+    const port = Number(new URL(first.url).port);
+    const second = await startInProcess(scriptedModel(['It is noon.']), {
+      store,
+      port,
+      tools: TOOLS,
+      defaultTools: ['time'],
+    });
+    await page.getByText('It is noon.').waitFor();
+    expect(await page.getByText('The connection to the server is lost.').count()).toBe(0);
+    expect(await page.locator('.call').count()).toBe(1);
+    await opened[Symbol.asyncDispose]();
+    await second[Symbol.asyncDispose]();
+    await store.close();
+    await rm(folder, { recursive: true });
+  });
+
+  test('finds, renames and deletes conversations', async () => {
+    await using chat = await openChat(['Lions roar.', 'Planes fly.']);
+    const { page, server } = chat;
+    await chat.send('Tell me about lions');
+    await chat.ended();
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+    await chat.send('Tell me about planes');
+    await page.getByText('Planes fly.').waitFor();
+    await chat.ended();
+    await page.getByLabel('Actions for the conversation').click();
+    await button(page, 'Rename').click();
+    await page.getByLabel('Title').fill('Aviation');
+    await button(page, 'Rename').click();
+    const list = page.getByRole('navigation', { name: 'Conversations' });
+    await list.getByRole('link', { name: 'Aviation' }).waitFor();
+    await page.getByRole('searchbox').fill('roar');
+    await page.waitForFunction(() => document.querySelectorAll('.conversations li').length === 1);
+    await list.getByRole('link').click();
+    await page.getByText('Lions roar.').waitFor();
+    await page.getByLabel('Actions for the conversation').click();
+    await button(page, 'Delete').click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await page.waitForURL(/#\/chat$/);
+    await page.getByText('Nothing was found.').waitFor();
+    expect((await server.send('GET', '/v1/chat')).body.data).toMatchObject([{ title: 'Aviation' }]);
+  });
+
+  test('shows errors of the model and of the server, and a message that was refused is not lost', async () => {
+    const failure: ScriptStep = {
+      type: 'failure',
+      error: { code: 'auth', message: 'wrong key', retryable: false },
+    };
+    const busy = Promise.withResolvers<void>();
+    const waits: ScriptStep = async () => {
+      await busy.promise;
+      return 'Late.';
+    };
+    await using chat = await openChat([failure, waits], { allow: /status of 409|status of 404/ });
+    const { page, server } = chat;
+    await chat.send('Hello');
+    await page.getByRole('alert').getByText('The model rejects the credentials of this server.').waitFor();
+    await chat.ended();
+    const [conversation] = (await server.send('GET', '/v1/chat')).body.data;
+    const other = fetch(`${server.url}/v1/chat`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ conversation_id: conversation.id, message: 'From elsewhere', on_disconnect: 'continue' }),
+    });
+    await other;
+    await chat.send('Second');
+    await page.locator('.toast').waitFor();
+    expect(await chat.message.inputValue()).toBe('Second');
+    busy.resolve();
+    await page.goto(`${server.url}/#/chat/conv_none`);
+    await page.getByText('There is no such conversation').waitFor();
+  });
+
+  test('can be used with the keyboard alone', async () => {
+    await using chat = await openChat([PAY, 'Thank you.']);
+    const { page } = chat;
+    const { keyboard } = page;
+    await page.waitForFunction(() => document.activeElement?.id === 'message');
+    await keyboard.type('Pay');
+    await keyboard.press('Shift+Enter');
+    await keyboard.type('now');
+    await keyboard.press('Enter');
+    await button(page, 'Approve').waitFor();
+    expect(await page.locator('.bubble').textContent()).toBe('Pay\nnow');
+    await page.locator('.messages').focus();
+    await keyboard.press('a');
+    expect(await page.evaluate(() => document.activeElement?.textContent)).toBe('Approve');
+    await keyboard.press('Enter');
+    await page.getByText('Thank you.').waitFor();
+    await chat.ended();
+    await page.locator('.messages').focus();
+    await keyboard.press('Shift+?');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
+    await keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await keyboard.press('n');
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+    await page.waitForFunction(() => document.activeElement?.id === 'message');
+    await keyboard.press('Control+k');
+    expect(await page.evaluate(() => document.activeElement?.id)).toBe('search');
+    await keyboard.press('Control+2');
+    await page.waitForURL(/#\/runs$/);
+  });
+
+  test('has no accessibility violations in light, dark and on a phone, and fits a phone', async () => {
+    const text =
+      '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
+    await using chat = await openChat([TIME, text, PAY, 'Thank you.'], { reducedMotion: 'reduce' });
+    const { page } = chat;
+    expect(await axeViolations(page)).toEqual([]);
+    await chat.send('Everything');
+    await chat.ended();
+    await page.locator('.call summary').click();
+    await chat.send('Pay');
+    await button(page, 'Approve').waitFor();
+    await page.locator('.call summary').last().click();
+    expect(await axeViolations(page)).toEqual([]);
+    await page.emulateMedia({ colorScheme: 'dark' });
+    expect(await axeViolations(page)).toEqual([]);
+    await page.setViewportSize({ width: 390, height: 780 });
+    expect(await axeViolations(page)).toEqual([]);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(390);
+    await button(page, 'Navigation').click();
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+    await page.locator('.side').waitFor({ state: 'hidden' });
+    expect(await axeViolations(page)).toEqual([]);
+  });
+
+  test('shows nothing of another tenant', async () => {
+    const [ann, bob] = [newKey(), newKey()];
+    const scopes = ['chat:read', 'chat:write', 'runs:read', 'runs:write', 'tools:execute'] as const;
+    const keys = [
+      { name: 'ann', hash: hashKey(ann), tenant: 'a', scopes },
+      { name: 'bob', hash: hashKey(bob), tenant: 'b', scopes },
+    ];
+    await using chat = await openChat(['A secret of a.'], { allow: /status of (401|404)/, server: { keys } });
+    const { page } = chat;
+    const signIn = async (key: string): Promise<void> => {
+      await page.getByLabel('API key').fill(key);
+      await button(page, 'Sign in').click();
+      await chat.message.waitFor();
+    };
+    await signIn(ann);
+    await chat.send('Tell me');
+    await chat.ended();
+    await button(page, 'Sign out').click();
+    await signIn(bob);
+    await page.getByText('There is no such conversation').waitFor();
+    await page.getByText('No conversations yet.').waitFor();
+    expect(await page.locator('body').innerText()).not.toContain('secret');
+  });
+
+  describe('with treadle serve', () => {
+    const fixture = useServeFixture();
+
+    test('the demo model leads through a call, an approval, a step back in time and a real model', async () => {
+      const server = await fixture.serve();
+      await using opened = await openPage(launched, server.url);
+      const { page } = opened;
+      await button(page, 'Ask “List the files”').click();
+      await page.locator('.call.done').waitFor();
+      await button(page, 'Ask “Read "../"”').click();
+      await button(page, 'Approve').click();
+      await page.locator('.call.done').nth(1).waitFor();
+      await button(page, 'Go to the approval').click();
+      await page.waitForURL(/#\/runs\/resp_\w+\/at\/\d+$/);
+      await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Chat' }).click();
+      await button(page, 'Show how').click();
+      const dialog = page.getByRole('dialog', { name: 'Models' });
+      await dialog.getByText('OPENAI_API_KEY').first().waitFor();
+      await dialog.getByRole('button', { name: 'Test' }).click();
+      await dialog.getByText(/^It works: it replies, calls tools and streams/).waitFor();
+      expect(await axeViolations(page)).toEqual([]);
+    });
+  });
+});

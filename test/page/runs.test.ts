@@ -1,0 +1,238 @@
+import { setImmediate } from 'node:timers/promises';
+import { tool, type Model } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { hashKey } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
+import type { Page } from 'playwright-core';
+import { afterAll, describe, expect, test } from 'vitest';
+import { needs } from '../needs.ts';
+import { responseIdIn, startInProcess, type InProcessServer } from '../server/support/in-process.ts';
+import { axeViolations, chromiumNeed, launch, openPage } from './browser.ts';
+
+const launched = await launch();
+
+const read = tool({ name: 'read', description: 'Reads a file', effect: 'pure', execute: () => 'port = 3210' });
+const broken = tool({ name: 'broken', description: '', execute: () => Promise.reject(new Error('no such host')) });
+const write = tool({
+  name: 'write',
+  description: 'Writes a file',
+  needsApproval: true,
+  input: { type: 'object', properties: { text: { type: 'string' } } },
+  execute: () => 'written',
+});
+const TOOLS = { tools: [read, broken, write], defaultTools: ['read', 'broken', 'write'], waitForAnswers: true };
+const writing = (text: string) => ({ calls: [{ name: 'write', arguments: { text } }] });
+const SCRIPT = [
+  { text: 'I look first.', calls: [{ name: 'read' }, { name: 'read' }, { name: 'broken' }] },
+  // The page shows texts of models as texts.
+  writing('port = 8080</pre><img src=x onerror=alert(1)>'),
+  'It listens on port 8080. <script>alert(1)</script><img src=//outside.example/x>',
+];
+
+/** A server with a run that waits for the approval of its last call. */
+async function startWaiting(more: readonly (string | object)[] = []): Promise<{ server: InProcessServer; id: string }> {
+  const model: Model = scriptedModel([...SCRIPT, ...more] as never);
+  const server = await startInProcess(model, TOOLS);
+  const id = responseIdIn((await server.post({ input: 'Change the port', stream: true })).text);
+  return { server, id };
+}
+
+async function approve(server: InProcessServer, id: string): Promise<void> {
+  const [{ effect, digest }] = (await server.send('GET', `/v1/runs/${id}`)).body.waiting;
+  const answers = [{ type: 'approval', effect, digest, approved: true }];
+  await server.send('POST', `/v1/runs/${id}/answers`, { answers });
+  await server.getEnded(id);
+}
+
+const slider = (page: Page) => page.getByRole('slider', { name: 'Entry' });
+const tab = (page: Page, name: string) => page.getByRole('tab', { name });
+const panel = (page: Page) => page.getByRole('tabpanel');
+
+describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
+  afterAll(async () => {
+    if ('browser' in launched) await launched.browser.close();
+  });
+
+  test('are listed with their status, filters and what waits, which is answered there', async () => {
+    const { server, id } = await startWaiting(['Hello.']);
+    await using _ = server;
+    await using opened = await openPage(launched, `${server.url}/#/runs`);
+    const { page } = opened;
+    const row = page.getByRole('row', { name: /Change the port/ });
+    await row.getByText('Waiting').waitFor();
+    const asked = page.getByRole('region', { name: 'Approval needed: write' });
+    expect(await asked.getByRole('group', { name: 'Arguments' }).textContent()).toContain('"port = 8080</pre><img');
+    await page.getByRole('button', { name: 'Failed' }).click();
+    await page.getByText('No run matches').waitFor();
+    await page.getByRole('link', { name: 'Show all runs' }).click();
+    await row.waitFor();
+    await page.getByLabel('Search titles').fill('nothing');
+    await page.getByText('No run matches').waitFor();
+    await page.getByLabel('Search titles').fill('the PORT');
+    await row.waitFor();
+    await asked.getByRole('button', { name: 'Approve', exact: true }).click();
+    // The status is live.
+    await row.getByText('Completed').waitFor();
+    await asked.waitFor({ state: 'detached' });
+    expect((await server.send('GET', `/v1/runs/${id}`)).body.status).toBe('completed');
+  });
+
+  test('show the exact state at every entry, by slider, keys, jumps and link', async () => {
+    const { server, id } = await startWaiting();
+    await using _ = server;
+    await approve(server, id);
+    const { entries } = (await server.send('GET', `/v1/runs/${id}`)).body;
+    await using opened = await openPage(launched, `${server.url}/#/runs/${id}`);
+    const { page } = opened;
+    await page.getByRole('heading', { name: 'Change the port' }).waitFor();
+    expect(await slider(page).inputValue()).toBe(String(entries - 1));
+    await panel(page).getByText('It listens on port 8080.').waitFor();
+
+    // Back to the beginning: the future is not part of the state.
+    await page.keyboard.press('Home');
+    expect(await slider(page).inputValue()).toBe('0');
+    expect(await panel(page).textContent()).not.toContain('8080');
+    await tab(page, 'Request').click();
+    await panel(page).getByText('Tools (3)').waitFor();
+    await tab(page, 'Reply').click();
+    await panel(page).getByText('has not replied').waitFor();
+    await slider(page).press('ArrowRight');
+    await panel(page).getByText('I look first.').waitFor();
+
+    await page.getByRole('button', { name: /Next error/ }).click();
+    await page.getByRole('option', { selected: true }).getByText('broken error').waitFor();
+    await page.getByRole('button', { name: 'Most expensive turn' }).click();
+    await page.keyboard.press('End');
+    await tab(page, 'State').click();
+    await panel(page).getByText('3 of 10').waitFor();
+
+    // The link to a moment, also for somebody else.
+    await page.goto(`${server.url}/#/runs/${id}/at/6`);
+    await panel(page).getByText('Decided by the rule').waitFor();
+    expect(await panel(page).textContent()).toContain('waits: write');
+    await page.getByRole('button', { name: 'Previous entry' }).click();
+    await page.waitForURL(`${server.url}/#/runs/${id}/at/5`);
+
+    await page.getByLabel('Search in all entries').fill('no such host');
+    await page.getByText(`1 of ${entries}`).waitFor();
+    expect(await page.getByRole('option').count()).toBe(1);
+    const download = page.waitForEvent('download');
+    await page.getByRole('button', { name: 'Export' }).click();
+    expect((await download).suggestedFilename()).toBe(`${id}.jsonl`);
+  });
+
+  test('follow a run in progress, and cancel it', async () => {
+    const started = Promise.withResolvers<void>();
+    const hold = tool({
+      name: 'hold',
+      description: '',
+      effect: 'pure',
+      execute: (_, { signal }) => {
+        started.resolve();
+        return new Promise((__, reject) => signal.addEventListener('abort', () => reject(new Error('stopped'))));
+      },
+    });
+    const model = scriptedModel([{ calls: [{ name: 'hold' }] }]);
+    await using server = await startInProcess(model, { tools: [hold], defaultTools: ['hold'] });
+    await using opened = await openPage(launched, `${server.url}/#/runs`);
+    const { page } = opened;
+    const posted = server.post({ input: 'Wait' });
+    await started.promise;
+    await page.getByRole('link', { name: 'Wait', exact: true }).click();
+    await page.getByText('Running').first().waitFor();
+    await tab(page, 'State').click();
+    await panel(page).getByText('runs hold').waitFor();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('main').getByText('Cancelled', { exact: true }).waitFor();
+    await panel(page).getByText('None: the run is cancelled.').waitFor();
+    await posted;
+  });
+
+  test('are forked at an entry after a preview, and compared', async () => {
+    const { server, id } = await startWaiting(['It stays at 3210.']);
+    await using _ = server;
+    await approve(server, id);
+    await using opened = await openPage(launched, `${server.url}/#/runs/${id}/at/4`);
+    const { page } = opened;
+    await page.getByRole('button', { name: 'Fork here' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Fork after entry 4' });
+    const preview = dialog.getByRole('region', { name: 'What the fork does' });
+    await preview.getByText('takes over').waitFor();
+    await dialog.getByLabel('Instructions').fill('Change nothing.');
+    await preview.getByText('calls the model again').waitFor();
+    expect(await preview.textContent()).toContain('1 × write (acts each time)');
+    await dialog.getByRole('checkbox', { name: 'write' }).uncheck();
+    await dialog.getByRole('spinbutton', { name: 'turns' }).fill('5');
+    expect(await axeViolations(page)).toEqual([]);
+    await dialog.getByRole('button', { name: /Start the fork/ }).click();
+    await page.getByRole('heading', { name: 'Comparison' }).waitFor();
+    await page.getByText('It stays at 3210.').waitFor();
+    await page.getByText('First divergence').waitFor();
+    expect(await page.getByRole('row', { name: /^Turns and calls/ }).textContent()).toContain(
+      '3 turns, 4 calls2 turns',
+    );
+    expect(await axeViolations(page)).toEqual([]);
+    // Nothing was overwritten.
+    expect(JSON.stringify(await server.get(id))).toContain('port 8080');
+    const [fork] = (await server.send('GET', `/v1/runs?parent=${id}`)).body.data;
+    await page.goto(`${server.url}/#/runs/${fork.id}`);
+    await page.getByRole('link', { name: 'Compare with the original' }).waitFor();
+  });
+
+  test('are operated with the keyboard alone, and have no violations in light, dark and on a phone', async () => {
+    const { server, id } = await startWaiting();
+    await using _ = server;
+    await using opened = await openPage(launched, `${server.url}/#/runs`, { colorScheme: 'light' });
+    const { page } = opened;
+    /** In light, in dark and on a phone. */
+    async function check(): Promise<void> {
+      expect(await axeViolations(page)).toEqual([]);
+      await page.emulateMedia({ colorScheme: 'dark' });
+      expect(await axeViolations(page)).toEqual([]);
+      await page.setViewportSize({ width: 390, height: 844 });
+      expect(await axeViolations(page)).toEqual([]);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBe(0);
+      await page.emulateMedia({ colorScheme: 'light' });
+      await page.setViewportSize({ width: 1180, height: 800 });
+    }
+    const link = page.getByRole('main').getByRole('link', { name: 'Change the port' }).last();
+    await link.waitFor();
+    await check();
+    await link.press('Enter');
+    await page.getByRole('listbox', { name: 'Entries' }).waitFor();
+    await check();
+    for (const name of ['Request', 'Reply', 'State', 'Event']) {
+      await page.getByRole('tab', { selected: true }).press('ArrowRight');
+      await tab(page, name).and(page.locator('[aria-selected=true]')).waitFor();
+      if (name !== 'Event') expect(await axeViolations(page)).toEqual([]);
+    }
+    const list = page.getByRole('listbox', { name: 'Entries' });
+    await list.press('Home');
+    await list.press('ArrowDown');
+    expect(await slider(page).getAttribute('aria-valuetext')).toMatch(/^Entry 1 of 6, .*: model/);
+    await page.keyboard.press('e');
+    await page.getByRole('option', { selected: true }).getByText('broken error').waitFor();
+    await page.keyboard.press('f');
+    await page.getByRole('dialog').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Approve', exact: true }).press('Enter');
+    await page.getByRole('main').getByText('Completed', { exact: true }).waitFor();
+  });
+
+  test('of another tenant are not visible', async () => {
+    const store = sqliteStore(':memory:');
+    const scopes = ['agents:invoke', 'tools:execute', 'runs:read', 'runs:write', 'chat:read', 'chat:write'] as const;
+    const keys = ['ann', 'bob'].map((name) => ({ name, hash: hashKey(`tk_${name}`), tenant: name, scopes }));
+    await using server = await startInProcess(scriptedModel(['Hello.']), { store, keys });
+    const id = responseIdIn((await server.post({ input: 'A secret' }, { authorization: 'Bearer tk_ann' })).text);
+    await using opened = await openPage(launched, `${server.url}/#/runs/${id}`, { allow: /status of 40[14]/ });
+    const { page } = opened;
+    await page.getByLabel('API key').fill('tk_bob');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByText('There is no run').waitFor();
+    await page.getByRole('main').getByRole('link', { name: 'All runs' }).click();
+    await page.getByText('No runs yet').waitFor();
+    await setImmediate();
+    await store.close();
+  });
+});
