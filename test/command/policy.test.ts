@@ -388,6 +388,15 @@ test('processes with the same store share the rates', async () => {
   }
 });
 
+test('the history of chats cannot be read by tools, wherever the store is', async () => {
+  await configure('[store]\nurl = "sqlite:data/runs.db"\n');
+  for (const path of ['data/runs.db.chat-history', '.treadle/treadle.db.chat-history']) {
+    await fixture.play.write(path, '"hunter2"\n');
+    const { code, stdout, stderr } = await fixture.treadle('tools', 'call', 'read', JSON.stringify({ path }), '--yes');
+    expect([code, stdout, stderr]).toEqual([1, '', expect.stringContaining('denied')]);
+  }
+});
+
 test('--log appends a line per call, without secrets', async () => {
   await fixture.play.write('calls.log', '{}\n');
   const secret = 'sk-0123456789abcdef';

@@ -47,7 +47,7 @@ export const chatCommand: Command = defineCommand({
     `In the chat:\n${slashHelp()}\n` +
       'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
       'next turn. A pasted text of several lines is one message. The up key recalls earlier messages, also of other chats in\n' +
-      'the folder: they are in .treadle/chat-history, which only you can read.',
+      'the folder: they are in a file beside the store, which only you can read.',
     'Without a terminal, each line of standard input is one message. Answers go to standard output, tool calls to standard\n' +
       'error. At the end of the input the command exits with 0.',
     'Each message starts a run, which is stored. "treadle runs" lists, shows and forks stored runs.',

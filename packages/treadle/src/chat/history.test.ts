@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { MAX_ENTRIES, openHistory } from './history.ts';
 
 let folder: string;
-const file = (): string => join(folder, 'chat-history');
+const file = (): string => join(folder, 'treadle.db.chat-history');
 const store = (): { type: 'sqlite'; file: string } => ({ type: 'sqlite', file: join(folder, 'treadle.db') });
 
 beforeEach(async () => {

@@ -1,5 +1,4 @@
 import { appendFile, chmod, readFile, rename, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
 import { messageOf } from '@treadle/core';
 import type { StoreLocation } from '../config/store.ts';
 
@@ -19,12 +18,12 @@ const MAX_ENTRY_CHARS = 10_000;
 export const NO_HISTORY: ChatHistory = { entries: [], add() {}, saved: async () => undefined };
 
 /**
- * The history in the folder of the store: `chat-history`, a file with one JSON string per line that only this user can read. In
- * a memory: store there is none.
+ * The history of a store: a file beside it with one JSON string per line that only this user can read. The policy denies tools
+ * to read it, as all files beside a store that begin with its name. A memory: store has none.
  */
 export async function openHistory(store: StoreLocation): Promise<ChatHistory> {
   if (store.type === 'memory') return NO_HISTORY;
-  const file = join(dirname(store.file), 'chat-history');
+  const file = `${store.file}.chat-history`;
   const all = await readEntries(file);
   const entries = all.slice(-MAX_ENTRIES);
   let problem: string | undefined;
