@@ -144,7 +144,9 @@ describe('Ctrl-C', () => {
     const { child, ended } = await halfway();
     child.kill('SIGINT');
     child.kill('SIGINT');
-    expect((await ended).code).toBe(130);
+    const { code, signal } = await ended;
+    // The second one may find the command at its end, where Ctrl-C has its default again.
+    expect(code ?? signal).toBeOneOf([130, 'SIGINT']);
     expect(await fixture.treadle('runs', 'resume', 'run_', ...fixture.model())).toMatchObject({
       code: 0,
       stdout: 'It says hello.\n',

@@ -78,7 +78,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('show the exact state at every entry, by slider, keys, jumps and link', async () => {
-    const { server, id } = await startWaiting();
+    const { server } = await startWaiting();
     await using _ = server;
     await approve(server, id);
     const { entries } = (await server.send('GET', `/v1/runs/${id}`)).body;
@@ -180,7 +180,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('are operated with the keyboard alone, and have no violations in light, dark and on a phone', async () => {
-    const { server, id } = await startWaiting();
+    const { server } = await startWaiting();
     await using _ = server;
     await using opened = await openPage(launched, `${server.url}/#/runs`, { colorScheme: 'light' });
     const { page } = opened;

@@ -114,6 +114,8 @@ describe('a message', () => {
           role: 'assistant',
           created_at: expect.any(Number),
           run_id: meta!['run_id'],
+          model: null,
+          events_after: 0,
           status: 'completed',
           parts: [{ type: 'text', text: 'Hello there' }],
           error: null,
