@@ -1,10 +1,10 @@
 import { messagesOf, type Message, type UserMessage } from '@treadle/core';
-import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, OwnedResponse, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { inTurn } from '../http/large-work.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import { messageText, type Attachment } from './attachments.ts';
 import type { AnswerPart, ChatUsage } from './events.ts';
@@ -67,49 +67,73 @@ export async function findConversation(
  * their attachments may be large.
  */
 export async function fromRecords<T>(
-  { conversations: chains, responses: records }: ServerStore,
-  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+  store: ServerStore,
+  { id }: Pick<ConversationRecord, 'id'>,
+  { tenant, hold }: Reader,
   take: (record: ResponseRecord) => T | Promise<T>,
 ): Promise<readonly T[]> {
   const taken: T[] = [];
-  for (const response of await chains.responses(id)) {
-    await inTurn(async () => {
-      const record = await records.get(tenant, response);
-      if (record) taken.push(await take(record));
-    });
+  for (const response of await store.conversations.responses(id)) {
+    let counted = 0;
+    const count = (bytes: number): void => {
+      hold?.(bytes);
+      counted += bytes;
+    };
+    const record = await readRecord(store, response, { tenant, hold: hold && count });
+    const one = record && (await take(record));
+    if (one !== undefined) taken.push(one);
+    if (counted === 0) continue;
+    hold!(-counted);
+    // A part of it is held longer.
+    hold!(JSON.stringify(one).length);
   }
   return taken;
 }
 
-/** The newest record; undefined if there is none. Rejects with a 409 while it is being created. */
+/** The records of a conversation without requests and responses, oldest first. */
+export async function headsOf(
+  { conversations: chains, responses: records }: ServerStore,
+  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+): Promise<readonly OwnedResponse[]> {
+  const heads: OwnedResponse[] = [];
+  for (const response of await chains.responses(id)) {
+    const head = await records.head(tenant, response);
+    if (head) heads.push({ ...head, tenant });
+  }
+  return heads;
+}
+
+/** The newest record, without request and response; undefined if there is none. Rejects with a 409 while it is being created. */
 export async function headOf(
   store: ServerStore,
   { id, tenant, head }: ConversationRecord,
-): Promise<ResponseRecord | undefined> {
+): Promise<OwnedResponse | undefined> {
   if (head === undefined) return undefined;
-  const record = await inTurn(() => store.responses.get(tenant, head));
-  if (record) return record;
+  const record = await store.responses.head(tenant, head);
+  if (record) return { ...record, tenant };
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id);
-  return (await fromRecords(store, { id, tenant }, (one) => one)).at(-1);
+  return (await headsOf(store, { id, tenant })).at(-1);
 }
 
 /** The messages that the model gets before a new one. */
 export async function historyOf(
   store: ServerStore,
   conversation: ConversationRecord,
-  head: ResponseRecord | undefined,
+  head: Pick<ResponseRecord, 'runId'> | undefined,
+  reader: Reader,
 ): Promise<Message[]> {
   if (!head) return [];
-  const last = await storedState(store, head.runId);
+  const last = await storedState(store, head.runId, reader);
   if (last) return [...messagesOf(last.history)];
   // A run that never started has no history of its own.
   const unstarted: Message[] = [];
-  const chain = await fromRecords(store, conversation, (one) => one);
-  for (const { runId, request } of chain.toReversed()) {
-    const state = await storedState(store, runId);
+  const chain = await headsOf(store, conversation);
+  for (const { id, runId } of chain.toReversed()) {
+    const state = await storedState(store, runId, reader);
     if (state) return [...messagesOf(state.history), ...unstarted];
-    unstarted.unshift((request as StoredMessage).message);
+    const record = await readRecord(store, id, reader);
+    if (record) unstarted.unshift((record.request as StoredMessage).message);
   }
   return unstarted;
 }
@@ -118,11 +142,12 @@ export async function historyOf(
 export async function messagesOfUnstarted(
   store: ServerStore,
   { tenant, previous, request }: ResponseRecord,
+  hold: Reader['hold'],
 ): Promise<readonly Message[]> {
   const { conversation, message } = request as StoredMessage;
   const chain = await store.conversations.get(tenant, conversation);
-  const head = previous === undefined ? undefined : await inTurn(() => store.responses.get(tenant, previous));
-  return [...(chain && head ? await historyOf(store, chain, head) : []), message];
+  const head = previous === undefined ? undefined : await store.responses.head(tenant, previous);
+  return [...(chain && head ? await historyOf(store, chain, head, { tenant, hold }) : []), message];
 }
 
 /**

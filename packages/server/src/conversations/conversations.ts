@@ -4,9 +4,9 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import type { Numbered } from '../engine/stored-streams.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId } from '../ids.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import {
@@ -14,6 +14,7 @@ import {
   findConversation,
   fromRecords,
   headOf,
+  headsOf,
   messageIds,
   recordIdOf,
   type StoredAnswer,
@@ -123,14 +124,15 @@ export interface ConversationsOptions extends Omit<ChatStarter, 'streams'> {
 export function conversations({ stopping, ...options }: ConversationsOptions): Conversations {
   const { engine, stored, runs } = options;
   const { store } = engine;
-  const { responses: records, conversations: chains } = store;
+  const { conversations: chains } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
   stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), { waits: true });
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const found = await findConversation(store, id, caller);
-    return (await fromRecords(store, found, (record) => messagesOfRecord(store, record))).flat();
+    const take = (record: ResponseRecord) => messagesOfRecord(store, record, caller);
+    return (await fromRecords(store, found, caller, take)).flat();
   }
 
   async function findAttachment(
@@ -141,7 +143,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const { id: found } = await findConversation(store, id, caller);
     const { runId, index } = attachmentIn(attachment) ?? { runId: '', index: -1 };
     const record = (await chains.responses(found)).includes(recordIdOf(runId))
-      ? await inTurn(() => records.get(caller.tenant, recordIdOf(runId)))
+      ? await readRecord(store, recordIdOf(runId), caller)
       : undefined;
     const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
     const described = attachments[index];
@@ -160,14 +162,16 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function progressOf(
     id: string,
-    { tenant }: Caller,
+    caller: Caller,
     { includeEnded = false }: ProgressOptions = {},
   ): Promise<ChatProgress | undefined> {
-    const found = await chains.get(tenant, id);
+    const found = await chains.get(caller.tenant, id);
     const head = found && (await headOf(store, found));
     if (!head || (head.status !== 'in_progress' && !includeEnded)) return undefined;
-    const { after } = head.request as StoredMessage;
-    return { runId: head.runId, events: await streams.eventsAfter(id, after), after };
+    const record = await readRecord(store, head.id, caller);
+    if (!record) return undefined;
+    const { after } = record.request as StoredMessage;
+    return { runId: head.runId, events: await streams.eventsAfter(id, after, caller.hold), after };
   }
 
   /** Its client should not have to wait until this server looks for such runs. */
@@ -206,7 +210,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
     const found = await findConversation(store, id, caller);
-    const chain = await fromRecords(store, found, ({ id: record, runId, status }) => ({ id: record, runId, status }));
+    const chain = await headsOf(store, found);
     const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
     if (at === -1) {
       throw badRequest(
@@ -255,7 +259,11 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 }
 
 /** A message and its answer, as far as it exists. */
-async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Promise<readonly ChatMessage[]> {
+async function messagesOfRecord(
+  store: ServerStore,
+  record: ResponseRecord,
+  reader: Reader,
+): Promise<readonly ChatMessage[]> {
   const { runId, createdAt, status, request, response } = record;
   const { message, attachments = [] } = request as StoredMessage;
   const ids = messageIds(runId);
@@ -271,7 +279,7 @@ async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Pro
     const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
     return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] }];
   }
-  const { items, state } = await replayItems(store, runId);
+  const { items, state } = await replayItems(store, runId, reader);
   const out = chatOutput({ runId });
   for (const item of items) void out.addItem(item);
   const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);

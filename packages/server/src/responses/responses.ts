@@ -3,13 +3,11 @@ import {
   NEW,
   requestTokens,
   TreadleError,
-  type Answer,
-  type Journal,
   type Model,
   type ModelError,
   type ToolResult,
 } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { OwnedResponse, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   conversationBefore,
@@ -28,13 +26,13 @@ import { OWN_LABEL } from '../engine/executors.ts';
 import { isKeyTaken, responseDeleted, type RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import { driveRequest, planRun, whileOpen, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
+import { holdStored, readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
   cancelRun,
   checkRunKey,
   isDrivenElsewhere,
   isOpenRecord,
-  isStoreFailure,
-  isTooMuch,
+  isForLater,
   isUnfit,
   replayItems,
   retryLater,
@@ -53,7 +51,6 @@ import {
 import { storedStreams, type StreamRun } from '../engine/stored-streams.ts';
 import type { CallKinds, RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
 import { askDriver } from '../runs/inbox.ts';
@@ -202,7 +199,7 @@ export function responses(
     if (key && used !== undefined) {
       if (request.background) return followedResponse(await findResponse(used, caller), -1, caller);
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
-      return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
+      return repeatedResponse({ tenant: caller.tenant, hold: caller.hold, key, id: used }, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
@@ -213,7 +210,7 @@ export function responses(
         async run(listener, signal) {
           try {
             const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
-            if (local && plan.journal && !request.store) await keepConversation(plan.journal, parts, finished, local);
+            if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished, local);
             return finished;
           } catch (error) {
             if (!isDrivenElsewhere(error)) throw error;
@@ -280,7 +277,7 @@ export function responses(
   async function followStream(
     response: ResponseResource,
     caller: Caller,
-    { after, signal, listener: { emit, requiresAction } }: StreamReader,
+    { after, signal, listener: { emit, requiresAction, hold } }: StreamReader,
   ): Promise<FinishedResponse> {
     const { id } = response;
     const source = streams.source<ResponseEvent>({
@@ -288,7 +285,7 @@ export function responses(
       isLive: async () => (await records.head(caller.tenant, id))?.status === 'in_progress',
       isLast: isTerminal,
     });
-    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]) };
+    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]), hold };
     let isEnded = false;
     await follow(source, options, ({ event }) => {
       isEnded = isTerminal(event);
@@ -310,7 +307,10 @@ export function responses(
       id,
       async run(listener, signal) {
         try {
-          const ended = await stored.ended(record, signal, (interruption) => interruptedError(id, interruption));
+          const { tenant, hold } = caller;
+          const ended = await stored.ended({ tenant, hold, id }, signal, (interruption) =>
+            interruptedError(id, interruption),
+          );
           if (!ended) throw responseDeleted();
           return await replayRecord(ended, listener);
         } catch (error) {
@@ -360,7 +360,10 @@ export function responses(
   }
 
   async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
-    const { input, system, conversation, before, reported } = await requestConversation(parsed, caller, { local });
+    const { input, system, conversation, before, counted, reported } = await requestConversation(parsed, caller, {
+      local,
+      hold,
+    });
     const request = { ...parsed, input };
     checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
     const seal = await wantedSeal(request, caller);
@@ -371,8 +374,20 @@ export function responses(
     const sent = shortened ? { ...conversation, messages: shortened } : conversation;
     const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
-      const current = await withDecisions(plan);
-      return createPlanned({ plan: current, request, seal, system, before, reported, caller, key, hold, local });
+      const current = await withDecisions(plan, hold);
+      return createPlanned({
+        plan: current,
+        request,
+        seal,
+        system,
+        before,
+        counted,
+        reported,
+        caller,
+        key,
+        hold,
+        local,
+      });
     });
   }
 
@@ -384,7 +399,7 @@ export function responses(
    * 2. A call that was denied is not executed, even if the request does not require approvals any more.
    * 3. If the server describes the tool differently now, the client is asked again.
    */
-  async function withDecisions(plan: RunPlan): Promise<RunPlan> {
+  async function withDecisions(plan: RunPlan, hold: Capacity['hold']): Promise<RunPlan> {
     const { open, toolset, messages, caller } = plan;
     if (!open || open.approvals.length === 0) return plan;
     const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
@@ -395,7 +410,8 @@ export function responses(
       const call = calls[index]!;
       const { name } = call;
       const asked = itemOrigin(requestId)?.response;
-      const record = asked === undefined ? undefined : await records.get(caller.tenant, asked);
+      const { tenant } = caller;
+      const record = asked === undefined ? undefined : await readRecord(store, asked, { tenant, hold });
       const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
       const kind = toolset.kinds.kindOf(name, index);
       const isServers = kind === 'server' || kind === 'approved-later';
@@ -416,6 +432,7 @@ export function responses(
     readonly seal: ReasoningSeal | undefined;
     readonly system: readonly string[];
     readonly before: ConversationBefore | undefined;
+    readonly counted: number;
     readonly reported: ReadonlySet<string>;
   }
 
@@ -425,6 +442,7 @@ export function responses(
     seal,
     system,
     before,
+    counted,
     reported,
     caller,
     key,
@@ -433,7 +451,7 @@ export function responses(
   }: PlannedResponse): Promise<CreatedResponse> {
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
-    hold(plan.size);
+    hold(Math.max(0, plan.size - counted));
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     // What the conversation has is not reported again, but that a server is down is.
@@ -488,12 +506,12 @@ export function responses(
 
   /** Keeps what the next request of the same client needs to continue a response that is not stored. */
   async function keepConversation(
-    journal: Journal,
+    { journal, caller: { tenant } }: RunPlan,
     parts: ConversationParts,
     { response: { id, status } }: FinishedResponse,
     local: LocalConversations,
   ): Promise<void> {
-    const state = status === 'failed' ? undefined : await storedState(journal, id);
+    const state = status === 'failed' ? undefined : await storedState(journal!, id, { tenant });
     if (!state) return;
     const conversation = { ...conversationBefore(id, state, parts.system), ...parts };
     local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
@@ -522,20 +540,24 @@ export function responses(
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    { isStored = false, local }: ConversationOptions = {},
+    { isStored = false, local, hold }: ConversationOptions,
   ): Promise<{
     readonly input: ResponseRequest['input'];
     readonly system: readonly string[];
     readonly conversation: Conversation;
     /** The conversation that the request continues. */
     readonly before: ConversationBefore | undefined;
+    /** The bytes of it that were counted. */
+    readonly counted: number;
     /** The labels of the servers whose tools it contains. */
     readonly reported: ReadonlySet<string>;
   }> {
     const { previous, instructions = '' } = request;
-    const before =
-      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
-    const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
+    const reader: Reader = { tenant: caller.tenant, hold };
+    const kept = previous === undefined ? undefined : local?.find(previous);
+    const { before, counted } =
+      previous === undefined || kept ? { before: kept, counted: 0 } : await previousConversation(previous, reader);
+    const lookUp = (response: string) => outputs.lookUp(response, reader);
     const { input, messages, system, open } = await restoreHistory(request.input, lookUp, {
       before,
       seal: () => sealFor(caller.tenant),
@@ -550,13 +572,20 @@ export function responses(
       system,
       conversation: { messages, instructions: [instructions, ...system], ...(open && { open }) },
       before,
+      counted,
       reported: new Set([...(before?.reported ?? []), ...sent]),
     };
   }
 
+  interface CountedConversation {
+    readonly before: ConversationBefore;
+    /** Its bytes. */
+    readonly counted: number;
+  }
+
   /** The conversation that another response continues. */
-  async function previousConversation(previous: string, caller: RunCaller): Promise<ConversationBefore> {
-    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(caller.tenant, previous) : undefined;
+  async function previousConversation(previous: string, { tenant, hold }: Reader): Promise<CountedConversation> {
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, previous) : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {
@@ -564,21 +593,24 @@ export function responses(
         code: 'response_in_progress',
       });
     }
+    // Each request counts it, also if they share it.
+    const counted = record && hold ? await store.sizeOf(record.runId) : 0;
+    if (counted > 0) hold!(counted);
     const before =
       record &&
       (await shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
-        const parts = await partsOf(caller.tenant, record.id);
-        const state = await storedState(store, record.runId);
+        const parts = await partsOf(tenant, record.id);
+        const state = await storedState(store, record.runId, { tenant });
         return state && parts && { ...conversationBefore(record.id, state, parts.system), ...parts };
       }));
-    if (before) return before;
+    if (before) return { before, counted };
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
 
   /** What a conversation has besides its messages, without the request that contains it, which can be large. */
   async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
-    const record = await inTurn(() => records.get(tenant, response));
+    const record = await readRecord(store, response, { tenant });
     if (!record) return undefined;
     const { system, reported } = record.request as StoredRequest;
     return { system, ...(reported && { reported }) };
@@ -708,25 +740,37 @@ export function responses(
       releaseKey,
     });
     if (isStored) return response;
-    const record = await records.get(tenant, id);
+    const record = await readRecord(store, id, { tenant });
     return record ? (record.response as ResponseResource) : response;
   }
 
-  async function findResponse(id: string, { tenant }: Caller): Promise<ResponseRecord> {
-    const record = id.startsWith(RESPONSE_PREFIX) ? await inTurn(() => records.get(tenant, id)) : undefined;
+  async function findResponse(id: string, caller: Caller): Promise<ResponseRecord> {
+    const record = id.startsWith(RESPONSE_PREFIX) ? await readRecord(store, id, caller) : undefined;
     if (record) return record;
+    throw responseNotFound(id);
+  }
+
+  /** The same without request and response. */
+  async function findHead(id: string, { tenant }: Caller): Promise<OwnedResponse> {
+    const head = id.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, id) : undefined;
+    if (head) return { ...head, tenant };
+    throw responseNotFound(id);
+  }
+
+  function responseNotFound(id: string): ApiError {
     const message = `There is no response ${JSON.stringify(id)}. It was deleted, was not stored, or never existed.`;
-    throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
+    return new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
   }
 
   async function cancelResponse(id: string, caller: Caller): Promise<ResponseResource> {
-    const found = await findResponse(id, caller);
+    const found = await findHead(id, caller);
     const running = active.get(id);
     try {
       if (running) {
         running.cancel();
         return endedResponse(await running.finished);
       }
+      if (isOpenRecord(found)) await holdStored(store, found, caller.hold);
       const taken = isOpenRecord(found) ? await stored.takeOver(found, isOpenRecord) : undefined;
       if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
       const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
@@ -738,7 +782,7 @@ export function responses(
   }
 
   /** Asks the process that drives a response to cancel it. */
-  async function cancelElsewhere({ id, runId }: ResponseRecord, caller: Caller): Promise<ResponseResource> {
+  async function cancelElsewhere({ id, runId }: OwnedResponse, caller: Caller): Promise<ResponseResource> {
     const { tenant, key } = caller;
     const reply = await askDriver(store, runId, { act: { type: 'cancel' }, actor: { tenant, key } });
     if (reply === 'refused') throw drivenElsewhere(id);
@@ -756,15 +800,14 @@ export function responses(
     try {
       const { key, scopes } = taken.record.request as StoredRequest;
       if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      const { plan, run } = await planResume(taken, answers);
-      hold?.(plan.size);
+      const { plan, run } = await planResume(taken, { ...(answers && { answers }), hold });
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(taken.record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
       return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
-      if (isStoreFailure(error) || isTooMuch(error)) {
+      if (isForLater(error)) {
         await taken.lease.release();
         throw error;
       }
@@ -790,7 +833,7 @@ export function responses(
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
   async function planResume(
     { record, lease }: TakenRecord,
-    answers?: readonly Answer[],
+    { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
   ): Promise<{
     readonly plan: RunPlan;
     readonly run: ResponseRun;
@@ -798,11 +841,11 @@ export function responses(
     const { tenant, runId: id, status: from } = record;
     const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
-    const { items, state } = await replayItems(store, id);
+    const { items, state } = await replayItems(store, id, { tenant });
     // The conversation of a run that has started is in its journal.
     const restored =
       state === NEW
-        ? (await requestConversation(request, caller, { isStored: true })).conversation
+        ? (await requestConversation(request, caller, { isStored: true, hold })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
@@ -816,7 +859,7 @@ export function responses(
         seal: await wantedSeal(request, caller),
         carrier: await carrierFor(plan, request, caller),
         listener: { requiresAction: false },
-        ...(request.background && (await storedSoFar({ id, lease }))),
+        ...(request.background && (await storedSoFar({ id, lease }, hold))),
         record: record.id,
         from,
         ...(state !== NEW && {
@@ -827,10 +870,13 @@ export function responses(
   }
 
   /** Continues the stored events of a background response. */
-  async function storedSoFar(run: StreamRun): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
+  async function storedSoFar(
+    run: StreamRun,
+    hold: Reader['hold'],
+  ): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
     const stream = streamOf(run.id);
     const sink = streams.writer(run, stream, await store.streams.last(stream));
-    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
+    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0, hold)) as readonly ResponseEvent[] };
   }
 
   /** The response for a fork of the run of a response. */
@@ -865,9 +911,11 @@ export function responses(
     const { tenant, runId, status: from } = record;
     const { request, lists, begunWith } = record.request as StoredRequest;
     try {
-      const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
+      const { items, state } = isDamaged(error)
+        ? { items: [], state: NEW }
+        : await replayItems(store, runId, { tenant });
       const { sink, listener, sent } = request.background
-        ? await storedSoFar({ id: runId, lease })
+        ? await storedSoFar({ id: runId, lease }, undefined)
         : { listener: { requiresAction: false } };
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
@@ -912,7 +960,7 @@ export function responses(
     async compact(request, caller, signal) {
       // The model gets the settings, and the conversation as a text.
       checkSupport(modelNamed(engine.models, request.model), { ...request, input: [] }, request.model!);
-      const { input, system, conversation } = await requestConversation(request, caller);
+      const { input, system, conversation } = await requestConversation(request, caller, { hold: caller.hold });
       const seal = await compactionSealFor(caller.tenant);
       const { messages } = conversation;
       const release = runs.reserve(caller.tenant);
@@ -924,7 +972,7 @@ export function responses(
       }
     },
     async countTokens(request, caller) {
-      const { conversation } = await requestConversation(request, caller);
+      const { conversation } = await requestConversation(request, caller, { hold: caller.hold });
       const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
       const { messages, instructions, toolset } = plan;
       await toolset.close();
@@ -940,7 +988,7 @@ export function responses(
     requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
     cancel: cancelResponse,
     async delete(id, caller) {
-      await findResponse(id, caller);
+      await findHead(id, caller);
       const running = active.get(id);
       running?.cancel();
       // Whether it can be deleted is up to the store.
@@ -955,7 +1003,7 @@ export function responses(
   };
 }
 
-interface ConversationOptions {
+interface ConversationOptions extends Pick<Reader, 'hold'> {
   /** The request was accepted before. */
   readonly isStored?: boolean;
   readonly local?: LocalConversations | undefined;

@@ -18,7 +18,7 @@ import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { encodeWithInput, type Messages, type InputPlace } from './messages.ts';
 import type { Notices } from './notices.ts';
-import { RUN, type SharedTexts } from './shared-texts.ts';
+import { RUN, storedSize, type SharedTexts } from './shared-texts.ts';
 
 interface RunRow extends InputPlace {
   readonly id: number;
@@ -59,6 +59,13 @@ export interface Entries {
    * damage there is not found.
    */
   readonly readPageFrom: (runId: string, from: number) => readonly JournalEntry[];
+  /**
+   * Returns a function that counts the bytes of some entries, inside a transaction, and returns the sum when it has counted
+   * the last one. It reads no entry.
+   */
+  readonly sizeInParts: (runId: string) => () => { readonly size: number } | undefined;
+  /** Inside a transaction: the bytes of what `readPageFrom` reads. */
+  readonly pageSize: (runId: string, from: number) => number;
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
   readonly writeSnapshot: (runId: string, snapshot: Snapshot) => Promise<void>;
   /** Undefined if the snapshot is missing or damaged: the entries contain the same state. */
@@ -132,6 +139,9 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   const visitEntries = db.prepare(
     `SELECT visit_entry(seq, entry, chain) FROM
        (SELECT seq, entry, chain FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?)`,
+  );
+  const findSizes = db.prepare(
+    `SELECT ${storedSize('entry')} AS size FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ${PAGE_ENTRIES}`,
   );
   const upsertSnapshot = db.prepare(
     `INSERT INTO snapshots (run, seq, state, sum) VALUES (?, ?, ?, ?)
@@ -317,6 +327,37 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return readPage(runId, { run, appended: run.entries, start, from }).entries;
   }
 
+  /** The sizes of entries from `from` on, up to a page. */
+  function* sizesFrom(run: RunRow, from: number): Generator<number> {
+    let input = from === 0 ? messages.size(run.input_last) : 0;
+    for (const { size } of findSizes.iterate(run.id, from)) {
+      yield (size as number) + input;
+      input = 0;
+    }
+  }
+
+  function sizeInParts(runId: string): () => { readonly size: number } | undefined {
+    let size = 0;
+    let count = 0;
+    return () => {
+      const run = runOf(runId);
+      if (!run) return { size };
+      const before = count;
+      for (const one of sizesFrom(run, before)) {
+        size += one;
+        count++;
+      }
+      return count < before + PAGE_ENTRIES ? { size } : undefined;
+    };
+  }
+
+  function pageSize(runId: string, from: number): number {
+    const run = runOf(runId);
+    let size = 0;
+    if (run) for (const one of sizesFrom(run, from)) if ((size += one) >= PAGE_CHARS) break;
+    return size;
+  }
+
   async function writeSnapshot(runId: string, { seq, state }: Snapshot): Promise<void> {
     const text = JSON.stringify(state);
     await write(() => {
@@ -339,7 +380,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return row?.chain ?? 0;
   }
 
-  return { append, readInPages, readPageFrom, writeSnapshot, readSnapshot };
+  return { append, readInPages, readPageFrom, sizeInParts, pageSize, writeSnapshot, readSnapshot };
 }
 
 export function unknownRun(runId: string): TreadleError {

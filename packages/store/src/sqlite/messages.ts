@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { MESSAGE, type SharedTexts } from './shared-texts.ts';
+import { MESSAGE, storedSize, type SharedTexts } from './shared-texts.ts';
 
 /**
  * The messages in the input of runs, and the items in the requests of responses, each stored once. Both are called messages
@@ -22,6 +22,8 @@ export interface Messages {
   readonly store: (split: SplitJson) => number | undefined;
   /** The JSON that `splitInput` was called with. Another text if a message is damaged or missing. */
   readonly restore: (rest: string, { input_last, input_at }: InputPlace) => string;
+  /** The bytes that `restore` adds. It reads no message. */
+  readonly size: (last: number | null) => number;
   /** Inside a transaction, after a run or response was deleted: deletes the messages that are not used any more. */
   readonly release: (last: number | null) => void;
 }
@@ -138,6 +140,14 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
        SELECT one.id, one.previous, one.text FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
      ) SELECT text FROM path`,
   );
+  const sumSizes = db.prepare(
+    `WITH RECURSIVE path (id, previous, size) AS (
+       SELECT id, previous, ${storedSize('text')} FROM messages WHERE id = ?
+       UNION ALL
+       SELECT one.id, one.previous, ${storedSize('one.text')}
+       FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
+     ) SELECT sum(size + 1) AS size FROM path`,
+  );
   const findUse = db.prepare(
     `SELECT 1 FROM messages WHERE previous = ?1 UNION ALL SELECT 1 FROM runs WHERE input_last = ?1
      UNION ALL SELECT 1 FROM responses WHERE input_last = ?1`,
@@ -173,6 +183,8 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
     restore(rest, { input_last: last, input_at: at }) {
       return last === null || at === null ? rest : rest.slice(0, at) + joinedTexts(last) + rest.slice(at);
     },
+
+    size: (last) => (last === null ? 0 : ((sumSizes.get(last)?.['size'] as number | null | undefined) ?? 0)),
 
     release(last) {
       for (let id = last; id !== null && !findUse.get(id);) {
