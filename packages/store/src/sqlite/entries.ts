@@ -77,6 +77,9 @@ const PAGE_ENTRIES = 500;
 /** It ends after the entry that reaches this number of characters. */
 const PAGE_CHARS = 1_000_000;
 
+/** The messages of an input with more bytes are read in parts of at least `PAGE_CHARS`. */
+const LARGE_INPUT = 2 * PAGE_CHARS;
+
 /** The number of entries that were read, and the `chain` of the last one. */
 interface PageEnd {
   readonly count: number;
@@ -85,7 +88,23 @@ interface PageEnd {
 
 const START: PageEnd = { count: 0, sum: 0 };
 
+/** The first entry of a run with a large input, which is read in parts. */
+interface LargeStart {
+  /** Its text without the messages. */
+  readonly rest: string;
+  readonly ids: readonly number[];
+  /** The messages so far, unless the entry is not wanted. */
+  readonly input: unknown[];
+  /** How many messages were read. */
+  count: number;
+  /** Their characters. */
+  chars: number;
+  /** The CRC-32 of the text so far. */
+  sum: number;
+}
+
 interface PageRequest {
+  readonly large: LargeStart | undefined;
   /** As it was at the first page. */
   readonly run: RunRow;
   /** The number of entries that the run has now. */
@@ -253,16 +272,24 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     let run: RunRow | undefined;
     let read: JournalEntry[] = [];
     let end: PageEnd = START;
+    let large: LargeStart | undefined;
     return () => {
       const current = runOf(runId);
       if (run && !(current && isSameRun(current, run, end))) {
         run = undefined;
         read = [];
         end = START;
+        large = undefined;
       }
+      if (!current) return read;
+      if (!run) large = unlessCorrupt(() => largeStartOf(current));
       run ??= current;
-      if (!run) return read;
-      const page = readPage(runId, { run, appended: current!.entries, start: end, from });
+      if (large && large.count < large.ids.length) {
+        large = unlessCorrupt(() => readMessages(large!, from === 0));
+        return undefined;
+      }
+      const page = readPage(runId, { large, run, appended: current.entries, start: end, from });
+      large = undefined;
       for (const entry of page.entries) read.push(entry);
       ({ end } = page);
       return end.count >= run.entries ? read : undefined;
@@ -274,7 +301,38 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return current.id === id && current.entries >= entries && chainBefore(id, count) === sum;
   }
 
-  function readPage(runId: string, { run, appended, start, from }: PageRequest): Page {
+  /** Undefined if the input is not large, or part of the entry. */
+  function largeStartOf({ id, input_last: last, input_at: at }: RunRow): LargeStart | undefined {
+    if (last === null || at === null || messages.size(last) < LARGE_INPUT) return undefined;
+    const stored = findFirst.get(id)?.['entry'] as string | undefined;
+    const rest = shared.restore(stored ?? '');
+    const first = parseJson(rest) as JournalEntry | undefined;
+    // Otherwise the messages were taken out of an equal list, elsewhere in the entry.
+    if (!first || inputOf(first).length > 0) return undefined;
+    return { rest, ids: messages.path(last), input: [], count: 0, chars: 0, sum: crc32(rest.slice(0, at)) };
+  }
+
+  function readMessages(large: LargeStart, isWanted: boolean): LargeStart {
+    const end = large.chars + PAGE_CHARS;
+    for (; large.count < large.ids.length && large.chars < end; large.count++) {
+      const text = messages.text(large.ids[large.count]!);
+      if (large.count > 0) large.sum = crc32(',', large.sum);
+      large.sum = crc32(text, large.sum);
+      large.chars += text.length;
+      if (isWanted) large.input.push(parseJson(text));
+    }
+    return large;
+  }
+
+  /** The first entry, whose messages were read. */
+  function joinedStart({ rest, input }: LargeStart): JournalEntry | undefined {
+    const first = parseJson(rest) as JournalEntry | undefined;
+    // Copied in a loop: there may be more than a call takes arguments.
+    if (first) for (const message of input) (inputOf(first) as unknown[]).push(message);
+    return first;
+  }
+
+  function readPage(runId: string, { large, run, appended, start, from }: PageRequest): Page {
     let { count, sum } = start;
     const entries: JournalEntry[] = [];
     // One more, to find an additional entry after the last one.
@@ -290,11 +348,18 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
         return;
       }
       if (chars >= PAGE_CHARS) return;
-      const complete = shared.restore(stored);
-      const text = seq === 0 ? messages.restore(complete, run) : complete;
-      chars += text.length;
-      sum = crc32(text, sum);
-      const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
+      let entry: JournalEntry | null | undefined;
+      if (seq === 0 && large) {
+        chars += large.chars;
+        sum = crc32(large.rest.slice(run.input_at!), large.sum);
+        entry = seq < from ? undefined : joinedStart(large);
+      } else {
+        const complete = shared.restore(stored);
+        const text = seq === 0 ? messages.restore(complete, run) : complete;
+        chars += text.length;
+        sum = crc32(text, sum);
+        entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
+      }
       if (seq !== count) problem = 'is missing';
       else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
       else {
@@ -324,7 +389,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     const run = runOf(runId);
     if (!run || from >= run.entries) return [];
     const start = from === 0 ? START : { count: from, sum: chainBefore(run.id, from) };
-    return readPage(runId, { run, appended: run.entries, start, from }).entries;
+    return readPage(runId, { large: undefined, run, appended: run.entries, start, from }).entries;
   }
 
   /** The sizes of entries from `from` on, up to a page. */
@@ -381,6 +446,16 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   }
 
   return { append, readInPages, readPageFrom, sizeInParts, pageSize, writeSnapshot, readSnapshot };
+}
+
+/** Undefined if a page of the file is damaged. `readPage` finds which entry that is. */
+function unlessCorrupt<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (!isCorrupt(error)) throw error;
+    return undefined;
+  }
 }
 
 export function unknownRun(runId: string): TreadleError {

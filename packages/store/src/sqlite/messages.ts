@@ -22,6 +22,10 @@ export interface Messages {
   readonly store: (split: SplitJson) => number | undefined;
   /** The JSON that `splitInput` was called with. Another text if a message is damaged or missing. */
   readonly restore: (rest: string, { input_last, input_at }: InputPlace) => string;
+  /** The ids of the messages up to this one, in order. */
+  readonly path: (last: number) => readonly number[];
+  /** The JSON of one message. Another text if it is damaged or missing. */
+  readonly text: (id: number) => string;
   /** The bytes that `restore` adds. It reads no message. */
   readonly size: (last: number | null) => number;
   /** Inside a transaction, after a run or response was deleted: deletes the messages that are not used any more. */
@@ -140,6 +144,14 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
        SELECT one.id, one.previous, one.text FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
      ) SELECT text FROM path`,
   );
+  const findPath = db.prepare(
+    `WITH RECURSIVE path (id, previous) AS (
+       SELECT id, previous FROM messages WHERE id = ?
+       UNION ALL
+       SELECT one.id, one.previous FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
+     ) SELECT id FROM path`,
+  );
+  const findText = db.prepare('SELECT text FROM messages WHERE id = ?');
   const sumSizes = db.prepare(
     `WITH RECURSIVE path (id, previous, size) AS (
        SELECT id, previous, ${storedSize('text')} FROM messages WHERE id = ?
@@ -183,6 +195,13 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
     restore(rest, { input_last: last, input_at: at }) {
       return last === null || at === null ? rest : rest.slice(0, at) + joinedTexts(last) + rest.slice(at);
     },
+
+    path: (last) =>
+      findPath
+        .all(last)
+        .map(({ id }) => id as number)
+        .toReversed(),
+    text: (id) => shared.restore((findText.get(id)?.['text'] as string | undefined) ?? ''),
 
     size: (last) => (last === null ? 0 : ((sumSizes.get(last)?.['size'] as number | null | undefined) ?? 0)),
 

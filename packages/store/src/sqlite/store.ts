@@ -180,12 +180,19 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     }
   }
 
-  /** Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. */
+  let lastPart: Promise<void> = Promise.resolve();
+  const nextTurn = (): Promise<void> => new Promise((resolve) => defer(resolve));
+
+  /**
+   * Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. Parts
+   * of concurrent reads do not share a turn, because each may take some time.
+   */
   async function readingParts<T>(next: () => T | undefined): Promise<T> {
     for (;;) {
       const complete = await reading(next);
       if (complete) return complete;
-      await new Promise<void>((resolve) => defer(resolve));
+      lastPart = lastPart.then(nextTurn);
+      await lastPart;
     }
   }
 
