@@ -72,7 +72,7 @@ interface WarnedChat {
   readonly messages: readonly Message[];
   readonly model?: string;
   /** The record before. */
-  readonly head: ResponseRecord | undefined;
+  readonly head: Pick<ResponseRecord, 'request'> | undefined;
 }
 
 /** Warnings about the attachments that are replaced: of the new message, and of all if another model has answered before. */
@@ -140,7 +140,7 @@ export function driveChat(
 
   async function announceWaiting(): Promise<void> {
     try {
-      const state = await storedState(store, runId);
+      const state = await storedState(store, runId, { tenant: record.tenant });
       if (state) out.announce(waiting(state));
     } catch (error) {
       // Announced again when the run pauses.

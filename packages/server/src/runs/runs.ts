@@ -12,12 +12,13 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { OwnedResponse } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
+import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';
@@ -86,8 +87,8 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   }
 
   /** The request that a run belongs to. Only such runs can be resumed: the request names their model and tools. */
-  async function requestOf({ runId, parent }: RunSummary): Promise<ResponseRecord> {
-    const record = await inTurn(() => store.responses.ofRun(runId));
+  async function requestOf({ runId, parent }: RunSummary): Promise<OwnedResponse> {
+    const record = await store.responses.headOfRun(runId);
     if (record) return record;
     const advice = parent === undefined ? '' : ` If it is a child run, use its parent, ${JSON.stringify(parent)}.`;
     throw conflict(`No request started the run ${JSON.stringify(runId)}.${advice}`, 'run_not_resumable');
@@ -151,8 +152,8 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   let lastFork: Promise<unknown> = Promise.resolve();
 
   async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
-    const record = await requestOf(await findRun(runId, caller));
-    if (!stored.isForkable(record.id)) {
+    const { id } = await requestOf(await findRun(runId, caller));
+    if (!stored.isForkable(id)) {
       throw conflict(
         `Run ${JSON.stringify(runId)} cannot be forked here: it is not that of a response.`,
         'run_not_forkable',
@@ -165,6 +166,9 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       ...(results && { results }),
     };
     const newRunId = newResponseId();
+    // It is read, and written.
+    const size = 2 * (await store.sizeOf(runId));
+    caller.hold?.(size);
     try {
       const made = lastFork.then(() => forkRun({ journal: store, runId, at, changes, newRunId }));
       lastFork = made.catch(() => {});
@@ -179,11 +183,16 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
     };
-    await stored.fork(record, forked).catch(async (error: unknown) => {
+    caller.hold?.(-size);
+    try {
+      const record = await readRecord(store, id, caller);
+      if (!record) throw runNotFound(runId);
+      await stored.fork(record, forked);
+    } catch (error) {
       // Nobody would ever resume it.
       await store.delete(newRunId).catch(() => {});
       throw error;
-    });
+    }
     return newRunId;
   }
 
@@ -242,7 +251,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     find: findRun,
     async retrieve(runId, caller) {
       const summary = await findRun(runId, caller);
-      const state = await storedState(store, runId);
+      const state = await storedState(store, runId, caller);
       if (!state) throw runNotFound(runId);
       return {
         summary,
@@ -255,8 +264,9 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       };
     },
     entries: (runId, { tenant }) => ({
+      size: (after) => store.pageSize(runId, after + 1),
       async read(after) {
-        const page = await inTurn(() => store.readPage(runId, after + 1));
+        const page = await inTurn(() => store.readPage(runId, after + 1), tenant);
         // What is sent out of the process must survive a power failure.
         if (page.length > 0) await store.append(runId, []);
         return page;
@@ -274,7 +284,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
     async replay(runId, caller) {
       await findRun(runId, caller);
-      const entries = await inTurn(() => store.read(runId));
+      const entries = await readEntries(store, runId, caller);
       return { entries: entries.length, replayed: await walkInSlices(entries) };
     },
   };
