@@ -22,6 +22,8 @@ const MB = 1_000_000;
 /** Just below the default limit of a body. */
 const LARGEST_BODY = 16 * 1024 * 1024 - 1_024;
 const TEXT = 'text:1';
+/** A file of 9.9 MB. */
+const LARGE_FILE = Buffer.alloc(9.9 * MB, 7).toString('base64');
 
 export const ATTACKS: readonly Attack[] = [
   {
@@ -32,7 +34,7 @@ export const ATTACKS: readonly Attack[] = [
       const id = await createResponse(server, { instructions: 'x'.repeat(10 * MB), input: 'Hello' });
       const socket = await openSocket(server);
       socket.pause();
-      socket.write(getOf(id).repeat(400));
+      socket.write(getOf(`/v1/responses/${id}`).repeat(400));
       await sleep(1_000);
       socket.resume();
       await sleep(4_000);
@@ -56,9 +58,66 @@ export const ATTACKS: readonly Attack[] = [
     title: '40 continuations of a conversation of 30 MB',
     scripts: [TEXT],
     async run(server) {
-      const first = await createResponse(server, { input: largeInput('x') });
-      const previous = await createResponse(server, { input: largeInput('y'), previous_response_id: first });
+      const previous = await createLargeRun(server);
       await expectAnswers(server, { input: 'Go on', previous_response_id: previous }, 40);
+    },
+  },
+  {
+    id: 'forks',
+    title: '20 forks of a run of 30 MB',
+    scripts: [TEXT],
+    async run(server) {
+      const id = await createLargeRun(server);
+      const fork = Buffer.from(JSON.stringify({ at: 0 }));
+      await expectEach(20, () => send(server, 'POST', `/v1/runs/${id}/fork`, fork));
+    },
+  },
+  {
+    id: 'runs',
+    title: '100 requests for a run of 30 MB',
+    scripts: [TEXT],
+    async run(server) {
+      const id = await createLargeRun(server);
+      await expectEach(100, () => send(server, 'GET', `/v1/runs/${id}`));
+    },
+  },
+  {
+    id: 'run-events',
+    title: '60 clients that never read the events of a run of 30 MB',
+    scripts: [TEXT],
+    async run(server) {
+      const id = await createLargeRun(server);
+      await neverRead(server, 60, getOf(`/v1/runs/${id}/events`, 'Accept: text/event-stream\r\n'));
+    },
+  },
+  {
+    id: 'chat-export',
+    title: '60 exports of a conversation of 27 MB',
+    scripts: [TEXT],
+    async run(server) {
+      const id = await createLargeChat(server);
+      await expectEach(60, () => send(server, 'GET', `/v1/chat/${id}/export?format=markdown`));
+    },
+  },
+  {
+    id: 'chat-messages',
+    title: '20 messages to a conversation of 27 MB',
+    scripts: [TEXT],
+    async run(server) {
+      const id = await createLargeChat(server);
+      const message = Buffer.from(JSON.stringify({ conversation_id: id, message: 'Hello', model: TEXT }));
+      await expectEach(20, () => send(server, 'POST', '/v1/chat', message));
+    },
+  },
+  {
+    id: 'chat-ui',
+    title: '10 messages of 13 MB to a conversation of a front end',
+    scripts: [TEXT],
+    async run(server) {
+      const file = { type: 'file', mediaType: 'application/pdf', url: `data:application/pdf;base64,${LARGE_FILE}` };
+      const message = { id: 'message', role: 'user', parts: [{ type: 'text', text: 'Hello' }, file] };
+      const body = Buffer.from(JSON.stringify({ id: 'chat', messages: [message] }));
+      for (let n = 0; n < 2; n++) await expectEach(10, () => send(server, 'POST', '/v1/chat/ui', body));
     },
   },
   {
@@ -83,13 +142,7 @@ export const ATTACKS: readonly Attack[] = [
     scripts: [TEXT],
     async run(server) {
       const id = await createResponse(server, { instructions: 'x'.repeat(10 * MB), input: 'Hello' });
-      const sockets = await Promise.all(Array.from({ length: 100 }, () => openSocket(server)));
-      for (const socket of sockets) {
-        socket.pause();
-        socket.write(getOf(id));
-      }
-      await sleep(6_000);
-      for (const socket of sockets) socket.destroy();
+      await neverRead(server, 100, getOf(`/v1/responses/${id}`));
     },
   },
   body('keys', 'many short keys', () => `{"input":{${'"a":0,'.repeat(LARGEST_BODY / 6 - 8)}"b":1}}`),
@@ -150,10 +203,45 @@ interface Answer {
 /** Sends the same request many times at once. Each is answered, or refused with `Retry-After`. */
 async function expectAnswers(server: Target, fields: object, count: number): Promise<void> {
   const bytes = Buffer.from(JSON.stringify({ model: TEXT, input: 'Hello', ...fields }));
-  const answers = await Promise.all(Array.from({ length: count }, () => post(server, bytes)));
-  for (const { status, text } of answers) {
-    if (status !== 200 && status !== 429 && status !== 503) throw new Error(`${status}: ${text.slice(0, 200)}`);
+  await expectEach(count, () => post(server, bytes));
+}
+
+/** 409: a conversation has one run at a time. */
+const EXPECTED: readonly number[] = [200, 409, 429, 503];
+
+async function expectEach(count: number, ask: () => Promise<Answer>): Promise<void> {
+  for (const { status, text } of await Promise.all(Array.from({ length: count }, ask))) {
+    if (!EXPECTED.includes(status)) throw new Error(`${status}: ${text.slice(0, 200)}`);
   }
+}
+
+/** Sends the same request on many connections, and reads no answer for some seconds. */
+async function neverRead(server: Target, count: number, request: string): Promise<void> {
+  const sockets = await Promise.all(Array.from({ length: count }, () => openSocket(server)));
+  for (const socket of sockets) {
+    socket.pause();
+    socket.write(request);
+  }
+  await sleep(6_000);
+  for (const socket of sockets) socket.destroy();
+}
+
+/** Resolves to the id of a response, which is that of its run. */
+async function createLargeRun(server: Target): Promise<string> {
+  const first = await createResponse(server, { input: largeInput('x') });
+  return createResponse(server, { input: largeInput('y'), previous_response_id: first });
+}
+
+async function createLargeChat(server: Target): Promise<string> {
+  const attachments = [{ name: 'a.pdf', media_type: 'application/pdf', data: LARGE_FILE }];
+  let id: string | undefined;
+  for (let n = 0; n < 2; n++) {
+    const message = { message: 'Hello', attachments, model: TEXT, ...(id !== undefined && { conversation_id: id }) };
+    const { status, text } = await send(server, 'POST', '/v1/chat', Buffer.from(JSON.stringify(message)));
+    id = /conv_\w+/.exec(text)?.[0];
+    if (status !== 200 || id === undefined) throw new Error(`${status}: ${text.slice(0, 200)}`);
+  }
+  return id!;
 }
 
 async function createResponse(server: Target, fields: object): Promise<string> {
@@ -163,10 +251,14 @@ async function createResponse(server: Target, fields: object): Promise<string> {
   return id;
 }
 
-function post({ host, port }: Target, bytes: Buffer): Promise<Answer> {
+function post(server: Target, bytes: Buffer): Promise<Answer> {
+  return send(server, 'POST', '/v1/responses', bytes);
+}
+
+function send({ host, port }: Target, method: string, path: string, bytes?: Buffer): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const headers = { 'content-type': 'application/json', 'content-length': bytes.length };
-    const sent = httpRequest({ host, port, path: '/v1/responses', method: 'POST', headers, agent: false }, (answer) => {
+    const headers = bytes ? { 'content-type': 'application/json', 'content-length': bytes.length } : {};
+    const sent = httpRequest({ host, port, path, method, headers, agent: false }, (answer) => {
       const chunks: Buffer[] = [];
       answer.on('data', (chunk: Buffer) => chunks.push(chunk));
       answer.on('end', () => resolve({ status: answer.statusCode!, text: Buffer.concat(chunks).toString() }));
@@ -185,8 +277,8 @@ async function openSocket({ host, port }: Target): Promise<Socket> {
   return socket;
 }
 
-function getOf(id: string): string {
-  return `GET /v1/responses/${id} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`;
+function getOf(path: string, headers = ''): string {
+  return `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n${headers}\r\n`;
 }
 
 function postHead(length: number): string {

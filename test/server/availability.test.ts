@@ -1,5 +1,4 @@
 import { request as httpRequest } from 'node:http';
-import { setImmediate as nextLoopTurn } from 'node:timers/promises';
 import type { Model, ModelReply } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
@@ -13,7 +12,7 @@ function waitingModel(): {
   readonly waiting: (count: number) => Promise<void>;
   readonly count: () => number;
 } {
-  const answering = scriptedModel(Array<string>(6).fill('Done.'));
+  const answering = scriptedModel(Array<string>(12).fill('Done.'));
   let count = 0;
   let onRequest = (): void => {};
   const model: Model = {
@@ -68,37 +67,97 @@ test('completions in progress are limited by the bytes of their conversations', 
   stop.abort();
 });
 
-test('a run that is resumed is limited by its bytes too, and stays in progress', async () => {
-  const { model, waiting, count } = waitingModel();
-  await using server = await startInProcess(model, { maxBytesInProgress: 3_400_000 });
-  const stop = new AbortController();
-  const request = { input: [MESSAGE, { role: 'user', content: 'wait' }] };
-  const first = await streamed(server.url, '/v1/responses', request, stop.signal);
-  const reader = first.body!.pipeThrough(new TextDecoderStream()).getReader();
-  const id = responseIdIn((await reader.read()).value!);
-  await waiting(1);
-  const postTo = async (path: string, body?: object): Promise<{ readonly id: string }> => {
-    const headers = { 'content-type': 'application/json' };
-    const init = { method: 'POST', ...(body && { headers, body: JSON.stringify(body) }) };
-    return (await fetch(server.url + path, init)).json() as Promise<{ readonly id: string }>;
+test('every route that reads a stored conversation is limited by its bytes', async () => {
+  const { model, waiting } = waitingModel();
+  const store = sqliteStore(':memory:');
+  await using server = await startInProcess(model, { store, maxBytesInProgress: 7_600_000 });
+  const post = { method: 'POST', headers: { 'content-type': 'application/json' } };
+  const bodyOf = (body: object): RequestInit => ({ ...post, body: JSON.stringify(body) });
+  const answered = (await server.post({ input: [MESSAGE] })).text;
+  const previous = responseIdIn(answered);
+  const reference = { type: 'item_reference', id: /msg_\w+/.exec(answered)![0] };
+  const chat = await fetch(`${server.url}/v1/chat`, bodyOf({ message: MESSAGE.content }));
+  const conversation = /conv_\w+/.exec(await chat.text())![0];
+  const small = { type: 'message', role: 'user', content: 'Hello' };
+  const items = [
+    { ...small, id: 'msg_large', content: MESSAGE.content },
+    { ...small, id: 'msg_small' },
+  ];
+  const created = await fetch(`${server.url}/v1/conversations`, bodyOf({ items }));
+  const added = /conv_\w+/.exec(await created.text())![0];
+  const routes: readonly (readonly [string, RequestInit?])[] = [
+    [`/v1/runs/${previous}`],
+    [`/v1/runs/${previous}/events`],
+    [`/v1/runs/${previous}/replay`, post],
+    [`/v1/responses/${previous}`],
+    [`/v1/responses/${previous}/input_items`],
+    ['/v1/responses/input_tokens', bodyOf({ input: 'a', previous_response_id: previous })],
+    ['/v1/responses/compact', bodyOf({ model: 'm', previous_response_id: previous })],
+    [`/v1/chat/${conversation}`],
+    [`/v1/chat/${conversation}/export?format=markdown`],
+    ['/v1/chat', bodyOf({ conversation_id: conversation, message: 'Hello' })],
+    [`/v1/runs/${previous}/fork`, bodyOf({ at: 0 })],
+    ['/v1/responses', bodyOf({ input: 'Hello', previous_response_id: previous })],
+    ['/v1/conversations', bodyOf({ items: [reference] })],
+    [`/v1/conversations/${conversation}/items`],
+    [`/v1/conversations/${conversation}/items`, bodyOf({ items: [{ ...small, id: 'msg_own' }] })],
+    [`/v1/conversations/${added}/items?order=asc&limit=1`],
+    [`/v1/conversations/${added}/items/msg_large`],
+    [`/v1/conversations/${added}/items/msg_small`, { method: 'DELETE' }],
+    [`/v1/chat/${added}`],
+    ['/v1/responses/input_tokens', bodyOf({ input: 'a', conversation: added })],
+    ['/v1/responses', bodyOf({ input: 'Hello', conversation: added })],
+    ['/v1/chat', bodyOf({ conversation_id: added, message: 'Hello' })],
+    [`/v1/responses/${previous}`, { method: 'DELETE' }],
+  ];
+  const statuses = async (): Promise<unknown> => {
+    const found: [string, number, string | null][] = [];
+    for (const [path, init] of routes) {
+      const answer = await fetch(server.url + path, init);
+      await answer.text();
+      found.push([path, answer.status, answer.headers.get('retry-after')]);
+    }
+    return found;
   };
-  await postTo(`/v1/responses/${id}/cancel`);
-  for (const expected of [2, 3]) {
-    await postTo(`/v1/runs/${id}/fork`, { at: 0 });
-    await waiting(expected);
-  }
-  const third = await postTo(`/v1/runs/${id}/fork`, { at: 0 });
-  // It is resumed for as long as it takes to see that there is no room.
-  for (let isDriven = true; isDriven;) ({ driven: isDriven } = await runOf(server.url, third.id));
-  for (let turn = 0; turn < 100; turn++) await nextLoopTurn();
-  expect(count()).toBe(3);
-  expect(await runOf(server.url, third.id)).toMatchObject({ status: 'running', driven: false });
+  const stop = new AbortController();
+  const request = { input: [MESSAGE, MESSAGE, { role: 'user', content: 'wait' }] };
+  const running = await streamed(server.url, '/v1/responses', request, stop.signal);
+  await waiting(1);
+  expect(await statuses()).toEqual(routes.map(([path]) => [path, 429, '2']));
+  const events = await fetch(`${server.url}/v1/runs/${previous}/events`, { headers: { accept: 'text/event-stream' } });
+  expect(await events.text()).toContain('too_many_bytes');
+  const id = responseIdIn((await running.body!.pipeThrough(new TextDecoderStream()).getReader().read()).value!);
+  await server.send('POST', `/v1/responses/${id}/cancel`);
+  expect(await statuses()).toEqual(routes.map(([path]) => [path, 200, null]));
   stop.abort();
+  await server[Symbol.asyncDispose]();
+  await store.close();
 });
 
-async function runOf(url: string, id: string): Promise<{ readonly driven: boolean }> {
-  return (await fetch(`${url}/v1/runs/${id}`)).json() as Promise<{ readonly driven: boolean }>;
-}
+test.each([
+  ['responses', '/v1/responses', { input: [MESSAGE, { role: 'user', content: 'wait' }], background: true }],
+  ['conversations', '/v1/chat', { message: `${MESSAGE.content} wait`, on_disconnect: 'continue' }],
+  ['completions', '/v1/chat/completions', { messages: [MESSAGE, { role: 'user', content: 'wait' }], stream: true }],
+])('%s that are resumed are limited by their bytes, and stay in progress', async (_, path, request) => {
+  const store = sqliteStore(':memory:');
+  const { model, waiting, count } = waitingModel();
+  const server = await startInProcess(model, { store });
+  const stop = new AbortController();
+  for (const key of ['one', 'two']) {
+    const headers = { 'content-type': 'application/json', 'idempotency-key': key };
+    const init = { method: 'POST', headers, body: JSON.stringify({ model: 'm', ...request }), signal: stop.signal };
+    void fetch(server.url + path, init).catch(() => {});
+  }
+  await waiting(2);
+  await server[Symbol.asyncDispose]();
+  stop.abort();
+  const next = await startInProcess(model, { store, maxBytesInProgress: 3_400_000 });
+  await waiting(3);
+  expect([next.recovered, count()]).toEqual([1, 3]);
+  await next[Symbol.asyncDispose]();
+  expect(await store.responses.unfinished()).toHaveLength(2);
+  await store.close();
+});
 
 function streamed(url: string, path: string, body: object, signal: AbortSignal): Promise<Response> {
   const headers = { 'content-type': 'application/json' };

@@ -13,6 +13,7 @@ export { heldProcess, killProcess } from './processes.ts';
 export type {
   IdempotencyKey,
   ResponseEnding,
+  OwnedResponse,
   ResponseHead,
   ResponseRecord,
   UnfinishedResponse,

@@ -24,6 +24,8 @@ export type UnfinishedResponse = Pick<ResponseRecord, 'id' | 'tenant' | 'runId'>
 
 export type ResponseHead = Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'>;
 
+export type OwnedResponse = ResponseHead & Pick<ResponseRecord, 'tenant'>;
+
 /**
  * The responses of a server. A response and its run are deleted together, in one transaction, and `RunStore.prune` skips
  * the runs of responses. So the run of a stored response exists, unless it has not started.
@@ -55,8 +57,10 @@ export interface ResponseStore {
   get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
   /** The same without request and response, which may be large. It does not find damage in them. */
   head(tenant: string, id: string): Promise<ResponseHead | undefined>;
-  /** The response that a run belongs to, of any tenant. */
-  ofRun(runId: string): Promise<ResponseRecord | undefined>;
+  /** The bytes of JSON that `get` reads; 0 if there is no such response. It does not read them. */
+  sizeOf(tenant: string, id: string): Promise<number>;
+  /** The response that a run belongs to, of any tenant, without request and response. */
+  headOfRun(runId: string): Promise<OwnedResponse | undefined>;
   /**
    * Deletes the response, its run and the child runs of that run, but no forks. False if the response does not exist.
    * Rejects with `run-driven` while one of the runs has a driver.

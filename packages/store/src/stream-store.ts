@@ -17,6 +17,8 @@ export interface StreamStore {
   append(stream: string, first: number, events: readonly object[], lease?: Lease): Promise<void>;
   /** The events after a number, in order, up to a page. Empty: there are no more now. */
   read(stream: string, after: number): Promise<readonly StoredEvent[]>;
+  /** The bytes of JSON that `read` reads. It does not read them. */
+  pageSize(stream: string, after: number): Promise<number>;
   /** The last number that is used; 0 if there is no such stream. */
   last(stream: string): Promise<number>;
   /**

@@ -84,6 +84,50 @@ test('a schema that applies exponentially often is not checked to the end', () =
   expect(() => problemsOf({ $ref: '#/$defs/d40', $defs }, 1)).toThrow('too many steps');
 });
 
+describe('the work of a check is limited, although schema and value are of ordinary size', () => {
+  const names = Array.from({ length: 8_000 }, (_, n) => `name ${n}`);
+  const list = (item: unknown, length = 1_000): unknown[] => Array<unknown>(length).fill(item);
+  const needed = Object.fromEntries(names.map((name) => [name, ['other']]));
+
+  test.each<[string, JsonSchema, unknown]>([
+    ['enum', { items: { enum: names } }, list('no')],
+    ['enum of objects', { items: { enum: names.map((name) => ({ name })) } }, list({ name: 'no' })],
+    ['const', { allOf: list({ const: names }, 400) }, names],
+    ['required', { items: { required: names } }, list({})],
+    ['dependentRequired', { items: { dependentRequired: needed } }, list({})],
+    ['patternProperties', { items: { patternProperties: needed } }, list({ a: 1 })],
+    ['uniqueItems', { allOf: list({ uniqueItems: true }, 100) }, names.map((name) => ({ name }))],
+    ['multipleOf', { items: { allOf: list({ multipleOf: 1e-300 }, 500) } }, list(1.1e300)],
+    ['maxLength', { allOf: list({ maxLength: 1e9 }, 200) }, 'x'.repeat(1_000_000)],
+    ['properties', { items: { allOf: list({}, 30) } }, list({ a: 1, b: 2, c: 3 }, 20_000)],
+  ])('%s', (_, schema, value) => {
+    expect(() => problemsOf(schema, value, () => false)).toThrow('too many steps');
+  });
+
+  test('and large values with ordinary schemas are checked to the end', () => {
+    const numbers = Array.from({ length: 100_000 }, (_, n) => n + 0.5);
+    expect(problemsOf({ items: { type: 'number', multipleOf: 0.5 }, uniqueItems: true }, numbers)).toEqual([]);
+    const rows = list({ id: 1, name: 'x', tags: ['a', 'b'] }, 20_000);
+    const row = { type: 'object', required: ['id', 'name'], properties: { id: { type: 'integer' }, name: {} } };
+    expect(problemsOf({ type: 'array', items: { ...row, additionalProperties: { type: 'array' } } }, rows)).toEqual([]);
+  });
+});
+
+test.each([
+  [1.1e300, 1e-300, true],
+  [1e300, 3e-300, false],
+  [3e300, 3e-300, true],
+  [1e-300, 1e300, false],
+  [0, 1e300, true],
+  [-0.3, 0.1, true],
+  [1e22, 7, false],
+  [7e22, 7, true],
+  [9_007_199_254_740_991, 2, false],
+  [4.5e-7, 1.5e-7, true],
+])('%d is a multiple of %d: %s', (value, multipleOf, isMultiple) => {
+  expect(problemsOf({ multipleOf }, value).length === 0).toBe(isMultiple);
+});
+
 // ── Results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const names = fc.constantFrom('a', 'b', 'ab', '__proto__');

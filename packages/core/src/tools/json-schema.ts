@@ -34,8 +34,13 @@ type Subschema = Keywords | boolean;
 /** A value with very many problems is described by the first ones. */
 const MAX_PROBLEMS = 1_000;
 
-/** Schemas that refer to each other can apply to a value exponentially often. */
-const MAX_STEPS = 1_000_000;
+/**
+ * The work of a check, in steps of up to 0.1 us. Schemas that refer to each other can apply to a value exponentially often, and
+ * a long list in a schema is compared with each of many values.
+ */
+const MAX_STEPS = 4_000_000;
+/** The steps of a schema that applies to a value, or of a keyword that takes as long. */
+const SCHEMA_STEPS = 8;
 
 /** The check of one value. */
 class Check {
@@ -53,7 +58,7 @@ class Check {
   }
 
   isValid(value: unknown, schema: Subschema, evaluated?: Evaluated): boolean {
-    if (++this.#steps > MAX_STEPS) throw new Error('it takes too many steps');
+    this.#spend(SCHEMA_STEPS);
     if (typeof schema === 'boolean') return schema || this.#fail('is not expected here');
     const type = typeOf(value);
     const seen = this.#tracks ? (evaluated ?? new Set()) : undefined;
@@ -66,8 +71,16 @@ class Check {
     return fits.every(Boolean);
   }
 
-  #fail(problem: string): false {
-    if (this.problems.length < MAX_PROBLEMS) this.problems.push(this.#located(problem));
+  #spend(steps: number): void {
+    if ((this.#steps += steps) > MAX_STEPS) throw new Error('it takes too many steps');
+  }
+
+  #fail(problem: string | (() => string)): false {
+    this.#spend(1);
+    if (this.problems.length >= MAX_PROBLEMS) return false;
+    const text = typeof problem === 'string' ? problem : problem();
+    this.#spend(text.length >> 3);
+    this.problems.push(this.#located(text));
     return false;
   }
 
@@ -77,12 +90,12 @@ class Check {
 
   /** `problem` is a function where most values are valid, because it costs more than the test. */
   #require(isFit: boolean, problem: () => string): boolean {
-    return isFit || this.#fail(problem());
+    return isFit || this.#fail(problem);
   }
 
   /** A keyword that is absent requires nothing. */
   #limit(limit: number | undefined, isFit: (limit: number) => boolean, problem: (limit: number) => string): boolean {
-    return limit === undefined || isFit(limit) || this.#fail(problem(limit));
+    return limit === undefined || isFit(limit) || this.#fail(() => problem(limit));
   }
 
   /** Checks a member of the value. */
@@ -97,8 +110,14 @@ class Check {
   #isAlsoValid(value: unknown, schema: Subschema, seen: Evaluated): boolean {
     const own: Evaluated = seen && new Set();
     const isValid = this.isValid(value, schema, own);
-    if (isValid && own) for (const key of own) seen!.add(key);
+    if (isValid) this.#addSeen(own, seen);
     return isValid;
+  }
+
+  #addSeen(own: Evaluated, seen: Evaluated): void {
+    if (!own) return;
+    this.#spend(own.size);
+    for (const key of own) seen!.add(key);
   }
 
   /** Drops the problems of `test`, because they do not make the value invalid. */
@@ -142,14 +161,16 @@ class Check {
       this.#require(types.some(isType), () => `Instance type "${type}" is invalid. Expected "${types.join('", "')}"`);
     const isConst =
       only === undefined ||
-      this.#require(deepCompareStrict(value, only), () => `Instance does not match ${JSON.stringify(only)}`);
+      this.#require(this.#isOneOf(value, [only]), () => `Instance does not match ${JSON.stringify(only)}`);
     const isChoice =
       choices === undefined ||
-      this.#require(
-        choices.some((one) => deepCompareStrict(value, one)),
-        () => `Instance does not match any of ${JSON.stringify(choices)}`,
-      );
+      this.#require(this.#isOneOf(value, choices), () => `Instance does not match any of ${JSON.stringify(choices)}`);
     return isFit && isConst && isChoice;
+  }
+
+  #isOneOf(value: unknown, choices: readonly unknown[]): boolean {
+    this.#spend(choices.length * membersIn(value));
+    return choices.some((one) => deepCompareStrict(value, one));
   }
 
   #checkCombinations(value: unknown, schema: Keywords, seen: Evaluated): boolean {
@@ -183,7 +204,7 @@ class Check {
       for (const one of schemas) if (this.#isAlsoValid(value, one, own)) count++;
       return count === 1;
     });
-    if (isFit && own) for (const key of own) seen!.add(key);
+    if (isFit) this.#addSeen(own, seen);
     return isFit;
   }
 
@@ -224,7 +245,8 @@ class Check {
 
   #checkRequired(value: JsonSchema, keys: readonly string[], problem: (key: string) => string): boolean {
     let isFit = true;
-    for (const key of keys) if (!Object.hasOwn(value, key)) isFit = this.#fail(problem(key));
+    this.#spend(keys.length);
+    for (const key of keys) if (!Object.hasOwn(value, key)) isFit = this.#fail(() => problem(key));
     return isFit;
   }
 
@@ -232,8 +254,10 @@ class Check {
     const { dependentRequired, dependentSchemas, dependencies } = schema;
     let isFit = true;
     for (const group of [dependentRequired, dependentSchemas, dependencies]) {
-      for (const [key, needed] of Object.entries<Subschema | readonly string[]>(group ?? {})) {
+      for (const key in group) {
+        this.#spend(SCHEMA_STEPS);
         if (!Object.hasOwn(value, key)) continue;
+        const needed: Subschema | readonly string[] = group[key]!;
         const isMet = Array.isArray(needed)
           ? this.#checkRequired(value, needed, (other) => `Instance has "${key}" but does not have "${other}"`)
           : this.#isAlsoValid(value, needed as Subschema, seen);
@@ -245,6 +269,7 @@ class Check {
 
   #checkProperty(value: JsonSchema, key: string, schema: Keywords, seen: Evaluated): boolean {
     const { properties, patternProperties, additionalProperties } = schema;
+    this.#spend(SCHEMA_STEPS);
     let isCovered = false;
     let isFit = true;
     const check = (one: Subschema): boolean => {
@@ -255,7 +280,10 @@ class Check {
       return isValid;
     };
     if (properties && Object.hasOwn(properties, key)) check(properties[key]!);
-    for (const pattern in patternProperties) if (this.#matches(pattern, key)) check(patternProperties[pattern]!);
+    for (const pattern in patternProperties) {
+      this.#spend(SCHEMA_STEPS);
+      if (this.#matches(pattern, key)) check(patternProperties[pattern]!);
+    }
     if (!isCovered && additionalProperties !== undefined) check(additionalProperties);
     return isFit;
   }
@@ -290,7 +318,12 @@ class Check {
       isFit = this.#isMemberValid(list[i], i, unevaluatedItems) && isFit;
     }
     if (!uniqueItems) return isFit;
-    return this.#require(new Set(list.map(stableJson)).size === count, () => 'Array has duplicate items') && isFit;
+    const known = new Set<string>();
+    for (const item of list) {
+      this.#spend(SCHEMA_STEPS * membersIn(item));
+      known.add(stableJson(item));
+    }
+    return this.#require(known.size === count, () => 'Array has duplicate items') && isFit;
   }
 
   #checkContains(
@@ -339,7 +372,10 @@ class Check {
       ),
       this.#limit(
         multipleOf,
-        (divisor) => isMultipleOf(value, divisor),
+        (divisor) => {
+          this.#spend(SCHEMA_STEPS);
+          return isMultipleOf(value, divisor);
+        },
         (divisor) => `${value} is not a multiple of ${divisor}`,
       ),
     ];
@@ -347,6 +383,7 @@ class Check {
   }
 
   #checkText(text: string, { minLength, maxLength, pattern, format: name }: Keywords): boolean {
+    this.#spend(text.length >> 4);
     const length = minLength === undefined && maxLength === undefined ? 0 : ucs2length(text);
     let isFit = this.#limit(
       minLength,
@@ -377,6 +414,15 @@ function typeOf(value: unknown): string {
   throw new Error(`a value of type ${type} has no JSON form`);
 }
 
+/** The values in a value, and about as many for a long text. */
+function membersIn(value: unknown): number {
+  if (typeof value === 'string') return 1 + (value.length >> 5);
+  if (typeof value !== 'object' || value === null) return 1;
+  let count = 1;
+  for (const key in value) count += 1 + membersIn((value as JsonSchema)[key]);
+  return count;
+}
+
 /** The expression of the library for this format takes exponential time. */
 function isUrl(text: string): boolean {
   return /^(https?|ftp):\/\/\S+$/i.test(text) && URL.canParse(text);
@@ -385,10 +431,18 @@ function isUrl(text: string): boolean {
 /** Exact, unlike the remainder of two numbers with a fraction. */
 function isMultipleOf(value: number, divisor: number): boolean {
   if (!(divisor > 0)) return false;
+  if (Number.isSafeInteger(value) && Number.isSafeInteger(divisor)) return value % divisor === 0;
   const [number, exponent] = decimal(value);
   const [by, byExponent] = decimal(divisor);
-  const least = Math.min(exponent, byExponent);
-  return (number * 10n ** BigInt(exponent - least)) % (by * 10n ** BigInt(byExponent - least)) === 0n;
+  return (number * powerOf10(exponent - byExponent)) % (by * powerOf10(byExponent - exponent)) === 0n;
+}
+
+/**
+ * 1 for a negative exponent. A large one makes no difference: the digits of a number are below 10 ** 17, so no factor of them is
+ * a higher power of 2 or 5, and they are not a multiple of a higher power of 10.
+ */
+function powerOf10(exponent: number): bigint {
+  return 10n ** BigInt(Math.max(0, Math.min(exponent, 57)));
 }
 
 function decimal(number: number): [digits: bigint, exponent: number] {

@@ -14,10 +14,12 @@ import {
   type RunEnd,
   type RunPlan,
 } from '../engine/run.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
   cancelRun,
   checkRunKey,
   isDrivenElsewhere,
+  isForLater,
   isStoreFailure,
   replayItems,
   retryLater,
@@ -80,13 +82,13 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
   const records = store.responses;
   stored.handle(KEYED_PREFIX + COMPLETION_PREFIX, resumeCompletion);
 
-  async function lookUpTurns(completion: string, tenant: string): Promise<StoredTurns | undefined> {
-    const record = await records.get(tenant, completion);
+  async function lookUpTurns(completion: string, reader: Reader): Promise<StoredTurns | undefined> {
+    const record = await readRecord(store, completion, reader);
     return record?.response as StoredTurns | undefined;
   }
 
-  async function requestConversation({ messages, system }: ChatRequest, tenant: string): Promise<Conversation> {
-    const restored = await restoreTurns(messages, (completion) => lookUpTurns(completion, tenant));
+  async function requestConversation({ messages, system }: ChatRequest, reader: Reader): Promise<Conversation> {
+    const restored = await restoreTurns(messages, (completion) => lookUpTurns(completion, reader));
     return { messages: restored, instructions: system };
   }
 
@@ -94,12 +96,13 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     const used = key && (await stored.findKey(caller.tenant, key));
     if (key && used !== undefined) {
       const prepareAgain = (): Promise<PreparedChat> => prepareCompletion(request, caller, key);
-      return repeatedCompletion({ tenant: caller.tenant, key, id: used }, request, prepareAgain);
+      const { tenant, hold } = caller;
+      return repeatedCompletion({ tenant, hold, key, id: used }, request, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
       const id = newResponseId();
-      const conversation = await requestConversation(request, caller.tenant);
+      const conversation = await requestConversation(request, { tenant: caller.tenant, hold: release.hold });
       const plan = await planRun(engine, request, conversation, { id, caller });
       const createdAt = Date.now();
       const storedPlan = await whileOpen(plan, () => {
@@ -285,7 +288,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
   /** Resumes a completion, for a client that sends its request again. */
   async function resumeCompletion(
     taken: TakenRecord,
-    { answers, signal }: ResumeOptions = {},
+    { answers, signal, hold }: ResumeOptions = {},
   ): Promise<{ readonly finished: Promise<StoredEnd> }> {
     const { record, lease } = taken;
     const { tenant, runId, createdAt } = record;
@@ -293,17 +296,19 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     const caller = { tenant, key, scopes };
     try {
       if (!signal?.aborted) checkRunKey(engine, caller);
-      const { items, state } = await replayItems(store, runId);
+      const { items, state } = await replayItems(store, runId, { tenant });
       // The conversation of a run that has started is in its journal.
       const isNew = state === NEW;
-      const conversation = isNew ? await requestConversation(request, tenant) : { messages: [], instructions: [] };
+      const conversation = isNew
+        ? await requestConversation(request, { tenant, hold })
+        : { messages: [], instructions: [] };
       const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
       const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
       const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
       if (signal?.aborted) engine.driven.get(runId)?.cancel();
       return { finished };
     } catch (error) {
-      if (isStoreFailure(error)) {
+      if (isForLater(error)) {
         await lease.release();
         throw error;
       }
@@ -334,12 +339,12 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     { request, createdAt }: CompletionRun,
   ): Promise<void> {
     if (ending.type !== 'pending' || !request.store) return;
-    const state = await storedState(journal, runId);
+    const state = await storedState(journal, runId, { tenant: caller.tenant });
     const turns = state && turnsToStore(conversationBefore(runId, state, []), state.inputLength);
     if (!turns) return;
     const id = completionId(runId);
     // They were stored before if the process died before the end was stored.
-    if (await records.get(caller.tenant, id)) return;
+    if (await records.head(caller.tenant, id)) return;
     await records.create({
       id,
       tenant: caller.tenant,

@@ -1,11 +1,12 @@
 import type { Message, UserMessage } from '@treadle/core';
-import type { ConversationRecord, ResponseHead, ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, ResponseHead } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { MAX_CONVERSATION_CHARS, type ConversationBefore } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { requireScope } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
+import { MEDIUM } from '../http/large-work.ts';
 import type { ResponseRequest } from '../responses/parse-request.ts';
 import type { RestoredHistory, RestoreOptions } from '../responses/restore-history.ts';
 import type { InputItem } from '../responses/wire.ts';
@@ -56,14 +57,19 @@ export interface ChainHistories {
    */
   forRequest(
     request: Pick<ResponseRequest, 'conversation' | 'givenIds' | 'input'>,
-    caller: RunCaller,
+    caller: RunCaller & Reader,
     accepted?: { readonly previous: string | undefined },
   ): Promise<RequestHistory>;
   /**
    * `upTo`: the id of the last record that counts. Undefined: none does. Rejects with a 409 if calls wait for the client of the
-   * Responses API, or if its items do not fit together.
+   * Responses API, or if its items do not fit together. `hold` counts the bytes of what is read.
    */
-  forMessage(chain: Chain, upTo: string | undefined, message: UserMessage): Promise<MessageHistory>;
+  forMessage(
+    chain: Chain,
+    upTo: string | undefined,
+    message: UserMessage,
+    hold: Reader['hold'],
+  ): Promise<MessageHistory>;
 }
 
 type Chain = Pick<ConversationRecord, 'id' | 'tenant'>;
@@ -71,11 +77,11 @@ type Chain = Pick<ConversationRecord, 'id' | 'tenant'>;
 interface ChainHistoriesOptions {
   readonly store: ServerStore;
   /** The conversation that a run ended with. Undefined: it never started. */
-  readonly readRun: (record: ResponseHead, tenant: string) => Promise<ConversationBefore | undefined>;
+  readonly readRun: (record: ResponseHead, reader: Reader) => Promise<ConversationBefore | undefined>;
   /** The messages of items. */
   readonly restore: (
     items: readonly InputItem[],
-    tenant: string,
+    reader: Reader,
     options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
   ) => Promise<RestoredHistory>;
 }
@@ -83,19 +89,22 @@ interface ChainHistoriesOptions {
 export function chainHistories({ store, readRun, restore }: ChainHistoriesOptions): ChainHistories {
   const { responses: records, conversations: chains } = store;
 
-  async function historyBefore({ id, tenant }: Chain, upTo: string | undefined): Promise<ChainHistory> {
+  async function historyBefore(id: string, upTo: string | undefined, reader: Reader): Promise<ChainHistory> {
     const all = upTo === undefined ? [] : await chains.responses(id);
     const added: (readonly InputItem[])[] = [];
     let size = 0;
     for (const response of all.slice(0, all.indexOf(upTo!) + 1).toReversed()) {
-      const head = isItemsRecord(response) ? undefined : await records.head(tenant, response);
-      const before = head && (await readRun(head, tenant));
+      const head = isItemsRecord(response) ? undefined : await records.head(reader.tenant, response);
+      const before = head && (await readRun(head, reader));
       if (before) return { before, added: added.toReversed().flat() };
-      const record: ResponseRecord | undefined = await inTurn(() => records.get(tenant, response));
-      const items = record ? inputOfRecord(record) : [];
+      const record = await readRecord(store, response, reader);
+      const items: readonly InputItem[] = record ? inputOfRecord(record) : [];
       // They are held together, and any number of them can be added.
-      size += JSON.stringify(items).length;
+      const chars = JSON.stringify(items).length;
+      size += chars;
       if (size > MAX_CONVERSATION_CHARS) throw tooMuchAdded(id);
+      // Larger ones were counted before they were read.
+      if (chars < MEDIUM) reader.hold?.(chars);
       added.push(items);
     }
     return { added: added.toReversed().flat() };
@@ -108,9 +117,9 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
       const head = accepted ? undefined : await headOf(store, found, 'conversation');
       if (head?.status === 'in_progress') throw conversationBusy(id, 'conversation');
       const previous = accepted ? accepted.previous : head?.id;
-      const { before, added } = await historyBefore(found, previous);
+      const { before, added } = await historyBefore(id, previous, caller);
       const options = { before, isStored: accepted !== undefined, accepted: added.length };
-      const restored = await restore([...added, ...own], caller.tenant, options).catch((error: unknown) => {
+      const restored = await restore([...added, ...own], caller, options).catch((error: unknown) => {
         throw error instanceof ApiError ? inOwnInput(error, added.length) : error;
       });
       const input = restored.input.slice(added.length);
@@ -118,19 +127,20 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
         const chosen = new Set(givenIds);
         const known = input.filter((item, index) => chosen.has(item.id) || item !== own[index]);
         checkUnique(input, 'input');
-        await checkNewItems(store, found, new Set(known.map((item) => item.id)), 'input');
+        await checkNewItems(store, found, new Set(known.map((item) => item.id)), caller, 'input');
       }
       const chain = { conversation: found, ...(previous !== undefined && { previous }) };
       return { restored: { ...restored, input }, before, chain };
     },
-    async forMessage(chain, upTo, message) {
-      const { before, added } = await historyBefore(chain, upTo);
+    async forMessage(chain, upTo, message, hold) {
+      const reader = { tenant: chain.tenant, hold };
+      const { before, added } = await historyBefore(chain.id, upTo, reader);
       if (before?.open) throw conversationWaits(chain.id);
       if (added.length === 0) return { messages: [...(before?.messages ?? []), message], system: before?.system ?? [] };
       const items = [...added, userItem('msg_new', message)];
-      const { messages, system, open } = await restore(items, chain.tenant, { before, isStored: true }).catch(
+      const { messages, system, open } = await restore(items, reader, { before, isStored: true }).catch(
         (error: unknown) => {
-          throw error instanceof ApiError ? inConversation(error) : error;
+          throw error instanceof ApiError && error.status === 400 ? inConversation(error) : error;
         },
       );
       if (open) throw conversationWaits(chain.id);

@@ -218,14 +218,15 @@ function callPart(id: string, { name, arguments: json }: { readonly name: string
 
 export type CallResult = NonNullable<ToolCallPart['result']>;
 
-/** Adds the results of calls that the client has executed, by the ids of the calls. */
-export function addResults(results: Map<string, CallResult>, input: readonly InputItem[]): void {
-  for (const item of input) {
-    if (item.type !== 'function_call_output' && item.type !== 'custom_tool_call_output') continue;
+/** The results of calls that the client has executed, with the ids of the calls. */
+export function resultsIn(input: readonly InputItem[]): readonly (readonly [string, CallResult])[] {
+  return input.flatMap((item) => {
+    if (item.type !== 'function_call_output' && item.type !== 'custom_tool_call_output') return [];
     const content =
       typeof item.output === 'string' ? item.output : searchText([{ ...NO_MESSAGE, content: item.output }]);
-    results.set(item.call_id, { content, is_error: item.is_error ?? item.status === 'incomplete', duration_ms: null });
-  }
+    const isError = item.is_error ?? item.status === 'incomplete';
+    return [[item.call_id, { content, is_error: isError, duration_ms: null }] as const];
+  });
 }
 
 /** The messages with results that their client has sent later. */

@@ -1,9 +1,9 @@
 import { TreadleError, type Lease, type UserMessage } from '@treadle/core';
-import type { ConversationRecord, IdempotencyKey, ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, IdempotencyKey, OwnedResponse, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { inTurn } from '../http/large-work.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { Attachment } from './attachments.ts';
 import type { AnswerPart, ChatUsage } from './events.ts';
@@ -77,32 +77,65 @@ export async function findConversation(
  * their attachments may be large.
  */
 export async function fromRecords<T>(
-  { conversations: chains, responses: records }: ServerStore,
-  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+  store: ServerStore,
+  { id }: Pick<ConversationRecord, 'id'>,
+  reader: Reader,
   take: (record: ResponseRecord) => T | Promise<T>,
 ): Promise<readonly T[]> {
   const taken: T[] = [];
-  for (const response of await chains.responses(id)) {
-    await inTurn(async () => {
-      const record = await records.get(tenant, response);
-      if (record) taken.push(await take(record));
-    });
+  for (const response of await store.conversations.responses(id)) {
+    const one = await fromRecord(store, response, reader, take);
+    if (one !== undefined) taken.push(one);
   }
   return taken;
 }
 
-/** The newest record; undefined if there is none. Rejects with a 409 while it is being created. */
+/** What `take` returns for one record; undefined if there is no such record. The record is counted until then. */
+export async function fromRecord<T>(
+  store: Pick<ServerStore, 'responses'>,
+  id: string,
+  { tenant, hold }: Reader,
+  take: (record: ResponseRecord) => T | Promise<T>,
+): Promise<T | undefined> {
+  let counted = 0;
+  const count = (bytes: number): void => {
+    hold?.(bytes);
+    counted += bytes;
+  };
+  const record = await readRecord(store, id, { tenant, hold: hold && count });
+  const one = record && (await take(record));
+  if (counted === 0) return one;
+  hold!(-counted);
+  // A part of it is held longer.
+  if (one !== undefined) hold!(JSON.stringify(one).length);
+  return one;
+}
+
+/** The records of a conversation without requests and responses, oldest first. */
+export async function headsOf(
+  { conversations: chains, responses: records }: ServerStore,
+  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+): Promise<readonly OwnedResponse[]> {
+  const heads: OwnedResponse[] = [];
+  for (const response of await chains.responses(id)) {
+    const head = await records.head(tenant, response);
+    if (head) heads.push({ ...head, tenant });
+  }
+  return heads;
+}
+
+/** The newest record, without request and response; undefined if there is none. Rejects with a 409 while it is being created. */
 export async function headOf(
   store: ServerStore,
   { id, tenant, head }: ConversationRecord,
   param?: string,
-): Promise<ResponseRecord | undefined> {
+): Promise<OwnedResponse | undefined> {
   if (head === undefined) return undefined;
-  const record = await inTurn(() => store.responses.get(tenant, head));
-  if (record) return record;
+  const record = await store.responses.head(tenant, head);
+  if (record) return { ...record, tenant };
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id, param);
-  return (await fromRecords(store, { id, tenant }, (one) => one)).at(-1);
+  return (await headsOf(store, { id, tenant })).at(-1);
 }
 
 /** A record that becomes the newest of a conversation. */

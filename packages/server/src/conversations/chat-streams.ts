@@ -1,7 +1,7 @@
 import type { Engine } from '../engine/engine.ts';
 import { follow, type EventSource, type FollowOptions } from '../engine/event-log.ts';
 import { storedStreams, type Numbered, type StreamRun } from '../engine/stored-streams.ts';
-import type { RunCaller } from '../engine/tools.ts';
+import type { Caller } from '../http/admission.ts';
 import { isChatRecord } from './chain.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
 
@@ -13,8 +13,8 @@ export interface ChatStreams {
   storedSink(run: StreamRun, id: string, after: number): ChatSink;
   /** The events of a conversation, which is not checked. Live while a run is in progress. */
   events(id: string, caller: StreamCaller): EventSource<Numbered<NumberedEvent>>;
-  /** The stored events after a number. */
-  eventsAfter(id: string, after: number): Promise<readonly NumberedEvent[]>;
+  /** The stored events after a number. `hold` counts their bytes. */
+  eventsAfter(id: string, after: number, hold: Caller['hold']): Promise<readonly NumberedEvent[]>;
   /** Delivers events until the run has ended, the signal aborts, or the server shuts down. */
   followChat(id: string, caller: StreamCaller, options: FollowOptions & { readonly deliver: Deliver }): Promise<void>;
   /** Lets readers see that a run has ended, which does not change the stream. */
@@ -23,7 +23,8 @@ export interface ChatStreams {
 
 export type Deliver = (event: NumberedEvent) => void | Promise<void>;
 
-type StreamCaller = Pick<RunCaller, 'tenant'>;
+/** `hold` counts what the caller reads. */
+type StreamCaller = Pick<Caller, 'tenant' | 'hold'>;
 
 /** Where the events of a run go. */
 export interface ChatSink {
@@ -94,9 +95,13 @@ export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, st
     directSink,
     storedSink,
     events,
-    eventsAfter: async (id, after) => (await stored.eventsAfter(id, after)) as readonly NumberedEvent[],
+    eventsAfter: async (id, after, hold) => (await stored.eventsAfter(id, after, hold)) as readonly NumberedEvent[],
     followChat: (id, caller, { after, signal, deliver }) =>
-      follow(events(id, caller), { after, signal: AbortSignal.any([signal, stopping]) }, ({ event }) => deliver(event)),
+      follow(
+        events(id, caller),
+        { after, signal: AbortSignal.any([signal, stopping]), hold: caller.hold },
+        ({ event }) => deliver(event),
+      ),
     wakeReaders: stored.wakeReaders,
   };
 }

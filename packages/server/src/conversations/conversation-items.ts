@@ -1,14 +1,14 @@
 import type { ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere } from '../engine/stored-runs.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { inTurn } from '../http/large-work.ts';
 import { newConversationId, newItemsId } from '../ids.ts';
 import { unknownCursor, type PageQuery } from '../request/query.ts';
 import { givenIds, withIds } from '../responses/parse-input.ts';
 import type { InputItem } from '../responses/wire.ts';
-import { addToChain, conversationBusy, findConversation, headOf } from './chain.ts';
+import { addToChain, conversationBusy, findConversation, fromRecord, headOf } from './chain.ts';
 import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './chain-items.ts';
 
 /*
@@ -20,17 +20,20 @@ import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './ch
  */
 export interface ConversationItems {
   /** A new conversation. Rejects with an `ApiError`. */
-  create(created: NewItems, caller: RunCaller): Promise<ConversationRecord>;
+  create(created: NewItems, caller: ItemCaller): Promise<ConversationRecord>;
   /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
-  update(id: string, metadata: Metadata, caller: RunCaller): Promise<ConversationRecord>;
-  list(id: string, page: PageQuery, caller: RunCaller): Promise<ItemsPage>;
+  update(id: string, metadata: Metadata, caller: ItemCaller): Promise<ConversationRecord>;
+  list(id: string, page: PageQuery, caller: ItemCaller): Promise<ItemsPage>;
   /** Rejects with a 404 if the conversation has no such item. */
-  retrieve(id: string, item: string, caller: RunCaller): Promise<InputItem>;
+  retrieve(id: string, item: string, caller: ItemCaller): Promise<InputItem>;
   /** Rejects with a 409 while a run is in progress. Resolves to the items with their ids. */
-  add(id: string, items: readonly InputItem[], caller: RunCaller): Promise<readonly InputItem[]>;
+  add(id: string, items: readonly InputItem[], caller: ItemCaller): Promise<readonly InputItem[]>;
   /** Rejects with a 409 for an item that a run has read or written. */
-  delete(id: string, item: string, caller: RunCaller): Promise<ConversationRecord>;
+  delete(id: string, item: string, caller: ItemCaller): Promise<ConversationRecord>;
 }
+
+/** `hold` counts the bytes of what is read. */
+type ItemCaller = RunCaller & Reader;
 
 type Metadata = Readonly<Record<string, string>>;
 
@@ -54,7 +57,15 @@ interface AddedItems {
 interface ConversationItemsOptions {
   readonly store: ServerStore;
   /** Replaces references, and rejects with a 400 for what this server cannot read. */
-  readonly accept: (items: readonly InputItem[], tenant: string) => Promise<readonly InputItem[]>;
+  readonly accept: (items: readonly InputItem[], reader: Reader) => Promise<readonly InputItem[]>;
+}
+
+interface FoundItem {
+  /** The id of its record. */
+  readonly record: string;
+  readonly found: InputItem;
+  /** The conversation that a client has added it to. Undefined: a run has read or written it. */
+  readonly addedTo: string | undefined;
 }
 
 /** A page ends before it is longer than this. An item can have images. */
@@ -63,8 +74,8 @@ const MAX_PAGE_CHARS = 16_000_000;
 export function conversationItems({ store, accept }: ConversationItemsOptions): ConversationItems {
   const { responses: records, conversations: chains } = store;
 
-  const complete = (given: readonly InputItem[], tenant: string): Promise<readonly InputItem[]> =>
-    accept(withIds(given, newItemsId()), tenant);
+  const complete = (given: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]> =>
+    accept(withIds(given, newItemsId()), reader);
 
   function recordOf(conversation: string, items: readonly InputItem[], { tenant, key }: RunCaller): ResponseRecord {
     const id = newItemsId();
@@ -77,13 +88,13 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
 
   async function createConversation(
     { items: given, metadata }: NewItems,
-    caller: RunCaller,
+    caller: ItemCaller,
   ): Promise<ConversationRecord> {
     const { tenant } = caller;
     const id = newConversationId();
     if (given.length === 0) await chains.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
     else {
-      const items = await complete(given, tenant);
+      const items = await complete(given, caller);
       checkUnique(items);
       const record = recordOf(id, items, caller);
       await addToChain(store, { record, conversation: id, before: undefined, text: searchText(items), metadata });
@@ -91,72 +102,83 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     return findConversation(store, id, caller);
   }
 
-  async function addItems(id: string, given: readonly InputItem[], caller: RunCaller): Promise<readonly InputItem[]> {
+  async function addItems(id: string, given: readonly InputItem[], caller: ItemCaller): Promise<readonly InputItem[]> {
     const before = await findConversation(store, id, caller);
     const head = await headOf(store, before);
     if (head?.status === 'in_progress') throw conversationBusy(id);
-    const items = await complete(given, caller.tenant);
+    const items = await complete(given, caller);
     checkUnique(items);
-    await checkNewItems(store, before, givenIds(given));
+    await checkNewItems(store, before, givenIds(given), caller);
     const record = { ...recordOf(id, items, caller), ...(head && { previous: head.id }) };
     await addToChain(store, { record, conversation: id, before, text: searchText(items) });
     return items;
   }
 
-  async function findItem(
-    chain: ConversationRecord,
-    item: string,
-  ): Promise<{ readonly record: ResponseRecord; readonly found: InputItem; readonly isLast: boolean }> {
+  async function findItem(id: string, item: string, reader: Reader): Promise<FoundItem> {
     let isLast = true;
-    for (const response of (await chains.responses(chain.id)).toReversed()) {
-      const record = await inTurn(() => records.get(chain.tenant, response));
-      const found = record && itemsOfRecord(record).find((one) => one.id === item);
-      if (found) return { record, found, isLast: isLast && isItemsRecord(response) };
-      if (record && !isItemsRecord(response)) isLast = false;
+    for (const response of (await chains.responses(id)).toReversed()) {
+      const isAdded = isItemsRecord(response);
+      const taken = await fromRecord(store, response, reader, (record) => ({
+        found: itemsOfRecord(record).find((one) => one.id === item),
+        addedTo: isAdded ? (record.request as AddedItems).conversation : undefined,
+      }));
+      const { found, addedTo } = taken ?? {};
+      if (found) return { record: response, found, addedTo: isLast ? addedTo : undefined };
+      if (taken && !isAdded) isLast = false;
     }
-    const message = `The conversation ${JSON.stringify(chain.id)} has no item ${JSON.stringify(item)}.`;
+    const message = `The conversation ${JSON.stringify(id)} has no item ${JSON.stringify(item)}.`;
     throw new ApiError(404, 'not_found_error', message, { param: 'item_id', code: 'item_not_found' });
   }
 
-  async function listItems(id: string, { order, after, limit }: PageQuery, caller: RunCaller): Promise<ItemsPage> {
-    const { tenant } = await findConversation(store, id, caller);
+  async function listItems(id: string, { order, after, limit }: PageQuery, caller: ItemCaller): Promise<ItemsPage> {
+    await findConversation(store, id, caller);
     const isDescending = order === 'desc';
     const all = await chains.responses(id);
     const data: InputItem[] = [];
     let isBefore = after !== undefined;
     let size = 0;
-    for (const response of isDescending ? all.toReversed() : all) {
-      const record = await inTurn(() => records.get(tenant, response));
-      const items = record ? itemsOfRecord(record) : [];
+
+    /** What follows in the page. */
+    function pageOf(record: ResponseRecord): ItemsPage {
+      const items = itemsOfRecord(record);
+      const taken: InputItem[] = [];
       for (const item of isDescending ? items.toReversed() : items) {
         if (isBefore) {
           isBefore = item.id !== after;
           continue;
         }
+        const count = data.length + taken.length;
         size += JSON.stringify(item).length;
-        if (data.length === limit || (data.length > 0 && size > MAX_PAGE_CHARS)) return { data, hasMore: true };
-        data.push(item);
+        if (count === limit || (count > 0 && size > MAX_PAGE_CHARS)) return { data: taken, hasMore: true };
+        taken.push(item);
       }
+      return { data: taken, hasMore: false };
+    }
+
+    for (const response of isDescending ? all.toReversed() : all) {
+      const page = await fromRecord(store, response, caller, pageOf);
+      data.push(...(page?.data ?? []));
+      if (page?.hasMore) return { data, hasMore: true };
     }
     if (isBefore) throw unknownCursor(after!);
     return { data, hasMore: false };
   }
 
-  async function deleteItem(id: string, item: string, caller: RunCaller): Promise<ConversationRecord> {
+  async function deleteItem(id: string, item: string, caller: ItemCaller): Promise<ConversationRecord> {
     const chain = await findConversation(store, id, caller);
-    const { record, isLast } = await findItem(chain, item);
+    const { record, addedTo } = await findItem(id, item, caller);
     // A branch shares it with the conversation in which a run has read it.
-    if (!isLast || (record.request as AddedItems).conversation !== id) throw itemInUse(item);
-    // Another request must not write the record at the same time.
-    const lease = await store.acquire(record.runId).catch((error: unknown) => {
+    if (addedTo !== id) throw itemInUse(item);
+    // Another request must not write the record at the same time. Its id is that of its run, too.
+    const lease = await store.acquire(record).catch((error: unknown) => {
       throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
     });
     try {
-      const current = await inTurn(() => records.get(caller.tenant, record.id));
+      const current = await readRecord(store, record, caller);
       const items = ((current?.response ?? { items: [] }) as StoredItems).items.filter((one) => one.id !== item);
       const response: StoredItems = { items };
-      await records.finish(record.id, { from: 'completed', status: 'completed', response, at: Date.now() });
-      await chains.setText(id, record.id, searchText(items));
+      await records.finish(record, { from: 'completed', status: 'completed', response, at: Date.now() });
+      await chains.setText(id, record, searchText(items));
     } finally {
       await lease.release();
     }
@@ -171,7 +193,10 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
       return findConversation(store, id, caller);
     },
     list: listItems,
-    retrieve: async (id, item, caller) => (await findItem(await findConversation(store, id, caller), item)).found,
+    async retrieve(id, item, caller) {
+      await findConversation(store, id, caller);
+      return (await findItem(id, item, caller)).found;
+    },
     add: addItems,
     delete: deleteItem,
   };
@@ -188,16 +213,17 @@ export function checkUnique(items: readonly InputItem[], param = 'items'): void 
 
 /** Rejects with a 400 if a conversation has an item with one of these ids. */
 export async function checkNewItems(
-  { responses: records, conversations: chains }: ServerStore,
-  { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
+  store: ServerStore,
+  { id }: Pick<ConversationRecord, 'id'>,
   ids: ReadonlySet<string>,
+  reader: Reader,
   param = 'items',
 ): Promise<void> {
   if (ids.size === 0) return;
-  for (const response of await chains.responses(id)) {
-    const record = await inTurn(() => records.get(tenant, response));
-    const found = record && itemsOfRecord(record).find((item) => ids.has(item.id));
-    if (found) throw duplicateItem(found.id, param);
+  for (const response of await store.conversations.responses(id)) {
+    const find = (record: ResponseRecord) => itemsOfRecord(record).find((item) => ids.has(item.id))?.id;
+    const found = await fromRecord(store, response, reader, find);
+    if (found !== undefined) throw duplicateItem(found, param);
   }
 }
 

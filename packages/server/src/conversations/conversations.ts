@@ -4,9 +4,9 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import type { Numbered } from '../engine/stored-streams.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
 import {
@@ -14,20 +14,14 @@ import {
   findConversation,
   fromRecords,
   headOf,
+  headsOf,
   isChatRecord,
   messageIds,
   recordIdOf,
   type StoredAnswer,
   type StoredMessage,
 } from './chain.ts';
-import {
-  addResults,
-  askedMessage,
-  inputOfRecord,
-  messagesOfItems,
-  withResults,
-  type CallResult,
-} from './chain-items.ts';
+import { resultsIn, askedMessage, inputOfRecord, messagesOfItems, withResults } from './chain-items.ts';
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
@@ -150,11 +144,12 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
     const found = await findConversation(store, id, caller);
-    const results = new Map<string, CallResult>();
-    const messages = await fromRecords(store, found, (record) => {
-      if (!isChatRecord(record.id)) addResults(results, inputOfRecord(record));
-      return messagesOfRecord(store, record);
-    });
+    const taken = await fromRecords(store, found, caller, async (record) => ({
+      messages: await messagesOfRecord(store, record, caller),
+      results: isChatRecord(record.id) ? [] : resultsIn(inputOfRecord(record)),
+    }));
+    const messages = taken.map((one) => one.messages);
+    const results = new Map(taken.flatMap((one) => one.results));
     // What is followed by another record waits no more.
     return withResults([...messages.slice(0, -1).flat().map(continuedMessage), ...(messages.at(-1) ?? [])], results);
   }
@@ -167,7 +162,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const { id: found } = await findConversation(store, id, caller);
     const { runId, index } = attachmentIn(attachment) ?? { runId: '', index: -1 };
     const record = (await chains.responses(found)).includes(recordIdOf(runId))
-      ? await inTurn(() => records.get(caller.tenant, recordIdOf(runId)))
+      ? await readRecord(store, recordIdOf(runId), caller)
       : undefined;
     const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
     const described = attachments[index];
@@ -186,14 +181,16 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function progressOf(
     id: string,
-    { tenant }: Caller,
+    caller: Caller,
     { includeEnded = false }: ProgressOptions = {},
   ): Promise<ChatProgress | undefined> {
-    const found = await chains.get(tenant, id);
+    const found = await chains.get(caller.tenant, id);
     const head = found && (await headOf(store, found));
     if (!head || !isChatRecord(head.id) || (head.status !== 'in_progress' && !includeEnded)) return undefined;
-    const { after } = head.request as StoredMessage;
-    return { runId: head.runId, events: await streams.eventsAfter(id, after), after };
+    const record = await readRecord(store, head.id, caller);
+    if (!record) return undefined;
+    const { after } = record.request as StoredMessage;
+    return { runId: head.runId, events: await streams.eventsAfter(id, after, caller.hold), after };
   }
 
   /** Its client should not have to wait until this server looks for such runs. */
@@ -238,7 +235,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
     const found = await findConversation(store, id, caller);
-    const chain = await fromRecords(store, found, ({ id: record, runId, status }) => ({ id: record, runId, status }));
+    const chain = await headsOf(store, found);
     const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
     if (at === -1) {
       throw badRequest(
@@ -287,7 +284,11 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 }
 
 /** A message and its answer, as far as it exists. */
-async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Promise<readonly ChatMessage[]> {
+async function messagesOfRecord(
+  store: ServerStore,
+  record: ResponseRecord,
+  reader: Reader,
+): Promise<readonly ChatMessage[]> {
   const { runId, createdAt, status, response } = record;
   const isChat = isChatRecord(record.id);
   if (!isChat && status !== 'in_progress') return messagesOfItems(record);
@@ -300,7 +301,7 @@ async function messagesOfRecord(store: ServerStore, record: ResponseRecord): Pro
     const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
     return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] } as const].flat();
   }
-  const { items, state } = await replayItems(store, runId);
+  const { items, state } = await replayItems(store, runId, reader);
   const out = chatOutput({ runId });
   for (const item of items) void out.addItem(item);
   const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);

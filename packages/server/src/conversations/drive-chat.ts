@@ -85,7 +85,7 @@ interface WarnedChat {
   readonly messages: readonly Message[];
   readonly model?: string;
   /** The record before. */
-  readonly head: ResponseRecord | undefined;
+  readonly head: Pick<ResponseRecord, 'request'> | undefined;
 }
 
 /** Warnings about the attachments that are replaced: of the new message, and of all if another model has answered before. */
@@ -153,7 +153,7 @@ export function driveChat(
 
   async function announceWaiting(): Promise<void> {
     try {
-      const state = await storedState(store, runId);
+      const state = await storedState(store, runId, { tenant: record.tenant });
       if (state) out.announce(waiting(state));
     } catch (error) {
       // Announced again when the run pauses.

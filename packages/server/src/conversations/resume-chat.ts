@@ -2,6 +2,7 @@ import { isPaused, NEW, waiting, type State } from '@treadle/core';
 import type { Ending } from '../engine/run.ts';
 import {
   cancelRun,
+  isForLater,
   isStoreFailure,
   replayItems,
   unresumableReason,
@@ -9,7 +10,7 @@ import {
   type StoredEnd,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
-import { inTurn } from '../http/large-work.ts';
+import { readRecord } from '../engine/stored-reads.ts';
 import type { StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
@@ -18,7 +19,7 @@ import { chatOutput } from './output.ts';
 export async function resumeChat(
   driver: ChatDriver,
   taken: TakenRecord,
-  { answers, signal }: ResumeOptions = {},
+  { answers, signal, hold }: ResumeOptions = {},
 ): Promise<{ readonly finished: Promise<StoredEnd> }> {
   const { engine, streams, histories } = driver;
   const { store, log } = engine;
@@ -28,20 +29,20 @@ export async function resumeChat(
   const { conversation, key, scopes, onDisconnect, after } = message;
   const caller = { tenant, key, scopes };
   try {
-    const { items, state } = await replayItems(store, runId);
+    const { items, state } = await replayItems(store, runId, { tenant });
     const continues = onDisconnect === 'continue';
     const isNew = state === NEW;
     const chain = { id: conversation, tenant };
     const { messages, system } = isNew
-      ? await histories.forMessage(chain, record.previous, message.message)
+      ? await histories.forMessage(chain, record.previous, message.message, hold)
       : { messages: [], system: [] };
     const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
     const { plan, input } = await planMessage(engine, message, run);
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
-    const sent = continues ? await streams.eventsAfter(conversation, after) : undefined;
+    const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
     if (sent?.length === 0) {
       const { previous } = record;
-      const head = previous === undefined ? undefined : await inTurn(() => store.responses.get(tenant, previous));
+      const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
       const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
       const warnings = await attachmentWarnings(engine, warned);
       for (const event of [metaOf(engine, record, null), ...warnings]) void sink.add(event);
@@ -59,7 +60,7 @@ export async function resumeChat(
     if (signal?.aborted || isAbandoned) engine.driven.get(runId)?.cancel();
     return { finished };
   } catch (error) {
-    if (isStoreFailure(error)) {
+    if (isForLater(error)) {
       await lease.release();
       throw error;
     }
@@ -76,7 +77,10 @@ async function failUnresumable(
   const { record, lease } = taken;
   const { conversation } = record.request as StoredMessage;
   try {
-    const { items, state } = await replayItems(store, record.runId).catch(() => ({ items: [], state: NEW as State }));
+    const { items, state } = await replayItems(store, record.runId, record).catch(() => ({
+      items: [],
+      state: NEW as State,
+    }));
     await cancelRun(store, taken).catch((failure: unknown) => {
       if (isStoreFailure(failure)) throw failure;
     });

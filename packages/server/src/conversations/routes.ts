@@ -101,7 +101,7 @@ export function conversationsRoutes({
 
   function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
     return (deliver, signal) =>
-      follow(conversations.events(id, caller), { after, signal }, ({ event }) => deliver(event));
+      follow(conversations.events(id, caller), { after, signal, hold: caller.hold }, ({ event }) => deliver(event));
   }
 
   /** Encodes events until the run has ended, or waits for answers in the next request. */
@@ -219,7 +219,7 @@ export function conversationsRoutes({
       c.env.exchange.openStream();
       return streamEvents(c, (stream, disconnected) => {
         const signal = AbortSignal.any([disconnected, stopping]);
-        return follow(conversations.events(id, caller), { after, signal }, ({ event }) =>
+        return follow(conversations.events(id, caller), { after, signal, hold: caller.hold }, ({ event }) =>
           stream.send(undefined, event),
         );
       });

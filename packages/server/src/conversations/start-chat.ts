@@ -1,6 +1,7 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
-import type { RunPlan } from '../engine/run.ts';
+import { whileOpen, type RunPlan } from '../engine/run.ts';
+import { readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
@@ -51,12 +52,20 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
     const runId = newResponseId();
     const id = before?.id ?? createAs ?? newConversationId();
+    let counted = 0;
+    const hold = (bytes: number): void => {
+      release.hold(bytes);
+      counted += bytes;
+    };
     const { messages, system } = before
-      ? await starter.histories.forMessage(before, head?.id, message)
+      ? await starter.histories.forMessage(before, head?.id, message, hold)
       : { messages: [message], system: [] };
     const planned = await planMessage(engine, request, { id: runId, caller, messages, system });
     const { input } = planned;
-    const warnings = await attachmentWarnings(engine, { input, messages, head, ...(model !== undefined && { model }) });
+    await whileOpen(planned.plan, () => hold(Math.max(0, planned.plan.size - counted)));
+    const last = input && head && (await readRecord(store, head.id, { tenant: caller.tenant, hold }));
+    const named = model !== undefined && { model };
+    const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
     const after = before ? await store.streams.last(id) : 0;
     const now = Date.now();
     const record: ResponseRecord = {

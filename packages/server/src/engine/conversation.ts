@@ -4,7 +4,6 @@ import {
   walkInSlices,
   type AssistantMessage,
   type AssistantPart,
-  type Journal,
   type Message,
   type ResultBlock,
   type SaidText,
@@ -13,8 +12,8 @@ import {
   type UserMessage,
 } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
-import { inTurn } from '../http/large-work.ts';
 import { approvalIdFor, callIdFor } from '../ids.ts';
+import { readEntries, type Reader, type StoredJournal } from './stored-reads.ts';
 
 /** What is sent to the model when a run starts. */
 export interface Conversation {
@@ -163,8 +162,8 @@ export interface PausedCall {
 }
 
 /** The state of a run, replayed from its journal; undefined if there is no such run. */
-export async function storedState(runs: Journal, runId: string): Promise<State | undefined> {
-  const entries = await inTurn(() => runs.read(runId));
+export async function storedState(runs: StoredJournal, runId: string, reader: Reader): Promise<State | undefined> {
+  const entries = await readEntries(runs, runId, reader);
   if (entries.length === 0) return undefined;
   const replayed = await walkInSlices(entries);
   if (replayed.type === 'replayed') return replayed.state;

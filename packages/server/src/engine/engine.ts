@@ -11,7 +11,16 @@ import type { ServerTools } from './tools.ts';
 export type ServerStore = RunStore &
   Pick<
     SqliteStore,
-    'responses' | 'conversations' | 'streams' | 'notices' | 'inbox' | 'readPage' | 'watch' | 'secretKey'
+    | 'responses'
+    | 'conversations'
+    | 'streams'
+    | 'notices'
+    | 'inbox'
+    | 'readPage'
+    | 'pageSize'
+    | 'sizeOf'
+    | 'watch'
+    | 'secretKey'
   > &
   Partial<Pick<SqliteStore, 'onCommit'>>;
 
@@ -70,6 +79,8 @@ export interface ActiveRun {
 export interface ActiveRuns {
   /** Reserves capacity for a run. Throws a 429 if there is none. */
   reserve(tenant: string): Capacity;
+  /** The same for a run that is only cancelled: it is not counted, but its bytes are. */
+  reserveBytes(tenant: string): Capacity;
   /** How many runs have reserved capacity. */
   readonly reserved: number;
   /** Adds a run, until it has finished. */
@@ -108,17 +119,22 @@ export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits 
   });
   const active = new Set<ActiveRun>();
   let isClosed = false;
+
+  function capacityFor(tenant: string, free: () => void): Capacity {
+    const held = memory.holder(tenant);
+    const release = (): void => {
+      held.release();
+      free();
+    };
+    return Object.assign(release, { hold: held.hold });
+  }
+
   return {
     reserve(tenant) {
       if (isClosed) throw tooManyRuns('The server is shutting down. Retry in a moment.');
-      const free = reserved.take(tenant);
-      const held = memory.holder(tenant);
-      const release = (): void => {
-        held.release();
-        free();
-      };
-      return Object.assign(release, { hold: held.hold });
+      return capacityFor(tenant, reserved.take(tenant));
     },
+    reserveBytes: (tenant) => capacityFor(tenant, () => {}),
     get reserved() {
       return reserved.count;
     },

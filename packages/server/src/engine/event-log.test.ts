@@ -124,6 +124,30 @@ describe('a reader', () => {
     expect(got).toEqual(stored(2, 2));
   });
 
+  test('counts the bytes of each page before it is read, and gives them back after it was delivered', async () => {
+    const log: string[] = [];
+    const pages = {
+      size: async (after: number) => (after < 2 ? 1_000 : 0),
+      async read(after: number) {
+        log.push('read');
+        return after < 2 ? [{ seq: after + 1 }] : [];
+      },
+      isLive: () => false,
+      watch: () => () => {},
+    };
+    const { signal } = new AbortController();
+    const hold = (bytes: number): void => void log.push(String(bytes));
+    await follow(pages, { after: 0, signal, hold }, () => void log.push('delivered'));
+    const page = ['2000', 'read', 'delivered', '-2000'];
+    expect(log).toEqual([...page, ...page, 'read']);
+    const refuse = (): void => {
+      throw new Error('too many bytes');
+    };
+    const reads = log.length;
+    await expect(follow(pages, { after: 0, signal, hold: refuse }, () => {})).rejects.toThrow('too many bytes');
+    expect(log).toHaveLength(reads);
+  });
+
   test('of many pages lets the event loop turn after each', async () => {
     let turns = 0;
     const turn = (): void => {

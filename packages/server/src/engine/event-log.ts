@@ -98,6 +98,8 @@ export function eventWriter(options: EventWriterOptions): EventWriter {
 export interface EventSource<T extends { readonly seq: number }> {
   /** The events after a number, in order, up to a page. Empty: there are no more now. */
   read(after: number): Promise<readonly T[]>;
+  /** The bytes of what `read` reads; absent if a page is always small. */
+  size?(after: number): Promise<number>;
   /** Whether more events may come. It is asked before a read: if it is false and nothing is read, the stream has ended. */
   isLive(): boolean | Promise<boolean>;
   /** Calls `listener` when there may be more to read. */
@@ -109,7 +111,12 @@ export interface FollowOptions {
   readonly after: number;
   /** Aborts when the reader has gone. */
   readonly signal: AbortSignal;
+  /** Counts the bytes of a page until it was delivered, which gives them back. Throws a 429 or a 503 if they are too many. */
+  readonly hold?: ((bytes: number) => void) | undefined;
 }
+
+/** The events of a page, and their text. */
+const PAGE_COPIES = 2;
 
 /**
  * Delivers all events after a number, in order and once, until the source is not live any more or the signal aborts. An
@@ -117,7 +124,7 @@ export interface FollowOptions {
  */
 export async function follow<T extends { readonly seq: number }>(
   source: EventSource<T>,
-  { after, signal }: FollowOptions,
+  { after, signal, hold }: FollowOptions,
   deliver: (event: T) => void | Promise<void>,
 ): Promise<void> {
   let woken = Promise.withResolvers<void>();
@@ -128,12 +135,15 @@ export async function follow<T extends { readonly seq: number }>(
 
   /** A function of its own, so that no page is held while the reader waits for the next one. */
   async function deliverPage(): Promise<boolean> {
+    const bytes = hold && source.size ? PAGE_COPIES * (await source.size(last)) : 0;
+    if (bytes > 0) hold!(bytes);
     const events = await source.read(last);
     for (const event of events) {
       await deliver(event);
       if (signal.aborted) break;
       last = event.seq;
     }
+    if (bytes > 0) hold!(-bytes);
     return events.length === 0;
   }
 

@@ -6,18 +6,18 @@ import {
   walkInSlices,
   type Answer,
   type Item,
-  type Journal,
   type Lease,
   type Model,
+  type RunSummary,
   type State,
 } from '@treadle/core';
 import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { TOO_MANY_BYTES } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
 import type { Capacity, Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import { isAsleep, isClientAsked, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
+import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from './stored-reads.ts';
 import type { RunCaller } from './tools.ts';
 
 /**
@@ -44,8 +44,8 @@ export interface StoredRuns {
   /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
   keepRecovering(): () => void;
   /**
-   * Acquires the run of a record, then reads the record again, because another process may have finished it. Undefined if
-   * it is not wanted any more. Rejects with `run-driven` while another process drives it.
+   * Acquires the run of a record, then reads the record again, because another process may have finished it. Its bytes have
+   * to be counted before (`holdStored`). Undefined if it is not wanted any more. Rejects with `run-driven` while another process drives it.
    */
   takeOver(
     record: UnfinishedResponse,
@@ -83,7 +83,7 @@ export interface StoredRuns {
    * Rejects with an error of `interrupted` if the request is interrupted or asleep.
    */
   ended(
-    record: Pick<ResponseRecord, 'tenant' | 'id'>,
+    record: Reader & Pick<ResponseRecord, 'id'>,
     signal: AbortSignal,
     interrupted: (interruption: Interruption) => ApiError,
   ): Promise<ResponseRecord | undefined>;
@@ -92,8 +92,7 @@ export interface StoredRuns {
 }
 
 /** A request with a key that was used before. */
-export interface RepeatedRequest {
-  readonly tenant: string;
+export interface RepeatedRequest extends Reader {
   readonly key: RequestKey;
   /** The id of the record. */
   readonly id: string;
@@ -116,8 +115,8 @@ export interface ResumeOptions {
   readonly answers?: readonly Answer[];
   /** Cancels the run. */
   readonly signal?: AbortSignal;
-  /** Counts the bytes of the conversation. If they are too many, the run is resumed later. */
-  readonly hold?: Capacity['hold'];
+  /** Counts the bytes of what else is read. If they are too many, the run is resumed later. */
+  readonly hold?: Capacity['hold'] | undefined;
 }
 
 export interface HandlerOptions {
@@ -203,7 +202,7 @@ export function storedRuns(
   const takeOver: StoredRuns['takeOver'] = async ({ id, tenant, runId }, isWanted) => {
     const lease = await store.acquire(runId);
     try {
-      const record = await inTurn(() => records.get(tenant, id));
+      const record = await readRecord(store, id, { tenant });
       if (record && (await isWanted(record))) return { record, lease };
     } catch (error) {
       await lease.release();
@@ -243,9 +242,10 @@ export function storedRuns(
     if (!release) return false;
     let finished: Promise<unknown> | undefined;
     try {
+      await holdStored(store, found, release.hold);
       // Since it was found, another process may have woken it, and it may have fallen asleep again.
       const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
-        status === 'in_progress' && !(await isSleeping(store, runId, handler));
+        status === 'in_progress' && !(await isSleeping(store, found, handler));
       const taken = await takeOver(found, isDue);
       if (taken) ({ finished } = await handler.resume(taken, { hold: release.hold }));
     } catch (error) {
@@ -264,14 +264,15 @@ export function storedRuns(
   async function resumeNow(found: UnfinishedResponse, how: ResumeOptions): Promise<boolean> {
     const { id, tenant, runId } = found;
     const handler = handlerOf(id);
-    if (!handler) return false;
+    const head = handler && (await records.head(tenant, id));
+    if (!head || !isOpenRecord(head)) return false;
     // A run that is cancelled does nothing.
-    const capacity = how.signal?.aborted ? undefined : runs.reserve(tenant);
-    const release = (): void => capacity?.();
+    const release = how.signal?.aborted ? runs.reserveBytes(tenant) : runs.reserve(tenant);
     let finished: Promise<StoredEnd> | undefined;
     try {
+      await holdStored(store, found, release.hold);
       const taken = await takeOver(found, isOpenRecord);
-      if (taken) ({ finished } = await handler.resume(taken, { ...how, ...(capacity && { hold: capacity.hold }) }));
+      if (taken) ({ finished } = await handler.resume(taken, { ...how, hold: release.hold }));
     } finally {
       if (!finished) release();
     }
@@ -378,16 +379,19 @@ export function storedRuns(
     }
   }
 
-  const endedRecord: StoredRuns['ended'] = async ({ tenant, id }, signal, interrupted) => {
+  const endedRecord: StoredRuns['ended'] = async ({ id, ...reader }, signal, interrupted) => {
+    const { tenant } = reader;
     for (let pauseMs = FIRST_FOLLOW_MS; ; pauseMs = Math.min(2 * pauseMs, LAST_FOLLOW_MS)) {
       // If another process takes over, its end is waited for.
       const { interruption } = (await active.get(id)?.catch(() => undefined)) ?? {};
       if (interruption) throw interrupted(interruption);
-      const record = await inTurn(() => records.get(tenant, id));
-      if (record?.status !== 'in_progress') return record;
-      const { runId } = record;
-      if (!(await store.isDriven(runId)) && (await isSleeping(store, runId, handlerOf(id)))) throw interrupted(ASLEEP);
-      const isResumed = await recoverRecord(record).catch((error: unknown) => {
+      const head = await records.head(tenant, id);
+      if (head?.status !== 'in_progress') return head && readRecord(store, id, reader);
+      const { runId } = head;
+      const isAsleepNow =
+        !(await store.isDriven(runId)) && (await isSleeping(store, { ...reader, runId }, handlerOf(id)));
+      if (isAsleepNow) throw interrupted(ASLEEP);
+      const isResumed = await recoverRecord({ id, tenant, runId }).catch((error: unknown) => {
         if (isDrivenElsewhere(error)) return false;
         throw error;
       });
@@ -424,12 +428,13 @@ export function storedRuns(
     },
     async findKey(tenant, key) {
       const id = await recordOfKey(records, tenant, key);
-      if (id !== undefined && !(await records.get(tenant, id))) throw responseDeleted();
+      if (id !== undefined && !(await records.head(tenant, id))) throw responseDeleted();
       return id;
     },
     keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
-    async follow({ tenant, key, id }, signal) {
-      const record = await endedRecord({ tenant, id }, signal, retryLater);
+    async follow({ key, ...repeated }, signal) {
+      const { tenant, id } = repeated;
+      const record = await endedRecord(repeated, signal, retryLater);
       if (!record) throw responseDeleted();
       const isReleased = record.status === 'failed' && (await recordOfKey(records, tenant, key)) !== id;
       return isReleased ? undefined : record;
@@ -450,32 +455,40 @@ function isFinal(end: RunEnd): end is FinalEnd {
 
 /** All items of a run so far, from its journal, and its state; `NEW` if it has not started. */
 export async function replayItems(
-  journal: Journal,
+  journal: StoredJournal,
   runId: string,
+  reader: Reader,
 ): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
   const items: Item[] = [];
-  const entries = await inTurn(() => journal.read(runId));
+  const entries = await readEntries(journal, runId, reader);
   const { state } = await walkInSlices(entries, (step) => void items.push(...step.items));
   return { items, state };
 }
 
 /** Whether a run waits for a later time or for answers. One that cannot be read does not: resuming it fails. */
-async function isSleeping(journal: Journal, runId: string, { waits = false }: HandlerOptions = {}): Promise<boolean> {
+async function isSleeping(
+  store: Engine['store'],
+  { runId, ...reader }: Reader & { readonly runId: string },
+  { waits = false }: HandlerOptions = {},
+): Promise<boolean> {
   try {
-    const entries = await inTurn(() => journal.read(runId));
-    const { status, wakeAt } = entries.at(-1) ?? {};
+    const [{ status, wakeAt } = NOT_PAUSED] = await store.list({ runId, limit: 1 });
     if (status !== 'paused' || (wakeAt !== undefined && wakeAt <= Date.now())) return false;
+    const entries = await readEntries(store, runId, reader);
     // If its client approves calls, it has ended for the client, and only that was not stored.
     const open = waiting((await walkInSlices(entries)).state);
     const others = open.filter((one) => !isClientAsked(one));
     return (others.length > 0 || open.length === 0) && isAsleep(others, wakeAt, waits);
-  } catch {
+  } catch (error) {
+    if (isTooMuch(error)) throw error;
     return false;
   }
 }
 
+const NOT_PAUSED: Pick<RunSummary, 'status' | 'wakeAt'> = { status: 'running' };
+
 /** Whether the request of a record can be resumed. */
-export function isOpenRecord({ status }: ResponseRecord): boolean {
+export function isOpenRecord({ status }: Pick<ResponseRecord, 'status'>): boolean {
   return status === 'in_progress' || status === 'requires_action';
 }
 
@@ -512,8 +525,13 @@ export function isStoreFailure(error: unknown): boolean {
   return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
 }
 
+/** A run could not be resumed now: the store failed, or there is no room for its bytes. */
+export function isForLater(error: unknown): boolean {
+  return isStoreFailure(error) || isTooMuch(error);
+}
+
 /** There is no room for the bytes of a run. */
-export function isTooMuch(error: unknown): boolean {
+function isTooMuch(error: unknown): boolean {
   return error instanceof ApiError && error.code === TOO_MANY_BYTES;
 }
 

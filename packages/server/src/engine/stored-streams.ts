@@ -1,6 +1,7 @@
 import type { Engine } from './engine.ts';
 import { eventWriter, type EventSource, type EventWriter } from './event-log.ts';
 import type { RunPlan } from './run.ts';
+import type { Reader } from './stored-reads.ts';
 
 /**
  * The stored streams of runs: the events of conversations, and those of background responses.
@@ -12,8 +13,8 @@ export interface StoredStreams {
   /** Stores the events of a run. If they cannot be stored, the run is detached. `last`: the last number that is used. */
   writer(run: StreamRun, stream: string, last: number): EventWriter;
   source<T extends object>(followed: FollowedStream<T>): EventSource<Numbered<T>>;
-  /** The stored events after a number. */
-  eventsAfter(stream: string, after: number): Promise<readonly object[]>;
+  /** The stored events after a number. `hold` counts their bytes. */
+  eventsAfter(stream: string, after: number, hold: Reader['hold']): Promise<readonly object[]>;
   /** Lets readers see that a run has ended, which does not change the stream. */
   wakeReaders(stream: string): void;
 }
@@ -51,6 +52,7 @@ export function storedStreams({ store, driven, log }: Pick<Engine, 'store' | 'dr
         isLive = await followed.isLive();
         return isLive;
       },
+      size: (after) => streams.pageSize(stream, after),
       async read(after) {
         const found = [...(await streams.read(stream, after))] as Numbered<T>[];
         const last = found.at(-1);
@@ -91,9 +93,10 @@ export function storedStreams({ store, driven, log }: Pick<Engine, 'store' | 'dr
         },
       }),
     source,
-    async eventsAfter(stream, after) {
+    async eventsAfter(stream, after, hold) {
       const events: object[] = [];
       for (let last = after; ;) {
+        hold?.(await streams.pageSize(stream, last));
         const page = await streams.read(stream, last);
         if (page.length === 0) return events;
         for (const { event } of page) events.push(event as object);

@@ -220,7 +220,7 @@ async function noticeBody(notice: RunNotice, { list, read }: WebhookParts['store
   const { model, title, tenant = null, parent = null, startedAt } = summary;
   // As it was then: the run may have continued.
   const journal = { append: () => {}, read: async (id: string) => (await read(id)).slice(0, seq + 1) };
-  const state = status === 'paused' ? await storedState(journal, runId) : undefined;
+  const state = status === 'paused' ? await storedState(journal, runId, { tenant: tenant ?? '' }) : undefined;
   const open = state ? waiting(state) : [];
   return JSON.stringify({
     id: messageId(notice),

@@ -23,6 +23,19 @@ describe('the limit of memory', () => {
     second.hold(100 * KB);
   });
 
+  test('takes back a part of what is held', () => {
+    const memory = memoryLimit({ max: 400 * KB });
+    const [first, second] = [memory.holder('a'), memory.holder('a')];
+    first.hold(150 * KB);
+    expect(() => second.hold(100 * KB)).toThrow(busy(429));
+    first.hold(-100 * KB);
+    second.hold(100 * KB);
+    expect(memory.used).toBe(150 * KB);
+    first.release();
+    first.hold(-50 * KB);
+    expect(memory.used).toBe(100 * KB);
+  });
+
   test('refuses what exceeds the whole', () => {
     const memory = memoryLimit({ max: 400 * KB });
     memory.holder('a').hold(200 * KB);

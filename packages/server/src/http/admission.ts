@@ -18,6 +18,8 @@ export interface Caller {
   /** Sent as `x-request-id`, and part of every line that `log` writes. */
   readonly requestId: string;
   readonly log: Logger;
+  /** Counts bytes that its request holds: `hold` of the exchange. Absent: nothing is counted. */
+  readonly hold?: Exchange['hold'];
   /** The run that the request has started. Set when it starts, for the log. */
   runId?: string;
 }
@@ -45,7 +47,10 @@ export interface Exchange {
   status?: number;
   /** The pattern of its route. Absent: it matches none. */
   route?: string;
-  /** Counts bytes that the request holds until its response is closed. Throws a 429 or a 503 if they are too many. */
+  /**
+   * Counts bytes that the request holds until its response is closed, or until they are given back with a negative number.
+   * Throws a 429 or a 503 if they are too many.
+   */
   hold(bytes: number): void;
   /** Counts bytes that it holds for a shorter time. They are released by the caller. */
   holder(): Held;
@@ -142,11 +147,11 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     if (!keys.areRequired) checkLocal(incoming.headers.host, incoming.headers.origin, cors);
   }
 
-  const admit: Admit = (incoming, outgoing, { requestId, log }) => {
+  const admit: Admit = (incoming, outgoing, { requestId, log, hold }) => {
     checkAddress(incoming);
     if (keys.areRequired) {
       const { name, tenant, scopes } = admittedKey(incoming, outgoing);
-      return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }) };
+      return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }), hold };
     }
     countAddress(incoming, outgoing);
     return {
@@ -155,6 +160,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       scopes: SCOPES,
       requestId,
       log: log.child({ requestId, tenant: DEFAULT_TENANT }),
+      hold,
     };
   };
   return Object.assign(admit, { checkAddress });
@@ -243,7 +249,7 @@ export interface Memory {
 
 /** What one request or run holds. */
 export interface Held {
-  /** Throws a 429 or a 503 if it would be too much. */
+  /** Throws a 429 or a 503 if it would be too much. A negative number gives back what was held. */
   hold(bytes: number): void;
   /** Nothing is held any more, also not by later calls of `hold`. */
   release(): void;
@@ -274,9 +280,10 @@ export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOp
           if (isReleased) return;
           const own = byTenant.get(tenant) ?? 0;
           // The only request of a tenant is not refused, however large: later there is no more room than now.
-          if (held + bytes > SMALL && own > held && own + bytes > maxPerTenant)
+          const isLarge = bytes > 0 && held + bytes > SMALL;
+          if (isLarge && own > held && own + bytes > maxPerTenant)
             throw tooMuch(429, 'Your requests in progress are too large together. Retry when one has ended.');
-          if (held + bytes > SMALL && used > held && used + bytes > max)
+          if (isLarge && used > held && used + bytes > max)
             throw tooMuch(503, 'The server has reached its limit of memory for requests. Retry in a moment.');
           held += bytes;
           used += bytes;

@@ -33,17 +33,18 @@ export async function readJson(
   // Node has checked that it is a number.
   if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, hold: exchange.hold });
-  return parseBody(bytes, { maxDepth, maxValues });
+  return parseBody(bytes, exchange.caller?.tenant ?? '', { maxDepth, maxValues });
 }
 
 /** Parses a body that has arrived, with the limits and in the pieces of `readJson`. */
 export async function parseBody(
   bytes: Buffer,
+  tenant: string,
   { maxDepth = 128, maxValues = 100_000 }: Pick<BodyOptions, 'maxDepth' | 'maxValues'> = {},
 ): Promise<unknown> {
   await checkStructure(bytes, { maxDepth, maxValues });
   if (!isLargeNow(bytes.length)) return parseJson(decodeUtf8(bytes));
-  await firstTurn();
+  await firstTurn(tenant);
   const text = decodeUtf8(bytes);
   await nextTurn();
   const body = parseJson(text);

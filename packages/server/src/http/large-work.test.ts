@@ -33,13 +33,13 @@ function readBody(text: string, maxBytes: number): Promise<unknown> {
 afterEach(async () => {
   vi.restoreAllMocks();
   // No turn is taken when the next test starts.
-  await firstTurn();
+  await firstTurn('a');
   for (let n = 0; n < 3; n++) await nextLoopTurn();
 });
 
 test('large work starts in turns of its own, with time for a new connection in between', async () => {
   using turns = countTurns();
-  const starts = await Promise.all(Array.from({ length: 4 }, () => firstTurn().then(() => turns.now)));
+  const starts = await Promise.all(Array.from({ length: 4 }, () => firstTurn('a').then(() => turns.now)));
   const between = starts.slice(1).map((start, index) => start - starts[index]!);
   expect(Math.min(...between)).toBeGreaterThanOrEqual(2);
 });
@@ -47,7 +47,7 @@ test('large work starts in turns of its own, with time for a new connection in b
 test('work that has begun is continued before other work begins', async () => {
   const order: string[] = [];
   const perform = async (name: string): Promise<void> => {
-    await firstTurn();
+    await firstTurn('a');
     order.push(`${name} begins`);
     await nextTurn();
     order.push(`${name} ends`);
@@ -56,10 +56,17 @@ test('work that has begun is continued before other work begins', async () => {
   expect(order).toEqual(['one begins', 'one ends', 'two begins', 'two ends', 'three begins', 'three ends']);
 });
 
+test('tenants take turns, however much one of them asks for', async () => {
+  const order: string[] = [];
+  const perform = (tenant: string): Promise<void> => firstTurn(tenant).then(() => void order.push(tenant));
+  await Promise.all(['a', 'a', 'a', 'a', 'b', 'b', 'c'].map(perform));
+  expect(order.join('')).toBe('abcabaa');
+});
+
 test('small work starts at once, and nothing waits after it', async () => {
   using turns = countTurns();
   const work = vi.fn<() => Promise<string>>(async () => 'done');
-  const results = [inTurn(work), inTurn(work), inTurn(work)];
+  const results = [inTurn(work, 'a'), inTurn(work, 'a'), inTurn(work, 'a')];
   expect(work).toHaveBeenCalledTimes(3);
   expect(await Promise.all(results)).toEqual(['done', 'done', 'done']);
   expect(turns.now).toBe(0);
@@ -75,10 +82,10 @@ test('work that turns out to be large is continued in another turn, and the next
     began.push(turns.now);
     now += 50;
   };
-  const first = inTurn(work).then(() => turns.now);
+  const first = inTurn(work, 'a').then(() => turns.now);
   await Promise.resolve();
   await Promise.resolve();
-  const [firstEnd, secondEnd] = await Promise.all([first, inTurn(work).then(() => turns.now)]);
+  const [firstEnd, secondEnd] = await Promise.all([first, inTurn(work, 'a').then(() => turns.now)]);
   expect(began[0]).toBe(0);
   expect(firstEnd).toBeGreaterThan(0);
   expect(began[1]).toBeGreaterThan(firstEnd);
@@ -94,7 +101,7 @@ test('work that starts in the same turn as large work waits for a turn of its ow
     began.push(turns.now);
     now += 50;
   };
-  await Promise.all([inTurn(work), inTurn(work), inTurn(work)]);
+  await Promise.all([inTurn(work, 'a'), inTurn(work, 'a'), inTurn(work, 'a')]);
   expect(new Set(began).size).toBe(3);
 });
 

@@ -4,7 +4,8 @@
  *
  * 1. At most one piece starts in a turn of the event loop.
  * 2. Work that has begun is continued before other work begins, so that the memory of few requests is needed at a time.
- * 3. Small work does not wait. Much work of medium size in one turn is large.
+ * 3. Tenants take turns: the work of one does not wait for all the work of another.
+ * 4. Small work does not wait. Much work of medium size in one turn is large.
  */
 
 /** Work on more bytes or characters than this is large. It takes some milliseconds. */
@@ -13,7 +14,7 @@ export const LARGE = 262_144;
 const LONG_MS = 4;
 
 /** Work on fewer bytes or characters is small. */
-const MEDIUM = 16_384;
+export const MEDIUM = 16_384;
 
 /** The size of the work of medium size in this turn. */
 let inThisTurn = 0;
@@ -26,30 +27,34 @@ export function isLargeNow(size: number): boolean {
   return inThisTurn >= LARGE;
 }
 
-const begun: (() => void)[] = [];
-const waiting: (() => void)[] = [];
+type Start = () => void;
+
+const begun: Start[] = [];
+/** By tenant. The first one has the next turn, and is the last one after that. */
+const waiting = new Map<string, Start[]>();
 let isTaken = false;
 
 /** Resolves in a turn of the event loop in which no other large work starts: for the first piece of some work. */
-export function firstTurn(): Promise<void> {
-  return turnOf(waiting);
+export function firstTurn(tenant: string): Promise<void> {
+  return new Promise((resolve) => {
+    const queue = waiting.get(tenant);
+    if (queue) queue.push(resolve);
+    else waiting.set(tenant, [resolve]);
+    if (!isTaken) takeTurn();
+  });
 }
 
 /** The same for each later piece. */
 export function nextTurn(): Promise<void> {
-  return turnOf(begun);
-}
-
-function turnOf(queue: (() => void)[]): Promise<void> {
   return new Promise((resolve) => {
-    queue.push(resolve);
+    begun.push(resolve);
     if (!isTaken) takeTurn();
   });
 }
 
 /** Starts work whose size is not known. If it was large, the caller continues in another turn. */
-export async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  if (isTaken) await firstTurn();
+export async function inTurn<T>(work: () => Promise<T>, tenant: string): Promise<T> {
+  if (isTaken) await firstTurn(tenant);
   const began = performance.now();
   const working = work();
   // Other work that starts in the same turn waits for its own.
@@ -66,11 +71,21 @@ function takeTurn(): void {
 }
 
 function nextPiece(): void {
-  const start = begun.shift() ?? waiting.shift();
+  const start = begun.shift() ?? nextWaiting();
   if (!start) {
     isTaken = false;
     return;
   }
   start();
   takeTurn();
+}
+
+function nextWaiting(): Start | undefined {
+  for (const [tenant, queue] of waiting) {
+    waiting.delete(tenant);
+    const start = queue.shift();
+    if (queue.length > 0) waiting.set(tenant, queue);
+    return start;
+  }
+  return undefined;
 }

@@ -4,7 +4,6 @@ import type { AddressInfo } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { manualClock } from '@treadle/core/testing';
-import { memoryLimit } from './admission.ts';
 import { eventStream, type EventStream, type EventStreamOptions } from './respond.ts';
 
 const servers: Server[] = [];
@@ -234,25 +233,4 @@ describe('a client that disconnects', () => {
     await once(asked, 'error');
     expect(await promise).toEqual(['undefined', 'disconnects']);
   });
-});
-
-test('a large event is counted until the client has read it, and refused if it is too large', async () => {
-  const memory = memoryLimit({ max: 2_000_000 });
-  const connection = await connected({ holder: () => memory.holder('one') });
-  const { incoming, outgoing, stream } = connection;
-  const { free } = jam(connection);
-  expect(memory.used).toBe(0);
-  const room = stream.send('large', { text: 'x'.repeat(900_000) });
-  expect(memory.used).toBeGreaterThan(900_000);
-  const other = await connected({ holder: () => memory.holder('one') });
-  expect(() => other.stream.send('large', { text: 'x'.repeat(900_000) })).toThrow('too large together');
-  free();
-  incoming.resume();
-  await room;
-  expect(memory.used).toBe(0);
-  jam(connection);
-  void stream.send('large', { text: 'x'.repeat(900_000) });
-  outgoing.destroy();
-  await once(outgoing, 'close');
-  expect(memory.used).toBe(0);
 });

@@ -3,7 +3,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock, type Clock } from '@treadle/core';
 import { EVENT_STREAM_HEADERS, eventFrame, KEEP_ALIVE_FRAME } from '@treadle/core/web';
 import type { Context } from 'hono';
-import type { Env, Held } from './admission.ts';
+import type { Env } from './admission.ts';
 import { LARGE } from './large-work.ts';
 
 type WithOutgoing = Pick<Context<Env>, 'env'>;
@@ -35,15 +35,10 @@ export interface EventStreamOptions {
   readonly onDisconnect: () => void;
   /** False: the stream ends without `[DONE]`. */
   readonly hasEndMark?: boolean;
-  /** Counts the bytes of a large event until the client has read it. Absent: they were counted before. */
-  readonly holder?: () => Held;
   readonly clock?: Clock;
 }
 
-/**
- * Server-sent events. Nothing is written after the client disconnected. No method throws, except `send` with a `holder`: a
- * 429 or a 503 if the event is too large now. Nothing of it was sent.
- */
+/** Server-sent events. Nothing is written after the client disconnected. No method throws. */
 export interface EventStream {
   /**
    * Sends one event in one write; without a name if `type` is undefined. A client that reconnects sends the last `id` as
@@ -56,8 +51,7 @@ export interface EventStream {
 }
 
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
-  const { heartbeatMs, onDisconnect, hasEndMark = true, holder, clock = systemClock } = options;
-  let held: Held | undefined;
+  const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
@@ -65,21 +59,13 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function writeFrame(frame: string): void | Promise<void> {
     if (isClosed) return;
-    const isLarge = frame.length > LARGE;
-    if (holder && isLarge) (held ??= holder()).hold(frame.length);
     // Node allocates three bytes for each character of a string that it cannot send at once.
-    if (outgoing.write(isLarge ? Buffer.from(frame) : frame)) return releaseHeld();
+    if (outgoing.write(frame.length > LARGE ? Buffer.from(frame) : frame)) return;
     room ??= Promise.withResolvers();
     return room.promise;
   }
 
-  function releaseHeld(): void {
-    held?.release();
-    held = undefined;
-  }
-
   function onDrain(): void {
-    releaseHeld();
     room?.resolve();
     room = undefined;
   }

@@ -42,10 +42,12 @@ import {
   type RunEnd,
   type RunRequest,
 } from '../engine/run.ts';
+import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import {
   cancelRun,
   checkRunKey,
   isDrivenElsewhere,
+  isForLater,
   isOpenRecord,
   isStoreFailure,
   isUnfit,
@@ -285,12 +287,12 @@ export function mcpCalls(
     return settleCall(taken, call);
   }
 
-  async function continueCall(record: ResponseRecord, round: Omit<Round, 'lease'>): Promise<RoundEnd> {
+  async function continueCall(record: ResponseRecord, round: Omit<Round, 'lease'>, caller: Caller): Promise<RoundEnd> {
     // Somebody may have answered over the runs API.
     await stored.whenEnded(record.id);
     const taken = await stored.takeOver(record, isOpenRecord);
     if (!taken) {
-      const ended = await records.get(record.tenant, record.id);
+      const ended = await readRecord(store, record.id, caller);
       return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
     }
     const { lease } = taken;
@@ -313,13 +315,13 @@ export function mcpCalls(
       if (!signal?.aborted) checkRunKey(engine, caller);
       const callable = callables.get(name);
       if (!callable) throw unknownTool(name);
-      const { items } = await replayItems(store, id);
+      const { items } = await replayItems(store, id, { tenant });
       const resume = items.length > 0 && { resume: { items, answers } };
       const common = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {} };
       const round = { ...common, ...resume, ...(signal && { signal }) };
       return { finished: settleCall(round, await driveCall(round)) };
     } catch (error) {
-      if (isStoreFailure(error)) {
+      if (isForLater(error)) {
         await lease.release();
         throw error;
       }
@@ -345,10 +347,10 @@ export function mcpCalls(
   /** The record that the state of a client names, and how many entries its run had then. */
   async function findCall(
     { name, arguments: input, state = '' }: McpCallRequest,
-    { tenant }: RunCaller,
+    caller: Caller,
   ): Promise<{ readonly record: ResponseRecord; readonly entries: number }> {
     const [, id, number] = STATE.exec(state) ?? [];
-    const record = id === undefined ? undefined : await records.get(tenant, id);
+    const record = id === undefined ? undefined : await readRecord(store, id, caller);
     const request = record?.request as StoredCall | undefined;
     if (!record || request?.name !== name || stableJson(request.arguments) !== stableJson(input)) throw invalidState();
     return { record, entries: Number(number) };
@@ -370,10 +372,10 @@ export function mcpCalls(
       if (result) return result;
       rejected = rejectedBy(interruption);
     }
-    const record = found?.record ?? (await records.get(caller.tenant, id));
+    const record = found?.record ?? (await readRecord(store, id, caller));
     if (!record) throw invalidState();
     for (let isAsked = found !== undefined; ; isAsked = false) {
-      const { state, items, entries } = await readRun(id);
+      const { state, items, entries } = await readRun(id, caller);
       // Answers to another state of the run do not count.
       if (isAsked && entries !== found?.entries) responses.clear();
       const waits = keyedWaits(state, callable);
@@ -390,7 +392,9 @@ export function mcpCalls(
         return errorResult(answers === 'declined' ? DECLINED : notForClients(waits));
       }
       const resume = { items, answers };
-      const { result, interruption } = await withCapacity(caller, () => continueCall(record, { ...common, resume }));
+      const { result, interruption } = await withCapacity(caller, () =>
+        continueCall(record, { ...common, resume }, caller),
+      );
       if (result) return result;
       rejected = rejectedBy(interruption);
     }
@@ -408,8 +412,11 @@ export function mcpCalls(
     }
   }
 
-  async function readRun(id: string): Promise<{ state: State; items: readonly Item[]; entries: number }> {
-    const entries = await store.read(id);
+  async function readRun(
+    id: string,
+    caller: Caller,
+  ): Promise<{ state: State; items: readonly Item[]; entries: number }> {
+    const entries = await readEntries(store, id, caller);
     const items: Item[] = [];
     const { state } = await walkInSlices(entries, (step) => void items.push(...step.items));
     return { state, items, entries: entries.length };
@@ -418,8 +425,8 @@ export function mcpCalls(
   async function cancelWaiting(state: string, { tenant }: RunCaller): Promise<void> {
     const [, id = ''] = STATE.exec(state) ?? [];
     try {
-      const record = await records.get(tenant, id);
-      if (record && isOpenRecord(record)) await stored.resume(record, { signal: AbortSignal.abort() });
+      const record = await records.head(tenant, id);
+      if (record && isOpenRecord(record)) await stored.resume({ ...record, tenant }, { signal: AbortSignal.abort() });
     } catch (error) {
       if (!isDrivenElsewhere(error)) log.warn({ err: error, run: id }, 'a call over MCP was not cancelled');
     }

@@ -70,7 +70,7 @@ export function responseFollower(options: FollowerOptions): ResponseFollower {
   async function followStream(
     response: ResponseResource,
     caller: Caller,
-    { after, signal, listener: { emit, requiresAction } }: StreamReader,
+    { after, signal, listener: { emit, requiresAction, hold } }: StreamReader,
   ): Promise<FinishedResponse> {
     const { id } = response;
     const source = streams.source<ResponseEvent>({
@@ -78,7 +78,7 @@ export function responseFollower(options: FollowerOptions): ResponseFollower {
       isLive: async () => (await records.head(caller.tenant, id))?.status === 'in_progress',
       isLast: isTerminal,
     });
-    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]) };
+    const options = { after: after + 1, signal: AbortSignal.any([signal, stopping]), hold };
     let isEnded = false;
     await follow(source, options, ({ event }) => {
       isEnded = isTerminal(event);
@@ -100,7 +100,10 @@ export function responseFollower(options: FollowerOptions): ResponseFollower {
       id,
       async run(listener, signal) {
         try {
-          const ended = await stored.ended(record, signal, (interruption) => interruptedError(id, interruption));
+          const { tenant, hold } = caller;
+          const ended = await stored.ended({ tenant, hold, id }, signal, (interruption) =>
+            interruptedError(id, interruption),
+          );
           if (!ended) throw responseDeleted();
           return await replayRecord(ended, listener);
         } catch (error) {

@@ -1,12 +1,5 @@
-import {
-  memoryJournal,
-  requestTokens,
-  type Journal,
-  type Model,
-  type ModelError,
-  type ToolResult,
-} from '@treadle/core';
-import type { ResponseHead, ResponseRecord } from '@treadle/store';
+import { memoryJournal, requestTokens, type Model, type ModelError, type ToolResult } from '@treadle/core';
+import type { OwnedResponse, ResponseHead, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { addToChain, isBusy, isChatRecord } from '../conversations/chain.ts';
 import { chainHistories, type ChainHistories, type ContinuedChain } from '../conversations/chain-history.ts';
@@ -26,6 +19,7 @@ import { modelNamed, type ActiveRun, type Capacity, type Engine } from '../engin
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import { driveRequest, planRun, whileOpen, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
+import { holdStored, readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
   isDrivenElsewhere,
   isOpenRecord,
@@ -40,7 +34,6 @@ import {
 import { storedStreams } from '../engine/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
 import { askDriver } from '../runs/inbox.ts';
@@ -94,7 +87,7 @@ export interface Responses {
   /** The histories of conversations, for runs of both APIs. */
   readonly histories: ChainHistories;
   /** Items that a client adds to a conversation, with references replaced. Rejects with a 400 for what cannot be read. */
-  acceptItems(items: readonly InputItem[], tenant: string): Promise<readonly InputItem[]>;
+  acceptItems(items: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]>;
 }
 
 /** The conversations of responses that are not stored, for requests of the same client that continue them. */
@@ -190,7 +183,7 @@ interface StoredEnding {
   readonly releaseKey?: boolean;
 }
 
-interface ConversationOptions {
+interface ConversationOptions extends Pick<Reader, 'hold'> {
   /** The request was accepted before. */
   readonly isStored?: boolean;
   /** Of such a request: the newest record of its conversation when it was accepted. */
@@ -204,6 +197,8 @@ interface RequestConversation {
   readonly conversation: Conversation;
   /** The conversation that the request continues. */
   readonly before: ConversationBefore | undefined;
+  /** The bytes that were counted while it was read. */
+  readonly counted: number;
   /** The labels of the servers whose tools it contains. */
   readonly reported: ReadonlySet<string>;
   /** Set if the response becomes the newest record of a conversation. */
@@ -218,7 +213,7 @@ export interface ResponseDriver {
   requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    options?: ConversationOptions,
+    options: ConversationOptions,
   ): Promise<RequestConversation>;
   /** For a request that wants `encrypted_content` of reasoning. */
   wantedSeal(
@@ -267,7 +262,7 @@ export function responses(
     if (key && used !== undefined) {
       if (request.background) return follower.followed(await findResponse(used, caller), -1, caller);
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
-      return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
+      return repeatedResponse({ tenant: caller.tenant, hold: caller.hold, key, id: used }, prepareAgain);
     }
     const release = runs.reserve(caller.tenant);
     try {
@@ -278,7 +273,7 @@ export function responses(
         async run(listener, signal) {
           try {
             const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
-            if (local && plan.journal && !request.store) await keepConversation(plan.journal, parts, finished, local);
+            if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished, local);
             return finished;
           } catch (error) {
             if (!isDrivenElsewhere(error)) throw error;
@@ -355,8 +350,8 @@ export function responses(
   }
 
   async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
-    const continued = await requestConversation(parsed, caller, { local });
-    const { input, system, conversation, before, reported, chain } = continued;
+    const continued = await requestConversation(parsed, caller, { local, hold });
+    const { input, system, conversation, before, counted, reported, chain } = continued;
     const request = { ...parsed, input };
     checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
     const seal = await wantedSeal(request, caller);
@@ -367,8 +362,21 @@ export function responses(
     const sent = shortened ? { ...conversation, messages: shortened } : conversation;
     const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
-      const current = await withDecisions(plan);
-      return createPlanned({ plan: current, request, seal, system, before, reported, chain, caller, key, hold, local });
+      const current = await withDecisions(plan, hold);
+      return createPlanned({
+        plan: current,
+        request,
+        seal,
+        system,
+        before,
+        counted,
+        reported,
+        chain,
+        caller,
+        key,
+        hold,
+        local,
+      });
     });
   }
 
@@ -380,7 +388,7 @@ export function responses(
    * 2. A call that was denied is not executed, even if the request does not require approvals any more.
    * 3. If the server describes the tool differently now, the client is asked again.
    */
-  async function withDecisions(plan: RunPlan): Promise<RunPlan> {
+  async function withDecisions(plan: RunPlan, hold: Capacity['hold']): Promise<RunPlan> {
     const { open, toolset, messages, caller } = plan;
     if (!open || open.approvals.length === 0) return plan;
     const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
@@ -391,7 +399,8 @@ export function responses(
       const call = calls[index]!;
       const { name } = call;
       const asked = itemOrigin(requestId)?.response;
-      const record = asked === undefined ? undefined : await records.get(caller.tenant, asked);
+      const { tenant } = caller;
+      const record = asked === undefined ? undefined : await readRecord(store, asked, { tenant, hold });
       const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
       const kind = toolset.kinds.kindOf(name, index);
       const isServers = kind === 'server' || kind === 'approved-later';
@@ -412,6 +421,7 @@ export function responses(
     readonly seal: ReasoningSeal | undefined;
     readonly system: readonly string[];
     readonly before: ConversationBefore | undefined;
+    readonly counted: number;
     readonly reported: ReadonlySet<string>;
     readonly chain: ContinuedChain | undefined;
   }
@@ -422,6 +432,7 @@ export function responses(
     seal,
     system,
     before,
+    counted,
     reported,
     chain,
     caller,
@@ -431,7 +442,7 @@ export function responses(
   }: PlannedResponse): Promise<CreatedResponse> {
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
-    hold(plan.size);
+    hold(Math.max(0, plan.size - counted));
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     // What the conversation has is not reported again, but that a server is down is.
@@ -494,12 +505,12 @@ export function responses(
 
   /** Keeps what the next request of the same client needs to continue a response that is not stored. */
   async function keepConversation(
-    journal: Journal,
+    { journal, caller: { tenant } }: RunPlan,
     parts: ConversationParts,
     { response: { id, status } }: FinishedResponse,
     local: LocalConversations,
   ): Promise<void> {
-    const state = status === 'failed' ? undefined : await storedState(journal, id);
+    const state = status === 'failed' ? undefined : await storedState(journal!, id, { tenant });
     if (!state) return;
     const conversation = { ...conversationBefore(id, state, parts.system), ...parts };
     local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
@@ -523,25 +534,33 @@ export function responses(
   async function requestConversation(
     request: ResponseRequest,
     caller: RunCaller,
-    { isStored = false, upTo, local }: ConversationOptions = {},
+    { isStored = false, upTo, local, hold }: ConversationOptions,
   ): Promise<RequestConversation> {
+    let counted = 0;
+    const count = (bytes: number): void => {
+      hold?.(bytes);
+      counted += bytes;
+    };
+    const reader = { ...caller, hold: hold && count };
     if (request.conversation !== undefined) {
       const accepted = isStored ? { previous: upTo } : undefined;
-      const { restored, before, chain } = await histories.forRequest(request, caller, accepted);
-      return { ...withInput(request, restored, before), chain };
+      const { restored, before, chain } = await histories.forRequest(request, reader, accepted);
+      return { ...withInput(request, restored, before), counted, chain };
     }
     const { previous } = request;
     const before =
-      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, caller)));
-    return withInput(request, await restore(request.input, caller.tenant, { before, isStored }), before);
+      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, reader)));
+    const restored = await restore(request.input, reader, { before, isStored });
+    return { ...withInput(request, restored, before), counted };
   }
 
   function restore(
     items: readonly InputItem[],
-    tenant: string,
+    reader: Reader,
     options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
   ): Promise<RestoredHistory> {
-    return restoreHistory(items, (response) => outputs.lookUp(tenant, response), {
+    const { tenant } = reader;
+    return restoreHistory(items, (response) => outputs.lookUp(response, reader), {
       ...options,
       seal: () => sealFor(tenant),
       compactionSeal: () => compactionSealFor(tenant),
@@ -552,7 +571,7 @@ export function responses(
     { instructions = '' }: ResponseRequest,
     { input, messages, system, open }: RestoredHistory,
     before: ConversationBefore | undefined,
-  ): RequestConversation {
+  ): Omit<RequestConversation, 'counted' | 'chain'> {
     const sent = input.flatMap((item) =>
       item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
     );
@@ -566,8 +585,8 @@ export function responses(
   }
 
   /** The conversation that another response continues. */
-  async function previousConversation(previous: string, caller: RunCaller): Promise<ConversationBefore> {
-    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(caller.tenant, previous) : undefined;
+  async function previousConversation(previous: string, reader: Reader): Promise<ConversationBefore> {
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(reader.tenant, previous) : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {
@@ -575,17 +594,23 @@ export function responses(
         code: 'response_in_progress',
       });
     }
-    const before = record && (await conversationAfter(record, caller.tenant));
+    const before = record && (await conversationAfter(record, reader));
     if (before) return before;
     const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
 
   /** The conversation that a run of either API ended or paused with. Undefined: it never started. */
-  async function conversationAfter(record: ResponseHead, tenant: string): Promise<ConversationBefore | undefined> {
+  async function conversationAfter(
+    record: ResponseHead,
+    { tenant, hold }: Reader,
+  ): Promise<ConversationBefore | undefined> {
+    // Each request counts it, also if they share it.
+    const bytes = hold ? await store.sizeOf(record.runId) : 0;
+    if (bytes > 0) hold!(bytes);
     return shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
       const parts = await partsOf(tenant, record.id);
-      const state = await storedState(store, record.runId);
+      const state = await storedState(store, record.runId, { tenant });
       if (!state || !parts) return undefined;
       const { open, ...before } = conversationBefore(record.runId, state, parts.system);
       // The run of a chat waits for nobody after its end. Its calls are unanswered only if it was not possible to cancel it.
@@ -595,7 +620,7 @@ export function responses(
 
   /** What a conversation has besides its messages, without the request that contains it, which can be large. */
   async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
-    const record = await inTurn(() => records.get(tenant, response));
+    const record = await readRecord(store, response, { tenant });
     if (!record) return undefined;
     const { system = [], reported } = record.request as Partial<ConversationParts>;
     return { system, ...(reported && { reported }) };
@@ -691,7 +716,7 @@ export function responses(
       releaseKey,
     });
     if (isStored && !response.conversation) return response;
-    const record = await records.get(tenant, id);
+    const record = await readRecord(store, id, { tenant });
     if (isStored && record) {
       await store.conversations.setText(response.conversation!.id, id, searchText(itemsOfRecord(record)));
       return response;
@@ -699,21 +724,33 @@ export function responses(
     return record ? (record.response as ResponseResource) : response;
   }
 
-  async function findResponse(id: string, { tenant }: Caller): Promise<ResponseRecord> {
-    const record = id.startsWith(RESPONSE_PREFIX) ? await inTurn(() => records.get(tenant, id)) : undefined;
+  async function findResponse(id: string, caller: Caller): Promise<ResponseRecord> {
+    const record = id.startsWith(RESPONSE_PREFIX) ? await readRecord(store, id, caller) : undefined;
     if (record) return record;
+    throw responseNotFound(id);
+  }
+
+  /** The same without request and response. */
+  async function findHead(id: string, { tenant }: Caller): Promise<OwnedResponse> {
+    const head = id.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, id) : undefined;
+    if (head) return { ...head, tenant };
+    throw responseNotFound(id);
+  }
+
+  function responseNotFound(id: string): ApiError {
     const message = `There is no response ${JSON.stringify(id)}. It was deleted, was not stored, or never existed.`;
-    throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
+    return new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
   }
 
   async function cancelResponse(id: string, caller: Caller): Promise<ResponseResource> {
-    const found = await findResponse(id, caller);
+    const found = await findHead(id, caller);
     const running = active.get(id);
     try {
       if (running) {
         running.cancel();
         return endedResponse(await running.finished);
       }
+      if (isOpenRecord(found)) await holdStored(store, found, caller.hold);
       const taken = isOpenRecord(found) ? await stored.takeOver(found, isOpenRecord) : undefined;
       if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
       const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
@@ -725,7 +762,7 @@ export function responses(
   }
 
   /** Asks the process that drives a response to cancel it. */
-  async function cancelElsewhere({ id, runId }: ResponseRecord, caller: Caller): Promise<ResponseResource> {
+  async function cancelElsewhere({ id, runId }: OwnedResponse, caller: Caller): Promise<ResponseResource> {
     const { tenant, key } = caller;
     const reply = await askDriver(store, runId, { act: { type: 'cancel' }, actor: { tenant, key } });
     if (reply === 'refused') throw drivenElsewhere(id);
@@ -755,7 +792,7 @@ export function responses(
     async compact(request, caller, signal) {
       // The model gets the settings, and the conversation as a text.
       checkSupport(modelNamed(engine.models, request.model), { ...request, input: [] }, request.model!);
-      const { input, system, conversation } = await requestConversation(request, caller);
+      const { input, system, conversation } = await requestConversation(request, caller, { hold: caller.hold });
       const seal = await compactionSealFor(caller.tenant);
       const { messages } = conversation;
       const release = runs.reserve(caller.tenant);
@@ -767,7 +804,7 @@ export function responses(
       }
     },
     async countTokens(request, caller) {
-      const { conversation } = await requestConversation(request, caller);
+      const { conversation } = await requestConversation(request, caller, { hold: caller.hold });
       const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
       const { messages, instructions, toolset } = plan;
       await toolset.close();
@@ -796,8 +833,9 @@ export function responses(
     },
     forget: forgetResponse,
     histories,
-    async acceptItems(items, tenant) {
-      const known = await resolveReferences(items, (response) => outputs.lookUp(tenant, response));
+    async acceptItems(items, reader) {
+      const { tenant } = reader;
+      const known = await resolveReferences(items, (response) => outputs.lookUp(response, reader));
       await openSealed(known, {
         seal: () => sealFor(tenant),
         compactionSeal: () => compactionSealFor(tenant),

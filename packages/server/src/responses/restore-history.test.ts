@@ -290,12 +290,15 @@ describe('storedOutputs', () => {
     usage: { inputTokens: 1, outputTokens: 1 },
   });
 
+  const A = { tenant: 'a' };
+
   function withStore(options: Partial<StoredOutputsOptions> = {}) {
     const reads: string[] = [];
     const events = [replied(1), replied(2, 'sig'), { type: 'run-started' }];
     const outputs = storedOutputs({
       runs: { read: async () => events.map((event) => ({ event })) } as unknown as Journal,
       responses: {
+        sizeOf: async () => 20_000,
         get: async (tenant, id) => {
           reads.push(`${tenant} ${id}`);
           if (tenant !== 'a' || id === 'deleted') return undefined;
@@ -311,28 +314,40 @@ describe('storedOutputs', () => {
 
   test('reads a response once, with the replies that contain signed reasoning', async () => {
     const { outputs, reads } = withStore();
-    const first = await outputs.lookUp('a', 'r1');
+    const first = await outputs.lookUp('r1', A);
     expect(first).toEqual({
       output: [{ type: 'message', id: 'r1' }],
       replies: new Map([[2, replied(2, 'sig').content]]),
     });
-    expect(await outputs.lookUp('a', 'r1')).toBe(first);
+    expect(await outputs.lookUp('r1', A)).toBe(first);
+    expect(reads).toEqual(['a r1']);
+  });
+
+  test('counts a response before it is read, unless it is cached', async () => {
+    const { outputs, reads } = withStore();
+    const hold = (bytes: number): void => {
+      throw new Error(`${bytes} bytes are too many`);
+    };
+    await expect(outputs.lookUp('r1', { tenant: 'a', hold })).rejects.toThrow('20000 bytes are too many');
+    expect(reads).toEqual([]);
+    await outputs.lookUp('r1', A);
+    await outputs.lookUp('r1', { tenant: 'a', hold });
     expect(reads).toEqual(['a r1']);
   });
 
   test('does not find responses of other tenants', async () => {
     const { outputs } = withStore();
-    await outputs.lookUp('a', 'r1');
-    expect(await outputs.lookUp('b', 'r1')).toBeUndefined();
-    expect(await outputs.lookUp('a', 'deleted')).toBeUndefined();
+    await outputs.lookUp('r1', A);
+    expect(await outputs.lookUp('r1', { tenant: 'b' })).toBeUndefined();
+    expect(await outputs.lookUp('deleted', A)).toBeUndefined();
   });
 
   test('drops the least recently used response, and deleted ones', async () => {
     const { outputs, reads } = withStore({ entries: 2 });
-    for (const id of ['r1', 'r2', 'r1', 'r3', 'r1', 'r2']) await outputs.lookUp('a', id);
+    for (const id of ['r1', 'r2', 'r1', 'r3', 'r1', 'r2']) await outputs.lookUp(id, A);
     expect(reads).toEqual(['a r1', 'a r2', 'a r3', 'a r2']);
     outputs.forget('a', 'r2');
-    await outputs.lookUp('a', 'r2');
+    await outputs.lookUp('r2', A);
     expect(reads).toHaveLength(5);
   });
 
@@ -341,8 +356,8 @@ describe('storedOutputs', () => {
     ['a large response', 'r1', { largest: 10 }],
   ])('does not cache %s', async (_, id, options) => {
     const { outputs, reads } = withStore(options);
-    await outputs.lookUp('a', id);
-    await outputs.lookUp('a', id);
+    await outputs.lookUp(id, A);
+    await outputs.lookUp(id, A);
     expect(reads).toHaveLength(2);
   });
 });

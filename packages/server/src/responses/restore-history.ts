@@ -20,11 +20,11 @@
  *
  * Steps 1 to 3 only fill gaps. Whatever a client sends explicitly is used unchanged.
  */
-import type { AssistantPart, Journal } from '@treadle/core';
+import type { AssistantPart } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
-import { inTurn } from '../http/large-work.ts';
+import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { shownReply } from './output.ts';
 import { openCompaction } from './compaction.ts';
@@ -112,14 +112,14 @@ export type LookUpResponse = (response: string) => Promise<StoredOutput | undefi
  */
 export interface StoredOutputs {
   /** Resolves to undefined if the tenant has no response with that id. */
-  lookUp(tenant: string, id: string): Promise<StoredOutput | undefined>;
+  lookUp(id: string, reader: Reader): Promise<StoredOutput | undefined>;
   /** The response was deleted. */
   forget(tenant: string, id: string): void;
 }
 
 export interface StoredOutputsOptions {
-  readonly runs: Journal;
-  readonly responses: Pick<ResponseStore, 'get'>;
+  readonly runs: StoredJournal;
+  readonly responses: Pick<ResponseStore, 'get' | 'sizeOf'>;
   /** The size of the cache; default 1,000. */
   readonly entries?: number;
   /** The largest entry, in characters of JSON; larger responses are read each time. Default 32,000. */
@@ -139,17 +139,17 @@ export function storedOutputs(options: StoredOutputsOptions): StoredOutputs {
   }
 
   return {
-    async lookUp(tenant, id) {
-      const key = keyOf(tenant, id);
+    async lookUp(id, reader) {
+      const key = keyOf(reader.tenant, id);
       const cached = cache.get(key);
       if (cached) {
         cacheOutput(key, cached);
         return cached;
       }
-      const record = await inTurn(() => responses.get(tenant, id));
+      const record = await readRecord({ responses }, id, reader);
       const response = record?.response as ResponseResource | undefined;
       if (!record || !response) return undefined;
-      const stored = { output: response.output, replies: await signedReplies(runs, record.runId) };
+      const stored = { output: response.output, replies: await signedReplies(runs, record.runId, reader) };
       const size = JSON.stringify([stored.output, ...stored.replies.values()]).length;
       if (record.status !== 'in_progress' && size <= largest) cacheOutput(key, stored);
       return stored;
@@ -159,9 +159,9 @@ export function storedOutputs(options: StoredOutputsOptions): StoredOutputs {
 }
 
 /** The id of the effect that calls the model is `t<turn>.model.<attempt>`. */
-async function signedReplies(runs: Journal, runId: string): Promise<StoredOutput['replies']> {
+async function signedReplies(runs: StoredJournal, runId: string, reader: Reader): Promise<StoredOutput['replies']> {
   const replies = new Map<number, readonly AssistantPart[]>();
-  for (const { event } of await runs.read(runId)) {
+  for (const { event } of await readEntries(runs, runId, reader)) {
     if (event.type !== 'model-replied') continue;
     const turn = Number(/^t(\d+)\./.exec(event.effect)?.[1]);
     if (event.content.some((part) => part.type === 'reasoning' && part.signature !== undefined)) {

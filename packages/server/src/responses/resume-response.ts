@@ -1,14 +1,14 @@
-import { NEW, TreadleError, type Answer } from '@treadle/core';
+import { NEW, TreadleError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { planRun, type RunPlan } from '../engine/run.ts';
+import type { Reader } from '../engine/stored-reads.ts';
 import {
   cancelRun,
   checkRunKey,
-  isStoreFailure,
-  isTooMuch,
+  isForLater,
   isUnfit,
   replayItems,
   unresumableReason,
@@ -53,15 +53,14 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     try {
       const { key, scopes } = taken.record.request as StoredRequest;
       if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      const { plan, run } = await planResume(taken, answers);
-      hold?.(plan.size);
+      const { plan, run } = await planResume(taken, { ...(answers && { answers }), hold });
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(taken.record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
       return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
-      if (isStoreFailure(error) || isTooMuch(error)) {
+      if (isForLater(error)) {
         await taken.lease.release();
         throw error;
       }
@@ -87,7 +86,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
   async function planResume(
     { record, lease }: TakenRecord,
-    answers?: readonly Answer[],
+    { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
   ): Promise<{
     readonly plan: RunPlan;
     readonly run: ResponseRun;
@@ -95,11 +94,11 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     const { tenant, runId: id, status: from } = record;
     const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
-    const { items, state } = await replayItems(store, id);
+    const { items, state } = await replayItems(store, id, { tenant });
     // The conversation of a run that has started is in its journal.
     const restored =
       state === NEW
-        ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous })).conversation
+        ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous, hold })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
@@ -113,7 +112,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
         seal: await wantedSeal(request, caller),
         carrier: await carrierFor(plan, request, caller),
         listener: { requiresAction: false },
-        ...(request.background && (await storedSoFar({ id, lease }))),
+        ...(request.background && (await storedSoFar({ id, lease }, hold))),
         record: record.id,
         from,
         ...(state !== NEW && {
@@ -124,10 +123,13 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   }
 
   /** Continues the stored events of a background response. */
-  async function storedSoFar(run: StreamRun): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
+  async function storedSoFar(
+    run: StreamRun,
+    hold: Reader['hold'],
+  ): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
     const stream = streamOf(run.id);
     const sink = streams.writer(run, stream, await store.streams.last(stream));
-    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0)) as readonly ResponseEvent[] };
+    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0, hold)) as readonly ResponseEvent[] };
   }
 
   async function createFork(
@@ -169,9 +171,11 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     const { tenant, runId, status: from } = record;
     const { request, lists, begunWith } = record.request as StoredRequest;
     try {
-      const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
+      const { items, state } = isDamaged(error)
+        ? { items: [], state: NEW }
+        : await replayItems(store, runId, { tenant });
       const { sink, listener, sent } = request.background
-        ? await storedSoFar({ id: runId, lease })
+        ? await storedSoFar({ id: runId, lease }, undefined)
         : { listener: { requiresAction: false } };
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),

@@ -60,7 +60,7 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
       try {
         caller = message.admit();
         requireScope(caller, 'agents:invoke');
-        body = await readEvent(message);
+        body = await readEvent(message, caller.tenant);
         await createResponse(body, caller);
       } catch (thrown) {
         const error = toApiError(thrown, message.requestId);
@@ -91,9 +91,9 @@ const REFUSED: Readonly<Record<string, { readonly isUsed: (value: unknown) => bo
   generate: { isUsed: (value) => value === false, advice: 'Leave it out: this server has nothing to warm up.' },
 };
 
-async function readEvent({ bytes, isBinary }: SocketMessage): Promise<JsonObject> {
+async function readEvent({ bytes, isBinary }: SocketMessage, tenant: string): Promise<JsonObject> {
   if (isBinary) throw badRequest('Send JSON in a text message, not a binary one.', undefined, 'invalid_json');
-  const body = await parseBody(bytes);
+  const body = await parseBody(bytes, tenant);
   if (!isObject(body)) throw badRequest('Send a JSON object with a "type".', undefined, 'invalid_type');
   const { type, stream_id: streamId } = body;
   if (type !== 'response.create')

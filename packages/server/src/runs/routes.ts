@@ -34,11 +34,12 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     exchange.openStream();
     const reading = new AbortController();
     const stop = (): void => reading.abort();
-    const stream = eventStream(outgoing, { heartbeatMs, onDisconnect: stop, holder: exchange.holder });
+    const stream = eventStream(outgoing, { heartbeatMs, onDisconnect: stop });
     stopping.addEventListener('abort', stop, { once: true });
     if (stopping.aborted) stop();
     try {
-      await follow(runs.entries(id, caller), { after, signal: reading.signal }, (entry) =>
+      const { hold } = exchange;
+      await follow(runs.entries(id, caller), { after, signal: reading.signal, hold }, (entry) =>
         stream.send(entry.event.type, entry),
       );
       if (stopping.aborted) void stream.send('error', errorBody(STOPPING));
@@ -61,7 +62,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       const withWaiting = isWaitingIncluded(c.req.query());
       const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
       const page = found.slice(0, limit);
-      const open = withWaiting ? await runs.waitingOf(page) : undefined;
+      const open = withWaiting ? await runs.waitingOf(page, caller) : undefined;
       const hasMore = found.length > limit;
       return sendJson(c, {
         object: 'list',
@@ -85,7 +86,9 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       const limit = wholeNumber(query, 'limit', { least: 1, most: 500, standard: 100 });
       await runs.find(id, caller);
       if (c.req.header('accept')?.includes('text/event-stream')) return streamEntries(c, id, after);
-      const read = await runs.entries(id, caller).read(after);
+      const source = runs.entries(id, caller);
+      c.env.exchange.hold(await source.size!(after));
+      const read = await source.read(after);
       const data = read.slice(0, limit);
       const last = data.at(-1)?.seq ?? after;
       const { entries } = await runs.find(id, caller);

@@ -17,12 +17,13 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
-import { readRunFamily, runFileText, type ResponseRecord } from '@treadle/store';
+import { readRunFamily, runFileText, type OwnedResponse } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
+import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';
@@ -58,7 +59,7 @@ export interface Runs {
   /** Resumes an interrupted run now, if no process drives it. Others are left as they are. */
   resume(runId: string, caller: Caller): Promise<void>;
   /** What runs wait for, in the same order. Empty for a run that has ended. */
-  waitingOf(runs: readonly RunSummary[]): Promise<readonly (readonly Waiting[])[]>;
+  waitingOf(runs: readonly RunSummary[], caller: Caller): Promise<readonly (readonly Waiting[])[]>;
   /** The run with its child runs and long results, as `treadle runs import` reads it. */
   exported(runId: string, caller: Caller): Promise<string>;
   /** Replays the journal of a run, without performing anything. */
@@ -115,8 +116,8 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   }
 
   /** The request that a run belongs to. Only such runs can be resumed: the request names their model and tools. */
-  async function requestOf({ runId, parent }: RunSummary): Promise<ResponseRecord> {
-    const record = await inTurn(() => store.responses.ofRun(runId));
+  async function requestOf({ runId, parent }: RunSummary): Promise<OwnedResponse> {
+    const record = await store.responses.headOfRun(runId);
     if (record) return record;
     const advice = parent === undefined ? '' : ` If it is a child run, use its parent, ${JSON.stringify(parent)}.`;
     throw conflict(`No request started the run ${JSON.stringify(runId)}.${advice}`, 'run_not_resumable');
@@ -179,10 +180,10 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
   /** Forks are made one at a time, because each needs a few times the memory of its run. */
   let lastFork: Promise<unknown> = Promise.resolve();
 
-  /** The record of a run that can be forked, and what `forkRun` takes. */
+  /** The id of the record of a run that can be forked, and what `forkRun` takes. */
   async function forkOptions(runId: string, fork: ForkRequest, caller: Caller) {
-    const record = await requestOf(await findRun(runId, caller));
-    if (!stored.isForkable(record.id)) {
+    const { id } = await requestOf(await findRun(runId, caller));
+    if (!stored.isForkable(id)) {
       throw conflict(
         `Run ${JSON.stringify(runId)} cannot be forked here: it is not that of a response.`,
         'run_not_forkable',
@@ -195,7 +196,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       ...(model !== undefined && { model: modelNamed(models, model).id }),
       ...(limits && { limits }),
     };
-    return { record, options: { journal: store, runId, at, changes } };
+    return { id, options: { journal: store, runId, at, changes } };
   }
 
   /** A client may lower what the server allows, but not exceed it. */
@@ -206,8 +207,11 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     throw badRequest(`This server allows at most ${maxDurationMs} milliseconds.`, 'limits.duration_ms');
   }
 
-  /** Does something with a fork after the forks before it. */
-  async function forkInTurn<T>(make: () => Promise<T>): Promise<T> {
+  /** Does something with a fork of a run after the forks before it. */
+  async function forkInTurn<T>(runId: string, { hold }: Caller, make: () => Promise<T>): Promise<T> {
+    // It is read, and written.
+    const size = 2 * (await store.sizeOf(runId));
+    hold?.(size);
     const made = lastFork.then(make);
     lastFork = made.catch(() => {});
     try {
@@ -216,13 +220,15 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       if (error instanceof TreadleError && error.code === 'invalid-options')
         throw badRequest(error.message, 'at', 'invalid_fork');
       throw error;
+    } finally {
+      hold?.(-size);
     }
   }
 
   async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
-    const { record, options } = await forkOptions(runId, fork, caller);
+    const { id, options } = await forkOptions(runId, fork, caller);
     const newRunId = newResponseId();
-    await forkInTurn(() => forkRun({ ...options, newRunId }));
+    await forkInTurn(runId, caller, () => forkRun({ ...options, newRunId }));
     const { model, instructions, input } = fork;
     const forked = {
       runId: newRunId,
@@ -230,17 +236,21 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       ...(instructions !== undefined && { instructions }),
       ...(input !== undefined && (await isStartedWith(newRunId, input)) && { input }),
     };
-    await stored.fork(record, forked).catch(async (error: unknown) => {
+    try {
+      const record = await readRecord(store, id, caller);
+      if (!record) throw runNotFound(runId);
+      await stored.fork(record, forked);
+    } catch (error) {
       // Nobody would ever resume it.
       await store.delete(newRunId).catch(() => {});
       throw error;
-    });
+    }
     return newRunId;
   }
 
   async function previewFork(runId: string, fork: ForkRequest, caller: Caller): Promise<ForkPreview> {
     const { options } = await forkOptions(runId, fork, caller);
-    const { state, copied } = await forkInTurn(() => planFork(options));
+    const { state, copied } = await forkInTurn(runId, caller, () => planFork(options));
     const open = waiting(state);
     const waits = new Set(open.map(({ effect }) => effect));
     return {
@@ -314,7 +324,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     find: findRun,
     async retrieve(runId, caller) {
       const summary = await findRun(runId, caller);
-      const state = await storedState(store, runId);
+      const state = await storedState(store, runId, caller);
       if (!state) throw runNotFound(runId);
       return {
         summary,
@@ -327,8 +337,9 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       };
     },
     entries: (runId, { tenant }) => ({
+      size: (after) => store.pageSize(runId, after + 1),
       async read(after) {
-        const page = await inTurn(() => store.readPage(runId, after + 1));
+        const page = await inTurn(() => store.readPage(runId, after + 1), tenant);
         // What is sent out of the process must survive a power failure.
         if (page.length > 0) await store.append(runId, []);
         return page;
@@ -350,22 +361,26 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       const record = await requestOf(summary);
       if (summary.status === 'running' || summary.status === 'paused') await stored.recoverRecord(record);
     },
-    async waitingOf(summaries) {
+    async waitingOf(summaries, { tenant, hold }) {
       const found: (readonly Waiting[])[] = [];
       for (const { runId, status } of summaries) {
         const isOpen = status === 'running' || status === 'paused';
-        const state = isOpen ? await storedState(store, runId) : undefined;
+        const size = isOpen ? await store.sizeOf(runId) : 0;
+        hold?.(size);
+        const state = isOpen ? await storedState(store, runId, { tenant }) : undefined;
         found.push(state ? waiting(state) : []);
+        hold?.(-size);
       }
       return found;
     },
     async exported(runId, caller) {
       await findRun(runId, caller);
-      return runFileText(await inTurn(() => readRunFamily(store, runId)));
+      caller.hold?.(await store.sizeOf(runId));
+      return runFileText(await inTurn(() => readRunFamily(store, runId), caller.tenant));
     },
     async replay(runId, caller) {
       await findRun(runId, caller);
-      const entries = await inTurn(() => store.read(runId));
+      const entries = await readEntries(store, runId, caller);
       return { entries: entries.length, replayed: await walkInSlices(entries) };
     },
   };

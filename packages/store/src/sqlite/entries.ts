@@ -18,7 +18,7 @@ import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { encodeWithInput, type Messages, type InputPlace } from './messages.ts';
 import type { Notices } from './notices.ts';
-import { RUN, type SharedTexts } from './shared-texts.ts';
+import { RUN, storedSize, type SharedTexts } from './shared-texts.ts';
 
 interface RunRow extends InputPlace {
   readonly id: number;
@@ -59,6 +59,13 @@ export interface Entries {
    * damage there is not found.
    */
   readonly readPageFrom: (runId: string, from: number) => readonly JournalEntry[];
+  /**
+   * Returns a function that counts the bytes of some entries, inside a transaction, and returns the sum when it has counted
+   * the last one. It reads no entry.
+   */
+  readonly sizeInParts: (runId: string) => () => { readonly size: number } | undefined;
+  /** Inside a transaction: the bytes of what `readPageFrom` reads. */
+  readonly pageSize: (runId: string, from: number) => number;
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
   readonly writeSnapshot: (runId: string, snapshot: Snapshot) => Promise<void>;
   /** Undefined if the snapshot is missing or damaged: the entries contain the same state. */
@@ -70,6 +77,9 @@ const PAGE_ENTRIES = 500;
 /** It ends after the entry that reaches this number of characters. */
 const PAGE_CHARS = 1_000_000;
 
+/** The messages of an input with more bytes are read in parts of at least `PAGE_CHARS`. */
+const LARGE_INPUT = 2 * PAGE_CHARS;
+
 /** The number of entries that were read, and the `chain` of the last one. */
 interface PageEnd {
   readonly count: number;
@@ -78,7 +88,23 @@ interface PageEnd {
 
 const START: PageEnd = { count: 0, sum: 0 };
 
+/** The first entry of a run with a large input, which is read in parts. */
+interface LargeStart {
+  /** Its text without the messages. */
+  readonly rest: string;
+  readonly ids: readonly number[];
+  /** The messages so far, unless the entry is not wanted. */
+  readonly input: unknown[];
+  /** How many messages were read. */
+  count: number;
+  /** Their characters. */
+  chars: number;
+  /** The CRC-32 of the text so far. */
+  sum: number;
+}
+
 interface PageRequest {
+  readonly large: LargeStart | undefined;
   /** As it was at the first page. */
   readonly run: RunRow;
   /** The number of entries that the run has now. */
@@ -132,6 +158,9 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   const visitEntries = db.prepare(
     `SELECT visit_entry(seq, entry, chain) FROM
        (SELECT seq, entry, chain FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?)`,
+  );
+  const findSizes = db.prepare(
+    `SELECT ${storedSize('entry')} AS size FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ${PAGE_ENTRIES}`,
   );
   const upsertSnapshot = db.prepare(
     `INSERT INTO snapshots (run, seq, state, sum) VALUES (?, ?, ?, ?)
@@ -243,16 +272,24 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     let run: RunRow | undefined;
     let read: JournalEntry[] = [];
     let end: PageEnd = START;
+    let large: LargeStart | undefined;
     return () => {
       const current = runOf(runId);
       if (run && !(current && isSameRun(current, run, end))) {
         run = undefined;
         read = [];
         end = START;
+        large = undefined;
       }
+      if (!current) return read;
+      if (!run) large = unlessCorrupt(() => largeStartOf(current));
       run ??= current;
-      if (!run) return read;
-      const page = readPage(runId, { run, appended: current!.entries, start: end, from });
+      if (large && large.count < large.ids.length) {
+        large = unlessCorrupt(() => readMessages(large!, from === 0));
+        return undefined;
+      }
+      const page = readPage(runId, { large, run, appended: current.entries, start: end, from });
+      large = undefined;
       for (const entry of page.entries) read.push(entry);
       ({ end } = page);
       return end.count >= run.entries ? read : undefined;
@@ -264,7 +301,38 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return current.id === id && current.entries >= entries && chainBefore(id, count) === sum;
   }
 
-  function readPage(runId: string, { run, appended, start, from }: PageRequest): Page {
+  /** Undefined if the input is not large, or part of the entry. */
+  function largeStartOf({ id, input_last: last, input_at: at }: RunRow): LargeStart | undefined {
+    if (last === null || at === null || messages.size(last) < LARGE_INPUT) return undefined;
+    const stored = findFirst.get(id)?.['entry'] as string | undefined;
+    const rest = shared.restore(stored ?? '');
+    const first = parseJson(rest) as JournalEntry | undefined;
+    // Otherwise the messages were taken out of an equal list, elsewhere in the entry.
+    if (!first || inputOf(first).length > 0) return undefined;
+    return { rest, ids: messages.path(last), input: [], count: 0, chars: 0, sum: crc32(rest.slice(0, at)) };
+  }
+
+  function readMessages(large: LargeStart, isWanted: boolean): LargeStart {
+    const end = large.chars + PAGE_CHARS;
+    for (; large.count < large.ids.length && large.chars < end; large.count++) {
+      const text = messages.text(large.ids[large.count]!);
+      if (large.count > 0) large.sum = crc32(',', large.sum);
+      large.sum = crc32(text, large.sum);
+      large.chars += text.length;
+      if (isWanted) large.input.push(parseJson(text));
+    }
+    return large;
+  }
+
+  /** The first entry, whose messages were read. */
+  function joinedStart({ rest, input }: LargeStart): JournalEntry | undefined {
+    const first = parseJson(rest) as JournalEntry | undefined;
+    // Copied in a loop: there may be more than a call takes arguments.
+    if (first) for (const message of input) (inputOf(first) as unknown[]).push(message);
+    return first;
+  }
+
+  function readPage(runId: string, { large, run, appended, start, from }: PageRequest): Page {
     let { count, sum } = start;
     const entries: JournalEntry[] = [];
     // One more, to find an additional entry after the last one.
@@ -280,11 +348,18 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
         return;
       }
       if (chars >= PAGE_CHARS) return;
-      const complete = shared.restore(stored);
-      const text = seq === 0 ? messages.restore(complete, run) : complete;
-      chars += text.length;
-      sum = crc32(text, sum);
-      const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
+      let entry: JournalEntry | null | undefined;
+      if (seq === 0 && large) {
+        chars += large.chars;
+        sum = crc32(large.rest.slice(run.input_at!), large.sum);
+        entry = seq < from ? undefined : joinedStart(large);
+      } else {
+        const complete = shared.restore(stored);
+        const text = seq === 0 ? messages.restore(complete, run) : complete;
+        chars += text.length;
+        sum = crc32(text, sum);
+        entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
+      }
       if (seq !== count) problem = 'is missing';
       else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
       else {
@@ -314,7 +389,38 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     const run = runOf(runId);
     if (!run || from >= run.entries) return [];
     const start = from === 0 ? START : { count: from, sum: chainBefore(run.id, from) };
-    return readPage(runId, { run, appended: run.entries, start, from }).entries;
+    return readPage(runId, { large: undefined, run, appended: run.entries, start, from }).entries;
+  }
+
+  /** The sizes of entries from `from` on, up to a page. */
+  function* sizesFrom(run: RunRow, from: number): Generator<number> {
+    let input = from === 0 ? messages.size(run.input_last) : 0;
+    for (const { size } of findSizes.iterate(run.id, from)) {
+      yield (size as number) + input;
+      input = 0;
+    }
+  }
+
+  function sizeInParts(runId: string): () => { readonly size: number } | undefined {
+    let size = 0;
+    let count = 0;
+    return () => {
+      const run = runOf(runId);
+      if (!run) return { size };
+      const before = count;
+      for (const one of sizesFrom(run, before)) {
+        size += one;
+        count++;
+      }
+      return count < before + PAGE_ENTRIES ? { size } : undefined;
+    };
+  }
+
+  function pageSize(runId: string, from: number): number {
+    const run = runOf(runId);
+    let size = 0;
+    if (run) for (const one of sizesFrom(run, from)) if ((size += one) >= PAGE_CHARS) break;
+    return size;
   }
 
   async function writeSnapshot(runId: string, { seq, state }: Snapshot): Promise<void> {
@@ -339,7 +445,17 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return row?.chain ?? 0;
   }
 
-  return { append, readInPages, readPageFrom, writeSnapshot, readSnapshot };
+  return { append, readInPages, readPageFrom, sizeInParts, pageSize, writeSnapshot, readSnapshot };
+}
+
+/** Undefined if a page of the file is damaged. `readPage` finds which entry that is. */
+function unlessCorrupt<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (!isCorrupt(error)) throw error;
+    return undefined;
+  }
 }
 
 export function unknownRun(runId: string): TreadleError {

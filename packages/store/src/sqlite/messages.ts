@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { MESSAGE, type SharedTexts } from './shared-texts.ts';
+import { MESSAGE, storedSize, type SharedTexts } from './shared-texts.ts';
 
 /**
  * The messages in the input of runs, and the items in the requests of responses, each stored once. Both are called messages
@@ -22,6 +22,12 @@ export interface Messages {
   readonly store: (split: SplitJson) => number | undefined;
   /** The JSON that `splitInput` was called with. Another text if a message is damaged or missing. */
   readonly restore: (rest: string, { input_last, input_at }: InputPlace) => string;
+  /** The ids of the messages up to this one, in order. */
+  readonly path: (last: number) => readonly number[];
+  /** The JSON of one message. Another text if it is damaged or missing. */
+  readonly text: (id: number) => string;
+  /** The bytes that `restore` adds. It reads no message. */
+  readonly size: (last: number | null) => number;
   /** Inside a transaction, after a run or response was deleted: deletes the messages that are not used any more. */
   readonly release: (last: number | null) => void;
 }
@@ -138,6 +144,22 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
        SELECT one.id, one.previous, one.text FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
      ) SELECT text FROM path`,
   );
+  const findPath = db.prepare(
+    `WITH RECURSIVE path (id, previous) AS (
+       SELECT id, previous FROM messages WHERE id = ?
+       UNION ALL
+       SELECT one.id, one.previous FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
+     ) SELECT id FROM path`,
+  );
+  const findText = db.prepare('SELECT text FROM messages WHERE id = ?');
+  const sumSizes = db.prepare(
+    `WITH RECURSIVE path (id, previous, size) AS (
+       SELECT id, previous, ${storedSize('text')} FROM messages WHERE id = ?
+       UNION ALL
+       SELECT one.id, one.previous, ${storedSize('one.text')}
+       FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
+     ) SELECT sum(size + 1) AS size FROM path`,
+  );
   const findUse = db.prepare(
     `SELECT 1 FROM messages WHERE previous = ?1 UNION ALL SELECT 1 FROM runs WHERE input_last = ?1
      UNION ALL SELECT 1 FROM responses WHERE input_last = ?1`,
@@ -150,6 +172,15 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
     return texts.reverse().join();
   }
 
+  /** Whether the messages up to this one are the first `count` of a list. Compared one by one: joined, they need twice the time. */
+  function isPathOf(last: number, list: readonly string[], count: number): boolean {
+    const rows = findTexts.all(last);
+    return (
+      rows.length === count &&
+      rows.every(({ text }, index) => shared.restore(text as string) === list[count - 1 - index])
+    );
+  }
+
   function idOf(digest: Buffer): number | null {
     return (findMessage.get(digest)?.['id'] as number | undefined) ?? null;
   }
@@ -160,7 +191,7 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
       let known = messages.length;
       let last: number | null = null;
       while (known > 0 && (last = idOf(digests[known - 1]!)) === null) known--;
-      if (last !== null && joinedTexts(last) !== messages.slice(0, known).join()) return undefined;
+      if (last !== null && !isPathOf(last, messages, known)) return undefined;
       for (let index = known; index < messages.length; index++) {
         const used: number[] = [];
         const text = shared.share(messages[index]!, used);
@@ -173,6 +204,15 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
     restore(rest, { input_last: last, input_at: at }) {
       return last === null || at === null ? rest : rest.slice(0, at) + joinedTexts(last) + rest.slice(at);
     },
+
+    path: (last) =>
+      findPath
+        .all(last)
+        .map(({ id }) => id as number)
+        .toReversed(),
+    text: (id) => shared.restore((findText.get(id)?.['text'] as string | undefined) ?? ''),
+
+    size: (last) => (last === null ? 0 : ((sumSizes.get(last)?.['size'] as number | null | undefined) ?? 0)),
 
     release(last) {
       for (let id = last; id !== null && !findUse.get(id);) {

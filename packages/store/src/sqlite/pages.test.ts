@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { RunSummary } from '@treadle/core';
+import { userText, type RunSummary } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { entries, entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
@@ -25,6 +25,46 @@ test('reading a long run lets the event loop turn between pages', async () => {
   await store.append('long', entries(COUNT));
   expect(await turnsDuring(() => store.read('long'))).toBeGreaterThanOrEqual(3);
   expect(await turnsDuring(() => store.read('long', COUNT))).toBeGreaterThanOrEqual(3);
+});
+
+describe('a run with a large input', () => {
+  const input = Array.from({ length: 8 }, (_, n) => userText(`${n}, é`.repeat(80_000)));
+  const all = [startedWith(input), entry(1), entry(2)];
+
+  test('is read in several turns of the event loop, which concurrent reads do not share', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('a', all);
+    const turns = await turnsDuring(() => store.read('a'));
+    expect(turns).toBeGreaterThanOrEqual(3);
+    expect(await turnsDuring(() => Promise.all([store.read('a'), store.read('a')]))).toBeGreaterThanOrEqual(
+      2 * turns - 2,
+    );
+    expect(await store.read('a')).toEqual(all);
+    expect(await store.read('a', 1)).toEqual(all.slice(1));
+    expect(await store.readPage('a', 0)).toEqual(all.slice(0, 1));
+  });
+
+  test('is read correctly if the entry has an equal list before the input', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    const [{ event, ...others }] = [startedWith(input)];
+    const twice = { ...others, event: { copy: input.map((one) => structuredClone(one)), ...event } };
+    await store.append('a', [twice]);
+    expect(await store.read('a')).toEqual([twice]);
+  });
+
+  test.each(["UPDATE messages SET text = '{}' WHERE id = 3", 'DELETE FROM texts WHERE id = 5'])(
+    'is damaged after %s',
+    async (change) => {
+      await using temp = tempStore();
+      const store = temp.open();
+      await store.append('a', all);
+      temp.raw().exec(change);
+      await expect(store.read('a')).rejects.toThrow('Entry 0 of run "a" is damaged');
+      await expect(store.read('a', 1)).rejects.toThrow('Entry 0 of run "a" is damaged');
+    },
+  );
 });
 
 test('a page ends earlier if its entries are long', async () => {

@@ -2,6 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
 import type {
   ResponseEnding,
+  OwnedResponse,
   ResponseHead,
   ResponseRecord,
   ResponseStore,
@@ -13,7 +14,7 @@ import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { encodeWithInput, type InputPlace, type Messages } from './messages.ts';
 import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs } from './runs.ts';
-import { RESPONSE, type SharedTexts } from './shared-texts.ts';
+import { RESPONSE, storedSize, type SharedTexts } from './shared-texts.ts';
 
 /** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Responses extends Pick<
@@ -23,7 +24,8 @@ export interface Responses extends Pick<
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
   readonly head: (tenant: string, id: string) => ResponseHead | undefined;
-  readonly ofRun: (runId: string) => ResponseRecord | undefined;
+  readonly sizeOf: (tenant: string, id: string) => number;
+  readonly headOfRun: (runId: string) => OwnedResponse | undefined;
   readonly unfinished: (now?: number) => readonly UnfinishedResponse[];
   /** In a transaction of the caller: does the same as `delete`. */
   readonly removeNow: (tenant: string, id: string) => boolean;
@@ -76,7 +78,12 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     'UPDATE responses SET waits_at = (SELECT entries FROM runs WHERE run = responses.run) WHERE response = ?',
   );
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
-  const findByRun = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE run = ?`);
+  const findByRun = db.prepare(
+    'SELECT response AS id, tenant, run AS runId, status, updated_at AS updatedAt FROM responses WHERE run = ?',
+  );
+  const findSize = db.prepare(
+    `SELECT tenant, input_last, ${storedSize('request')} + ${storedSize('answer')} AS size FROM responses WHERE response = ?`,
+  );
   const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
   const findHead = db.prepare('SELECT tenant, run, status, updated_at FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
@@ -255,10 +262,12 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
       return row?.tenant === tenant ? { id, runId: row.run, status: row.status, updatedAt: row.updated_at } : undefined;
     },
 
-    ofRun(runId) {
-      const row = findByRun.get(nameKey(runId)) as unknown as ResponseRow | undefined;
-      return row && checkedRecord(row);
+    sizeOf(tenant, id) {
+      const row = findSize.get(nameKey(id)) as unknown as (ResponseRow & { readonly size: number }) | undefined;
+      return row?.tenant === tenant ? row.size + messages.size(row.input_last) : 0;
     },
+
+    headOfRun: (runId) => findByRun.get(nameKey(runId)) as OwnedResponse | undefined,
 
     delete: (tenant, id) => commit.write(() => removeNow(tenant, id)),
     removeNow,

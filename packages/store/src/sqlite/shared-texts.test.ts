@@ -42,6 +42,43 @@ test('a text in an event, a request, a response and the input of the next run is
   for (const table of ['texts', 'text_uses', 'messages']) expect(countOf(db, table)).toBe(0);
 });
 
+test('sizes count a text as often as it is in the JSON, and the events of a stream', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const said = long('said');
+  const bytes = (value: unknown): number => Buffer.byteLength(JSON.stringify(value));
+  const request = { input: [{ text: [said, said] }, { text: 'short' }] };
+  const record = response('r', { request });
+  await store.responses.create(record, undefined, request.input);
+  await store.responses.finish('r', { status: 'completed', response: [said, said, 'é'], at: 2_000 });
+  const isSize = (size: number, expected: number): boolean => Math.abs(size - expected) < 300;
+  expect(isSize(await store.responses.sizeOf('acme', 'r'), bytes(request) + bytes([said, said, 'é']))).toBe(true);
+  expect(await store.responses.sizeOf('bolt', 'r')).toBe(0);
+  const many = Array.from({ length: 1_200 }, (_, index) => entry(index + 1, index % 100 === 0 ? said : 'é'));
+  const entries = [startedWith([userText(said), userText(said)]), ...many];
+  await store.append('r', entries);
+  const size = entries.reduce((sum, one) => sum + bytes(one), 0);
+  expect(isSize(await store.sizeOf('r'), size)).toBe(true);
+  const page = await store.readPage('r', 0);
+  expect(
+    isSize(
+      await store.pageSize('r', 0),
+      page.reduce((sum, one) => sum + bytes(one), 0),
+    ),
+  ).toBe(true);
+  expect([await store.pageSize('r', entries.length), await store.sizeOf('none')]).toEqual([0, 0]);
+  expect(await store.responses.headOfRun('r')).toEqual({
+    id: 'r',
+    tenant: 'acme',
+    runId: 'r',
+    status: 'completed',
+    updatedAt: 2_000,
+  });
+  await store.streams.append('s', 1, [{ said }, { said }]);
+  expect(await store.streams.pageSize('s', 0)).toBe(bytes([{ said }, { said }]));
+  expect(await store.streams.pageSize('s', 2)).toBe(0);
+});
+
 test('the items that requests have in common are stored once, also if they are short', async () => {
   await using temp = tempStore();
   const store = temp.open();

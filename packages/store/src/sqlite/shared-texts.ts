@@ -42,12 +42,17 @@ const MARK = '\u0001';
 export function openSharedTexts(db: DatabaseSync): SharedTexts {
   const findDigest = db.prepare('SELECT id, text FROM texts WHERE digest = ?');
   const findText = db.prepare('SELECT text FROM texts WHERE id = ?');
+  const findSize = db.prepare('SELECT octet_length(text) AS size FROM texts WHERE id = ?');
   const insertText = db.prepare('INSERT INTO texts (digest, text) VALUES (?, ?)');
   const updateText = db.prepare('UPDATE texts SET text = ? WHERE id = ?');
   const deleteText = db.prepare('DELETE FROM texts WHERE id = ?');
   const insertUse = db.prepare('INSERT OR IGNORE INTO text_uses (kind, user, text) VALUES (?, ?, ?)');
   const deleteUses = db.prepare('DELETE FROM text_uses WHERE kind = ? AND user = ? RETURNING text');
   const findUse = db.prepare('SELECT 1 FROM text_uses WHERE text = ?');
+
+  db.function('size_of_texts', { directOnly: true }, (stored) =>
+    textIdsIn(stored as string).reduce((sum, id) => sum + ((findSize.get(id)?.['size'] as number | undefined) ?? 0), 0),
+  );
 
   function store(text: string): number {
     const digest = digestOf(text);
@@ -92,6 +97,11 @@ export function openSharedTexts(db: DatabaseSync): SharedTexts {
       for (const { text } of deleteUses.all(kind, id)) if (!findUse.get(text!)) deleteText.run(text!);
     },
   };
+}
+
+/** In SQL: the bytes of the JSON that a column contains, with its texts. They are not read. */
+export function storedSize(column: string): string {
+  return `coalesce(octet_length(${column}) + iif(instr(${column}, char(1)) > 0, size_of_texts(${column}), 0), 0)`;
 }
 
 function digestOf(text: string): Buffer {

@@ -57,6 +57,10 @@ export interface SqliteStore extends RunStore {
    * entries before, and it does not find damage there.
    */
   readPage(runId: string, from: number): Promise<readonly JournalEntry[]>;
+  /** The bytes of JSON that `read` reads; 0 if there is no such run. It does not read them. */
+  sizeOf(runId: string): Promise<number>;
+  /** The same for `readPage`. */
+  pageSize(runId: string, from: number): Promise<number>;
   /** Calls `listener` when entries may have been appended to a run, like `watch` of a stream. */
   watch(runId: string, listener: () => void): () => void;
   /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
@@ -176,12 +180,19 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     }
   }
 
-  /** Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. */
+  let lastPart: Promise<void> = Promise.resolve();
+  const nextTurn = (): Promise<void> => new Promise((resolve) => defer(resolve));
+
+  /**
+   * Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. Parts
+   * of concurrent reads do not share a turn, because each may take some time.
+   */
   async function readingParts<T>(next: () => T | undefined): Promise<T> {
     for (;;) {
       const complete = await reading(next);
       if (complete) return complete;
-      await new Promise<void>((resolve) => defer(resolve));
+      lastPart = lastPart.then(nextTurn);
+      await lastPart;
     }
   }
 
@@ -209,10 +220,13 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     rates: openRates(db, commit),
     secretKey: openKeys(db, commit),
     readPage: (runId, from) => reading(() => entries.readPageFrom(runId, from)),
+    sizeOf: async (runId) => (await readingParts(entries.sizeInParts(runId))).size,
+    pageSize: (runId, from) => reading(() => entries.pageSize(runId, from)),
     watch: changes.watch,
     streams: {
       append: streams.append,
       read: (stream, after) => reading(() => streams.read(stream, after)),
+      pageSize: (stream, after) => reading(() => streams.pageSize(stream, after)),
       last: (stream) => reading(() => streams.last(stream)),
       watch: changes.watch,
       delete: streams.delete,
@@ -234,7 +248,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       markWaiting: responses.markWaiting,
       get: (tenant, id) => reading(() => responses.get(tenant, id)),
       head: (tenant, id) => reading(() => responses.head(tenant, id)),
-      ofRun: (runId) => reading(() => responses.ofRun(runId)),
+      sizeOf: (tenant, id) => reading(() => responses.sizeOf(tenant, id)),
+      headOfRun: (runId) => reading(() => responses.headOfRun(runId)),
       delete: responses.delete,
       unfinished: (now) => reading(() => responses.unfinished(now)),
       prune: responses.prune,

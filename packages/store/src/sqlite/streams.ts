@@ -9,6 +9,7 @@ import type { Leases } from './leases.ts';
 /** The methods of a `StreamStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Streams extends Pick<StreamStore, 'append' | 'delete' | 'prune'> {
   readonly read: (stream: string, after: number) => readonly StoredEvent[];
+  readonly pageSize: (stream: string, after: number) => number;
   readonly last: (stream: string) => number;
   /** In a transaction of the caller: does the same as `delete`. */
   readonly removeNow: (stream: string) => void;
@@ -49,6 +50,9 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
   );
   const findEvents = db.prepare(
     'SELECT first, events, sum FROM stream_events WHERE stream = ? AND last > ? ORDER BY last',
+  );
+  const findSizes = db.prepare(
+    'SELECT octet_length(events) AS size FROM stream_events WHERE stream = ? AND last > ? ORDER BY last',
   );
   const findOld = db.prepare(`SELECT id FROM streams WHERE updated_at < ? LIMIT ${PRUNE_STREAMS}`);
   const deleteRows = ['stream_events WHERE stream = ?', 'streams WHERE id = ?'].map((rows) =>
@@ -101,6 +105,17 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
         if (chars >= PAGE_CHARS) break;
       }
       return page;
+    },
+
+    pageSize(stream, after) {
+      const row = rowOf(stream);
+      let size = 0;
+      if (!row || row.last <= after) return size;
+      for (const found of findSizes.iterate(row.id, after)) {
+        size += found['size'] as number;
+        if (size >= PAGE_CHARS) break;
+      }
+      return size;
     },
 
     last: (stream) => rowOf(stream)?.last ?? 0,
