@@ -94,7 +94,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     readonly run: ResponseRun;
   }> {
     const { tenant, runId: id, status: from } = record;
-    const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
+    const { request, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
     const { items, state } = await replayItems(store, id);
     // The conversation of a run that has started is in its journal.
@@ -108,6 +108,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     return {
       plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
       run: {
+        compaction,
         lists,
         begunWith: begunWith && new Map(begunWith),
         created: newResponse(id, request, engine.models.default, record.createdAt),
@@ -164,7 +165,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
     const { record, lease } = taken;
     const { tenant, runId, status: from } = record;
-    const { request, lists, begunWith } = record.request as StoredRequest;
+    const { request, compaction, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
       const { sink, listener, sent } = request.background
@@ -173,6 +174,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
+        compaction,
         lists,
         begunWith: begunWith && new Map(begunWith),
         seal: await wantedSeal(request, record),

@@ -106,7 +106,8 @@ export type OutputItem =
   | CustomCallItem
   | McpCallItem
   | McpApprovalRequestItem
-  | McpListToolsItem;
+  | McpListToolsItem
+  | CompactionItem;
 
 /** An input item as it is stored and returned: it has an id, and its content is a list of parts. */
 export type InputItem =
@@ -122,8 +123,8 @@ export type InputItem =
   | McpApprovalRequestItem
   | McpApprovalResponseItem
   | McpListToolsItem
-  | ItemReference
-  | CompactionItem;
+  | CompactionItem
+  | ItemReference;
 
 export interface InputText {
   readonly type: 'input_text';
