@@ -206,6 +206,12 @@ describe('context_management', () => {
       expect(lines(model.requests[2]!)).toHaveLength(3);
     });
 
+    test('is not output of the model: a request whose model fails is an error', async () => {
+      const failure = { type: 'failure', error: { code: 'auth', message: 'no', retryable: false } } as const;
+      await using server = await startInProcess(scriptedModel(['Many words.', failure]));
+      expect(await ask(server, input)).toMatchObject({ status: 502, body: { error: { type: 'server_error' } } });
+    });
+
     test('in the background, also after another process has resumed it', async () => {
       const store = sqliteStore(':memory:');
       onTestFinished(() => store.close());

@@ -55,7 +55,8 @@ import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
 import { responseResumer } from './resume-response.ts';
-import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
+import { hasReply, type CustomCallOutputItem, type FunctionCallOutputItem, type InputItem } from './wire.ts';
+import type { InputPart, ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -638,7 +639,7 @@ export function responses(
       release: () => Promise<void>,
     ): Promise<FinishedResponse> {
       const made = out.endResponse(ending);
-      const releaseKey = isUntouched || (made.status === 'failed' && made.output.length === 0);
+      const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
       if (sink) {
         // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
         out.sendTerminal();

@@ -294,6 +294,11 @@ export interface ResponseResource extends Echo {
   readonly pending_call_ids?: readonly string[];
 }
 
+/** Whether the response has more than the items with which it was created. */
+export function hasReply({ output }: ResponseResource): boolean {
+  return output.some(({ type }) => type !== 'mcp_list_tools' && type !== 'compaction');
+}
+
 /** The response as one client sees it. */
 export function presentedResponse(response: ResponseResource, requiresAction: boolean): ResponseResource {
   if (requiresAction || response.status !== 'requires_action') return response;
