@@ -145,6 +145,10 @@ describe('the stream of a background response', () => {
     const headers = { 'last-event-id': '4' };
     const rest = await (await followBackground(url, idIn(whole), { after: 1, headers })).ended;
     expect(rest).toEqual(whole.slice(5));
+    const refused = await fetch(`${url}/v1/responses/${idIn(whole)}?stream=true&starting_after=1`, {
+      headers: { 'last-event-id': 'x' },
+    });
+    expect(await refused.json()).toMatchObject({ error: { param: 'Last-Event-ID' } });
   });
 
   test('is cut without [DONE] when the server shuts down, and continues after the restart', async () => {

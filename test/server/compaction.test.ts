@@ -1,10 +1,11 @@
 import { textOf, tool, type Message, type ModelRequest } from '@treadle/core';
 import { scriptedModel, type ScriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
-import { schemaProblems } from './support/schema-check.ts';
+import { eventProblems, schemaProblems } from './support/schema-check.ts';
 import { openSocket } from './support/socket-client.ts';
 
 const lines = ({ messages }: ModelRequest): string[] =>
@@ -157,6 +158,77 @@ describe('context_management', () => {
       'assistant: So it is.',
       'user: Sure?',
     ]);
+  });
+
+  describe('the response has the compaction as its first item', () => {
+    const input = [
+      message('system', 'Be brief.'),
+      message('user', long),
+      message('assistant', 'Hm.'),
+      message('user', 'So?'),
+    ];
+
+    test('which stands for all items before it, whether the client sends those or not', async () => {
+      const model = scriptedModel(['Many words.', 'So it is.', 'Yes.', 'Yes again.']);
+      await using server = await startInProcess(model);
+      const { output } = (await ask(server, input, { store: false })).body as OpenAI.Responses.Response;
+      expect(output.map(({ type }) => type)).toEqual(['compaction', 'message']);
+      const next = [...output, message('user', 'Sure?')];
+      await ask(server, [...input, ...next], { store: false });
+      await ask(server, next, { store: false });
+      // Without another summary.
+      expect(model.requests).toHaveLength(4);
+      for (const request of model.requests.slice(2)) {
+        expect(request.instructions).toBe('Be brief.');
+        expect(lines(request)).toEqual([
+          `user: ${SUMMARY}Many words.\n\nAfter that:\n\nuser:\nSo?`,
+          'assistant: So it is.',
+          'user: Sure?',
+        ]);
+      }
+    });
+
+    test('in a stream, when it is fetched and as a reference', async () => {
+      const model = scriptedModel(['Many words.', 'So it is.', 'Yes.']);
+      await using server = await startInProcess(model);
+      const client = clientOf(server);
+      const stream = client.responses.stream({ model: 'm', input, context_management });
+      const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+      for await (const event of stream) events.push(event);
+      expect(events.flatMap(eventProblems)).toEqual([]);
+      const items = events.flatMap((event) => (event.type === 'response.output_item.done' ? event.item : []));
+      const { id, output } = await stream.finalResponse();
+      expect(output.map(({ type }) => type)).toEqual(['compaction', 'message']);
+      expect(items[0]).toEqual(output[0]);
+      expect((await client.responses.retrieve(id)).output[0]).toEqual(output[0]);
+      const references = output.map((item) => ({ type: 'item_reference' as const, id: item.id! }));
+      await client.responses.create({ model: 'm', input: [...references, message('user', 'Sure?')] });
+      expect(lines(model.requests[2]!)).toHaveLength(3);
+    });
+
+    test('is not output of the model: a request whose model fails is an error', async () => {
+      const failure = { type: 'failure', error: { code: 'auth', message: 'no', retryable: false } } as const;
+      await using server = await startInProcess(scriptedModel(['Many words.', failure]));
+      expect(await ask(server, input)).toMatchObject({ status: 502, body: { error: { type: 'server_error' } } });
+    });
+
+    test('in the background, also after another process has resumed it', async () => {
+      const store = sqliteStore(':memory:');
+      onTestFinished(() => store.close());
+      const summarised = scriptedModel(['Many words.', () => new Promise<string>(() => {})]);
+      const before = await startInProcess(summarised, { store });
+      const created = await ask(before, input, { background: true });
+      const { id } = created.body as OpenAI.Responses.Response;
+      while (summarised.requests.length < 2) await new Promise(setImmediate);
+      await before[Symbol.asyncDispose]();
+      await using after = await startInProcess(scriptedModel(['So it is.']), { store });
+      const client = clientOf(after);
+      const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+      for await (const event of await client.responses.retrieve(id, { stream: true })) events.push(event);
+      const added = events.flatMap((event) => (event.type === 'response.output_item.added' ? event.item.type : []));
+      expect(added).toEqual(['compaction', 'message']);
+      expect((await client.responses.retrieve(id)).output.map(({ type }) => type)).toEqual(added);
+    });
   });
 });
 

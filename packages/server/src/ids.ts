@@ -52,7 +52,14 @@ export function itemId(kind: ItemKind, response: string, turn: number, number: n
   return derivedId(PREFIXES[kind], response, turn, number);
 }
 
-export type ItemKind = 'message' | 'reasoning' | 'mcp_call' | 'mcp_list_tools' | 'function_call' | 'custom_tool_call';
+export type ItemKind =
+  | 'message'
+  | 'reasoning'
+  | 'mcp_call'
+  | 'mcp_list_tools'
+  | 'function_call'
+  | 'custom_tool_call'
+  | 'compaction';
 
 const PREFIXES: Readonly<Record<ItemKind, string>> = {
   message: 'msg',
@@ -61,6 +68,7 @@ const PREFIXES: Readonly<Record<ItemKind, string>> = {
   mcp_list_tools: 'mcpl',
   function_call: 'fc',
   custom_tool_call: 'ctc',
+  compaction: 'cmp',
 };
 
 /** The `call_id` of a call. `index` counts the calls of the reply. */
@@ -89,7 +97,7 @@ export interface ItemOrigin {
   readonly number: number;
 }
 
-const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|cmp|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
 /** Undefined for an id that this server did not derive. */
 export function itemOrigin(id: string): ItemOrigin | undefined {

@@ -144,6 +144,30 @@ test('a client that reads nothing while data is waiting for it is disconnected',
   await disconnected;
 });
 
+test('a client that sends without reading is not read either, until it reads', async () => {
+  const messages = 400;
+  let answered = 0;
+  await using server = await serve({}, (socket) => async () => {
+    answered += 1;
+    void socket.send({ text: 'x'.repeat(100_000) });
+  });
+  using client = await connected(server);
+  let received = 0;
+  client.ws.on('message', () => (received += 1));
+  client.ws.pause();
+  for (let n = 0; n < messages; n++) {
+    client.ws.send('x');
+    await new Promise(setImmediate);
+  }
+  for (let unchanged = 0, before = -1; unchanged < 20 && answered < messages; before = answered) {
+    await fetch(server.url);
+    unchanged = answered === before ? unchanged + 1 : 0;
+  }
+  expect(answered).toBeLessThan(messages);
+  client.ws.resume();
+  while (received < messages) await new Promise(setImmediate);
+});
+
 test('messages that wait for an answer hold nothing after the socket was closed', async () => {
   const memory = memoryLimit({ max: 100_000 });
   await using server = await serve({ memory }, ({ closed }) => async (message) => {

@@ -160,12 +160,19 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     if (ws.readyState !== ws.OPEN) return;
     wasSilent = false;
     ws.send(JSON.stringify(message));
+    return awaitRoom();
+  }
+
+  /** A client that does not read is not read either. Otherwise the answers to what it sends would pile up. */
+  function awaitRoom(): void | Promise<void> {
     if (!socket.writableNeedDrain) return;
+    ws.pause();
     room ??= Promise.withResolvers();
     return room.promise;
   }
 
   function hasRoom(): void {
+    ws.resume();
     room?.resolve();
     room = undefined;
   }
@@ -266,7 +273,11 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   socket.prependListener('data', onData);
   socket.on('drain', hasRoom);
   ws.on('message', onMessage);
-  ws.on('ping', onControl);
+  ws.on('ping', (payload) => {
+    onControl(payload);
+    // It was answered.
+    void awaitRoom();
+  });
   ws.on('pong', (payload) => {
     missed = 0;
     onControl(payload);

@@ -9,7 +9,7 @@ import { newInputItemId, newResponseId } from '../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
 import type { RestoredConversation } from './restore-messages.ts';
-import { shownResult, wireUsage, type CompactionItem, type InputItem, type WireUsage } from './wire.ts';
+import { shownResult, wireUsage, type InputItem, type WireUsage } from './wire.ts';
 
 /** A conversation that was compacted: `POST /v1/responses/compact`. */
 export interface CompactedResponse {
@@ -27,6 +27,11 @@ export interface CompactedConversation {
   readonly summary: string;
   /** The texts of all system and developer messages. */
   readonly system: readonly string[];
+  /**
+   * Set if the conversation was compacted for a response: what came after the summary, as a text. The item stands for all
+   * items before it, so clients may leave them out.
+   */
+  readonly after?: string;
 }
 
 /** Validates the body of `POST /v1/responses/compact`. Throws an `ApiError`. */
@@ -126,15 +131,14 @@ export async function compactConversation(
     created_at: Math.floor(Date.now() / 1000),
     output: [
       ...input.filter((item) => item.type === 'message' && item.role === 'user'),
-      compactionItem({ summary, system }, seal),
+      { type: 'compaction', id: newInputItemId('cmp'), encrypted_content: sealCompaction({ summary, system }, seal) },
     ],
     usage: wireUsage(usage),
   };
 }
 
-function compactionItem(compacted: CompactedConversation, seal: TenantSeal): CompactionItem {
-  const encrypted_content = seal.seal(Buffer.from(JSON.stringify(compacted)));
-  return { type: 'compaction', id: newInputItemId('cmp'), encrypted_content };
+function sealCompaction(compacted: CompactedConversation, seal: TenantSeal): string {
+  return seal.seal(Buffer.from(JSON.stringify(compacted)));
 }
 
 /** Undefined if this server did not create the content for this tenant. */
@@ -144,8 +148,16 @@ export function openCompaction(content: string, seal: TenantSeal): CompactedConv
 }
 
 /** How the model sees a compaction. */
-export function summaryMessage({ summary }: CompactedConversation): Message {
-  return userText(`Summary of the conversation so far; the original messages are left out:\n\n${summary}`);
+export function summaryMessage({ summary, after }: Pick<CompactedConversation, 'summary' | 'after'>): Message {
+  const rest = after === undefined ? '' : `\n\nAfter that:\n\n${after}`;
+  return userText(`Summary of the conversation so far; the original messages are left out:\n\n${summary}${rest}`);
+}
+
+/** A conversation that was shortened for a response. */
+interface ShortenedConversation {
+  readonly messages: readonly Message[];
+  /** The `encrypted_content` of the item that represents it, for clients that send the items back. */
+  readonly compaction: string;
 }
 
 /**
@@ -154,8 +166,10 @@ export function summaryMessage({ summary }: CompactedConversation): Message {
  */
 export async function shortenedConversation(
   { messages, instructions }: Conversation,
+  system: readonly string[],
   compaction: Compaction,
-): Promise<readonly Message[] | undefined> {
+  seal: () => Promise<TenantSeal>,
+): Promise<ShortenedConversation | undefined> {
   const { compactFrom = Infinity } = compaction.request;
   if (requestTokens(messages, messages.length, instructions.join('\n'), []) < compactFrom) return undefined;
   // Results stay with the calls that they answer.
@@ -163,7 +177,12 @@ export async function shortenedConversation(
   if (last < 1) return undefined;
   try {
     const { summary } = await summariseConversation(messages.slice(0, last), compaction);
-    return [summaryMessage({ summary, system: [] }), ...messages.slice(last)];
+    const kept = messages.slice(last);
+    const compacted = { summary, system, after: transcriptOf(kept) };
+    return {
+      messages: [summaryMessage({ summary }), ...kept],
+      compaction: sealCompaction(compacted, await seal()),
+    };
   } catch (error) {
     compaction.engine.log.warn({ err: error }, 'a conversation could not be compacted');
     return undefined;

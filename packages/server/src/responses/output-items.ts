@@ -3,6 +3,7 @@ import { parsableArguments } from '../engine/tools.ts';
 import {
   mcpCallResult,
   wireLogprobs,
+  type CompactionItem,
   type CustomCallItem,
   type FunctionCallItem,
   type ItemStatus,
@@ -382,7 +383,7 @@ function wireCall(
 /** An item that is sent at once: a list of tools, or a request for an approval. */
 export interface WholeItem {
   readonly type: 'whole';
-  readonly done: McpListToolsItem | McpApprovalRequestItem;
+  readonly done: McpListToolsItem | McpApprovalRequestItem | CompactionItem;
 }
 
 export type StreamedItem = OpenText | OpenCall | WholeItem;
@@ -431,7 +432,7 @@ export function newCall(item: CallItem, index: number): OpenCall {
 /** Sends all events of an item that is closed. Its text, or its arguments, are one delta. */
 export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
   const { type, id } = item;
-  if (type === 'mcp_list_tools' || type === 'mcp_approval_request') {
+  if (type === 'mcp_list_tools' || type === 'mcp_approval_request' || type === 'compaction') {
     return sendWhole(out, { type: 'whole', done: item }, index);
   }
   if (type === 'message' || type === 'reasoning') {

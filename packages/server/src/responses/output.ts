@@ -47,6 +47,8 @@ export interface ResponseOutputOptions {
   /** The response as it was created: in progress, without output. */
   readonly response: ResponseResource;
   readonly calls: CallKinds;
+  /** The content of the first item, if the conversation was compacted for this response. */
+  readonly compaction?: string | undefined;
   /** The tools of other servers. The response reports them first, except those that the conversation has. */
   readonly lists?: readonly ServerList[] | undefined;
   /** The calls that the run begins with, by their index in the reply; those that have a result are absent. */
@@ -105,13 +107,14 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, lists = [], begunWith, requiresAction, seal, carrier, emit } = options;
+  const { response, calls: kinds, compaction, lists = [], begunWith, requiresAction, seal, carrier, emit } = options;
   const sent = options.sent && options.sent.length > 0 ? sentEvents(options.sent) : undefined;
   const out = eventSender(emit, sent?.count);
   const events = responseEvents(out, requiresAction);
-  const items: StreamedItem[] = lists
-    .filter(({ isKnown }) => !isKnown)
-    .map((list, index) => listItem(response.id, list, index));
+  const items: StreamedItem[] = [
+    ...(compaction === undefined ? NONE : [compactionItem(response.id, compaction)]),
+    ...lists.filter(({ isKnown }) => !isKnown).map((list, index) => listItem(response.id, list, index)),
+  ];
   let isReplaying = false;
   /** The stream has the end of the response. One that waits for its client may have been resumed since. */
   let isEndSent = sent?.ended !== undefined && sent.ended.status !== 'requires_action';
@@ -218,6 +221,11 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       out.send(errorEvent(error, out.next()));
     },
   };
+}
+
+function compactionItem(response: string, encrypted_content: string): WholeItem {
+  const id = itemId('compaction', response, 0, 0);
+  return { type: 'whole', done: { type: 'compaction', id, encrypted_content } };
 }
 
 function listItem(response: string, { label, tools, error }: ServerList, index: number): WholeItem {

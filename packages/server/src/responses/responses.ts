@@ -48,7 +48,8 @@ import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
 import { responseResumer } from './resume-response.ts';
-import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
+import { hasReply, type CustomCallOutputItem, type FunctionCallOutputItem, type InputItem } from './wire.ts';
+import type { InputPart, ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -137,6 +138,8 @@ export interface StoredRequest extends ConversationParts {
   readonly request: ResponseRequest;
   readonly key: string;
   readonly scopes: readonly string[];
+  /** The content of the compaction that the response begins with. */
+  readonly compaction?: string;
   /** The tools of other servers that the run was started with. */
   readonly lists?: readonly ServerList[];
   /** What the run begins with, and the calls of which the response has items. */
@@ -169,6 +172,7 @@ export interface ResponseRun {
   readonly from?: string;
   /** Set if the run has started before. */
   readonly resume?: ResumedRun;
+  readonly compaction?: ResponseOutputOptions['compaction'];
   readonly lists?: ResponseOutputOptions['lists'];
   readonly begunWith?: ResponseOutputOptions['begunWith'];
   /** Where the events of a background response are stored. */
@@ -358,25 +362,16 @@ export function responses(
     const id = newResponseId();
     const shortened =
       request.compactFrom !== undefined &&
-      (await shortenedConversation(conversation, { engine, caller, request, hold }));
-    const sent = shortened ? { ...conversation, messages: shortened } : conversation;
+      (await shortenedConversation(conversation, system, { engine, caller, request, hold }, () =>
+        compactionSealFor(caller.tenant),
+      ));
+    const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
+    const sent = { ...conversation, messages };
     const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
     return whileOpen(plan, async () => {
       const current = await withDecisions(plan, hold);
-      return createPlanned({
-        plan: current,
-        request,
-        seal,
-        system,
-        before,
-        counted,
-        reported,
-        chain,
-        caller,
-        key,
-        hold,
-        local,
-      });
+      const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
+      return createPlanned({ ...planned, caller, key, hold, local });
     });
   }
 
@@ -424,6 +419,7 @@ export function responses(
     readonly counted: number;
     readonly reported: ReadonlySet<string>;
     readonly chain: ContinuedChain | undefined;
+    readonly compaction: string | undefined;
   }
 
   async function createPlanned({
@@ -435,6 +431,7 @@ export function responses(
     counted,
     reported,
     chain,
+    compaction,
     caller,
     key,
     hold,
@@ -442,7 +439,7 @@ export function responses(
   }: PlannedResponse): Promise<CreatedResponse> {
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
-    hold(Math.max(0, plan.size - counted));
+    hold(Math.max(0, plan.size - counted) + (compaction?.length ?? 0));
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     // What the conversation has is not reported again, but that a server is down is.
@@ -455,7 +452,7 @@ export function responses(
       ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
     };
     const begunWith = open && callsToBegin(plan, open);
-    const continued = { ...(before && { before }), lists, ...(begunWith && { begunWith }) };
+    const continued = { ...(before && { before }), compaction, lists, ...(begunWith && { begunWith }) };
     if (!request.store && !key) {
       return {
         plan: local ? { ...plan, journal: memoryJournal() } : plan,
@@ -478,6 +475,7 @@ export function responses(
         ...parts,
         key: caller.key,
         scopes,
+        ...(compaction !== undefined && { compaction }),
         ...(lists.length > 0 && { lists }),
         ...(open && { open, begunWith: [...begunWith!] }),
       } satisfies StoredRequest,
@@ -626,14 +624,14 @@ export function responses(
     return { system, ...(reported && { reported }) };
   }
 
-  function runResponse(
-    plan: RunPlan,
-    { created, seal, carrier, listener, signal, record, key, from, resume, lists, begunWith, sink, sent }: ResponseRun,
-  ): ActiveResponse {
+  function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
+    const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
+    const { compaction, lists, begunWith } = planned;
     const { id, caller, lease } = plan;
     const out = responseOutput({
       response: created,
       calls: plan.toolset.kinds,
+      compaction,
       lists,
       begunWith,
       seal,
@@ -653,7 +651,7 @@ export function responses(
       release: () => Promise<void>,
     ): Promise<FinishedResponse> {
       const made = out.endResponse(ending);
-      const releaseKey = isUntouched || (made.status === 'failed' && made.output.length === 0);
+      const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
       if (sink) {
         // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
         out.sendTerminal();

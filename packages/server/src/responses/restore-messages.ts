@@ -69,15 +69,17 @@ const EMPTY_CONVERSATION: ConversationBefore = { messages: [], system: [] };
  * 1. What the model said and called in one turn is one message, and the results of its calls are the next one, in call
  *    order.
  * 2. Every call has exactly one result, and every result follows its call. Otherwise a 400 names the calls.
- * 3. Only empty content is dropped.
+ * 3. Only empty content is dropped, and what a compaction stands for.
  */
 export function conversationFrom(
   items: readonly InputItem[],
   before: ConversationBefore = EMPTY_CONVERSATION,
 ): RestoredConversation {
-  const messages = [...before.messages];
-  const system = [...before.system];
-  let turn: RestoredTurn | undefined = before.open && pausedTurn(before.open.calls);
+  const first = items.findLastIndex(standsForAll);
+  const from = first === -1 ? before : EMPTY_CONVERSATION;
+  const messages = [...from.messages];
+  const system = [...from.system];
+  let turn: RestoredTurn | undefined = from.open && pausedTurn(from.open.calls);
   /** What the user said while calls of the turn have no results yet. */
   let followUp: UserMessage[] = [];
   const closeTurn = (): void => {
@@ -87,7 +89,7 @@ export function conversationFrom(
     followUp = [];
   };
 
-  for (const index of withOutputsFirst(items, before)) {
+  for (const index of withOutputsFirst(items, from, first)) {
     const item = items[index]!;
     const at = `input[${index}]`;
     switch (item.type) {
@@ -150,15 +152,20 @@ export function conversationFrom(
   return { messages: messages.length > 0 ? messages : [lastInstruction(system)], system };
 }
 
+/** Whether an item represents all items before it, and the conversation before those. */
+function standsForAll(item: InputItem): boolean {
+  return item.type === 'compaction' && (item as OpenedCompaction).opened?.after !== undefined;
+}
+
 /**
- * The indices of the items in the order in which they are read. Some clients send a user message between a call and its
+ * The indices of the items from `first` on, in the order in which they are read. Some clients send a user message between a call and its
  * output or approval. That is read first then, because providers require the results right after the calls.
  */
-function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBefore): Iterable<number> {
+function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBefore, first: number): Iterable<number> {
   const waiting = new Set(open?.calls.map(({ wireId }) => wireId));
   const read = new Set<number>();
   for (const [index, item] of items.entries()) {
-    if (read.has(index)) continue;
+    if (index < first || read.has(index)) continue;
     if (item.type === 'function_call') waiting.add(item.call_id);
     if (item.type === 'mcp_approval_request') waiting.add(item.id);
     waiting.delete(answeredBy(item));

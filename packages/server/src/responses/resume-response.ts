@@ -92,7 +92,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     readonly run: ResponseRun;
   }> {
     const { tenant, runId: id, status: from } = record;
-    const { request, key, scopes, lists, open, begunWith } = record.request as StoredRequest;
+    const { request, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
     const { items, state } = await replayItems(store, id, { tenant });
     // The conversation of a run that has started is in its journal.
@@ -106,6 +106,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     return {
       plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
       run: {
+        compaction,
         lists,
         begunWith: begunWith && new Map(begunWith),
         created: newResponse(id, request, engine.models.default, record.createdAt),
@@ -169,7 +170,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
     const { record, lease } = taken;
     const { tenant, runId, status: from } = record;
-    const { request, lists, begunWith } = record.request as StoredRequest;
+    const { request, compaction, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error)
         ? { items: [], state: NEW }
@@ -180,6 +181,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       const out = responseOutput({
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
+        compaction,
         lists,
         begunWith: begunWith && new Map(begunWith),
         seal: await wantedSeal(request, record),

@@ -12,7 +12,7 @@ import type { EmitEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse } from './response-errors.ts';
 import type { FinishedResponse, PreparedResponse, Responses } from './responses.ts';
-import { presentedResponse, type ResponseResource } from './wire.ts';
+import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
 
 export interface ResponsesOptions {
   readonly responses: Responses;
@@ -123,9 +123,10 @@ function upgradeRequired(): ApiError {
 /** The number of the last event that the client has. A browser that reconnects sends the URL as before, and the newer number. */
 function lastEventOf(c: Context<Env>): number | undefined {
   const { starting_after: start } = c.req.query();
-  const text = c.req.header('last-event-id') || start;
+  const header = c.req.header('last-event-id');
+  const [name, text] = header ? ['Last-Event-ID', header] : ['starting_after', start];
   if (text === undefined) return undefined;
-  return wholeNumber({ starting_after: text }, 'starting_after', {
+  return wholeNumber({ [name]: text }, name, {
     least: 0,
     most: Number.MAX_SAFE_INTEGER - 1,
     standard: 0,
@@ -135,7 +136,7 @@ function lastEventOf(c: Context<Env>): number | undefined {
 /** If the model failed before there was any output, the request fails. Later failures are part of the response. */
 function checkFinished(finished: FinishedResponse): ResponseResource {
   const response = endedResponse(finished);
-  if (response.status !== 'failed' || response.output.length > 0) return response;
+  if (response.status !== 'failed' || hasReply(response)) return response;
   throw finished.failure
     ? modelApiError(finished.failure)
     : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });

@@ -11,7 +11,7 @@ import {
   type TextKind,
 } from './output-items.ts';
 import type { ShownPart } from './output.ts';
-import type { McpListToolsItem, OutputItem, ResponseResource, WireLogprob } from './wire.ts';
+import type { CompactionItem, McpListToolsItem, OutputItem, ResponseResource, WireLogprob } from './wire.ts';
 
 /*
  * What the stored events of a background response say about its items, for the process that continues the response after a
@@ -23,7 +23,7 @@ import type { McpListToolsItem, OutputItem, ResponseResource, WireLogprob } from
 /** The events of a response that were stored before it was resumed. */
 export interface SentEvents {
   readonly count: number;
-  /** The items of a turn, in the order in which they were opened. The lists of tools, which the request has, are absent. */
+  /** The items of a turn, in the order in which they were opened. Those before the first turn, which the request has, are absent. */
   itemsOf(turn: number): readonly SentItem[];
   /** The last turn that has items; 0 if there is none. */
   readonly lastTurn: number;
@@ -45,7 +45,7 @@ export function sentEvents(events: readonly ResponseEvent[]): SentEvents {
     if (index === undefined) continue;
     if (event.type === 'response.output_item.added') {
       const opened = event['item'] as OutputItem;
-      if (opened.type === 'mcp_list_tools') continue;
+      if (opened.type === 'mcp_list_tools' || opened.type === 'compaction') continue;
       const item = openedItem(opened, index);
       if (item.type !== 'whole') items[index] = item;
       lastTurn = itemOrigin(opened.id)!.turn;
@@ -68,7 +68,7 @@ export function isTerminal({ type }: ResponseEvent): boolean {
   return type === 'response.completed' || type === 'response.incomplete' || type === 'response.failed';
 }
 
-function openedItem(item: Exclude<OutputItem, McpListToolsItem>, index: number): SentItem {
+function openedItem(item: Exclude<OutputItem, McpListToolsItem | CompactionItem>, index: number): SentItem {
   const { type, id } = item;
   if (type === 'mcp_approval_request') return { type: 'whole', done: item };
   if (type === 'message' || type === 'reasoning') {

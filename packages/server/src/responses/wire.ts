@@ -106,7 +106,8 @@ export type OutputItem =
   | CustomCallItem
   | McpCallItem
   | McpApprovalRequestItem
-  | McpListToolsItem;
+  | McpListToolsItem
+  | CompactionItem;
 
 /** An input item as it is stored and returned: it has an id, and its content is a list of parts. */
 export type InputItem =
@@ -122,8 +123,8 @@ export type InputItem =
   | McpApprovalRequestItem
   | McpApprovalResponseItem
   | McpListToolsItem
-  | ItemReference
-  | CompactionItem;
+  | CompactionItem
+  | ItemReference;
 
 export interface InputText {
   readonly type: 'input_text';
@@ -291,6 +292,11 @@ export interface ResponseResource extends Echo {
    * Absent when there are none.
    */
   readonly pending_call_ids?: readonly string[];
+}
+
+/** Whether the response has more than the items with which it was created. */
+export function hasReply({ output }: ResponseResource): boolean {
+  return output.some(({ type }) => type !== 'mcp_list_tools' && type !== 'compaction');
 }
 
 /** The response as one client sees it. */
