@@ -5,9 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { checkRules } from '@treadle/core/policy';
-import { CONFIG_SHAPE } from '../packages/treadle/src/config/config.ts';
-import { DEFAULT_STORE } from '../packages/treadle/src/config/store.ts';
-import type { Shape } from '../packages/treadle/src/config/shape.ts';
+import { CONFIG_SHAPE, DEFAULT_STORE, type Shape } from 'treadle';
 import { fenced, table } from './markdown.ts';
 
 /** Markdown. An empty default: there is none. */

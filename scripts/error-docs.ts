@@ -7,7 +7,7 @@ import path from 'node:path';
 import type { AgentErrorCode, ErrorType, Limit, ModelErrorCode, TreadleErrorCode } from '@treadle/core';
 import type { ApiErrorCode } from '@treadle/server';
 import type { McpErrorCode } from '@treadle/tools/mcp';
-import type { EXIT } from '../packages/treadle/src/command-line/command.ts';
+import { EXIT } from 'treadle';
 import { table } from './markdown.ts';
 
 /** What a code means, and what to do. */
@@ -352,7 +352,7 @@ export const EXITS: Table<keyof typeof EXIT> = {
   cancelled: ['Stopped with Ctrl-C or SIGTERM.', '`treadle runs resume ID` continues a stored run.'],
 };
 
-export function errorPage(exits: typeof EXIT): string {
+export function errorPage(): string {
   const rows = (entries: Table<string>): string =>
     table(
       ['code', 'meaning', 'what to do'],
@@ -402,12 +402,11 @@ export function errorPage(exits: typeof EXIT): string {
     'The exit codes of `treadle`. `treadle COMMAND --help` lists those of a command.',
     table(
       ['exit code', 'meaning', 'what to do'],
-      Object.entries(EXITS).map(([name, entry]) => [String(exits[name as keyof typeof exits]), ...entry]),
+      Object.entries(EXITS).map(([name, entry]) => [String(EXIT[name as keyof typeof EXIT]), ...entry]),
     ),
   ].join('\n\n');
 }
 
 if (import.meta.main) {
-  const { EXIT: exits } = await import('../packages/treadle/src/command-line/command.ts');
-  writeFileSync(path.join(import.meta.dirname, '..', 'docs', 'errors.md'), `${errorPage(exits)}\n`);
+  writeFileSync(path.join(import.meta.dirname, '..', 'docs', 'errors.md'), `${errorPage()}\n`);
 }
