@@ -9,6 +9,7 @@ import path from 'node:path';
 import { memoryJournal, runLoop, type Tool, type ToolResult, type Touch } from '@treadle/core';
 import { scriptedModel, type ScriptedCall } from '@treadle/core/testing';
 import { codingTools, local, questionTool, readOnlyTools, taskTool, toLegacyResult, type Ops } from '@treadle/tools';
+import { escaped, fenced, table } from './markdown.ts';
 
 interface Example {
   readonly input: Record<string, unknown>;
@@ -321,28 +322,8 @@ function toolText(result: ToolResult): string {
   return plain.status === 'success' ? plain.result : plain.error;
 }
 
-function fenced(language: string, text: string): string {
-  const fence = text.includes('```') ? '````' : '```';
-  return `${fence}${language}\n${text.replace(/\n$/, '')}\n${fence}`;
-}
-
-/** Text that Markdown shows as it is. */
-function escaped(text: string): string {
-  return text.replaceAll(/[*<\\`]/g, String.raw`\$&`);
-}
-
 function firstSentence(text: string): string {
   return /^.*?\.(?= |$)/s.exec(text)?.[0] ?? text;
-}
-
-/** A table as the formatter writes it. */
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const cells = [head, ...rows].map((row) => row.map((cell) => cell.replaceAll('|', '\\|')));
-  const widths = head.map((_, column) => Math.max(3, ...cells.map((row) => row[column]!.length)));
-  const line = (row: readonly string[]): string =>
-    `| ${row.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`;
-  const [first, ...others] = cells.map(line);
-  return [first, `| ${widths.map((width) => '-'.repeat(width)).join(' | ')} |`, ...others].join('\n');
 }
 
 if (import.meta.main) {

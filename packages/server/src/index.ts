@@ -1,4 +1,4 @@
-export { ApiError, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
+export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
 export { toAgUiResponse, type AgUiIds } from './conversations/ag-ui.ts';
 export { toUIMessageStreamResponse } from './conversations/ui-stream.ts';
 export type { ServedModels, ServerStore } from './engine/engine.ts';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { stableJson, TreadleError } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
-import { ApiError, badRequest } from '../api-error.ts';
+import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 
 /** The `Idempotency-Key` of a request. Keys of different tenants are different keys. */
 export interface RequestKey {
@@ -60,7 +60,7 @@ export function responseDeleted(): ApiError {
   return keyConflict(message, 'response_deleted');
 }
 
-function keyConflict(message: string, code: string): ApiError {
+function keyConflict(message: string, code: ApiErrorCode): ApiError {
   // The official clients repeat requests after a 409.
   return new ApiError(409, 'invalid_request_error', message, { code, headers: { 'x-should-retry': 'false' } });
 }

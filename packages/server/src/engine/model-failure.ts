@@ -1,13 +1,13 @@
 import type { ModelError, ModelErrorCode } from '@treadle/core';
-import { ApiError, type ApiErrorType } from '../api-error.ts';
+import { ApiError, type ApiErrorCode, type ApiErrorType } from '../api-error.ts';
 
 /** How the APIs report a failure of the model. */
 interface Reported {
   readonly status: number;
   readonly type: ApiErrorType;
-  readonly code: string;
+  readonly code: ApiErrorCode;
   /** `error.code` of a response, if the official clients know one; otherwise `server_error`. */
-  readonly inResponse?: string;
+  readonly inResponse?: ApiErrorCode;
 }
 
 const REPORTED: Record<ModelErrorCode, Reported> = {
@@ -58,7 +58,7 @@ export function publicFailure(error: ModelError): ModelError {
 }
 
 /** `error.code` of a response that ended with this failure. */
-export function codeInResponse(code: string): string {
+export function codeInResponse(code: string): ApiErrorCode {
   if (code === 'output-invalid') return 'output_invalid';
   return (Object.hasOwn(REPORTED, code) && REPORTED[code as ModelErrorCode].inResponse) || 'server_error';
 }

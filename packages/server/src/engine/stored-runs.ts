@@ -12,7 +12,7 @@ import {
   type State,
 } from '@treadle/core';
 import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
-import { ApiError } from '../api-error.ts';
+import { ApiError, type ApiErrorCode } from '../api-error.ts';
 import { TOO_MANY_BYTES } from '../http/admission.ts';
 import type { Capacity, Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
@@ -142,7 +142,7 @@ export interface StoredEnd {
 }
 
 export interface Interruption {
-  readonly code: string;
+  readonly code: ApiErrorCode;
   readonly reason: string;
 }
 

@@ -24,7 +24,7 @@ describe('validateBody', () => {
           z
             .object({ type: z.literal('b') })
             .transform((_, ctx): never =>
-              refuse(ctx, `${PARAM} is closed.`, { path: ['type'], status: 413, code: 'closed' }),
+              refuse(ctx, `${PARAM} is closed.`, { path: ['type'], status: 413, code: 'input_too_large' }),
             ),
         ],
       ),

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ApiError, badRequest } from '../api-error.ts';
+import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 
 /**
  * Validation of request bodies: zod checks them, and `apiErrorOf` is the one place that turns an issue of zod into an
@@ -76,15 +76,15 @@ interface Range {
 
 function outOfRange(param: string, value: unknown, { side, bound, origin }: Range): ApiError {
   const limit = `${side === 'below' ? 'at least' : 'at most'} ${bound}`;
-  const end = side === 'below' ? 'min' : 'max';
+  const end = side === 'below' ? 'below_min' : 'above_max';
   if (origin === 'string' || origin === 'array') {
     const [what, unit] = origin === 'string' ? ['string', 'characters'] : ['list', 'items'];
     const { length } = value as { readonly length: number };
     const message = `Invalid '${param}': the ${what} has a length of ${length}; expected ${limit} ${unit}.`;
-    return badRequest(message, param, `${origin}_${side}_${end}_length`);
+    return badRequest(message, param, `${origin}_${end}_length`);
   }
   const message = `Invalid '${param}': expected a value of ${limit}, but got ${shortened(value)} instead.`;
-  return badRequest(message, param, `${origin === 'int' ? 'integer' : 'decimal'}_${side}_${end}_value`);
+  return badRequest(message, param, `${origin === 'int' ? 'integer' : 'decimal'}_${end}_value`);
 }
 
 const KINDS: Readonly<Record<string, string>> = {
@@ -127,7 +127,7 @@ function valueAt(value: unknown, path: Path): unknown {
 
 /** The `params` of a custom issue. */
 interface Refusal {
-  readonly code?: string;
+  readonly code?: ApiErrorCode;
   readonly status?: number;
 }
 

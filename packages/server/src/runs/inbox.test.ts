@@ -24,9 +24,9 @@ test('an act is performed by the process that drives the run, and its error is t
   expect(acts).toEqual([['run', sent.act, sent.actor]]);
   stop();
   stop = one.serve(async () => {
-    throw badRequest('Not so.', 'input', 'code');
+    throw badRequest('Not so.', 'input', 'invalid_value');
   });
-  const failure = { name: 'ApiError', status: 400, message: 'Not so.', param: 'input', code: 'code' };
+  const failure = { name: 'ApiError', status: 400, message: 'Not so.', param: 'input', code: 'invalid_value' };
   await expect(askDriver(one.store, 'run', sent)).rejects.toMatchObject(failure);
   stop();
   stop = one.serve(async () => {

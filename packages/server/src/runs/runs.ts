@@ -18,7 +18,7 @@ import {
   type Waiting,
 } from '@treadle/core';
 import { readRunFamily, runFileText, type OwnedResponse } from '@treadle/store';
-import { ApiError, badRequest } from '../api-error.ts';
+import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
@@ -397,7 +397,7 @@ function runNotFound(runId: string): ApiError {
   return new ApiError(404, 'not_found_error', message, { param: 'run_id', code: 'run_not_found' });
 }
 
-function conflict(message: string, code: string): ApiError {
+function conflict(message: string, code: ApiErrorCode): ApiError {
   return new ApiError(409, 'invalid_request_error', message, { param: 'run_id', code });
 }
 

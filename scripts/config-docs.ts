@@ -1,0 +1,276 @@
+/**
+ * Writes docs/configuration.md: `npm run docs:config`. Keys and types are those of the schema that the command validates
+ * treadle.toml with; the table below says what they mean. `test/config-docs.test.ts` names the keys that it lacks.
+ */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { checkRules } from '@treadle/core/policy';
+import { CONFIG_SHAPE, DEFAULT_STORE, type Shape } from 'treadle';
+import { fenced, table } from './markdown.ts';
+
+/** Markdown. An empty default: there is none. */
+type Entry = readonly [fallback: string, meaning: string];
+
+/** By path. `NAME` is a name of your own, `[]` is each entry of a list of tables. */
+export const KEYS: Readonly<Record<string, Entry>> = {
+  'models.default': ['the only entry', 'the entry that is used if no model is named'],
+  'models.NAME.provider': ['`"openai"`', 'who serves the model: [the providers](models.md#in-treadletoml)'],
+  'models.NAME.model': ['required', 'the name of the model at the provider; not for `demo`'],
+  'models.NAME.base_url': [
+    'that of the provider',
+    'the address of the API; required for `azure` and `openai-compatible`',
+  ],
+  'models.NAME.api_key_env': ['that of the provider', 'the environment variable that has the key'],
+  'models.NAME.context_tokens': ['that of the server', 'only for `ollama`: the context window'],
+  'models.NAME.images': ['`true`', '`false`: the model takes no images'],
+  'models.NAME.files': ['`true`', '`false`: the model takes no files such as PDFs'],
+  'models.NAME.headers_env': ['`{}`', 'headers of each request, with the environment variables that have their values'],
+  'models.NAME.temperature': ['that of the provider', 'the sampling temperature'],
+  'models.NAME.max_output_tokens': ['that of the provider', 'the most tokens of a reply'],
+  'models.NAME.reasoning': ['that of the provider', '`none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`'],
+  'models.NAME.timeout_ms': ['`300000`', 'until a reply starts, and between two pieces of it'],
+  'models.NAME.tool_support': ['`"error"`', 'what to do if the model takes no tools: [tool support](models.md)'],
+  'models.NAME.price.input': ['that of the table', 'US dollars per million tokens of input'],
+  'models.NAME.price.output': ['that of the table', 'US dollars per million tokens of output'],
+  'models.NAME.price.cached_input': ['that of `input`', 'for input that the provider had in its cache'],
+  'models.NAME.price.cache_write': ['that of `input`', 'for input that the provider writes to its cache'],
+  'models.NAME.fallback': ['`[]`', 'other entries, called in this order if this one fails'],
+
+  'orchestrator.tool_loop_enabled': ['`true`', '`false`: no tools are offered, and no MCP server is started'],
+  'orchestrator.max_tool_iterations': [
+    '`10` for a message of `chat` and a response of `serve`; `20` for `run`',
+    'model calls. The [autonomy](policies.md#levels) can set a lower limit',
+  ],
+  'orchestrator.tool_error_limit': [
+    '`3`',
+    'turns in a row with nothing but errors, after which a run ends; `0`: no limit',
+  ],
+  'orchestrator.default_tool_timeout_ms': ['`60000`', 'for a call of a tool that has no time limit of its own'],
+  'orchestrator.agents_md': ['`true`', '`false`: [AGENTS.md](runs.md) is not read'],
+  'orchestrator.tools.offer': ['`["coding", "mcp"]`', 'the tools of `run` and `chat`: names and sets'],
+  'orchestrator.tools.permissions.file_read': ['`true`', '`false`: tools that read files are not offered'],
+  'orchestrator.tools.permissions.file_write': ['`true`', '`false`: tools that write files are not offered'],
+  'orchestrator.tools.permissions.shell': ['`true`', '`false`: tools that run commands are not offered'],
+  'orchestrator.tools.permissions.network': ['`true`', '`false`: tools that use the network are not offered'],
+  'orchestrator.tools.permissions.git': ['`true`', '`false`: tools that use git are not offered'],
+  'orchestrator.tools.permissions.session': ['`true`', '`false`: tools that keep sessions are not offered'],
+
+  'policy.autonomy': ['`1`', '0: read only, 1: supervised, 2: bounded, 3: full; see [levels](policies.md#levels)'],
+  'policy.tools': ['none', '`"allow"`, `"ask"` or `"deny"` by `tool:operation`, `tool:*`, `tool` or `*`'],
+  'policy.permissions.file_read': ['`true`', '`false`: not held, so calls that need it are denied'],
+  'policy.permissions.file_write': ['`true`', 'as above'],
+  'policy.permissions.shell': ['`true`', 'as above'],
+  'policy.permissions.network': ['`true`', 'as above'],
+  'policy.permissions.git': ['`true`', 'as above'],
+  'policy.permissions.session': ['`true`', 'as above'],
+  'policy.commands.allow': ['none', 'commands that run, by their first words: `"git status"`, `"npm run *"`'],
+  'policy.commands.ask': ['none', 'commands that people are asked about'],
+  'policy.commands.deny': ['none', 'commands that are denied'],
+  'policy.paths.read': ['the working folder', 'globs of paths that may be read'],
+  'policy.paths.write': ['none', 'globs of paths that may be written'],
+  'policy.paths.deny': ['none', 'globs of paths that may be neither read nor written'],
+  'policy.domains.allow': [
+    'none',
+    'hosts and ranges that may be reached: `"example.com"`, `"*.example.com"`, `"10.0.0.0/8"`',
+  ],
+  'policy.domains.ask': ['none', 'hosts that people are asked about'],
+  'policy.domains.deny': ['none', 'hosts that are denied'],
+  'policy.rate.minute': ['`60`', 'calls of a subject within 60 seconds'],
+  'policy.rate.second': ['`10`', 'calls of a subject within one second'],
+  'policy.approvals.minutes': ['`1440`', 'how long an ask waits for its answer'],
+  'policy.approvals.required': ['`1`', 'how many people have to approve'],
+  'policy.approvals.approvers': ['anyone', 'who may approve'],
+
+  'server.host': ['`"127.0.0.1"`', 'the address to listen on; others than this machine require keys'],
+  'server.port': ['`3210`', '`0` selects a free port'],
+  'server.tools': ['read-only', 'the server tools: names and sets, such as `["coding"]`'],
+  'server.default_tools': ['`[]`', 'server tools that every request gets'],
+  'server.requests_per_minute': ['no limit', 'per key, or per address without keys'],
+  'server.max_concurrent_runs': ['`1000`', 'further runs are rejected until one has ended'],
+  'server.max_concurrent_runs_per_tenant': ['half of them', 'the part of them that the keys of one tenant can use'],
+  'server.max_open_streams': ['`4000`', 'event streams that are open at the same time'],
+  'server.max_duration_ms': ['`600000`', 'per response, which then ends `incomplete`'],
+  'server.max_body_bytes': ['`16777216`', 'per request'],
+  'server.max_bytes_in_progress': ['`268435456`', 'of all requests and conversations in progress'],
+  'server.heartbeat_ms': ['`15000`', 'interval of keep-alive comments in a stream without events'],
+  'server.shutdown_grace_ms': ['`10000`', 'how long runs may continue when the server is stopped'],
+  'server.retention_days': ['`30`', 'how long responses are stored after they ended or paused; `0` is for ever'],
+  'server.requires_action_status': ['`false`', 'use the status `requires_action` for all clients'],
+  'server.wait_for_answers': ['`false`', 'stored responses wait for approvals and [answers](runs-api.md#answers)'],
+  'server.chat_titles': ['`true`', 'the model writes titles for [conversations](chat.md#conversations)'],
+  'server.cors_origins': ['`[]`', 'web pages that may use the server'],
+  'server.log_level': ['`"info"`', 'what is logged'],
+  'server.keys[].name': ['required', 'the name in logs'],
+  'server.keys[].hash': ['required', 'the hash that `treadle key new` prints; the key itself is rejected'],
+  'server.keys[].scopes': ['`["agents:invoke"]`', 'what the key allows: [keys](serve.md#keys)'],
+  'server.keys[].tenant': ['`"default"`', 'keys of the same tenant see the same responses'],
+  'server.keys[].requests_per_minute': ['that of the server', 'overrides the limit of the server'],
+  'server.keys[].max_concurrent_requests': ['no limit', 'requests of the key in progress; others get a 429'],
+  'server.keys[].expires_at': ['never', 'from this time on the key is rejected'],
+  'server.webhooks.url': ['required', 'where [requests](runs-api.md#webhooks) about runs are sent'],
+  'server.webhooks.secret_env': ['required', 'the environment variable with the secret for signatures'],
+  'server.webhooks.events': ['all', 'which events are sent'],
+  'server.webhooks.allow_private': ['`false`', '`true`: the address may be private'],
+
+  'store.url': [
+    `\`"${DEFAULT_STORE}"\``,
+    '`sqlite:PATH`, relative to the configuration file, or `memory:`, which stores nothing',
+  ],
+
+  'mcp.servers.NAME.command': [
+    '',
+    'the program to start: a name in `PATH`, or a path. Either this or `url` is required',
+  ],
+  'mcp.servers.NAME.args': ['`[]`', 'its arguments'],
+  'mcp.servers.NAME.env': ['`{}`', 'variables for it; `"$NAME"` is the value of an environment variable'],
+  'mcp.servers.NAME.cwd': ['the working folder', 'where it is started, relative to the configuration file'],
+  'mcp.servers.NAME.url': ['', 'the address of a server over HTTP'],
+  'mcp.servers.NAME.headers_env': ['`{}`', 'headers, each with the environment variable that has its value'],
+  'mcp.servers.NAME.oauth.client_id': ['', 'a client that was [registered](mcp-command.md#sign-in) beforehand'],
+  'mcp.servers.NAME.oauth.client_secret_env': ['', 'the environment variable with its secret'],
+  'mcp.servers.NAME.oauth.scope': ['', 'what the sign-in asks for'],
+  'mcp.servers.NAME.oauth.redirect_port': ['any free one', 'of the address that the browser returns to'],
+  'mcp.servers.NAME.tools': ['all', 'the tools that are offered'],
+  'mcp.servers.NAME.prefix': ['', 'put in front of the names of its tools'],
+  'mcp.servers.NAME.timeout_ms': ['`60000`', 'for one call'],
+  'mcp.servers.NAME.approval': [
+    '`"never"`',
+    'calls that a person has to approve; a table has the lists of tools `always` and `never`',
+  ],
+  'mcp.servers.NAME.trust_annotations': ['`false`', '`true`: believe what the server says about its tools'],
+};
+
+/** What the sections of the page are about. Sections without an entry have only their keys. */
+const SECTIONS: Readonly<Record<string, string>> = {
+  models: 'Which models there are. [Models](models.md#in-treadletoml) has an example and the providers.',
+  orchestrator: 'How runs of `run`, `chat` and `serve` go on.',
+  policy:
+    'What agents may do. [Policies and approvals](policies.md) describes the rules; `treadle policy check` checks them.',
+  server: 'For `treadle serve`. [Serving](serve.md) describes it.',
+  'server.keys[]': 'One section for each key of a client, which `treadle key new` prints.',
+  store: 'Where runs and responses are stored.',
+  'mcp.servers.NAME': 'One section for each MCP server. [MCP servers in the command](mcp-command.md) describes them.',
+};
+
+export interface Key {
+  readonly path: string;
+  readonly type: string;
+  /** Accepted in a later version. */
+  readonly isLater: boolean;
+}
+
+/** Every key that treadle.toml can have, in the order of the schema. */
+export function configKeys(shape: Shape = CONFIG_SHAPE, at = ''): Key[] {
+  const below = (name: string): string => (at === '' ? name : `${at}.${name}`);
+  switch (shape.type) {
+    case 'table': {
+      const { others } = shape;
+      if (others && others.type !== 'table') return [leaf(at, `a table of names, each with ${typeText(others)}`)];
+      const fields = Object.entries(shape.fields).flatMap(([name, field]) => configKeys(field, below(name)));
+      return others ? [...fields, ...configKeys(others, below('NAME'))] : fields;
+    }
+    case 'tables':
+      return configKeys(shape.each, `${at}[]`);
+    case 'checked':
+      return policyKeys([]);
+    case 'forbidden':
+      return [];
+    case 'later':
+      return [{ path: at, type: '', isLater: true }];
+    default:
+      return [leaf(at, typeText(shape))];
+  }
+}
+
+function leaf(at: string, type: string): Key {
+  return { path: at, type, isLater: false };
+}
+
+/** The keys that the rules accept, from what `checkRules` says about an unknown key. */
+function policyKeys(at: readonly string[]): Key[] {
+  const problem = at.reduceRight<unknown>((value, key) => ({ [key]: value }), { ' ': 0 });
+  const [message = ''] = checkRules(problem).problems.map((one) => one.message);
+  const names = /must be one of (.*) instead of/.exec(message)?.[1];
+  if (names === undefined) {
+    const right = at[0] === 'tools' ? 'a table of names' : /must be (.*?)\.$/.exec(message)?.[1];
+    return [leaf(['policy', ...at].join('.'), (right ?? '').replaceAll('"', ''))];
+  }
+  return [...names.matchAll(/"([^"]+)"/g)].flatMap(([, name]) => policyKeys([...at, name!]));
+}
+
+function typeText(shape: Shape): string {
+  switch (shape.type) {
+    case 'text':
+      return shape.choices ? `one of ${quoted(shape.choices)}` : (shape.form?.means ?? 'text');
+    case 'texts':
+      return `list of ${shape.choices ? quoted(shape.choices) : (shape.form?.means ?? 'texts')}`;
+    case 'switch':
+      return 'true or false';
+    case 'either':
+      return `${typeText(shape.text)}, or a table`;
+    default: {
+      const { type, min, max } = shape as { readonly type: string; readonly min?: number; readonly max?: number };
+      const range = [min === undefined ? '' : ` from ${min}`, max === undefined ? '' : ` to ${max}`].join('');
+      return `${type === 'count' ? 'whole number' : type}${range}`;
+    }
+  }
+}
+
+function quoted(choices: readonly string[]): string {
+  return choices.map((choice) => `\`"${choice}"\``).join(', ');
+}
+
+export function configPage(): string {
+  const keys = configKeys();
+  const sections = Map.groupBy(
+    keys.filter(({ isLater }) => !isLater),
+    (key) => key.path.slice(0, key.path.lastIndexOf('.')),
+  );
+  const later = keys.filter(({ isLater }) => isLater).map((key) => `\`${key.path}\``);
+  return [
+    '# Configuration',
+    '<!-- Generated by `npm run docs:config`. Change scripts/config-docs.ts instead. -->',
+    'Every key of `treadle.toml`. The command reads the file in the working folder, or the one that `--config FILE` names. Without a ' +
+      'file, all keys have their defaults, and the model is chosen by the keys in the environment. Flags override the file.',
+    fenced(
+      'toml',
+      [
+        '[models]',
+        'default = "main"',
+        '',
+        '[models.main]',
+        'provider = "anthropic" # the key is in ANTHROPIC_API_KEY',
+        'model = "claude-sonnet-5"',
+        '',
+        '[policy]',
+        'paths.write = ["src/**"]',
+        'commands.allow = ["npm test"]',
+        '',
+        '[server]',
+        'port = 8080',
+      ].join('\n'),
+    ),
+    'An unknown key, a wrong type and a value that is not allowed are errors that name the key and what is allowed. Secrets are ' +
+      'rejected wherever they are: put them in environment variables, and name the variables.',
+    ...[...sections].flatMap(([section, inside]) => [
+      `## ${headingOf(section)}`,
+      ...(SECTIONS[section] === undefined ? [] : [SECTIONS[section]]),
+      table(
+        ['key', 'value', 'default', 'meaning'],
+        inside.map((key) => {
+          const [fallback, meaning] = KEYS[key.path] ?? ['', ''];
+          return [`\`${key.path.slice(section.length + 1)}\``, key.type, fallback, meaning];
+        }),
+      ),
+    ]),
+    ...(later.length === 0 ? [] : [`## Later`, `Keys for parts that do not exist yet: ${later.join(', ')}.`]),
+  ].join('\n\n');
+}
+
+function headingOf(section: string): string {
+  return section.endsWith('[]') ? `[[${section.slice(0, -2)}]]` : `[${section}]`;
+}
+
+if (import.meta.main) {
+  writeFileSync(path.join(import.meta.dirname, '..', 'docs', 'configuration.md'), `${configPage()}\n`);
+}
