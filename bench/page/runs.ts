@@ -11,7 +11,7 @@ const ENTRIES = 5_000;
 /** Each turn has the reply and three results. */
 const TURNS = ENTRIES / 4;
 const MOVES = 300;
-const ROUNDS = 3;
+const ROUNDS = 5;
 
 const read = tool({
   name: 'read',
