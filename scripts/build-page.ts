@@ -15,6 +15,9 @@ export async function buildPage(): Promise<void> {
   // Several processes may build it at the same time, for example tests.
   const made = `${PAGE}.${process.pid}`;
   const old = `${made}.old`;
+  // Vite builds a page for development if a test builds it.
+  const environment = process.env['NODE_ENV'];
+  process.env['NODE_ENV'] = 'production';
   await build({
     root: CONSOLE,
     configFile: false,
@@ -31,6 +34,9 @@ export async function buildPage(): Promise<void> {
       modulePreload: { polyfill: false },
       reportCompressedSize: false,
     },
+  }).finally(() => {
+    if (environment === undefined) delete process.env['NODE_ENV'];
+    else process.env['NODE_ENV'] = environment;
   });
   try {
     rmSync(old, { recursive: true, force: true });

@@ -25,6 +25,22 @@ describe.runIf(needs(...chromiumNeed(launched)))('the page', () => {
     expect(await nav.locator('[aria-current]').textContent()).toBe('Chat');
   });
 
+  test('loads less than 80 kB for the chat, and nothing from elsewhere', async () => {
+    await using server = await startInProcess(scriptedModel([]));
+    await using opened = await openPage(launched, 'about:blank');
+    const { page } = opened;
+    const sizes = new Map<string, number>();
+    page.on('response', (response) => {
+      const { pathname } = new URL(response.url());
+      if (!pathname.startsWith('/v1/')) sizes.set(pathname, Number(response.headers()['content-length']));
+    });
+    await page.goto(server.url, { waitUntil: 'networkidle' });
+    await page.getByRole('textbox', { name: 'Message' }).waitFor();
+    const total = [...sizes.values()].reduce((sum, size) => sum + size, 0);
+    expect(total).toBeGreaterThan(20_000);
+    expect(total).toBeLessThan(80_000);
+  });
+
   test('asks for a key where keys are configured, and keeps it in the tab', async () => {
     const key = newKey();
     const scopes = ['chat:read', 'chat:write', 'runs:read', 'runs:write'] as const;
@@ -32,7 +48,6 @@ describe.runIf(needs(...chromiumNeed(launched)))('the page', () => {
     await using server = await startInProcess(scriptedModel([]), { keys });
     await using opened = await openPage(launched, server.url, { allow: /status of 401/ });
     const { page } = opened;
-    expect(await axeViolations(page)).toEqual([]);
     await page.getByLabel('API key').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
     await page.getByRole('alert').getByText('not valid').waitFor();
@@ -44,6 +59,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the page', () => {
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.getByLabel('API key').waitFor();
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0);
+    expect(await axeViolations(page)).toEqual([]);
   });
 });
 

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { hashKey, type ApiKey } from '@treadle/server';
+import { hashKey, newKey, type ApiKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { local, readTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -114,6 +114,8 @@ describe('a message', () => {
           role: 'assistant',
           created_at: expect.any(Number),
           run_id: meta!['run_id'],
+          model: null,
+          events_after: 0,
           status: 'completed',
           parts: [{ type: 'text', text: 'Hello there' }],
           error: null,
@@ -577,6 +579,39 @@ describe('approvals', () => {
     expect((await answer(id, { id: ask, approved: true, digest })).status).toBe(200);
     expect((await client.ended).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
   });
+});
+
+test('a message whose approvals a person answers is judged by the asking policy, unless there are keys', async () => {
+  const key = newKey();
+  const keys = [{ name: 'ann', hash: hashKey(key), scopes: ['chat:read', 'chat:write', 'tools:execute'] as const }];
+  const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'deny', reason: 'Nobody can be asked.' })) };
+  const askingPolicy: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask' })) };
+  const denied = { type: 'tool_call_result', is_error: true, content: expect.stringContaining('Nobody can be asked.') };
+  {
+    using model = scriptedModel([TIME, 'Denied.', TIME, 'Noon.', 'Later.']);
+    await using server = await startInProcess(model, { store, policy, askingPolicy, ...withTools(time) });
+    expect(await chat(server, { message: 'a' })).toContainEqual(expect.objectContaining(denied));
+    const client = await postChat(server.url, { message: 'b', approvals: 'ask', on_disconnect: 'continue' });
+    const { conversation_id: conversation } = await client.event('conversation_meta');
+    const { id, digest } = await client.event('approval_request');
+    await server.send('POST', `/v1/chat/${conversation}/answers`, { id, digest, approved: true });
+    const events = await client.ended;
+    expect(events).toContainEqual(expect.objectContaining({ type: 'tool_call_result', content: '12:00' }));
+    await chat(server, { conversation_id: conversation, message: 'c', model: 'm' });
+    expect((await getChat(server, String(conversation))).messages).toMatchObject([
+      { role: 'user' },
+      { role: 'assistant', model: null, events_after: 0 },
+      { role: 'user' },
+      { role: 'assistant', model: 'm', events_after: events.at(-1)!.seq },
+    ]);
+  }
+  using model = scriptedModel([TIME, 'Denied.']);
+  await using server = await startInProcess(model, { store, policy, askingPolicy, keys, ...withTools(time) });
+  const headers = { authorization: `Bearer ${key}` };
+  expect(await chat(server, { message: 'a', approvals: 'ask' }, headers)).toContainEqual(
+    expect.objectContaining(denied),
+  );
+  expect((await server.send('POST', '/v1/chat', { message: 'a', approvals: 'no' }, headers)).status).toBe(400);
 });
 
 test('a question of a tool is sent to the client, and its answer to the tool', async () => {

@@ -29,15 +29,6 @@ export function sizeText(bytes: number): string {
   return bytes < 1_000_000 ? `${Math.round(bytes / 1_000)} kB` : `${(bytes / 1_000_000).toFixed(1)} MB`;
 }
 
-const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
-const date = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric' });
-
-/** The time if it is today, otherwise the date. */
-export function whenText(at: number): string {
-  const isToday = new Date(at).toDateString() === new Date().toDateString();
-  return (isToday ? time : date).format(at);
-}
-
 /** JSON with indentation; the text itself if it is not JSON. */
 export function prettyJson(text: string): string {
   try {

@@ -144,16 +144,16 @@ export function CallArguments({ tool, text }: { readonly tool: string; readonly 
   if (typeof before === 'string' && typeof after === 'string') {
     return (
       <>
-        <TextDiff before={before} after={after} label={label} />
         <Rest input={{ path, content, edits, ...others }} />
+        <TextDiff before={before} after={after} label={label} />
       </>
     );
   }
   if (tool === 'write' && typeof content === 'string') {
     return (
       <>
-        <TextDiff before="" after={content} label={label} />
         <Rest input={{ path, edits, ...others }} />
+        <TextDiff before="" after={content} label={label} />
       </>
     );
   }

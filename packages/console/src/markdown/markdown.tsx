@@ -4,22 +4,34 @@ import type { JSX } from 'preact';
 import { memo } from 'preact/compat';
 import { useEffect, useRef } from 'preact/hooks';
 import { CopyButton } from '../shell/copy.tsx';
-import { markdownBlocks, type Blocks } from './blocks.ts';
+import { blockReader } from './blocks.ts';
 import { blockMarkup, type Markup } from './sanitize.ts';
 
 /** A text in Markdown that may still grow. */
 export function Markdown({ text }: { readonly text: ReadonlySignal<string> }): JSX.Element {
-  const reader = useRef<Blocks>(undefined);
-  reader.current ??= markdownBlocks();
-  const blocks = useComputed(() => reader.current!.read(text.value));
+  const reader = useRef<ReturnType<typeof blockReader>>(undefined);
+  reader.current ??= blockReader();
+  const blocks = useComputed(() => reader.current!(text.value));
+  const { groups, tail } = blocks.value;
   return (
     <div class="markdown">
-      {blocks.value.map((token, index) => (
-        <Block key={index} token={token} isLast={index === blocks.value.length - 1} />
+      {groups.map((group, index) => (
+        <Group key={index} blocks={group} />
+      ))}
+      {tail.map((token, index) => (
+        <Block key={`${groups.length} ${index}`} token={token} isLast={index === tail.length - 1} />
       ))}
     </div>
   );
 }
+
+const Group = memo(({ blocks }: { readonly blocks: readonly Token[] }): JSX.Element => (
+  <div class="group">
+    {blocks.map((token, index) => (
+      <Block key={index} token={token} isLast={false} />
+    ))}
+  </div>
+));
 
 /** A block is rendered again only if it has changed. */
 const Block = memo(

@@ -26,10 +26,8 @@ export function App(): JSX.Element {
   const route = ROUTES.find(({ name }) => name === segments[0]) ?? ROUTES[0]!;
 
   useEffect(() => {
-    loadServerInfo().catch((error: unknown) => (problem.value = String(error)));
-  }, [problem]);
-  useEffect(() => {
-    if (isConnectionLost.value || serverInfo.value || keyRefused.value !== undefined) return;
+    if (isConnectionLost.value || serverInfo.value) return;
+    // The page asks for a key, or shows that the connection is lost.
     loadServerInfo().catch(() => {});
   }, [isConnectionLost.value]);
   useEffect(() => {
