@@ -10,8 +10,8 @@ import { startInProcess } from '../../test/server/support/in-process.ts';
 const ENTRIES = 5_000;
 /** Each turn has the reply and three results. */
 const TURNS = ENTRIES / 4;
-const MOVES = 300;
-const ROUNDS = 5;
+const MOVES = 100;
+const ROUNDS = 3;
 
 const read = tool({
   name: 'read',
