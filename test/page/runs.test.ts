@@ -182,7 +182,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('are operated with the keyboard alone, and have no violations in light, dark and on a phone', async () => {
-    const { server, id } = await startWaiting();
+    const { server } = await startWaiting();
     await using _ = server;
     await using opened = await openPage(launched, `${server.url}/#/runs`, { colorScheme: 'light' });
     const { page } = opened;
