@@ -8,9 +8,11 @@ import { buildPage } from '../../scripts/build-page.ts';
 async function launchBrowser(): Promise<Browser> {
   const unwanted =
     /single-process|disable-web-security|allow-running-insecure|site-isolation|IsolateOrigins|no-zygote|in-process-gpu/;
+  chromium.setGraphicsMode = false;
   return await playwright.launch({
     executablePath: await chromium.executablePath(),
-    args: chromium.args.filter((arg) => !unwanted.test(arg)),
+    // Its own renderer of graphics draws no frame for seconds, now and then.
+    args: [...chromium.args.filter((arg) => !unwanted.test(arg)), '--disable-gpu'],
   });
 }
 

@@ -397,6 +397,7 @@ function deltaBuffer(): { add(to: Signal<string>, delta: string): void; flush():
   let isScheduled = false;
   function flush(): void {
     isScheduled = false;
+    if (waiting.size === 0) return;
     batch(() => {
       for (const [to, text] of waiting) to.value += text;
       waiting.clear();
@@ -408,9 +409,9 @@ function deltaBuffer(): { add(to: Signal<string>, delta: string): void; flush():
       waiting.set(to, (waiting.get(to) ?? '') + delta);
       if (isScheduled) return;
       isScheduled = true;
+      requestAnimationFrame(flush);
       // A page in the background has no frames.
-      if (document.hidden) setTimeout(flush, 100);
-      else requestAnimationFrame(flush);
+      setTimeout(flush, 100);
     },
   };
 }
