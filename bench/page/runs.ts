@@ -2,7 +2,8 @@
  * Measures the view of a long run in the page: `npm run bench:page-runs`. A run of 5,000 entries is opened, the slider is moved
  * over all of it, one step for each frame, entries are searched, and the timeline is zoomed.
  */
-import { tool, type Model } from '@treadle/core';
+import { memoryJournal, runLoop, tool, type Model } from '@treadle/core';
+import { sqliteStore } from '@treadle/store';
 import type { CDPSession, Page } from 'playwright-core';
 import { launch, openPage } from '../../test/page/browser.ts';
 import { startInProcess } from '../../test/server/support/in-process.ts';
@@ -10,7 +11,7 @@ import { startInProcess } from '../../test/server/support/in-process.ts';
 const ENTRIES = 5_000;
 /** Each turn has the reply and three results. */
 const TURNS = ENTRIES / 4;
-const MOVES = 300;
+const MOVES = 100;
 const ROUNDS = 3;
 
 const read = tool({
@@ -45,11 +46,26 @@ function longModel(): Model {
     },
   };
 }
-const model = longModel();
-const server = await startInProcess(model, { tools: [read], defaultTools: ['read'], maxTurns: 2 * TURNS });
+
+// The run is made without the server, and then stored at once.
+const id = 'resp_long';
+const journal = memoryJournal();
+const principal = { subject: '', tenant: 'default', scopes: [] };
+await runLoop({
+  model: longModel(),
+  tools: [read],
+  input: 'Read all',
+  journal,
+  runId: id,
+  maxTurns: 2 * TURNS,
+  principal,
+});
+const made = await journal.read(id);
+const store = sqliteStore(':memory:');
+await store.append(id, made);
+const entries = made.length;
+const server = await startInProcess(longModel(), { store });
 const launched = await launch();
-await server.post({ input: 'Read everything' });
-const [{ id, entries }] = (await server.send('GET', '/v1/runs')).body.data;
 
 interface Moves {
   readonly frames: number;
@@ -128,3 +144,4 @@ for (const [name, values] of Object.entries(series)) {
 }
 if ('browser' in launched) await launched.browser.close();
 await server[Symbol.asyncDispose]();
+await store.close();

@@ -91,6 +91,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     // Back to the beginning: the future is not part of the state.
     await page.keyboard.press('Home');
     expect(await slider(page).inputValue()).toBe('0');
+    await page.getByRole('region', { name: 'State after entry 0' }).waitFor();
     expect(await panel(page).textContent()).not.toContain('8080');
     await tab(page, 'Request').click();
     await panel(page).getByText('Tools (3)').waitFor();
@@ -108,6 +109,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
 
     // The link to a moment, also for somebody else.
     await page.goto(`${server.url}/#/runs/${id}/at/6`);
+    await page.getByRole('region', { name: 'State after entry 6' }).waitFor();
     await panel(page).getByText('Decided by the rule').waitFor();
     expect(await panel(page).textContent()).toContain('waits: write');
     await page.getByRole('button', { name: 'Previous entry' }).click();

@@ -42,9 +42,10 @@ export function EntryList({ model, version, cursor, search, selection, onSeek, o
   const current = lastAtOrBefore(rows, at);
   useEffect(() => {
     const element = box.current!;
-    const [first, last] = [element.scrollTop, element.scrollTop + element.clientHeight - ROW];
+    // What is known, because reading it from the element would force a layout for each step.
+    const [first, last] = [top.peek(), top.peek() + height.peek() - ROW];
     const wanted = Math.max(0, current) * ROW;
-    if (wanted < first || wanted > last) element.scrollTop = Math.max(0, wanted - element.clientHeight / 2);
+    if (wanted < first || wanted > last) element.scrollTop = Math.max(0, wanted - height.peek() / 2);
   }, [current, rows]);
 
   function onKeyDown(event: TargetedKeyboardEvent<HTMLDivElement>): void {

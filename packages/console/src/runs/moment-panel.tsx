@@ -9,7 +9,7 @@ import { prettyJson } from '../format.ts';
 import { costText, Exact, numberText } from './texts.tsx';
 
 const TABS = ['Conversation', 'Request', 'Reply', 'State', 'Event'] as const;
-export type MomentTab = (typeof TABS)[number];
+type MomentTab = (typeof TABS)[number];
 
 interface PanelProps {
   readonly model: RunModel;
@@ -360,13 +360,7 @@ function EventTab({ model, seq }: { readonly model: RunModel; readonly seq: numb
   );
 }
 
-export function SeekLink({
-  seq,
-  onSeek,
-}: {
-  readonly seq: number;
-  readonly onSeek: (seq: number) => void;
-}): JSX.Element {
+function SeekLink({ seq, onSeek }: { readonly seq: number; readonly onSeek: (seq: number) => void }): JSX.Element {
   return (
     <button type="button" class="link-button" onClick={() => onSeek(seq)}>
       entry {seq}

@@ -216,7 +216,7 @@ function callKey(effect: string): string | undefined {
   return turn === undefined ? undefined : `${turn}.${index}`;
 }
 
-export function turnOf(effect: string): number {
+function turnOf(effect: string): number {
   return Number(/^t(\d+)/.exec(effect)?.[1] ?? 0);
 }
 
