@@ -5,7 +5,8 @@ import { ApiError } from '../api-error.ts';
 import { approvalIdFor, callIdFor, itemId } from '../ids.ts';
 import type { InputItem } from './wire.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
-import { conversationFrom } from './restore-messages.ts';
+import type { CompactedConversation } from './compaction.ts';
+import { conversationFrom, type OpenedCompaction } from './restore-messages.ts';
 import { parseRequest } from './parse-request.ts';
 
 const RESPONSE = `resp_${'ab'.repeat(16)}`;
@@ -59,6 +60,44 @@ const answered = (callId: string, text = `of ${callId}`, name = 'f'): ToolResult
   name,
   content: [{ type: 'text', text }],
   isError: false,
+});
+
+describe('a compaction', () => {
+  const compaction = (opened: CompactedConversation): InputItem =>
+    ({ type: 'compaction', id: 'cmp_1', encrypted_content: '', opened }) as OpenedCompaction;
+  const shown = ({ messages }: { readonly messages: readonly Message[] }): string[] =>
+    messages.map(({ role, content }) => `${role} ${content.map((part) => part.type).join(' ')}`);
+  const reply = items(mcp(ours('mcp_call', 1, 0), { output: 'x', approval_request_id: 'mcpr_left' }), assistant('b'));
+
+  test('of a response replaces all that is before it, which may be incomplete', () => {
+    const made = compaction({ summary: 'S', system: ['kept'], after: 'user:\nc' });
+    const old = items({ role: 'system', content: 'old' }, user('a'), call('c1'), user('d'));
+    const { messages, system } = conversationFrom([...old, made, ...reply, ...items(user('e'))], {
+      messages: [said('before')],
+      system: ['before'],
+    });
+    expect(system).toEqual(['kept']);
+    expect(shown({ messages })).toEqual([
+      'user text',
+      'assistant tool-call',
+      'tool tool-result',
+      'assistant text',
+      'user text',
+    ]);
+    expect(JSON.stringify(messages[0])).toContain('S\\n\\nAfter that:\\n\\nuser:\\nc');
+    expect(conversationFrom([made, ...reply, ...items(user('e'))])).toEqual({ messages, system });
+    expect(conversationFrom([made, ...old.slice(0, 2), made, ...reply, ...items(user('e'))])).toEqual({
+      messages,
+      system,
+    });
+  });
+
+  test('of the endpoint is added to what is before it', () => {
+    const made = compaction({ summary: 'S', system: ['kept'] });
+    const { messages, system } = conversationFrom([...items(user('a')), made, ...items(user('c'))]);
+    expect([system, messages.length]).toEqual([['kept'], 3]);
+    expect(refused([...items(call('c1')), made]).code).toBe('missing_output');
+  });
 });
 
 describe('a conversation that the client stores', () => {
