@@ -51,7 +51,7 @@ describe('the codes in the sources of the server', () => {
   const found = sources('packages/server/src/**/*.ts').flatMap(({ file, text }) => apiCodes(file, text));
 
   test('are found', () => {
-    expect(found.length).toBeGreaterThan(50);
+    expect(found.length).toBeGreaterThan(100);
   });
 
   test('are in ApiErrorCode', () => {
@@ -92,7 +92,7 @@ interface ApiCode {
   readonly status?: number;
 }
 
-/** Literals that are the property `code` of an object, with the status if that object is the last argument of `ApiError`. */
+/** The third argument of `badRequest`, and each property `code` of an object, with the status if that is for an `ApiError`. */
 function apiCodes(file: string, text: string): ApiCode[] {
   const codes: ApiCode[] = [];
   visit(parseSync(file, text, { sourceType: 'module' }).program, undefined);
@@ -104,6 +104,11 @@ function apiCodes(file: string, text: string): ApiCode[] {
       const [first] = node.arguments;
       const isError = node.callee.type === 'Identifier' && node.callee.name === 'ApiError';
       inner = isError && first?.type === 'Literal' && typeof first.value === 'number' ? first.value : undefined;
+    }
+    if (node.type === 'CallExpression' && node.callee.type === 'Identifier' && node.callee.name === 'badRequest') {
+      const code = node.arguments[2];
+      if (code?.type === 'Literal' && typeof code.value === 'string')
+        codes.push({ file, code: code.value, status: 400 });
     }
     if (node.type === 'Property' && node.key.type === 'Identifier' && node.key.name === 'code') {
       const { value } = node;
