@@ -21,19 +21,28 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     'the address of the API; required for `azure` and `openai-compatible`',
   ],
   'models.NAME.api_key_env': ['that of the provider', 'the environment variable that has the key'],
+  'models.NAME.headers_env': [
+    '`{}`',
+    'headers, each with the environment variable that has its value. With `authorization` among them, no other key is needed',
+  ],
   'models.NAME.context_tokens': ['that of the server', 'only for `ollama`: the context window'],
   'models.NAME.images': ['`true`', '`false`: the model takes no images'],
   'models.NAME.files': ['`true`', '`false`: the model takes no files such as PDFs'],
-  'models.NAME.headers_env': ['`{}`', 'headers of each request, with the environment variables that have their values'],
-  'models.NAME.temperature': ['that of the provider', 'the sampling temperature'],
-  'models.NAME.max_output_tokens': ['that of the provider', 'the most tokens of a reply'],
-  'models.NAME.reasoning': ['that of the provider', '`none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`'],
-  'models.NAME.timeout_ms': ['`300000`', 'until a reply starts, and between two pieces of it'],
-  'models.NAME.tool_support': ['`"error"`', 'what to do if the model takes no tools: [tool support](models.md)'],
-  'models.NAME.price.input': ['that of the table', 'US dollars per million tokens of input'],
-  'models.NAME.price.output': ['that of the table', 'US dollars per million tokens of output'],
-  'models.NAME.price.cached_input': ['that of `input`', 'for input that the provider had in its cache'],
-  'models.NAME.price.cache_write': ['that of `input`', 'for input that the provider writes to its cache'],
+  'models.NAME.temperature': [
+    'that of the provider',
+    'a request to the server overrides it, as it overrides the next two',
+  ],
+  'models.NAME.max_output_tokens': ['that of the provider', 'of one reply'],
+  'models.NAME.reasoning': ['that of the provider', 'how much the model reasons'],
+  'models.NAME.timeout_ms': ['`300000`', 'until the reply starts, and between two pieces of it'],
+  'models.NAME.tool_support': [
+    '`"error"`',
+    'what to do if the provider rejects tools: see [models without tools](models.md#models-without-tools)',
+  ],
+  'models.NAME.price.input': ['that of the price list', 'US dollars for a million tokens; needs `output` too'],
+  'models.NAME.price.output': ['that of the price list', 'US dollars for a million tokens'],
+  'models.NAME.price.cached_input': ['that of `input`', 'of tokens that the provider read from its cache'],
+  'models.NAME.price.cache_write': ['that of `input`', 'of tokens that the provider wrote to its cache'],
   'models.NAME.fallback': ['`[]`', 'other entries, called in this order if this one fails'],
 
   'orchestrator.tool_loop_enabled': ['`true`', '`false`: no tools are offered, and no MCP server is started'],
@@ -263,7 +272,12 @@ export function configPage(): string {
         }),
       ),
     ]),
-    ...(later.length === 0 ? [] : [`## Later`, `Keys for parts that do not exist yet: ${later.join(', ')}.`]),
+    ...(later.length === 0
+      ? []
+      : [
+          `## Later`,
+          `Keys for parts that do not exist yet, which are refused with "not supported yet": ${later.join(', ')}.`,
+        ]),
   ].join('\n\n');
 }
 

@@ -84,7 +84,7 @@ export const THROWN: Table<TreadleErrorCode> = {
 
 /** `outcome.error.code` of a run that failed: the model. */
 export const MODEL: Table<ModelErrorCode> = {
-  auth: ['The provider rejects the key, or there is none.', 'Set the right key. `treadle models` checks it.'],
+  auth: ['The provider rejects the key, or there is none.', 'Set the right key. `treadle doctor` checks it.'],
   'rate-limit': ['The provider accepts no more requests at the moment.', 'Retry later, or add a fallback.'],
   overloaded: ['The provider is overloaded or unavailable.', 'Retry later, or add a fallback.'],
   'context-length': [
@@ -395,7 +395,7 @@ export function errorPage(): string {
     'Every code of an error, what it means, and what to do. The message of an error says more than its code: it names what was ' +
       'wrong in this case. Codes are stable, messages are not.',
     '- Misuse, and a journal or store that fails, **throw** a `TreadleError`.\n' +
-      '- A **run** does not throw. Its `outcome` is `completed`, `exhausted` with a `limit`, `failed` with an `error`, or ' +
+      '- A **run** does not throw, unless you call `orThrow()` of its result, which throws a `RunError`. Its `outcome` is `completed`, `exhausted` with a `limit`, `failed` with an `error`, or ' +
       '`cancelled`. Without an outcome, the run has paused.\n' +
       '- A **call** of a tool that fails is a result with an `errorType`. The model reads its text, and the run continues.\n' +
       '- The **server** answers with `{ "error": { "message", "type", "param", "code" } }`.\n' +
@@ -410,6 +410,8 @@ export function errorPage(): string {
     'Failures that may pass, such as `rate-limit` and `overloaded`, are [retried](models.md#several-models-as-one) before the run fails. ' +
       'These codes are of the run:',
     rows(RUN),
+    '`orThrow()` throws a `RunError` whose `code` is one of these two lists, or `exhausted` at a limit, `cancelled`, `paused` or ' +
+      '`detached`. For a typed agent it is that of the agent. See [results and failures](library.md#results-and-failures).',
     '## Limits',
     '`outcome.limit` of a run that was `exhausted`, and the option that sets it.',
     rows(LIMITS),
