@@ -142,6 +142,20 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     return { data, hasMore: false };
   }
 
+  async function replaceItems(
+    { id }: ConversationRecord,
+    { id: record }: ResponseRecord,
+    items: readonly InputItem[],
+  ): Promise<void> {
+    const response: StoredItems = { items };
+    await records.finish(record, { from: 'completed', status: 'completed', response, at: Date.now() });
+    await chains.setText(id, record, searchText(items));
+  }
+
+  /**
+   * A run that starts meanwhile may have read the item. So the conversation gets a new head, an empty record, and whoever is
+   * second gets a 409: the run, or this request, after which the item is there again.
+   */
   async function deleteItem(id: string, item: string, caller: RunCaller): Promise<ConversationRecord> {
     const chain = await findConversation(store, id, caller);
     const { record, isLast } = await findItem(chain, item);
@@ -153,10 +167,19 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     });
     try {
       const current = await inTurn(() => records.get(caller.tenant, record.id));
-      const items = ((current?.response ?? { items: [] }) as StoredItems).items.filter((one) => one.id !== item);
-      const response: StoredItems = { items };
-      await records.finish(record.id, { from: 'completed', status: 'completed', response, at: Date.now() });
-      await chains.setText(id, record.id, searchText(items));
+      const { items } = (current?.response ?? { items: [] }) as StoredItems;
+      await replaceItems(
+        chain,
+        record,
+        items.filter((one) => one.id !== item),
+      );
+      const empty = { ...recordOf(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
+      try {
+        await addToChain(store, { record: empty, conversation: id, before: chain, text: '' });
+      } catch (error) {
+        await replaceItems(chain, record, items);
+        throw error;
+      }
     } finally {
       await lease.release();
     }
