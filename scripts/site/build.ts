@@ -47,8 +47,8 @@ export async function buildSite(folder: string): Promise<readonly string[]> {
     mkdirSync(path.dirname(file), { recursive: true });
     writeFileSync(file, layout(page, navigation));
   }
-  for (const image of globSync('docs/*.svg', { cwd: root })) {
-    cpSync(path.join(root, image), path.join(folder, path.basename(image)));
+  for (const image of globSync('docs/**/*.{svg,png}', { cwd: root })) {
+    cpSync(path.join(root, image), path.join(folder, path.relative('docs', image)));
   }
   for (const asset of ['style.css', 'search.js']) {
     cpSync(path.join(import.meta.dirname, asset), path.join(folder, asset));
@@ -109,6 +109,10 @@ function renderPage(page: Page, { targets, types, problems }: Context): Rendered
       },
       link({ href, tokens }: Tokens.Link): string {
         return `<a href="${addressOf(href, page, { targets, problems, up })}">${this.parser.parseInline(tokens)}</a>`;
+      },
+      // README.md is one folder above the pages, and the first page of the site.
+      image({ href, text }: Tokens.Image): string {
+        return `<img src="${escapeHtml(href.replace(/^docs\//, ''))}" alt="${escapeHtml(text)}">`;
       },
       code({ text, lang = '' }: Tokens.Code): string {
         const html = highlighted(text, lang.split(' ')[0]!);

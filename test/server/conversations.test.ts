@@ -267,6 +267,31 @@ describe('a response with a conversation', () => {
     expect(await failure(client.responses.retrieve(response))).toMatchObject({ status: 404 });
   });
 
+  test.each([
+    { first: 'resp_', second: 'the response that has read it', left: ['user: Read.', 'assistant: Done.'] },
+    { first: 'items_', second: 'the deletion', left: ['user: Hi', 'user: Read.', 'assistant: Done.'] },
+  ])('while an item is deleted: $second gets a 409', async ({ first, left }) => {
+    let meanwhile: (() => Promise<unknown>) | undefined;
+    // Called when what comes second has read the conversation.
+    const acquire: SqliteStore['acquire'] = async (run, ...more) => {
+      const act = run.startsWith(first) ? meanwhile : undefined;
+      if (act) meanwhile = undefined;
+      await act?.();
+      return store.acquire(run, ...more);
+    };
+    const { client, requests } = await serve(['Done.'], { store: { ...store, acquire } });
+    const { id: conversation } = await client.conversations.create({ items: [{ role: 'user', content: 'Hi' }] });
+    const [item] = (await client.conversations.items.list(conversation)).data;
+    const remove = () => client.conversations.items.delete(item!.id!, { conversation_id: conversation });
+    const read = () => client.responses.create({ conversation, input: 'Read.' });
+    const [one, other] = first === 'resp_' ? [read, remove] : [remove, read];
+    meanwhile = other;
+    expect(await failure(one())).toMatchObject({ status: 409, code: 'conversation_busy' });
+    if (first === 'resp_') await read();
+    expect(await itemsOf(client, conversation)).toEqual(left);
+    expect(requests.map(lines)).toEqual([[`user: ${left[0] === 'user: Hi' ? 'Hi\n\n' : ''}Read.`]]);
+  });
+
   test('runs in the background, and its stream is deleted with the conversation', async () => {
     const { client, url } = await serve(['Done.']);
     const { id: conversation } = await client.conversations.create();
