@@ -164,14 +164,7 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     return { data, hasMore: false };
   }
 
-<<<<<<< HEAD
-  async function deleteItem(id: string, item: string, caller: ItemCaller): Promise<ConversationRecord> {
-=======
-  async function replaceItems(
-    { id }: ConversationRecord,
-    { id: record }: ResponseRecord,
-    items: readonly InputItem[],
-  ): Promise<void> {
+  async function replaceItems(id: string, record: string, items: readonly InputItem[]): Promise<void> {
     const response: StoredItems = { items };
     await records.finish(record, { from: 'completed', status: 'completed', response, at: Date.now() });
     await chains.setText(id, record, searchText(items));
@@ -181,8 +174,7 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
    * A run that starts meanwhile may have read the item. So the conversation gets a new head, an empty record, and whoever is
    * second gets a 409: the run, or this request, after which the item is there again.
    */
-  async function deleteItem(id: string, item: string, caller: RunCaller): Promise<ConversationRecord> {
->>>>>>> wt/rev24
+  async function deleteItem(id: string, item: string, caller: ItemCaller): Promise<ConversationRecord> {
     const chain = await findConversation(store, id, caller);
     const { record, addedTo } = await findItem(id, item, caller);
     // A branch shares it with the conversation in which a run has read it.
@@ -192,28 +184,17 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
       throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
     });
     try {
-<<<<<<< HEAD
       const current = await readRecord(store, record, caller);
-      const items = ((current?.response ?? { items: [] }) as StoredItems).items.filter((one) => one.id !== item);
-      const response: StoredItems = { items };
-      await records.finish(record, { from: 'completed', status: 'completed', response, at: Date.now() });
-      await chains.setText(id, record, searchText(items));
-=======
-      const current = await inTurn(() => records.get(caller.tenant, record.id));
       const { items } = (current?.response ?? { items: [] }) as StoredItems;
-      await replaceItems(
-        chain,
-        record,
-        items.filter((one) => one.id !== item),
-      );
+      const others = items.filter((one) => one.id !== item);
+      await replaceItems(id, record, others);
       const empty = { ...recordOf(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
       try {
         await addToChain(store, { record: empty, conversation: id, before: chain, text: '' });
       } catch (error) {
-        await replaceItems(chain, record, items);
+        await replaceItems(id, record, items);
         throw error;
       }
->>>>>>> wt/rev24
     } finally {
       await lease.release();
     }
