@@ -1,4 +1,4 @@
-import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { DatabaseSync, FunctionOptions, SQLInputValue, SQLOutputValue, StatementSync } from 'node:sqlite';
 
 /**
  * The file that all processes share, with synced and unsynced writes.
@@ -154,6 +154,21 @@ export function createDisk(db: DatabaseSync): Disk {
       close() {},
       get isTransaction() {
         return writing;
+      },
+      // It depends only on what the database contains, so all connections can use that of the first one.
+      function(name: string, options: FunctionOptions, act: (...args: SQLOutputValue[]) => SQLInputValue) {
+        if (registered.has(name)) return;
+        registered.add(name);
+        const called = (...args: SQLOutputValue[]): SQLInputValue => {
+          const caller = aggregates;
+          try {
+            return act(...args);
+          } finally {
+            aggregates = caller;
+          }
+        };
+        Object.defineProperty(called, 'length', { value: act.length });
+        db.function(name, options, called);
       },
       aggregate(name: string, options: Aggregate) {
         own.set(name, options);
