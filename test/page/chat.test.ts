@@ -27,6 +27,9 @@ const TIME = { text: 'One moment.', calls: [{ name: 'time' }] };
 const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
 
+/** As long as the browser waits. */
+const POLL = { timeout: 20_000 };
+
 const launched = await launch();
 
 interface ChatPage extends OpenPage {
@@ -169,6 +172,46 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('The answer was cancelled.').waitFor();
   });
 
+  test('steers and stops an answer that the server has not begun', async () => {
+    const stuck: ScriptStep = (_, signal) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
+    await using chat = await openChat([stuck, stuck]);
+    const { page } = chat;
+    const held: (() => void)[] = [];
+    await page.route('**/v1/chat', async (route) => {
+      if (route.request().method() === 'POST') await new Promise<void>((resolve) => held.push(resolve));
+      await route.continue();
+    });
+    await chat.send('What time is it?');
+    await expect.poll(() => held.length, POLL).toBe(1);
+    await chat.send('Answer in French');
+    held[0]!();
+    await page.getByText('While it worked:').waitFor();
+    await button(page, 'Stop').click();
+    await page.getByText('The answer was cancelled.').waitFor();
+    await chat.send('And now?');
+    await expect.poll(() => held.length, POLL).toBe(2);
+    await button(page, 'Stop').click();
+    held[1]!();
+    await expect.poll(() => page.getByText('The answer was cancelled.').count(), POLL).toBe(2);
+  });
+
+  test('stays where the user has gone while a conversation is created', async () => {
+    await using chat = await openChat(['Hello.']);
+    const { page } = chat;
+    const held = Promise.withResolvers<void>();
+    await page.route('**/v1/chat', async (route) => {
+      if (route.request().method() === 'POST') await held.promise;
+      await route.continue();
+    });
+    await chat.send('Hi');
+    await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Runs' }).click();
+    await page.getByText('No runs yet').waitFor();
+    held.resolve();
+    await page.getByRole('row', { name: /Hi/ }).getByText('Completed').waitFor();
+    expect(page.url()).toMatch(/#\/runs$/);
+  });
+
   test('edits and retries in branches, and never changes the original', async () => {
     await using chat = await openChat(['One.', 'Two.', 'Two again.', 'Three.']);
     const { page, server } = chat;
@@ -282,6 +325,94 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await rm(folder, { recursive: true });
   });
 
+  test('does not lose a message that the server did not get', async () => {
+    await using chat = await openChat(['One.', 'Two.'], { allow: /ERR_/ });
+    const { page } = chat;
+    await chat.send('First');
+    await chat.ended();
+    await page.reload();
+    await page.getByText('One.').waitFor();
+    await page.route('**/v1/chat', (route) =>
+      route.request().method() === 'POST' ? route.abort('connectionrefused') : route.continue(),
+    );
+    await chat.send('Second');
+    await page.locator('.toast').getByText('may not have arrived').waitFor();
+    expect(await chat.message.inputValue()).toBe('Second');
+    expect(await page.locator('.bubble').allTextContents()).toEqual(['First']);
+    await page.unroute('**/v1/chat');
+    await chat.message.press('Enter');
+    await page.getByText('Two.').waitFor();
+  });
+
+  test('does not ask again for what was answered before a reload', async () => {
+    const paid = Promise.withResolvers<string>();
+    const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
+    await using chat = await openChat([PAY, 'Thank you.'], { server: { tools: [slow], defaultTools: ['pay'] } });
+    const { page } = chat;
+    await chat.send('Pay');
+    await button(page, 'Approve').click();
+    await page.locator('.call.running').waitFor();
+    // The page asks whether the approval in the stream is open.
+    let reads = 0;
+    page.on('requestfinished', (request) => void (/\/conv_\w+$/.test(request.url()) && reads++));
+    await page.reload();
+    await expect.poll(() => reads, POLL).toBe(2);
+    await page.locator('.call.running .spinner').waitFor();
+    expect(await button(page, 'Approve').count()).toBe(0);
+    paid.resolve('paid');
+    await page.getByText('Thank you.').waitFor();
+    await chat.ended();
+  });
+
+  test('shows what programs do with a conversation', async () => {
+    const late = Promise.withResolvers<string>();
+    const waits: ScriptStep = async () => await late.promise;
+    await using chat = await openChat(['From the chat.', waits, { calls: [{ name: 'lookup' }] }], {
+      allow: /status of 409/,
+    });
+    const { page, server } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const [{ id }] = (await server.send('GET', '/v1/chat')).body.data;
+    const items = [
+      { type: 'message', role: 'assistant', content: 'Added by a program.' },
+      { type: 'function_call', call_id: 'call_1', name: 'find', arguments: '{}' },
+      { type: 'function_call_output', call_id: 'call_1', output: 'found' },
+    ];
+    await server.send('POST', `/v1/conversations/${id}/items`, { items });
+    await page.reload();
+    const added = page.locator('.answer').nth(1);
+    await added.getByText('Added by a program.').waitFor();
+    expect(await added.locator('.call-time').textContent()).toBe('');
+    // It belongs to no run.
+    expect(await added.getByRole('button').evaluateAll((all) => all.map(({ ariaLabel }) => ariaLabel))).toEqual([
+      'Copy the answer',
+    ]);
+    expect(await added.getByRole('link').count()).toBe(0);
+
+    const posted = server.post({ input: 'From a program', conversation: id });
+    await expect.poll(async () => (await server.send('GET', `/v1/chat/${id}`)).body.messages.length, POLL).toBe(5);
+    await page.reload();
+    await page.getByText('From a program').waitFor();
+    await button(page, 'Stop').waitFor();
+    late.resolve('An answer for the program.');
+    await posted;
+    await page.getByText('An answer for the program.').waitFor();
+    await chat.ended();
+    expect(await page.locator('.bubble').allTextContents()).toEqual(['First', 'From a program']);
+
+    await server.post({
+      input: 'Look it up',
+      conversation: id,
+      tools: [{ type: 'function', name: 'lookup', parameters: { type: 'object', properties: {} }, strict: false }],
+    });
+    await page.reload();
+    await page.getByText('waits for the program that asked for it').waitFor();
+    await chat.send('Now?');
+    await page.locator('.toast').getByText('waits for the results of calls').waitFor();
+    expect(await chat.message.inputValue()).toBe('Now?');
+  });
+
   test('finds, renames and deletes conversations', async () => {
     await using chat = await openChat(['Lions roar.', 'Planes fly.']);
     const { page, server } = chat;
@@ -392,6 +523,20 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await signIn(bob);
     await page.getByText('There is no such conversation').waitFor();
     await page.getByText('No conversations yet.').waitFor();
+    expect(await page.locator('body').innerText()).not.toContain('secret');
+    // The same after the server refuses a key that it had accepted.
+    await button(page, 'Sign out').click();
+    await signIn(ann);
+    await page.getByText('A secret of a.').waitFor();
+    await page.evaluate(() => sessionStorage.clear());
+    await page.route('**/v1/chat?*', (route) =>
+      route.continue({ headers: { ...route.request().headers(), authorization: 'Bearer revoked' } }),
+    );
+    await page.getByRole('searchbox').fill('x');
+    await page.getByLabel('API key').waitFor();
+    await page.unroute('**/v1/chat?*');
+    await signIn(bob);
+    await page.getByText('There is no such conversation').waitFor();
     expect(await page.locator('body').innerText()).not.toContain('secret');
   });
 

@@ -78,7 +78,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('show the exact state at every entry, by slider, keys, jumps and link', async () => {
-    const { server } = await startWaiting();
+    const { server, id } = await startWaiting();
     await using _ = server;
     await approve(server, id);
     const { entries } = (await server.send('GET', `/v1/runs/${id}`)).body;
@@ -114,6 +114,26 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     expect(await panel(page).textContent()).toContain('waits: write');
     await page.getByRole('button', { name: 'Previous entry' }).click();
     await page.waitForURL(`${server.url}/#/runs/${id}/at/5`);
+
+    // The address follows a move a moment later, but not if the user has left.
+    await page.evaluate(() => {
+      const { setTimeout: original } = globalThis;
+      const later: (() => void)[] = [];
+      Object.assign(globalThis, {
+        setTimeout: (run: () => void, ms?: number) => (ms === 300 ? later.push(run) : original(run, ms)),
+        leave(hash: string) {
+          location.hash = hash;
+          for (const run of later) run();
+          globalThis.setTimeout = original;
+        },
+      });
+    });
+    await page.getByRole('button', { name: 'Previous entry' }).click();
+    await page.getByRole('region', { name: 'State after entry 4' }).waitFor();
+    await page.evaluate(() => (globalThis as unknown as { leave(hash: string): void }).leave('#/runs'));
+    await page.getByRole('row', { name: /Change the port/ }).waitFor();
+    expect(page.url()).toBe(`${server.url}/#/runs`);
+    await page.goBack();
 
     await page.getByLabel('Search in all entries').fill('no such host');
     await page.getByText(`1 of ${entries}`).waitFor();
@@ -184,7 +204,10 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   test('are operated with the keyboard alone, and have no violations in light, dark and on a phone', async () => {
     const { server } = await startWaiting();
     await using _ = server;
-    await using opened = await openPage(launched, `${server.url}/#/runs`, { colorScheme: 'light' });
+    await using opened = await openPage(launched, `${server.url}/#/runs`, {
+      colorScheme: 'light',
+      reducedMotion: 'reduce',
+    });
     const { page } = opened;
     /** In light, in dark and on a phone. */
     async function check(): Promise<void> {
@@ -217,6 +240,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.keyboard.press('f');
     await page.getByRole('dialog').waitFor();
     await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
     await page.getByRole('button', { name: 'Approve', exact: true }).press('Enter');
     await page.getByRole('main').getByText('Completed', { exact: true }).waitFor();
   });

@@ -7,7 +7,14 @@ export interface Place {
 }
 
 const current = signal<Place>(placeOf(location.hash));
-addEventListener('hashchange', () => (current.value = placeOf(location.hash)));
+/** The address of the current place. */
+let shown = location.hash;
+addEventListener('hashchange', update);
+
+function update(): void {
+  shown = location.hash;
+  current.value = placeOf(shown);
+}
 
 export const place: ReadonlySignal<Place> = current;
 
@@ -16,10 +23,14 @@ export function hrefTo(...segments: readonly (string | number)[]): string {
   return `#/${segments.map((segment) => encodeURIComponent(segment)).join('/')}`;
 }
 
-/** Goes to an address that `hrefTo` has made. `replace`: without a new entry in the history of the browser. */
+/**
+ * Goes to an address that `hrefTo` has made. `replace`: without a new entry in the history of the browser, and only if the user
+ * has not followed a link, which the page learns of a moment later.
+ */
 export function navigate(href: string, { replace = false }: { readonly replace?: boolean } = {}): void {
+  if (replace && location.hash !== shown) return;
   history[replace ? 'replaceState' : 'pushState'](null, '', href);
-  current.value = placeOf(href);
+  update();
 }
 
 function placeOf(hash: string): Place {

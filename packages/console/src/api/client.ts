@@ -126,8 +126,11 @@ export interface ServerEvent {
 }
 
 export interface FollowOptions {
-  /** Opens the stream after the events that the page has. The first call may send something; the others must not. */
-  readonly open: () => Promise<Response>;
+  /**
+   * Opens the stream after the events that the page has. The first call may send something; the others must not. Undefined:
+   * nothing will follow.
+   */
+  readonly open: () => Promise<Response | undefined>;
   /** Returns true if the stream is complete. Otherwise it is opened again when it ends. */
   readonly onEvent: (event: ServerEvent) => boolean;
   readonly signal: AbortSignal;
@@ -144,6 +147,7 @@ export async function followEvents({ open, onEvent, signal: aborted }: FollowOpt
   while (!aborted.aborted) {
     try {
       const response = await open();
+      if (!response) return;
       let isComplete = false;
       await readEvents(response, (event) => {
         failures = 0;

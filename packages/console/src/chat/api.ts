@@ -40,7 +40,8 @@ export type AnswerStatus = 'in_progress' | 'waiting' | 'completed' | 'incomplete
 export interface WireAnswer {
   readonly id: string;
   readonly role: 'assistant';
-  readonly run_id: string;
+  /** Null: a client has added it to the conversation. */
+  readonly run_id: string | null;
   readonly model: string | null;
   readonly events_after: number;
   readonly status: AnswerStatus;
@@ -68,7 +69,8 @@ export type WirePart =
 export interface CallResult {
   readonly content: string;
   readonly is_error: boolean;
-  readonly duration_ms: number;
+  /** Null if it is not known. */
+  readonly duration_ms: number | null;
 }
 
 export interface Usage {

@@ -54,8 +54,8 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
       await onSend(message, { attachments: files, model: model.value });
     } catch (error) {
       // Nothing was sent, so nothing is lost.
-      text.value = message;
-      attachments.value = files;
+      text.value = [message, text.value.trim()].filter(Boolean).join('\n');
+      attachments.value = [...files, ...attachments.value.filter((file) => !files.includes(file))];
       report(error);
     }
   }

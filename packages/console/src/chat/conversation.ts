@@ -115,12 +115,20 @@ export function openConversation(
   const problem = signal<string | undefined>(undefined);
   const isBusy = computed(() => {
     const last = messages.value.at(-1);
-    return last?.role === 'assistant' && (last.status.value === 'in_progress' || last.status.value === 'waiting');
+    return last?.role === 'assistant' && isOpen(last);
   });
   const closed = new AbortController();
   const deltas = deltaBuffer();
+  const decisions = new Map<string, CallPart['decision']['value']>();
   let lastSeq = 0;
+  /** The events are those of the last answer. A stream may begin with those of answers before it. */
+  let isStreaming = false;
   let hasSteered = false;
+  /** Resolves when the server has begun the answer to the last message, or has refused it. */
+  let begun = Promise.resolve();
+  let begin = (): void => {};
+  /** The ids of what waited when the answer was loaded. Undefined: all of its events were seen here. */
+  let loadedAsks: ReadonlySet<string> | undefined;
 
   function currentAnswer(): AnswerMessage {
     return messages.value.at(-1) as AnswerMessage;
@@ -135,6 +143,8 @@ export function openConversation(
     if (event.seq <= lastSeq) return false;
     lastSeq = event.seq;
     const answer = currentAnswer();
+    if (event.type === 'conversation_meta') isStreaming = answer.id === NEW_ANSWER || answer.run === event.run_id;
+    if (!isStreaming) return false;
     switch (event.type) {
       case 'conversation_meta': {
         const user = messages.value.at(-2) as UserMessage;
@@ -148,6 +158,7 @@ export function openConversation(
           );
           id.value = event.conversation_id;
         });
+        begin();
         if (isNew) onCreated(event.conversation_id);
         onChanged();
         return false;
@@ -160,7 +171,10 @@ export function openConversation(
       }
       case 'tool_call_start':
         deltas.flush();
-        answer.parts.value = [...answer.parts.value, newCall({ ...event, startedAt: Date.now() })];
+        answer.parts.value = [
+          ...answer.parts.value,
+          newCall({ ...event, startedAt: Date.now(), decision: decisions.get(event.id) }),
+        ];
         return false;
       case 'tool_call_output': {
         const call = callPart(answer, event.id);
@@ -175,9 +189,9 @@ export function openConversation(
       }
       case 'approval_request':
       case 'question':
-        answer.waiting.value = [...answer.waiting.value.filter((one) => one.id !== event.id), event];
-        answer.status.value = 'waiting';
-        announce(event.type === 'question' ? `Question: ${event.prompt}` : `Approval needed: ${event.tool}`);
+        // The stream of an answer that was loaded has those that were answered before, too.
+        if (loadedAsks && !loadedAsks.has(event.id)) void checkAsk(answer, event).catch(() => {});
+        else addAsk(answer, event);
         return false;
       case 'warning':
         if (event.item === undefined) answer.warnings.value = [...answer.warnings.value, event.message];
@@ -203,26 +217,43 @@ export function openConversation(
     }
   }
 
+  function addAsk(answer: AnswerMessage, ask: api.Ask): void {
+    answer.waiting.value = [...answer.waiting.value.filter((one) => one.id !== ask.id), ask];
+    answer.status.value = 'waiting';
+    announce('prompt' in ask ? `Question: ${ask.prompt}` : `Approval needed: ${ask.tool}`);
+  }
+
+  /** Adds an ask if it is open. */
+  async function checkAsk(answer: AnswerMessage, ask: api.Ask): Promise<void> {
+    const last = (await api.getConversation(id.value!, closed.signal)).messages.at(-1);
+    if (last?.role === 'assistant' && last.waiting.some((one) => one.id === ask.id) && isOpen(answer))
+      addAsk(answer, ask);
+  }
+
   function settle({ waiting, status }: AnswerMessage, isSettled: (ask: api.Ask) => boolean): void {
     if (waiting.value.length === 0) return;
     waiting.value = waiting.value.filter((ask) => !isSettled(ask));
     if (waiting.value.length === 0 && status.value === 'waiting') status.value = 'in_progress';
   }
 
+  const openStream = (): Promise<Response> => api.openStream(id.value!, lastSeq, closed.signal);
+
   /** Reads the events of the answer until its end. `first`: opens the stream the first time. */
-  async function follow(first?: () => Promise<Response>): Promise<void> {
-    let open = first;
+  async function follow(first: () => Promise<Response>): Promise<void> {
+    const before = messages.value.at(-3)?.id;
+    let open: typeof first | undefined = first;
     await followEvents({
       signal: closed.signal,
-      open() {
+      async open() {
         const now = open;
-        if (!now) return api.openStream(id.value!, lastSeq, closed.signal);
         open = undefined;
-        return now().catch((error: unknown) => {
-          // Whether the message has arrived is not known, so it is not sent again.
-          if (!(error instanceof ConnectionError) || id.value !== undefined) throw error;
-          throw new RequestError(0, 'The server could not be reached. Your message may not have arrived.');
-        });
+        if (now && id.value !== undefined) return now();
+        if (now) {
+          return now().catch((error: unknown) => {
+            throw error instanceof ConnectionError ? new RequestError(0, NOT_SENT) : error;
+          });
+        }
+        return (await catchUp(before)) ? openStream() : undefined;
       },
       onEvent: ({ data }) => apply(JSON.parse(data) as api.ChatEvent),
     });
@@ -233,15 +264,41 @@ export function openConversation(
     onChanged();
   }
 
+  /**
+   * Reads the conversation again, because the stream has ended early: the connection was lost, or the answer is a response of the
+   * API, whose events are elsewhere. Returns whether the answer is in progress. `before`: the last message before the one that
+   * was sent. Whether that has arrived may not be known, so it is not sent again.
+   */
+  async function catchUp(before: string | undefined): Promise<boolean> {
+    if (id.value === undefined) throw new RequestError(0, NOT_SENT);
+    const found = await api.getConversation(id.value, closed.signal);
+    const last = found.messages.at(-1);
+    const answer = currentAnswer();
+    if (answer.id === NEW_ANSWER && last?.id === before) throw new RequestError(0, NOT_SENT);
+    const isWhole = isStreaming && last?.role === 'assistant' && last.id === answer.id;
+    if (!isWhole || (last.status !== 'in_progress' && last.status !== 'waiting')) showFound(found);
+    return isBusy.value;
+  }
+
+  function showFound(found: api.WireConversation): void {
+    const last = found.messages.at(-1);
+    if (last?.role === 'assistant') {
+      if (isStreaming || last.id !== messages.value.at(-1)?.id) lastSeq = last.events_after;
+      loadedAsks = new Set(last.waiting.map((ask) => ask.id));
+    }
+    isStreaming = false;
+    batch(() => {
+      title.value = found.title;
+      messages.value = found.messages.map((message) => shownMessage(message, decisions));
+      state.value = 'ready';
+    });
+    begin();
+  }
+
   async function load(): Promise<void> {
     if (id.value === undefined) return;
     try {
-      const found = await api.getConversation(id.value, closed.signal);
-      batch(() => {
-        title.value = found.title;
-        messages.value = found.messages.map(shownMessage);
-        state.value = 'ready';
-      });
+      showFound(await api.getConversation(id.value, closed.signal));
     } catch (error) {
       if (closed.signal.aborted) return;
       const isMissing = error instanceof RequestError && error.status === 404;
@@ -249,11 +306,8 @@ export function openConversation(
       state.value = isMissing ? 'missing' : 'failed';
       return;
     }
-    const last = messages.value.at(-1);
-    if (last?.role !== 'assistant' || !isBusy.value) return;
-    lastSeq = eventsAfter.get(last) ?? lastSeq;
     // It ends when the answer does.
-    void follow().catch((error: unknown) => failAnswer(error));
+    if (isBusy.value) void follow(openStream).catch((error: unknown) => failAnswer(error));
   }
 
   function failAnswer(error: unknown): void {
@@ -276,7 +330,10 @@ export function openConversation(
       const before = messages.value;
       const shown = attachments.map((one) => ({ ...one, size: Math.floor((one.data.length * 3) / 4) }));
       const user: UserMessage = { role: 'user', id: 'new', text, attachments: shown };
-      messages.value = [...before, user, newAnswer({ id: 'new-answer', run: undefined, model: model ?? null })];
+      messages.value = [...before, user, newAnswer({ id: NEW_ANSWER, run: undefined, model: model ?? null })];
+      ({ promise: begun, resolve: begin } = Promise.withResolvers<void>());
+      loadedAsks = undefined;
+      isStreaming = false;
       const { tools = [] } = serverInfo.value ?? {};
       const names = tools.map(({ name }) => name);
       const body: api.NewMessage = {
@@ -290,25 +347,38 @@ export function openConversation(
       try {
         await follow(() => api.postMessage(body, closed.signal));
       } catch (error) {
-        if (currentAnswer().id !== 'new-answer') return failAnswer(error);
+        if (currentAnswer().id !== NEW_ANSWER) return failAnswer(error);
         messages.value = before;
+        // Somebody else has sent a message.
+        if (error instanceof RequestError && error.code === 'conversation_busy') void load();
         throw error;
+      } finally {
+        begin();
       }
     },
     async steer(text) {
-      await api.steer(id.value!, text);
+      await begun;
+      if (!isBusy.value) throw new Error('The answer has ended. Send the message again.');
+      const answer = currentAnswer();
       hasSteered = true;
-      const { parts } = currentAnswer();
+      await api.steer(id.value!, text);
+      if (answer !== currentAnswer() || !isOpen(answer)) return load();
+      const { parts } = answer;
       parts.value = [...parts.value, { type: 'input', id: `input-${parts.value.length}`, text }];
     },
     async stop() {
-      if (id.value !== undefined) await api.cancel(id.value);
+      await begun;
+      if (isBusy.value) await api.cancel(id.value!);
     },
     async answer(ask, answer) {
       await api.sendAnswer(id.value!, answer);
       const message = currentAnswer();
-      const call = callPart(message, ask.call_id);
-      if (call && 'approved' in answer) call.decision.value = answer.approved ? 'approved' : 'denied';
+      if ('approved' in answer) {
+        const decision = answer.approved ? 'approved' : 'denied';
+        decisions.set(ask.call_id, decision);
+        const call = callPart(message, ask.call_id);
+        if (call) call.decision.value = decision;
+      }
       settle(message, (one) => one.id === ask.id);
     },
     close() {
@@ -323,26 +393,33 @@ function namedModel(name: string): string | null {
   return serverInfo.value?.models.find(({ id }) => id === name)?.is_default ? null : name;
 }
 
-/** Where the stream of an answer from `GET /v1/chat/{id}` begins. */
-const eventsAfter = new WeakMap<Message, number>();
+/** The id of an answer that the server has not begun. */
+const NEW_ANSWER = 'new-answer';
+const NOT_SENT = 'The server could not be reached. Your message may not have arrived.';
 
-function shownMessage(message: api.WireMessage): Message {
+/** Whether the answer is in progress, or waits for the user. What waits without asking waits for a program. */
+export function isOpen({ status, waiting }: AnswerMessage): boolean {
+  return status.value === 'in_progress' || waiting.value.length > 0;
+}
+
+type Decisions = ReadonlyMap<string, CallPart['decision']['value']>;
+
+function shownMessage(message: api.WireMessage, decisions: Decisions): Message {
   if (message.role === 'user') {
     const attachments = message.attachments.map(({ name, ...rest }) => ({ ...rest, name: name ?? 'file' }));
     return { role: 'user', id: message.id, text: message.content, attachments };
   }
   const { id, run_id: run, model, status, parts, waiting, error, usage } = message;
-  const answer = newAnswer({ id, run, model });
+  const answer = newAnswer({ id, run: run ?? undefined, model });
   answer.status.value = status;
   answer.parts.value = parts.map((part, index): Part => {
-    if (part.type === 'tool_call') return newCall({ ...part, startedAt: undefined });
+    if (part.type === 'tool_call') return newCall({ ...part, startedAt: undefined, decision: decisions.get(part.id) });
     if (part.type === 'input') return { type: 'input', id: `input-${index}`, text: part.text };
     return { type: part.type, id: `${part.type}-${index}`, text: signal(part.text) };
   });
   answer.waiting.value = waiting;
   answer.error.value = error;
   answer.usage.value = usage;
-  eventsAfter.set(answer, message.events_after);
   return answer;
 }
 
@@ -363,9 +440,10 @@ function newAnswer({ id, run, model }: Pick<AnswerMessage, 'id' | 'run' | 'model
 
 interface NewCall extends Pick<CallPart, 'id' | 'name' | 'arguments' | 'startedAt'> {
   readonly result?: api.CallResult | null;
+  readonly decision: CallPart['decision']['value'];
 }
 
-function newCall({ id, name, arguments: text, startedAt, result = null }: NewCall): CallPart {
+function newCall({ id, name, arguments: text, startedAt, result = null, decision }: NewCall): CallPart {
   return {
     type: 'call',
     id,
@@ -374,7 +452,7 @@ function newCall({ id, name, arguments: text, startedAt, result = null }: NewCal
     startedAt,
     output: signal(''),
     result: signal(result),
-    decision: signal(undefined),
+    decision: signal(decision),
   };
 }
 

@@ -1,5 +1,5 @@
 import { signal, type ReadonlySignal } from '@preact/signals';
-import { hrefTo, navigate } from '../router.ts';
+import { hrefTo, navigate, place } from '../router.ts';
 import { listConversations, type ConversationSummary } from './api.ts';
 import { openConversation, report, type Conversation } from './conversation.ts';
 
@@ -66,7 +66,11 @@ const TITLE_MS = [400, 1_500, 4_000];
 
 function open(id: string | undefined): Conversation {
   const opened = openConversation(id, {
-    onCreated: (created) => navigate(hrefTo('chat', created), { replace: true }),
+    onCreated(created) {
+      const [part = 'chat', shownId] = place.peek().segments;
+      // The user may have gone elsewhere.
+      if (part === 'chat' && shownId === undefined) navigate(hrefTo('chat', created), { replace: true });
+    },
     onChanged: () => void changed(),
   });
   async function changed(): Promise<void> {

@@ -9,6 +9,7 @@ import { Icon } from '../shell/icon.tsx';
 import { attachmentBlob, entryOf, type Ask } from './api.ts';
 import { AskCard, CallArguments } from './asks.tsx';
 import {
+  isOpen,
   report,
   type AnswerMessage,
   type CallPart,
@@ -153,7 +154,7 @@ export interface AnswerViewProps {
 
 export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerViewProps): JSX.Element {
   const { parts, waiting, status, error, warnings, run } = message;
-  const isOpen = status.value === 'in_progress' || status.value === 'waiting';
+  const isActive = isOpen(message);
   const shownCalls = new Set(parts.value.map(({ id }) => id));
   const answer = (ask: Ask): JSX.Element => (
     <AskCard key={ask.id} ask={ask} onAnswer={(given) => conversation.answer(ask, given)} />
@@ -179,7 +180,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
         }
         const asks = waiting.value.filter(({ call_id }) => call_id === part.id);
         return (
-          <Call key={part.id} call={part} run={run} isOpen={isOpen} isWaiting={asks.length > 0}>
+          <Call key={part.id} call={part} run={run} isOpen={isActive} isWaiting={asks.length > 0}>
             {asks.map(answer)}
           </Call>
         );
@@ -198,14 +199,20 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
           {error.value.message}
         </p>
       )}
-      {isOpen && waiting.value.length === 0 && (
+      {status.value === 'waiting' && !isActive && (
+        <p class="note">
+          <Icon name="question" size={16} /> This answer waits for the program that asked for it: for approvals, or for
+          the results of calls.
+        </p>
+      )}
+      {isActive && waiting.value.length === 0 && (
         <p class="working" aria-hidden="true">
           <span />
           <span />
           <span />
         </p>
       )}
-      {!isOpen && (
+      {!isActive && (
         <div class="actions">
           <CopyButton text={() => textOf(message)} label="Copy the answer" />
           {onRetry && (
@@ -303,7 +310,7 @@ function Call({ call, run, isOpen, isWaiting, children }: CallProps): JSX.Elemen
           )}
           <span class="call-time">
             {outcome
-              ? durationText(outcome.duration_ms)
+              ? outcome.duration_ms !== null && durationText(outcome.duration_ms)
               : state === 'running' && startedAt && <Elapsed since={startedAt} />}
           </span>
           <span class="chevron">

@@ -158,6 +158,10 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
   }, [conversation, messages.value.length, isAtEnd]);
 
   const all = messages.value;
+  // What a program has added to the conversation belongs to no run, and cannot begin or end a branch.
+  const canBranch = (message: Message | undefined): boolean => !isBusy.value && runOf(message) !== undefined;
+  const retryOf = (before: Message | undefined, message: Message): (() => void) | undefined =>
+    before?.role === 'user' && canBranch(message) ? () => void resend(conversation, before).catch(report) : undefined;
   return (
     <div class="messages-frame">
       <div
@@ -178,7 +182,7 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
                 key={`${index}`}
                 message={message}
                 conversation={id.value}
-                canEdit={!isBusy.value && id.value !== undefined}
+                canEdit={id.value !== undefined && canBranch(all[index + 1])}
                 onEdit={(text) => void resend(conversation, message, text).catch(report)}
               />
             ) : (
@@ -186,12 +190,8 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
                 key={`${index}`}
                 message={message}
                 conversation={conversation}
-                onRetry={
-                  isBusy.value
-                    ? undefined
-                    : () => void resend(conversation, all[index - 1] as UserMessage).catch(report)
-                }
-                onBranch={isBusy.value ? undefined : () => void branch(conversation, message.id).catch(report)}
+                onRetry={retryOf(all[index - 1], message)}
+                onBranch={canBranch(message) ? () => void branch(conversation, message.id).catch(report) : undefined}
               />
             ),
           )}
@@ -210,6 +210,10 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
       )}
     </div>
   );
+}
+
+function runOf(message: Message | undefined): string | undefined {
+  return message?.role === 'assistant' ? message.run : undefined;
 }
 
 /** Shows a new conversation with the same beginning. */

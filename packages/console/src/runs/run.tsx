@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect, type ReadonlySignal, type Signal } from '@preact/signals';
 import { durationText, outcomeDetail, plural, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { hrefTo, navigate } from '../router.ts';
 import { announce, notify } from '../shell/announce.tsx';
 import { Icon, type IconName } from '../shell/icon.tsx';
@@ -71,8 +71,8 @@ function LoadedRun({ run, details, at }: LoadedProps): JSX.Element {
   useEffect(() => {
     if (isFollowing.value) cursor.value = model.entries.length - 1;
   }, [version]);
-  // The address was changed by a link, or by going back.
-  useEffect(() => {
+  // The address was changed by a link, or by going back. At once, before an earlier move changes the address again.
+  useLayoutEffect(() => {
     if (at === undefined || at === cursor.value) return;
     isFollowing.value = false;
     cursor.value = Math.min(at, model.entries.length - 1);

@@ -1,6 +1,6 @@
 import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useLayoutEffect } from 'preact/hooks';
 import { Dialog } from './dialog.tsx';
 
 /** A key that does something while its view is shown. */
@@ -17,7 +17,8 @@ const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 
 /** Adds shortcuts while the component is rendered. `title`: their heading in the help. */
 export function useShortcuts(title: string, shortcuts: readonly Shortcut[]): void {
-  useEffect(() => {
+  // What can be seen can be used.
+  useLayoutEffect(() => {
     const group = { title, shortcuts };
     registered.value = [...registered.value.filter((one) => one.title !== title), group];
     return () => {

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { hasKey, keyRefused, setKey } from '../api/client.ts';
-import { loadServerInfo } from '../api/server-info.ts';
+import { loadServerInfo, serverInfo } from '../api/server-info.ts';
 import { Icon } from './icon.tsx';
 
 /** Asks for a key of the server. */
@@ -15,6 +15,8 @@ export function SignIn(): JSX.Element {
     isBusy.value = true;
     problem.value = undefined;
     setKey(key);
+    // The key before was revoked. Nothing of its tenant stays in the page.
+    if (serverInfo.value) return location.reload();
     try {
       await loadServerInfo();
     } catch (error) {
