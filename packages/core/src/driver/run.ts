@@ -128,7 +128,7 @@ export function driveRun(
   const options = isHandedOver ? withHandoffAgents(given) : given;
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
-  if (options.journal && typeof options.journal.append !== 'function') {
+  if (options.journal && !options.journal.append) {
     throw new TreadleError('invalid-options', 'The journal is not one. Pass memoryJournal() or sqliteStore(path).');
   }
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
