@@ -34,7 +34,9 @@ try {
   const platform = `${process.platform === 'win32' ? 'win' : process.platform}-${process.arch}`;
   const oldest = `node-${platform}@${OLDEST_NODE}`;
   const quiet = ['--no-audit', '--no-fund', '--prefer-offline', '--loglevel', 'error'];
-  run('npm', ['install', ...quiet, ...packages.map((file) => `./${file}`), 'zod', oldest], { cwd: folder });
+  run('npm', ['init', '-y']);
+  run('npm', ['pkg', 'set', 'type=module']);
+  run('npm', ['install', ...quiet, ...packages.map((file) => `./${file}`), 'zod', oldest]);
   for (const example of ['quickstart.ts', 'streaming.ts', 'csv-agent.ts']) {
     copyFileSync(path.join(root, 'examples', example), path.join(folder, example));
   }

@@ -295,6 +295,7 @@ describe('rejects values that the types do not allow', () => {
       'Make it with tool(',
     ],
     ['a signal that is not an AbortSignal', { ...validOptions, signal: {} }, 'AbortController'],
+    ['a path as the journal', { ...validOptions, journal: 'runs.db' }, 'sqliteStore(path)'],
     ['an unknown toolChoice', { ...validOptions, toolChoice: 'sometimes' }, 'Use auto, required, none'],
     ['a toolChoice object without a tool', { ...validOptions, toolChoice: {} }, '{ tool: name }'],
     ['an empty input', { ...validOptions, input: ' ' }, 'Pass a text'],
@@ -316,6 +317,7 @@ describe('rejects values that the types do not allow', () => {
     ['a plain object beside parameters', { input: { a: 1 }, parameters: {} }, 'plain object with a, not a schema'],
     ['inputSchema', { inputSchema: z.object({}) }, 'Tool "a" has no option "inputSchema". Use "input".'],
     ['a handler', { handler: () => 'x' }, 'Tool "a" has no option "handler". Use "execute".'],
+    ['a timeout', { timeout: 5 }, 'Tool "a" has no option "timeout". Use "timeoutMs".'],
     ['an infinite timeout', { timeoutMs: Infinity }, 'Give a number above 0'],
     ['an unknown effect', { effect: 'twice' }, 'Use pure, idempotent, once'],
   ])('%s in a tool definition', (_, definition, remedy) => {

@@ -128,6 +128,9 @@ export function driveRun(
   const options = isHandedOver ? withHandoffAgents(given) : given;
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
+  if (options.journal && !options.journal.append) {
+    throw new TreadleError('invalid-options', 'The journal is not one. Pass memoryJournal() or sqliteStore(path).');
+  }
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
     const given = String(options.holdIdleMs);
     throw new TreadleError('invalid-options', `holdIdleMs is ${given}. Use a number of at least 0, or omit it.`);

@@ -279,6 +279,7 @@ const TOOL_NAMES = {
   func: 'execute',
   invoke: 'execute',
   run: 'execute',
+  timeout: 'timeoutMs',
 };
 
 /** Creates a tool. Throws `invalid-tool` if the definition could never work. */

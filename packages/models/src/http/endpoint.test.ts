@@ -24,6 +24,15 @@ test.each([{ headers: 5 }, { headers: null }, { stream: 'no' }])('rejects invali
   expect(() => openaiChat({ model: 'm', ...(options as object) })).toThrow(/"(headers|stream)" must be/);
 });
 
+test.each([
+  [{ baseUrl: 'http://localhost:8000/v1' }, 'openaiChat: there is no option "baseUrl". Use "baseURL".'],
+  [{ api_key: 'k' }, 'openaiChat: there is no option "api_key". Use "apiKey".'],
+  [{ temperature: 1 }, 'openaiChat: there is no option "temperature". Use "settings.temperature".'],
+])('answers the names of other libraries: %j', (options, message) => {
+  expect(() => openaiChat({ model: 'm', ...(options as object) })).toThrow(message);
+  expect(openaiChat({ model: 'm', ...({ baseUrl: undefined } as object) }).id).toBe('m');
+});
+
 test.each(['Cloudflare-Workers', 'Bun/1.4.4', 'Deno/2.9.6'])('uses the fetch of %s', async (userAgent) => {
   const fetch = vi.fn<typeof globalThis.fetch>(async () =>
     Response.json({ error: { message: 'no' } }, { status: 401 }),

@@ -35,6 +35,21 @@ export interface EndpointOptions {
   readonly random?: () => number;
 }
 
+/** Names that other libraries have for options of a model, with the names here. */
+const MODEL_NAMES = {
+  baseUrl: 'baseURL',
+  base_url: 'baseURL',
+  api_key: 'apiKey',
+  defaultHeaders: 'headers',
+  retries: 'maxRetries',
+  timeout: 'timeouts',
+  timeoutMs: 'timeouts',
+  temperature: 'settings.temperature',
+  maxTokens: 'settings.maxOutputTokens',
+  maxOutputTokens: 'settings.maxOutputTokens',
+  reasoning: 'settings.reasoning',
+} as const;
+
 export function rejectOptions(factory: string, problem: string): never {
   throw new TreadleError('invalid-options', `${factory}: ${problem}`);
 }
@@ -43,6 +58,9 @@ export function rejectOptions(factory: string, problem: string): never {
 export function checkEndpoint(factory: string, options: EndpointOptions): void {
   const wrong = (problem: string): never => rejectOptions(factory, problem);
   if (typeof options !== 'object' || options === null) wrong("pass an object, such as { model: '…', apiKey: '…' }.");
+  for (const [name, right] of Object.entries(MODEL_NAMES)) {
+    if (options[name as never] !== undefined) wrong(`there is no option "${name}". Use "${right}".`);
+  }
   const { model, apiKey, timeouts, fetch } = options;
   if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: pass the name of the model to use.');
   if (typeof apiKey === 'string' && apiKey.trim() === '') {

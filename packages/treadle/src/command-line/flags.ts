@@ -90,8 +90,9 @@ export type SessionValues = LocationValues &
   Values<typeof RULE_FLAGS & typeof YES_FLAG & typeof LOG_FLAGS>;
 
 export const KEY_NOTE: string =
-  'API keys are read from the environment only: from OPENAI_API_KEY, or the variable that api_key_env names in\n' +
-  'treadle.toml. Without a key and a configuration, the demo model is used.';
+  'API keys are read from the environment only: from the variable of the provider, such as OPENAI_API_KEY or\n' +
+  'ANTHROPIC_API_KEY, or the one that api_key_env names in treadle.toml. Without a configuration, a key selects the model\n' +
+  'of its provider, and without a key the demo model is used.';
 
 const REPEATED_FLAGS = ['model', 'base-url', 'store', 'config', 'cwd'] as const;
 

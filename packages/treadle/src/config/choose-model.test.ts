@@ -17,8 +17,12 @@ describe('without flags', () => {
     expect(choose({}, '[orchestrator]\n')).toMatchObject({ type: 'demo', notice: expect.any(String) });
     expect(choose({}, '', { OPENAI_API_KEY: ' ' })).toMatchObject({ type: 'demo' });
   });
-  test('chooses an OpenAI model if there is a key', () => {
-    expect(choose({}, '', KEY)).toEqual({ type: 'openai', model: expect.any(String), apiKey: 'secret' });
+  test.each([
+    [{ ...KEY, ANTHROPIC_API_KEY: 'other' }, 'openai', 'secret'],
+    [{ ANTHROPIC_API_KEY: 'a' }, 'anthropic', 'a'],
+    [{ GOOGLE_API_KEY: 'g' }, 'google', 'g'],
+  ])('chooses a model of the provider whose key is set: %j', (env, type, apiKey) => {
+    expect(choose({}, '', env)).toEqual({ type, model: expect.any(String), apiKey });
   });
   test('chooses the default of the configuration, or its only model', () => {
     expect(choose({}, `[models]\ndefault = "b"\n${TWO}`)).toEqual({ type: 'demo' });

@@ -34,8 +34,8 @@ export interface HttpChoice {
   readonly fallback?: readonly ModelChoice[];
 }
 
-const DEFAULT_MODEL = factsOf('openai').model!;
-const DEFAULT_KEY = 'OPENAI_API_KEY';
+/** Used without a configuration, if the key of one is set. The first counts. */
+const WITH_KEY = PROVIDERS.filter((provider) => factsOf(provider).key !== undefined && factsOf(provider).model);
 
 const DEMO_NOTICE =
   'No API key and no configured model: this is the demo model, which follows a few fixed rules.\n' +
@@ -63,8 +63,9 @@ export function chooseModel(values: ModelValues, loaded: LoadedConfig, env: Io['
   if (values['base-url'] !== undefined) {
     throw new CommandError('--base-url names a server, but no model. Add --model NAME.');
   }
-  if (!keyOf(DEFAULT_KEY, env)) return { type: 'demo', notice: DEMO_NOTICE };
-  return chooseEntry({ model: DEFAULT_MODEL }, values, loaded, env);
+  const provider = WITH_KEY.find((one) => keyFor({ provider: one }, env).value);
+  if (provider === undefined) return { type: 'demo', notice: DEMO_NOTICE };
+  return chooseEntry({ provider, model: factsOf(provider).model! }, values, loaded, env);
 }
 
 /** The entry of [models] that is used if no model is named. */
