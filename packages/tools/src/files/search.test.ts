@@ -242,11 +242,10 @@ describe.each(WAYS)('with %s', (_, ripgrep) => {
 
   test('an expression that backtracks elsewhere takes no time here, and lets other work run', async () => {
     await put('slow.txt', `${'a'.repeat(100_000)}b\n`);
-    let turns = 0;
-    const turn = setInterval(() => turns++, 1);
+    let hasTurned = false;
+    setImmediate(() => (hasTurned = true));
     expect(await grep(opsWith(ripgrep), { pattern: '(a+)+$', path: 'slow.txt' })).toBe('[no match]');
-    clearInterval(turn);
-    expect(turns).toBeGreaterThan(0);
+    expect(hasTurned).toBe(true);
     await rm(join(folder, 'slow.txt'));
   });
 
