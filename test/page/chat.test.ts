@@ -344,6 +344,30 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('Two.').waitFor();
   });
 
+  test('shows what another tab has done', async () => {
+    const paid = Promise.withResolvers<string>();
+    const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
+    const server = { tools: [slow], defaultTools: ['pay'] };
+    await using chat = await openChat(['One.', PAY, 'Thank you.'], { server });
+    const { page } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.getByText('One.').waitFor();
+    const focus = (): Promise<unknown> => other.evaluate(() => dispatchEvent(new Event('focus')));
+    await chat.send('Pay');
+    await button(page, 'Approve').waitFor();
+    await focus();
+    await button(other, 'Approve').waitFor();
+    await button(page, 'Approve').click();
+    await page.locator('.call.running').waitFor();
+    await focus();
+    await other.locator('.call.running').waitFor();
+    paid.resolve('paid');
+    await other.getByText('Thank you.').waitFor();
+  });
+
   test('does not ask again for what was answered before a reload', async () => {
     const paid = Promise.withResolvers<string>();
     const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
@@ -570,6 +594,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
     await using chat = await openChat([TIME, text, PAY, 'Thank you.'], { reducedMotion: 'reduce' });
     const { page } = chat;
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
     expect(await axeViolations(page)).toEqual([]);
     await chat.send('Everything');
     await chat.ended();
