@@ -187,7 +187,11 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.send('Answer in French');
     held[0]!();
     await page.getByText('While it worked:').waitFor();
-    await button(page, 'Stop').click();
+    // Escape leaves the search, and stops nothing.
+    await page.getByRole('searchbox').press('Escape');
+    await chat.send('In short');
+    await page.getByText('In short').waitFor();
+    await chat.message.press('Escape');
     await page.getByText('The answer was cancelled.').waitFor();
     await chat.send('And now?');
     await expect.poll(() => held.length, POLL).toBe(2);
