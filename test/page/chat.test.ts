@@ -441,6 +441,19 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await chat.message.inputValue()).toBe('Now?');
   });
 
+  test('answers an approval of a response of the API', async () => {
+    await using chat = await openChat(['One.', PAY, 'Thank you.'], { server: { waitForAnswers: true } });
+    const { page, server } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const [{ id }] = (await server.send('GET', '/v1/chat')).body.data;
+    await server.post({ input: 'Pay', conversation: id, background: true });
+    await page.reload();
+    await button(page, 'Approve').click();
+    await page.getByText('Thank you.').waitFor();
+    await chat.ended();
+  });
+
   test('finds, renames and deletes conversations', async () => {
     await using chat = await openChat(['Lions roar.', 'Planes fly.']);
     const { page, server } = chat;
