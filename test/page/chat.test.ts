@@ -187,7 +187,11 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.send('Answer in French');
     held[0]!();
     await page.getByText('While it worked:').waitFor();
-    await button(page, 'Stop').click();
+    // Escape leaves the search, and stops nothing.
+    await page.getByRole('searchbox').press('Escape');
+    await chat.send('In short');
+    await page.getByText('In short').waitFor();
+    await chat.message.press('Escape');
     await page.getByText('The answer was cancelled.').waitFor();
     await chat.send('And now?');
     await expect.poll(() => held.length, POLL).toBe(2);
@@ -344,6 +348,30 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('Two.').waitFor();
   });
 
+  test('shows what another tab has done', async () => {
+    const paid = Promise.withResolvers<string>();
+    const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
+    const server = { tools: [slow], defaultTools: ['pay'] };
+    await using chat = await openChat(['One.', PAY, 'Thank you.'], { server });
+    const { page } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.getByText('One.').waitFor();
+    const focus = (): Promise<unknown> => other.evaluate(() => dispatchEvent(new Event('focus')));
+    await chat.send('Pay');
+    await button(page, 'Approve').waitFor();
+    await focus();
+    await button(other, 'Approve').waitFor();
+    await button(page, 'Approve').click();
+    await page.locator('.call.running').waitFor();
+    await focus();
+    await other.locator('.call.running').waitFor();
+    paid.resolve('paid');
+    await other.getByText('Thank you.').waitFor();
+  });
+
   test('does not ask again for what was answered before a reload', async () => {
     const paid = Promise.withResolvers<string>();
     const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
@@ -411,6 +439,19 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.send('Now?');
     await page.locator('.toast').getByText('waits for the results of calls').waitFor();
     expect(await chat.message.inputValue()).toBe('Now?');
+  });
+
+  test('answers an approval of a response of the API', async () => {
+    await using chat = await openChat(['One.', PAY, 'Thank you.'], { server: { waitForAnswers: true } });
+    const { page, server } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const [{ id }] = (await server.send('GET', '/v1/chat')).body.data;
+    await server.post({ input: 'Pay', conversation: id, background: true });
+    await page.reload();
+    await button(page, 'Approve').click();
+    await page.getByText('Thank you.').waitFor();
+    await chat.ended();
   });
 
   test('finds, renames and deletes conversations', async () => {
@@ -570,6 +611,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
     await using chat = await openChat([TIME, text, PAY, 'Thank you.'], { reducedMotion: 'reduce' });
     const { page } = chat;
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
     expect(await axeViolations(page)).toEqual([]);
     await chat.send('Everything');
     await chat.ended();

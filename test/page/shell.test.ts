@@ -23,6 +23,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the page', () => {
     await page.goBack();
     await nav.getByRole('link', { name: 'Chat', exact: true }).waitFor();
     expect(await nav.locator('[aria-current]').textContent()).toBe('Chat');
+    await page.goto(`${server.url}/#/nothing/of/this`);
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
   });
 
   test('loads less than 80 kB for the chat, and nothing from elsewhere', async () => {

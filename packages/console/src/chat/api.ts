@@ -148,7 +148,7 @@ export type Answer =
   | { readonly id: string; readonly answer: unknown };
 
 const pathOf = (id: string, ...rest: readonly string[]): string =>
-  ['/v1/chat', id, ...rest.map((part) => encodeURIComponent(part))].join('/');
+  ['/v1/chat', ...[id, ...rest].map((part) => encodeURIComponent(part))].join('/');
 
 export function listConversations(query: {
   search?: string;

@@ -87,7 +87,9 @@ const SOON_MS = 24 * 3_600_000;
 
 function Deadline({ at }: { readonly at: number | null }): JSX.Element | null {
   if (at === null || at - Date.now() > SOON_MS) return null;
-  return <span class="muted small">Expires at {new Date(at).toLocaleTimeString()}</span>;
+  const date = new Date(at);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return <span class="muted small">Expires: {isToday ? date.toLocaleTimeString() : date.toLocaleString()}</span>;
 }
 
 function sentence(text: string): string {

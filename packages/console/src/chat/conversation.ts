@@ -83,6 +83,8 @@ export interface Conversation {
   /** An answer is in progress, or waits for an answer of the user. */
   readonly isBusy: ReadonlySignal<boolean>;
   load(): Promise<void>;
+  /** Shows what others have done since: messages that they sent, and approvals that they gave. */
+  refresh(): Promise<void>;
   /** Resolves when the answer has ended. Rejects if the message was refused: then nothing was stored. */
   send(text: string, options: SendOptions): Promise<void>;
   steer(text: string): Promise<void>;
@@ -326,6 +328,17 @@ export function openConversation(
     problem,
     isBusy,
     load,
+    async refresh() {
+      const last = messages.value.at(-1);
+      if (id.value === undefined || state.value !== 'ready' || last?.role !== 'assistant') return;
+      const asked = new Set(last.waiting.value.map((ask) => ask.id));
+      const now = (await api.getConversation(id.value, closed.signal)).messages.at(-1);
+      if (last !== messages.value.at(-1)) return;
+      if (isBusy.value && now?.id === last.id) {
+        const open = new Set(now.role === 'assistant' ? now.waiting.map((ask) => ask.id) : []);
+        settle(last, (ask) => asked.has(ask.id) && !open.has(ask.id));
+      } else if (!isBusy.value && now?.id !== last.id) await load();
+    },
     async send(text, { attachments = [], model }) {
       const before = messages.value;
       const shown = attachments.map((one) => ({ ...one, size: Math.floor((one.data.length * 3) / 4) }));

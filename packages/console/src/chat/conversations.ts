@@ -61,6 +61,12 @@ export function show(id: string | undefined): Conversation {
   return current.value;
 }
 
+addEventListener('focus', () => {
+  void loadList();
+  // The connection may be lost, which the page shows.
+  current.value.refresh().catch(() => {});
+});
+
 /** The server writes the title after the first answer. */
 const TITLE_MS = [400, 1_500, 4_000];
 

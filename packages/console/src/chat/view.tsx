@@ -32,7 +32,7 @@ export function View({ segments }: ViewProps): JSX.Element {
   const { title, messages, state, problem, isBusy } = conversation;
   const [first] = messages.value;
   const name =
-    title.value ?? (first?.role === 'user' ? first.text.slice(0, 80) : id === undefined ? 'New chat' : 'Conversation');
+    title.value ?? (first?.role === 'user' ? firstWords(first.text) : id === undefined ? 'New chat' : 'Conversation');
   useEffect(() => {
     document.title = `${name} · Treadle`;
   }, [name]);
@@ -44,7 +44,11 @@ export function View({ segments }: ViewProps): JSX.Element {
     },
     { keys: 'n', label: 'New chat', run: () => navigate(hrefTo('chat')) },
     { keys: '/', label: 'Write a message', run: focusMessage },
-    { keys: 'Escape', label: 'Stop the answer', run: () => isBusy.value && void conversation.stop().catch(report) },
+    {
+      keys: 'Escape',
+      label: 'Stop the answer',
+      run: () => isBusy.value && !isInOtherField() && void conversation.stop().catch(report),
+    },
     { keys: 'c', label: 'Copy the last answer', run: () => copyLast(messages.value) },
     {
       keys: 'a',
@@ -103,8 +107,17 @@ export function View({ segments }: ViewProps): JSX.Element {
   );
 }
 
+function firstWords(text: string): string {
+  return text.length > 80 ? `${text.slice(0, 79)}…` : text;
+}
+
 function focusMessage(): void {
   document.querySelector<HTMLElement>('#message')?.focus();
+}
+
+/** Escape leaves a field, such as the search. */
+function isInOtherField(): boolean {
+  return document.activeElement?.matches('input, textarea:not(#message), select') ?? false;
 }
 
 function copyLast(messages: readonly Message[]): void {

@@ -234,6 +234,10 @@ async function copyLink(id: string, seq: number): Promise<void> {
   }
 }
 
+function showError(error: unknown): void {
+  notify(error instanceof Error ? error.message : String(error));
+}
+
 interface HeaderProps {
   readonly run: LiveRun;
   readonly details: RunDetails;
@@ -246,10 +250,7 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
   const isOpen = status === 'running' || status === 'paused';
   const isStopped = status === 'failed' || status === 'cancelled' || status === 'exhausted';
   const act = (what: Promise<RunDetails>): void => {
-    what.then(
-      (changed) => run.refresh(changed),
-      (error: unknown) => notify(error instanceof Error ? error.message : String(error)),
-    );
+    what.then((changed) => run.refresh(changed), showError);
   };
   const facts = [
     model,
@@ -305,11 +306,7 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
             <Icon name="retry" /> Continue in a fork
           </button>
         )}
-        <button
-          type="button"
-          class="button"
-          onClick={() => void downloadRun(id).catch((error: unknown) => notify(String(error)))}
-        >
+        <button type="button" class="button" onClick={() => void downloadRun(id).catch(showError)}>
           <Icon name="export" /> Export
         </button>
       </div>

@@ -57,7 +57,7 @@ export function App(): JSX.Element {
     );
   }
   const module = loaded.value.get(route.name);
-  const props = { segments: segments.slice(1), query };
+  const props = { segments: route.name === segments[0] ? segments.slice(1) : [], query };
   return (
     <div class="shell" data-side={isSideOpen.value ? 'open' : undefined}>
       <a class="skip" href="#main" onClick={skipToMain}>

@@ -206,7 +206,9 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const byRun = new Map<string, Answer[]>();
     for (const [index, answer] of answers.entries()) {
       const asked = askedIn(answer.id);
-      if (!asked || !known.has(recordIdOf(asked.runId))) throw unknownAsk(answer.id, index);
+      // The record of a response has the id of its run.
+      const isKnown = asked && (known.has(recordIdOf(asked.runId)) || known.has(asked.runId));
+      if (!isKnown) throw unknownAsk(answer.id, index);
       byRun.set(asked.runId, [...(byRun.get(asked.runId) ?? []), answerOf(answer, asked.effect)]);
     }
     for (const [runId, some] of byRun) await runs.answer(runId, some, caller);
