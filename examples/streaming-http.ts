@@ -2,7 +2,9 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
 import { streamLoop } from '@treadle/core';
 import { toTextResponse } from '@treadle/core/web';
 import { demo } from '@treadle/models';
@@ -12,12 +14,12 @@ function handle(question: string): Response {
   return toTextResponse(streamLoop({ model: demo(), input: question }));
 }
 
-// Node's own server takes no Response, so this one copies it. Frameworks do that for you.
+// Node's own server and Express take no Response, so this one copies it. The other frameworks do that for you. The copying ends
+// early, and must not end the process, if the run fails or the client leaves, which cancels the run.
 const server = createServer(async (request, outgoing) => {
   const response = handle(await text(request));
   outgoing.writeHead(response.status, Object.fromEntries(response.headers));
-  for await (const chunk of response.body!) outgoing.write(chunk);
-  outgoing.end();
+  await pipeline(Readable.fromWeb(response.body!), outgoing).catch(() => {});
 }).listen(0, '127.0.0.1');
 await once(server, 'listening');
 

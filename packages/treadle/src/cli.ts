@@ -4,7 +4,7 @@ import { CommandError, EXIT, SUMMARIES, type Command, type CommandGroup } from '
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
 import { didYouMean } from '@treadle/tools/nearest';
 import type { Io } from './terminal/io.ts';
-import { version } from './version.ts';
+import { isOldNode, OLDEST_NODE, version } from './version.ts';
 
 type Load = () => Promise<Command | CommandGroup>;
 
@@ -67,7 +67,13 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
 
 async function runCommandWith(command: Command, args: readonly string[], io: Io): Promise<number> {
   const parsed = parseArguments(command, args);
-  return parsed === 'help' ? print(io, commandHelp(command)) : command.run(parsed, io);
+  if (parsed === 'help') return print(io, commandHelp(command));
+  const { node } = process.versions;
+  // "doctor" says it among other things.
+  if (isOldNode(node) && command.name !== 'doctor') {
+    throw new CommandError(`This is Node ${node}. Install Node ${OLDEST_NODE} or later: https://nodejs.org`);
+  }
+  return command.run(parsed, io);
 }
 
 function isHelp(word: string): boolean {

@@ -33,6 +33,7 @@ export function google(options: GoogleOptions): Model {
       baseURL: BASE_URL,
       auth: (apiKey) => ({ 'x-goog-api-key': apiKey }),
       keyVariable: 'GEMINI_API_KEY',
+      otherKeyVariable: 'GOOGLE_API_KEY',
     },
     options,
   );

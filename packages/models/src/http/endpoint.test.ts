@@ -87,6 +87,12 @@ describe('without a key', () => {
     expect((await exchange(make, { apiKey: 'own' })).headers.get(header)).toContain('own');
   });
 
+  test('takes GOOGLE_API_KEY for Gemini if only that is set', async () => {
+    vi.stubEnv('GEMINI_API_KEY', '');
+    vi.stubEnv('GOOGLE_API_KEY', 'from-env');
+    expect((await exchange(google)).headers.get('x-goog-api-key')).toBe('from-env');
+  });
+
   test('never sends the key of the environment to another host', async () => {
     for (const name of NAMES) vi.stubEnv(name, 'from-env');
     const { headers } = await exchange(openaiChat, { baseURL: 'https://llm.example/v1' });

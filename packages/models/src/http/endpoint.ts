@@ -135,6 +135,8 @@ export function endpointURL(
 interface KeySource {
   readonly baseURL: string;
   readonly keyVariable: string | undefined;
+  /** Read if that one is not set. */
+  readonly otherKeyVariable: string | undefined;
   /** Names of headers that carry a key. If one of them is passed, no other key is needed. */
   readonly headers: readonly string[];
 }
@@ -145,18 +147,20 @@ interface KeySource {
  */
 export function usualKey(
   factory: string,
-  { baseURL, keyVariable, headers }: KeySource,
+  { baseURL, keyVariable, otherKeyVariable, headers }: KeySource,
   options: EndpointOptions,
 ): { readonly variable: string; readonly key: string | undefined } | undefined {
   if (keyVariable === undefined) return undefined;
   if (options.baseURL !== undefined && URL.parse(options.baseURL)?.origin !== URL.parse(baseURL)?.origin)
     return undefined;
   if (Object.keys(options.headers ?? {}).some((name) => headers.includes(name.toLowerCase()))) return undefined;
-  const key = environmentVariable(keyVariable)?.trim();
-  if (key !== undefined && key !== '' && !isSendable(key)) {
-    rejectOptions(factory, `${keyVariable} must be a text without spaces and line breaks.`);
+  for (const variable of [keyVariable, otherKeyVariable]) {
+    const key = variable && environmentVariable(variable)?.trim();
+    if (!key) continue;
+    if (!isSendable(key)) rejectOptions(factory, `${variable} must be a text without spaces and line breaks.`);
+    return { variable: keyVariable, key };
   }
-  return { variable: keyVariable, key: key === '' ? undefined : key };
+  return { variable: keyVariable, key: undefined };
 }
 
 /** Undefined where there is no environment, or where it may not be read. */

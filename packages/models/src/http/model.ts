@@ -23,6 +23,8 @@ export interface HttpModel<State> {
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
   /** The environment variable that usually has the key for `baseURL`. Absent: no key is needed there. */
   readonly keyVariable?: string;
+  /** Read if that one is not set. */
+  readonly otherKeyVariable?: string;
   /** The provider reports the cost of each reply, so no price is needed. */
   readonly reportsCost?: boolean;
 }
@@ -39,7 +41,7 @@ function builtInSend(): Send {
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
-  { factory, protocol, baseURL, auth, keyVariable, reportsCost = false }: HttpModel<State>,
+  { factory, protocol, baseURL, auth, keyVariable, otherKeyVariable, reportsCost = false }: HttpModel<State>,
   options: EndpointOptions,
 ): Model {
   checkEndpoint(factory, options);
@@ -49,7 +51,7 @@ export function httpModel<State>(
   const url = endpointURL(factory, options.baseURL ?? baseURL, protocol);
   const usual = usualKey(
     factory,
-    { baseURL, keyVariable, headers: Object.keys({ ...auth(''), authorization: '' }) },
+    { baseURL, keyVariable, otherKeyVariable, headers: Object.keys({ ...auth(''), authorization: '' }) },
     options,
   );
   const apiKey = options.apiKey ?? usual?.key;

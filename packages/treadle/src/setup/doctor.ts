@@ -16,7 +16,7 @@ import type { Io } from '../terminal/io.ts';
 import { exactLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { version } from '../version.ts';
+import { isOldNode, OLDEST_NODE, version } from '../version.ts';
 
 /** `warning`: something is missing, but the command works without it. */
 interface Check {
@@ -28,7 +28,6 @@ interface Check {
 }
 
 const DEFAULT_TIMEOUT_S = 20;
-const OLDEST_NODE = [22, 18] as const;
 
 export const doctorCommand: Command = defineCommand({
   name: 'doctor',
@@ -83,12 +82,10 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
   return [...first, configCheck(context), store, ...models, gitCheck(io), ...servers];
 }
 
-export function nodeCheck(node: string): Check {
-  const [major = 0, minor = 0] = node.split('.').map(Number);
-  const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
+function nodeCheck(node: string): Check {
   const found = `Treadle ${version()} on Node ${node}`;
-  if (isNew) return { name: 'node', status: 'ok', message: found };
-  const remedy = `Install Node ${OLDEST_NODE.join('.')} or later: https://nodejs.org`;
+  if (!isOldNode(node)) return { name: 'node', status: 'ok', message: found };
+  const remedy = `Install Node ${OLDEST_NODE} or later: https://nodejs.org`;
   return { name: 'node', status: 'problem', message: `${found}, which is too old`, remedy };
 }
 
