@@ -25,6 +25,7 @@ const order = tool({
 const TOOLS = [time, pay, order];
 const TIME = { text: 'One moment.', calls: [{ name: 'time' }] };
 const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
+const HIDDEN = { calls: [{ name: 'pay', arguments: { to: 'a\u202Eb\u200B' } }] };
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
 
 /** As long as the browser waits. */
@@ -441,14 +442,16 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await chat.message.inputValue()).toBe('Now?');
   });
 
-  test('answers an approval of a response of the API', async () => {
-    await using chat = await openChat(['One.', PAY, 'Thank you.'], { server: { waitForAnswers: true } });
+  test('answers an approval of a response of the API, in which nothing is hidden', async () => {
+    await using chat = await openChat(['One.', HIDDEN, 'Thank you.'], { server: { waitForAnswers: true } });
     const { page, server } = chat;
     await chat.send('First');
     await chat.ended();
     const [{ id }] = (await server.send('GET', '/v1/chat')).body.data;
     await server.post({ input: 'Pay', conversation: id, background: true });
     await page.reload();
+    const ask = page.getByRole('region', { name: 'Approval of pay' });
+    expect(await ask.locator('pre').textContent()).toContain(String.raw`"a\u202eb\u200b"`);
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();

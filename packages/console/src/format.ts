@@ -1,4 +1,4 @@
-/** Quantities as people read them. */
+/** Quantities and texts as people read them. */
 
 /** Such as `340 ms`, `2.4 s`, `3 min 5 s`. */
 export function durationText(ms: number): string {
@@ -36,4 +36,15 @@ export function prettyJson(text: string): string {
   } catch {
     return text;
   }
+}
+
+// Characters that cannot be seen, that look like a space, or that change the direction of writing.
+const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
+
+/** A text in which nothing can hide: what somebody approves is what they see. */
+export function exactText(text: string): string {
+  return text.replace(INVISIBLE, (char) => {
+    const code = char.codePointAt(0)!.toString(16);
+    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
+  });
 }

@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { Icon } from '../shell/icon.tsx';
 import { PatchText, TextDiff } from '../shell/text-diff.tsx';
-import { prettyJson } from '../format.ts';
+import { exactText, prettyJson } from '../format.ts';
 import type { Answer, ApprovalAsk, Ask, QuestionAsk, Touch } from './api.ts';
 import { report } from './conversation.ts';
 
@@ -40,10 +40,10 @@ function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly o
       <h3 class="ask-title">
         <Icon name="shield" />
         <span>
-          Allow <code>{ask.tool}</code>?
+          Allow <code>{exactText(ask.tool)}</code>?
         </span>
       </h3>
-      {ask.reason && <p class="ask-reason">{sentence(ask.reason)}</p>}
+      {ask.reason && <p class="ask-reason">{exactText(sentence(ask.reason))}</p>}
       <Touches touches={ask.touches} />
       <CallArguments tool={ask.tool} text={ask.arguments} />
       {isDenying.value && (
@@ -113,7 +113,8 @@ function Touches({ touches }: { readonly touches: readonly Touch[] }): JSX.Eleme
     <ul class="touches">
       {known.map(({ type, path, command, url, session, device }, index) => (
         <li key={index}>
-          <span class="muted">{VERBS[type]}</span> <code>{path ?? command ?? url ?? session ?? device}</code>
+          <span class="muted">{VERBS[type]}</span>{' '}
+          <code>{exactText(path ?? command ?? url ?? session ?? device ?? '')}</code>
         </li>
       ))}
     </ul>
@@ -129,7 +130,7 @@ export function CallArguments({ tool, text }: { readonly tool: string; readonly 
     return (
       <>
         <pre class="command" tabIndex={0} aria-label="Command">
-          {command}
+          {exactText(command)}
         </pre>
         <Rest input={{ path, patch, old_text: before, new_text: after, content, edits, ...others }} />
       </>
@@ -161,7 +162,7 @@ export function CallArguments({ tool, text }: { readonly tool: string; readonly 
   }
   return (
     <pre class="arguments" tabIndex={0} aria-label="Arguments">
-      {prettyJson(text) || '{}'}
+      {exactText(prettyJson(text)) || '{}'}
     </pre>
   );
 }
@@ -173,8 +174,8 @@ function Rest({ input }: { readonly input: object }): JSX.Element | null {
     <dl class="rest">
       {entries.map(([name, value]) => (
         <>
-          <dt class="muted">{name}</dt>
-          <dd>{typeof value === 'string' ? value : JSON.stringify(value, undefined, 2)}</dd>
+          <dt class="muted">{exactText(name)}</dt>
+          <dd>{exactText(typeof value === 'string' ? value : JSON.stringify(value, undefined, 2))}</dd>
         </>
       ))}
     </dl>
@@ -210,7 +211,7 @@ function QuestionCard({ ask, onAnswer }: { readonly ask: QuestionAsk; readonly o
     <section class="ask" aria-label={`Question of ${ask.tool}`}>
       <h3 class="ask-title">
         <Icon name="question" />
-        <span>{ask.prompt}</span>
+        <span>{exactText(ask.prompt)}</span>
       </h3>
       {choices.length > 0 ? (
         <div class="ask-actions">
@@ -222,7 +223,7 @@ function QuestionCard({ ask, onAnswer }: { readonly ask: QuestionAsk; readonly o
               disabled={isBusy.value}
               onClick={() => void answer(choice)}
             >
-              {choice}
+              {exactText(choice)}
             </button>
           ))}
         </div>

@@ -3,17 +3,6 @@ import { useState } from 'preact/hooks';
 import type { RunStatus } from '@treadle/core';
 import { costText as formatCost } from '../format.ts';
 
-// Characters that cannot be seen, that look like a space, or that change the direction of writing.
-const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
-
-/** A text in which nothing can hide: what somebody approves is what they see. */
-export function exactText(text: string): string {
-  return text.replace(INVISIBLE, (char) => {
-    const code = char.codePointAt(0)!.toString(16);
-    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
-  });
-}
-
 /** One line of at most `length` characters. */
 export function oneLine(text: string, length: number): string {
   const line = text

@@ -4,8 +4,7 @@ import { useId } from 'preact/hooks';
 import { announce } from '../shell/announce.tsx';
 import { Icon } from '../shell/icon.tsx';
 import { answerRun, type OpenWait, type RunDetails, type WaitAnswer } from './api.ts';
-import { prettyJson } from '../format.ts';
-import { exactText } from './texts.tsx';
+import { exactText, prettyJson } from '../format.ts';
 
 interface WaitProps {
   readonly runId: string;

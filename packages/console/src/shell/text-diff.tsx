@@ -1,6 +1,7 @@
 import { diffLines } from 'diff';
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
+import { exactText } from '../format.ts';
 
 interface DiffLine {
   readonly type: 'same' | 'added' | 'removed' | 'gap';
@@ -46,7 +47,7 @@ function DiffLines({ lines, label }: { readonly lines: readonly DiffLine[]; read
           <span class="diff-mark" aria-label={NAMES[type]} role={NAMES[type] && 'img'}>
             {MARKS[type]}
           </span>
-          <span class="diff-text">{text}</span>
+          <span class="diff-text">{exactText(text)}</span>
         </div>
       ))}
     </div>
