@@ -207,7 +207,7 @@ async function expectAnswers(server: Target, fields: object, count: number): Pro
 }
 
 /** 409: a conversation has one run at a time. */
-const EXPECTED: readonly number[] = [200, 409, 429, 503];
+const EXPECTED: readonly number[] = [200, 409, 413, 429, 503];
 
 async function expectEach(count: number, ask: () => Promise<Answer>): Promise<void> {
   for (const { status, text } of await Promise.all(Array.from({ length: count }, ask))) {

@@ -137,6 +137,17 @@ test('sends the settings of the options unless a request sets them', async () =>
   ]);
 });
 
+test('with settings of the options, the same history is not copied for each request', async () => {
+  const fetch = async (): Promise<Response> => new Response('{}', { status: 400 });
+  const model = openaiChat({ model: 'm', fetch, settings: { temperature: 0.1 } });
+  const asked = request();
+  await model.reply(asked, () => {}, new AbortController().signal);
+  const allocate = vi.spyOn(Buffer, 'allocUnsafeSlow');
+  await model.reply(asked, () => {}, new AbortController().signal);
+  expect(allocate).not.toHaveBeenCalled();
+  allocate.mockRestore();
+});
+
 test('rejects settings that would be ignored', () => {
   expect(() => anthropic({ model: 'claude-opus-5', settings: { temperature: 1 } })).toThrow(
     'anthropic: the model takes no "settings.temperature". Remove it. It takes maxOutputTokens',

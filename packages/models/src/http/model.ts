@@ -1,4 +1,12 @@
-import { messageOf, systemClock, type Model, type ModelError, type ModelReply, type ModelRequest } from '@treadle/core';
+import {
+  messageOf,
+  systemClock,
+  type Model,
+  type ModelError,
+  type ModelReply,
+  type ModelRequest,
+  type Settings,
+} from '@treadle/core';
 import { maxCostOf, withCost } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
@@ -86,10 +94,17 @@ export function httpModel<State>(
     const error = safeError(reply.error);
     return { type: 'failure', error: (tools.length > 0 && toolsRefused(model, error)) || error };
   };
+  let given: Settings = {};
+  let complete: Settings = { ...settings };
+  /** The same object for the same settings: otherwise each turn writes the whole request again. */
+  const completed = (asked: Settings): Settings => {
+    if (asked !== given) complete = { ...settings, ...asked };
+    given = asked;
+    return complete;
+  };
   const writePost = (request: ModelRequest): Post | ModelReply => {
     try {
-      const complete = settings ? { ...request, settings: { ...settings, ...request.settings } } : request;
-      return { to, body: protocol.body(complete) };
+      return { to, body: protocol.body(settings ? { ...request, settings: completed(request.settings) } : request) };
     } catch (thrown) {
       const error = protocolFailure(`The request could not be written: ${messageOf(thrown)}`);
       return { type: 'failure', error: { ...safeError(error), retryable: false } };
