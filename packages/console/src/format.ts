@@ -1,14 +1,5 @@
 /** Quantities and texts as people read them. */
 
-/** Such as `340 ms`, `2.4 s`, `3 min 5 s`. */
-export function durationText(ms: number): string {
-  if (ms < 1_000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;
-  const seconds = Math.round(ms / 1_000);
-  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
-  return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
-}
-
 const plain = new Intl.NumberFormat('en');
 
 /** Such as `512`, `12.3k`, `1.2M`. */

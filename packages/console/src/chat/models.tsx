@@ -1,8 +1,8 @@
 import { useSignal } from '@preact/signals';
+import { durationText } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { request } from '../api/client.ts';
 import { serverInfo, type ServedModel } from '../api/server-info.ts';
-import { durationText } from '../format.ts';
 import { CodeBlock } from '../markdown/markdown.tsx';
 import { Dialog } from '../shell/dialog.tsx';
 
