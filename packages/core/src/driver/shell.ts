@@ -302,9 +302,8 @@ function mustBeDurable({ entry, next, onDurable }: Stepped): boolean {
   return false;
 }
 
-/** Facts that nobody would report again. */
+/** Facts that nobody would report again. The start of a run is not one: it is acknowledged with the result. */
 const OUTSIDE: ReadonlySet<Event['type']> = new Set<Event['type']>([
-  'run-started',
   'input-added',
   'tools-changed',
   'narrowing-lifted',
