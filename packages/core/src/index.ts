@@ -81,7 +81,7 @@ export type {
 } from './driver/options.ts';
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
-export { requestTokens } from './driver/spend.ts';
+export { requestTokens } from './driver/call-model.ts';
 export { diffRuns, firstDifference, type Difference, type RunDiff } from './journal/diff.ts';
 export { forkRun, planFork, type ForkChanges, type ForkOptions, type PlannedFork } from './journal/fork.ts';
 export {
