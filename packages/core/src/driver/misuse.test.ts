@@ -108,8 +108,11 @@ const results = (...ids: string[]): Message => ({
 });
 
 const invalidInputs: readonly (readonly [string, unknown, string])[] = [
-  ['undefined', undefined, 'it is empty. Pass a text, or at least one message.'],
-  ['an empty array', [], 'it is empty. Pass a text, or at least one message.'],
+  ['undefined', undefined, 'it is undefined. Pass a text, or an array of messages.'],
+  ['a number', 42, 'it is 42. Pass a text, or an array of messages.'],
+  ['one message', userText('a'), 'it is an object. Pass a text, or an array of messages.'],
+  ['an empty text', '', 'it is empty. Pass a text, or an array of messages.'],
+  ['an empty array', [], 'it is empty. Pass a text, or an array of messages.'],
   ['a string as message', ['hello'], 'message 0 is "hello", not an object.'],
   [
     'a system message',
