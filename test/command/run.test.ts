@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
@@ -140,10 +141,33 @@ describe('sends', () => {
     [['@missing'], 'There is no file missing. If the text itself starts with @, put a space before it.'],
     [['one', 'two'], 'treadle run takes one task, but also got "two".'],
     [['@binary'], 'binary is an SQLite database.'],
+    [['@folder'], 'folder cannot be read: it is a folder, not a file.'],
+    [['@notes.txt/x'], 'notes.txt/x cannot be read: a part of its path is a file, not a folder.'],
+    [['@latin1'], 'latin1 cannot be read: it is not a text in UTF-8. Convert it to UTF-8, or name another file.'],
+    [['--system', '@folder', 'hi'], 'folder cannot be read: it is a folder, not a file.'],
+    [['--system', '@latin1', 'hi'], 'latin1 cannot be read: it is not a text in UTF-8.'],
+    [['--output-schema', 'missing', 'hi'], 'treadle: There is no file missing.\n'],
+    [['--output-schema', 'folder', 'hi'], 'folder cannot be read: it is a folder, not a file.'],
+    [['--output-schema', 'binary', 'hi'], 'binary cannot be read: it is not a text in UTF-8.'],
+    [['--config', 'folder', 'hi'], 'The configuration folder cannot be read: it is a folder, not a file.'],
+    [['--config', 'latin1', 'hi'], 'The configuration latin1 cannot be read: it is not a text in UTF-8.'],
+    [['--log', 'folder', 'hi'], 'The log folder cannot be written: it is a folder, not a file.'],
+    [['--log', 'no/log', 'hi'], 'The log no/log cannot be written: its folder does not exist.'],
+    [['--store', 'sqlite:folder', 'hi'], 'folder cannot be opened. Check that it is a file and not a folder'],
   ])('%j: an error, and nothing is sent', async (args, message) => {
     await play.write('binary', 'SQLite format 3\0');
+    await play.write('folder/file', '');
+    await writeFile(join(play.folder, 'latin1'), Buffer.from('caf\xe9', 'latin1'));
     expect(await sent(...args)).toMatchObject({ code: 2, stderr: expect.stringContaining(message) });
     expect(server!.requests).toEqual([]);
+  });
+
+  test('standard input that is not a text: an error', async () => {
+    const stdin = Readable.from([Buffer.from('caf\xe9', 'latin1')]);
+    expect(await command(['run', '-'], play.folder, { stdin })).toMatchObject({
+      code: 2,
+      stderr: 'treadle: Standard input cannot be read: it is not a text in UTF-8.\n',
+    });
   });
 
   test('--system instead of the instructions of the command, and with --no-tools no tools', async () => {
