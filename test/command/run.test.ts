@@ -178,6 +178,44 @@ describe('sends', () => {
   });
 });
 
+describe('tool_support, with a provider that refuses tools', () => {
+  const CALL = '<tool_call>{"name": "read", "arguments": {"path": "notes.txt"}}</tool_call>';
+
+  /** The requests: whether each has tools, and whether its instructions describe them. */
+  async function asked(
+    line: string,
+    ...texts: readonly string[]
+  ): Promise<{ ended: Printed; seen: readonly string[] }> {
+    const refuse = { status: 400, message: 'm does not support tools' };
+    server = await scriptedOpenAi([refuse, ...texts.map((text) => ({ text: [text] }))]);
+    const entry = `[models.m]\nprovider = "openai-compatible"\nmodel = "m"\nbase_url = "${server.baseURL}"\n${line}\n`;
+    await play.write('treadle.toml', entry);
+    const ended = await command(['run', '--model', 'm', '--tools', 'read', 'Which word?'], play.folder);
+    const seen = server.requests.map(({ tools, messages }) =>
+      tools ? 'tools' : JSON.stringify(messages[0]).includes('<tools>') ? 'described' : 'none',
+    );
+    return { ended, seen };
+  }
+
+  test('the run fails without it, and says what to set', async () => {
+    const { ended, seen } = await asked('');
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('set toolSupport (tool_support in treadle.toml) to "degrade" or "text"');
+    expect(seen).toEqual(['tools']);
+  });
+
+  test('degrade: the model is asked again without tools', async () => {
+    const { ended, seen } = await asked('tool_support = "degrade"', 'I cannot look.');
+    expect([ended.code, ended.stdout, seen]).toEqual([0, 'I cannot look.\n', ['tools', 'none']]);
+  });
+
+  test('text: the instructions describe the tools, and calls are read from the text', async () => {
+    const { ended, seen } = await asked('tool_support = "text"', CALL, 'Found.');
+    expect([ended.code, ended.stdout, seen]).toEqual([0, 'Found.\n', ['tools', 'described', 'described']]);
+    expect(server!.requests[2]!.messages.at(-1)!.content).toContain(play.nonce);
+  });
+});
+
 describe('--output-schema', () => {
   const SCHEMA = '{"type":"object","properties":{"n":{"type":"number"}},"required":["n"],"additionalProperties":false}';
 
