@@ -331,7 +331,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   conversation_busy: [409, 'An answer of the conversation is in progress.', 'Wait, cancel it, or add to it.'],
   conversation_idle: [409, 'No answer of the conversation is in progress.', 'Send a message.'],
   idempotency_key_reused: [409, 'The key was used with another body.', 'Use a new key for a new request.'],
-  response_deleted: [409, 'The response of this key was deleted.', 'Use a new key.'],
+  response_deleted: [409, 'The response or conversation of this key was deleted.', 'Use a new key.'],
   response_in_progress: [409, 'The response is still running.', 'Wait for its end, or cancel it.'],
   run_driven_elsewhere: [409, 'A process that takes no requests drives the run.', 'Act on it there, or wait.'],
   run_not_forkable: [409, 'The run cannot be forked here.', 'Fork a run of a response.'],

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
@@ -140,10 +141,33 @@ describe('sends', () => {
     [['@missing'], 'There is no file missing. If the text itself starts with @, put a space before it.'],
     [['one', 'two'], 'treadle run takes one task, but also got "two".'],
     [['@binary'], 'binary is an SQLite database.'],
+    [['@folder'], 'folder cannot be read: it is a folder, not a file.'],
+    [['@notes.txt/x'], 'notes.txt/x cannot be read: a part of its path is a file, not a folder.'],
+    [['@latin1'], 'latin1 cannot be read: it is not a text in UTF-8. Convert it to UTF-8, or name another file.'],
+    [['--system', '@folder', 'hi'], 'folder cannot be read: it is a folder, not a file.'],
+    [['--system', '@latin1', 'hi'], 'latin1 cannot be read: it is not a text in UTF-8.'],
+    [['--output-schema', 'missing', 'hi'], 'treadle: There is no file missing.\n'],
+    [['--output-schema', 'folder', 'hi'], 'folder cannot be read: it is a folder, not a file.'],
+    [['--output-schema', 'binary', 'hi'], 'binary cannot be read: it is not a text in UTF-8.'],
+    [['--config', 'folder', 'hi'], 'The configuration folder cannot be read: it is a folder, not a file.'],
+    [['--config', 'latin1', 'hi'], 'The configuration latin1 cannot be read: it is not a text in UTF-8.'],
+    [['--log', 'folder', 'hi'], 'The log folder cannot be written: it is a folder, not a file.'],
+    [['--log', 'no/log', 'hi'], 'The log no/log cannot be written: its folder does not exist.'],
+    [['--store', 'sqlite:folder', 'hi'], 'folder cannot be opened. Check that it is a file and not a folder'],
   ])('%j: an error, and nothing is sent', async (args, message) => {
     await play.write('binary', 'SQLite format 3\0');
+    await play.write('folder/file', '');
+    await writeFile(join(play.folder, 'latin1'), Buffer.from('caf\xe9', 'latin1'));
     expect(await sent(...args)).toMatchObject({ code: 2, stderr: expect.stringContaining(message) });
     expect(server!.requests).toEqual([]);
+  });
+
+  test('standard input that is not a text: an error', async () => {
+    const stdin = Readable.from([Buffer.from('caf\xe9', 'latin1')]);
+    expect(await command(['run', '-'], play.folder, { stdin })).toMatchObject({
+      code: 2,
+      stderr: 'treadle: Standard input cannot be read: it is not a text in UTF-8.\n',
+    });
   });
 
   test('--system instead of the instructions of the command, and with --no-tools no tools', async () => {
@@ -151,6 +175,44 @@ describe('sends', () => {
     expect(server!.requests[0]!.messages[0]).toEqual({ role: 'system', content: 'Speak French.' });
     expect(server!.requests[0]!.tools).toBeUndefined();
     expect(await sent('--no-tools', '--tools', 'read', 'hi')).toMatchObject({ code: 2 });
+  });
+});
+
+describe('tool_support, with a provider that refuses tools', () => {
+  const CALL = '<tool_call>{"name": "read", "arguments": {"path": "notes.txt"}}</tool_call>';
+
+  /** The requests: whether each has tools, and whether its instructions describe them. */
+  async function asked(
+    line: string,
+    ...texts: readonly string[]
+  ): Promise<{ ended: Printed; seen: readonly string[] }> {
+    const refuse = { status: 400, message: 'm does not support tools' };
+    server = await scriptedOpenAi([refuse, ...texts.map((text) => ({ text: [text] }))]);
+    const entry = `[models.m]\nprovider = "openai-compatible"\nmodel = "m"\nbase_url = "${server.baseURL}"\n${line}\n`;
+    await play.write('treadle.toml', entry);
+    const ended = await command(['run', '--model', 'm', '--tools', 'read', 'Which word?'], play.folder);
+    const seen = server.requests.map(({ tools, messages }) =>
+      tools ? 'tools' : JSON.stringify(messages[0]).includes('<tools>') ? 'described' : 'none',
+    );
+    return { ended, seen };
+  }
+
+  test('the run fails without it, and says what to set', async () => {
+    const { ended, seen } = await asked('');
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('set toolSupport (tool_support in treadle.toml) to "degrade" or "text"');
+    expect(seen).toEqual(['tools']);
+  });
+
+  test('degrade: the model is asked again without tools', async () => {
+    const { ended, seen } = await asked('tool_support = "degrade"', 'I cannot look.');
+    expect([ended.code, ended.stdout, seen]).toEqual([0, 'I cannot look.\n', ['tools', 'none']]);
+  });
+
+  test('text: the instructions describe the tools, and calls are read from the text', async () => {
+    const { ended, seen } = await asked('tool_support = "text"', CALL, 'Found.');
+    expect([ended.code, ended.stdout, seen]).toEqual([0, 'Found.\n', ['tools', 'described', 'described']]);
+    expect(server!.requests[2]!.messages.at(-1)!.content).toContain(play.nonce);
   });
 });
 

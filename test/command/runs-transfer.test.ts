@@ -106,7 +106,9 @@ describe('export and import', () => {
     expect((await fixture.treadle('runs', 'export', 'a', 'no/such/file')).stderr).toContain(
       'no/such/file cannot be written',
     );
-    expect((await fixture.treadle('runs', 'import', 'missing.jsonl')).stderr).toContain('missing.jsonl cannot be read');
+    expect((await fixture.treadle('runs', 'import', 'missing.jsonl')).stderr).toContain(
+      'missing.jsonl cannot be read: there is no such file.',
+    );
   });
 });
 

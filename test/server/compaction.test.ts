@@ -232,6 +232,77 @@ describe('context_management', () => {
   });
 });
 
+describe('a response that grows above the threshold over its own turns', () => {
+  const context_management = [{ type: 'compaction', compact_threshold: 2_000 }];
+  const read = tool({ name: 'read', description: 'Reads', execute: () => 'word '.repeat(2_000) });
+  const calls = [1, 2, 3, 4].map((file) => ({ calls: [{ name: 'read', arguments: { file } }] }));
+  const SCRIPT = [...calls, 'One file was read.', 'All read.'];
+  const TYPES = ['mcp_call', 'mcp_call', 'mcp_call', 'mcp_call', 'compaction', 'message'];
+  const input = [message('system', 'Be brief.'), message('user', 'Read all.')];
+  const tools = [{ type: 'mcp', server_label: 'treadle', require_approval: 'never' }] as const;
+  const body = { model: 'm', input, tools, context_management };
+  const started = (model: ScriptedModel, options = {}): Promise<InProcessServer> =>
+    startInProcess(model, { tools: [read], ...options });
+
+  test.each([true, false])('has a compaction where older turns were summarised (store: %s)', async (store) => {
+    const model = scriptedModel([...SCRIPT, 'Yes.', 'Yes again.']);
+    await using server = await started(model);
+    const { output } = (await server.send('POST', '/v1/responses', { ...body, store }))
+      .body as OpenAI.Responses.Response;
+    expect(output.flatMap(({ type }) => (type === 'reasoning' ? [] : type))).toEqual(TYPES);
+    const at = output.findIndex(({ type }) => type === 'compaction');
+    const next = [...output.slice(at), message('user', 'Sure?')];
+    for (const sent of [next, [...input, ...output, message('user', 'Sure?')]]) {
+      await server.send('POST', '/v1/responses', { ...body, input: sent, context_management: null, store: false });
+    }
+    // With the items before it and without them, the model gets the same.
+    const [without, whole] = model.requests.slice(6);
+    expect(lines(without!)).toEqual(lines(whole!));
+    expect(without!.instructions).toContain('Be brief.');
+    const [first, ...rest] = lines(without!);
+    expect(rest).toEqual(['assistant: All read.', 'user: Sure?']);
+    expect(first).toContain(`${SUMMARY}user:\nRead all.\n\nWhat was done then, in short:\n\nOne file was read.`);
+    // Three turns are kept.
+    expect(first!.split('(read returned)')).toHaveLength(4);
+  });
+
+  test('in a stream, and when it is continued', async () => {
+    const model = scriptedModel([...SCRIPT, 'Yes.']);
+    await using server = await started(model);
+    const client = clientOf(server);
+    const stream = client.responses.stream(body as never);
+    const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+    for await (const event of stream) events.push(event);
+    expect(events.flatMap(eventProblems)).toEqual([]);
+    const items = events.flatMap((event) => (event.type === 'response.output_item.done' ? event.item : []));
+    const { id } = await stream.finalResponse();
+    expect(items.map(({ type }) => type)).toEqual(TYPES);
+    expect((await client.responses.retrieve(id)).output).toEqual(items);
+    await client.responses.create({ model: 'm', previous_response_id: id, input: 'Sure?' });
+    expect(lines(model.requests.at(-1)!)[0]).toMatch(/^user: Read all\.[^]*One file was read\.$/);
+  });
+
+  test('once, also after another process has resumed it', async () => {
+    const store = sqliteStore(':memory:');
+    onTestFinished(() => store.close());
+    const hangs = (): Promise<string> => new Promise(() => {});
+    const model = scriptedModel([...SCRIPT.slice(0, 5), hangs]);
+    const before = await started(model, { store });
+    const created = await before.send('POST', '/v1/responses', { ...body, background: true });
+    const { id } = created.body as OpenAI.Responses.Response;
+    while (model.requests.length < 6) await new Promise(setImmediate);
+    await before[Symbol.asyncDispose]();
+    await using after = await started(scriptedModel(['All read.']), { store });
+    const client = clientOf(after);
+    const added: string[] = [];
+    for await (const event of await client.responses.retrieve(id, { stream: true })) {
+      if (event.type === 'response.output_item.added') added.push(event.item.type);
+    }
+    expect(added).toEqual(TYPES);
+    expect((await client.responses.retrieve(id)).output.map(({ type }) => type)).toEqual(TYPES);
+  });
+});
+
 test('input_tokens: an estimate for the instructions, the input and the tools', async () => {
   const read = tool({ name: 'read', description: 'Reads a file', execute: () => '' });
   await using server = await startInProcess(scriptedModel(['Noted.']), { tools: [read] });

@@ -575,3 +575,43 @@ test('a conversation belongs to its tenant, and needs the scopes of chats', asyn
   expect((await as('reader').conversations.items.list(id)).data).toHaveLength(2);
   expect(await failure(as('reader').conversations.create())).toMatchObject({ status: 403 });
 });
+
+describe('with an Idempotency-Key', () => {
+  const headers = { 'Idempotency-Key': 'k' };
+
+  test.each([
+    ['without items', {}],
+    ['with items', { items: [{ role: 'user' as const, content: 'Hi' }], metadata: { a: 'b' } }],
+  ])('a conversation %s is created once', async (_, body) => {
+    const { client, requests } = await serve(['One.']);
+    const create = (): Promise<{ readonly id: string }> => client.conversations.create(body, { headers });
+    const [one, other] = await Promise.all([create(), create()]);
+    expect([other, await create()]).toEqual([one, one]);
+    expect(await store.conversations.list({ tenant: 'default', limit: 9 })).toHaveLength(1);
+    const other409 = await failure(client.conversations.create({ metadata: { c: 'd' } }, { headers }));
+    expect(other409).toMatchObject({ status: 409, code: 'idempotency_key_reused' });
+    await client.responses.create({ conversation: one.id, input: 'Go.' });
+    expect(lines(requests[0]!)).toEqual(['items' in body ? 'user: Hi\n\nGo.' : 'user: Go.']);
+    await client.conversations.delete(one.id);
+    expect(await failure(create())).toMatchObject({ status: 409, code: 'response_deleted' });
+  });
+
+  test('items are added once', async () => {
+    const { client } = await serve([]);
+    const { id } = await client.conversations.create();
+    const items = [{ role: 'user' as const, content: 'Hi' }];
+    const add = () => client.conversations.items.create(id, { items }, { headers });
+    const [one, other] = await Promise.all([add(), add()]);
+    expect([other.data, (await add()).data]).toEqual([one.data, one.data]);
+    expect(await itemsOf(client, id)).toEqual(['user: Hi']);
+  });
+
+  test.each(['/v1/chat', '/v1/chat/ui', '/v1/chat/ag-ui', '/v1/chat/conv_1/branch', '/v1/runs/run_1/input'])(
+    'POST %s is refused',
+    async (path) => {
+      const { send } = await serve([]);
+      const { status, body } = await send('POST', path, { message: 'Hi' }, { 'idempotency-key': 'k' });
+      expect([status, body.error.code]).toEqual([400, 'unsupported_parameter']);
+    },
+  );
+});

@@ -196,7 +196,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
-  const items = conversationItems({ store, accept: service.acceptItems });
+  const items = conversationItems({ store, stored, accept: service.acceptItems });
   const describeApi = apiDescriber();
   // Loaded when it is used for the first time.
   let openedMcp: Promise<OpenedMcp> | undefined;

@@ -132,3 +132,18 @@ test('a run that was detached is resumed by executing it again', async () => {
   expect(attempts).toBe(2);
   model.assertDone();
 });
+
+test('rejects an unknown setting of an execution', async () => {
+  const agent = defineAgent({
+    name: 'a',
+    description: 'An agent',
+    model: scriptedModel([]),
+    prompts: { user: 'Go' },
+    tools: { output: { name: 'answer', description: 'The answer' } },
+    validation: { outputSchema: z.number(), maxAttempts: 1 },
+  });
+  const options = { input: undefined, settings: { temprature: 1 } as never };
+  await expect(executeAgent(agent, options)).rejects.toThrow(
+    'An execution has no setting "temprature". Use temperature, ',
+  );
+});

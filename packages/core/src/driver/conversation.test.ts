@@ -62,9 +62,9 @@ describe('rejects a conversation that no provider accepts, and reports where', (
     ['an empty array', [], /it is empty/],
     ['an empty text', '', /it is empty/],
     ['white space', ' \n', /it is empty/],
-    ['an object', { role: 'user', content: [] }, /Pass a text, or at least one message/],
-    ['null', null, /it is empty/],
-    ['a number', 7, /it is empty/],
+    ['an object', { role: 'user', content: [] }, /it is an object. Pass a text, or an array of messages/],
+    ['null', null, /it is null/],
+    ['a number', 7, /it is 7/],
     [
       'an unknown role',
       [userText('a'), { role: 'system', content: [] }],

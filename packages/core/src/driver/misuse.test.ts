@@ -4,6 +4,7 @@ import { agentTool } from '../agents/agent-tool.ts';
 import { TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import { userText, type Message } from '../messages.ts';
+import type { Settings } from '../model.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
 import { registry } from '../tools/registry.ts';
 import { tool, type ToolDefinition } from '../tools/tool.ts';
@@ -24,6 +25,24 @@ async function errorFor(options: Partial<LoopOptions>): Promise<unknown> {
   const { code, message } = thrown as TreadleError;
   return { code, message };
 }
+
+/** A record, so that the compiler reports a setting that is missing. */
+const settings: Record<keyof Settings, 1> = {
+  temperature: 1,
+  maxOutputTokens: 1,
+  topP: 1,
+  stop: 1,
+  seed: 1,
+  reasoning: 1,
+  presencePenalty: 1,
+  frequencyPenalty: 1,
+  logitBias: 1,
+  serviceTier: 1,
+  promptCacheKey: 1,
+  verbosity: 1,
+  topLogprobs: 1,
+};
+const SETTINGS = Object.keys(settings).join(', ');
 
 const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])[] = [
   [
@@ -54,6 +73,16 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
     'the option temperature',
     { temperature: 1 } as never,
     'A run has no option "temperature". Use "settings.temperature".',
+  ],
+  [
+    'an unknown setting',
+    { settings: { temprature: 0.2 } as never },
+    `A run has no setting "temprature". Use ${SETTINGS}.`,
+  ],
+  [
+    'a setting of another library',
+    { settings: { maxTokens: 9 } as never },
+    `A run has no setting "maxTokens". Use ${SETTINGS}.`,
   ],
   [
     'a plain object as output',
@@ -108,8 +137,11 @@ const results = (...ids: string[]): Message => ({
 });
 
 const invalidInputs: readonly (readonly [string, unknown, string])[] = [
-  ['undefined', undefined, 'it is empty. Pass a text, or at least one message.'],
-  ['an empty array', [], 'it is empty. Pass a text, or at least one message.'],
+  ['undefined', undefined, 'it is undefined. Pass a text, or an array of messages.'],
+  ['a number', 42, 'it is 42. Pass a text, or an array of messages.'],
+  ['one message', userText('a'), 'it is an object. Pass a text, or an array of messages.'],
+  ['an empty text', '', 'it is empty. Pass a text, or an array of messages.'],
+  ['an empty array', [], 'it is empty. Pass a text, or an array of messages.'],
   ['a string as message', ['hello'], 'message 0 is "hello", not an object.'],
   [
     'a system message',
@@ -330,6 +362,18 @@ describe('rejects values that the types do not allow', () => {
 test('rejects a misnamed option of a tool that is a run', () => {
   const definition = { name: 'ask', description: 'Asks', model: scriptedModel([]), system: 'Be brief.' };
   expect(() => agentTool(definition)).toThrow('The tool "ask" has no option "system". Use "instructions".');
+});
+
+test('rejects an unknown setting of a tool that is a run', () => {
+  const definition = { name: 'ask', description: 'Asks', model: scriptedModel([]), settings: { top_p: 1 } as never };
+  expect(() => agentTool(definition)).toThrow(`The tool "ask" has no setting "top_p". Use ${SETTINGS}.`);
+});
+
+test('ignores a setting without a value, and the property "settings" of a tool', async () => {
+  const own = { name: 'own', description: 'own', settings: { temprature: 1 } } as ToolDefinition;
+  const model = scriptedModel([{ text: 'done' }]);
+  const run = await runLoop({ model, tools: [tool(own)], input: 'Go.', settings: { temprature: undefined } as never });
+  expect(run.outcome).toMatchObject({ type: 'completed' });
 });
 
 test.each([{ type: 'object' }, {}, { $ref: '#/$defs/a' }, { anyOf: [] }, { description: 'any' }, { minProperties: 1 }])(

@@ -402,8 +402,10 @@ export function conversationOf(
     if (answered) checkAnswered(answered, []);
     return [userText(input)];
   }
-  if (!Array.isArray(input) || input.length === 0)
-    throw invalidInput('it is empty. Pass a text, or at least one message');
+  if (!Array.isArray(input) || input.length === 0) {
+    const problem = input?.length === undefined ? described(input) : 'empty';
+    throw invalidInput(`it is ${problem}. Pass a text, or an array of messages`);
+  }
   const messages = (input as readonly InputMessage[]).map(withBlocks);
   let open: readonly string[] = [];
   for (const [index, message] of messages.entries()) {

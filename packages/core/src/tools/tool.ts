@@ -11,7 +11,7 @@ import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
-import type { CustomForm, JsonSchema, Model } from '../model.ts';
+import type { CustomForm, JsonSchema, Model, Settings } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from './json-schema.ts';
 import type { Parked } from './result.ts';
@@ -312,10 +312,13 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   return made as unknown as Tool;
 }
 
-/** Throws if an option has a name that another library gives it: it would be ignored otherwise. `names`: the right ones. */
+/**
+ * Throws if an option would be ignored because of its name: an option that other libraries have, or an unknown setting.
+ * `names`: the right names of the options.
+ */
 export function rejectMisnamed(
   what: string,
-  options: object,
+  options: object & { readonly settings?: Settings },
   names: Readonly<Record<string, string>>,
   code: TreadleErrorCode,
 ): void {
@@ -323,7 +326,17 @@ export function rejectMisnamed(
     if (!Object.hasOwn(names, name) || options[name as never] === undefined) continue;
     throw new TreadleError(code, `${what} has no option "${name}". Use "${names[name]}".`);
   }
+  // A tool has no settings. Other properties of its definition are not checked.
+  if (code === 'invalid-tool') return;
+  for (const name in options.settings) {
+    if (SETTINGS.split(', ').includes(name) || options.settings[name as never] === undefined) continue;
+    throw new TreadleError(code, `${what} has no setting "${name}". Use ${SETTINGS}.`);
+  }
 }
+
+/** One text, because that is smaller than a list of them. `misuse.test.ts` checks that none is missing. */
+const SETTINGS =
+  'temperature, maxOutputTokens, topP, stop, seed, reasoning, presencePenalty, frequencyPenalty, logitBias, serviceTier, promptCacheKey, verbosity, topLogprobs';
 
 function memoryResource(key: string): string {
   return `memory ${key}`;

@@ -32,7 +32,7 @@ test.each([
     code: 'invalid-request',
     message:
       'The model "m" does not support tools here. ' +
-      'Use another model, or set toolSupport to "degrade" or "text". ' +
+      'Use another model, or set toolSupport (tool_support in treadle.toml) to "degrade" or "text". ' +
       `The provider answered 500: ${message}`,
     retryable: false,
     status: 500,

@@ -32,7 +32,7 @@ export function toolsRefused(model: string, error: ModelError): ModelError | und
   if (error.code === 'cancelled' || !REFUSALS.some((refusal) => refusal.test(error.message))) return undefined;
   const opening = `The model "${model}" does not support tools here.`;
   if (error.message.startsWith(opening)) return error;
-  const remedy = 'Use another model, or set toolSupport to "degrade" or "text"';
+  const remedy = 'Use another model, or set toolSupport (tool_support in treadle.toml) to "degrade" or "text"';
   return {
     ...error,
     code: 'invalid-request',

@@ -30,7 +30,7 @@ const error = {
   code: 'invalid-request',
   message:
     'The model "scripted" does not support tools here. ' +
-    'Use another model, or set toolSupport to "degrade" or "text". scripted does not support tools',
+    'Use another model, or set toolSupport (tool_support in treadle.toml) to "degrade" or "text". scripted does not support tools',
   retryable: false,
 };
 
@@ -336,7 +336,7 @@ test('error over HTTP: does not retry, and the outcome names the refusal', async
       code: 'invalid-request',
       message:
         'The model "gemma:2b" does not support tools here. ' +
-        'Use another model, or set toolSupport to "degrade" or "text". ' +
+        'Use another model, or set toolSupport (tool_support in treadle.toml) to "degrade" or "text". ' +
         'The provider answered 500: tools param requires --jinja flag',
     },
   });

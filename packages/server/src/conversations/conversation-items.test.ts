@@ -29,7 +29,11 @@ const MESSAGE = { role: 'user', content: [{ type: 'text', text: 'Hi' }] } as con
 const NEW_ITEM = { type: 'message', id: 'msg_new', status: 'completed', role: 'user', content: [] } as const;
 
 function itemsOf(store: ServerStore): ConversationItems {
-  return conversationItems({ store, accept: async (given) => given });
+  return conversationItems({
+    store,
+    stored: { findKey: async () => undefined, keyToStore: (key) => ({ ...key, expiresAt: 0 }) },
+    accept: async (given) => given,
+  });
 }
 
 test('a page of large items ends early, and the next one continues it', async () => {

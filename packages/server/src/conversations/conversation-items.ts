@@ -1,14 +1,15 @@
 import type { ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
+import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
-import { isDrivenElsewhere } from '../engine/stored-runs.ts';
+import { isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { newConversationId, newItemsId } from '../ids.ts';
 import { unknownCursor, type PageQuery } from '../request/query.ts';
 import { givenIds, withIds } from '../responses/parse-input.ts';
 import type { InputItem } from '../responses/wire.ts';
-import { addToChain, conversationBusy, findConversation, fromRecord, headOf } from './chain.ts';
+import { addToChain, conversationBusy, findConversation, fromRecord, headOf, isBusy } from './chain.ts';
 import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './chain-items.ts';
 
 /*
@@ -19,15 +20,18 @@ import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './ch
  * 3. The ids of the items of a conversation are unique.
  */
 export interface ConversationItems {
-  /** A new conversation. Rejects with an `ApiError`. */
-  create(created: NewItems, caller: ItemCaller): Promise<ConversationRecord>;
+  /** A new conversation, or the one that was created with the key. Rejects with an `ApiError`. */
+  create(created: NewItems, caller: ItemCaller, key?: RequestKey): Promise<ConversationRecord>;
   /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
   update(id: string, metadata: Metadata, caller: ItemCaller): Promise<ConversationRecord>;
   list(id: string, page: PageQuery, caller: ItemCaller): Promise<ItemsPage>;
   /** Rejects with a 404 if the conversation has no such item. */
   retrieve(id: string, item: string, caller: ItemCaller): Promise<InputItem>;
-  /** Rejects with a 409 while a run is in progress. Resolves to the items with their ids. */
-  add(id: string, items: readonly InputItem[], caller: ItemCaller): Promise<readonly InputItem[]>;
+  /**
+   * Rejects with a 409 while a run is in progress. Resolves to the items with their ids. With a key that was used before, to
+   * those that were added with it and are still there.
+   */
+  add(id: string, items: readonly InputItem[], caller: ItemCaller, key?: RequestKey): Promise<readonly InputItem[]>;
   /** Rejects with a 409 for an item that a run has read or written. */
   delete(id: string, item: string, caller: ItemCaller): Promise<ConversationRecord>;
 }
@@ -56,6 +60,7 @@ interface AddedItems {
 
 interface ConversationItemsOptions {
   readonly store: ServerStore;
+  readonly stored: Pick<StoredRuns, 'findKey' | 'keyToStore'>;
   /** Replaces references, and rejects with a 400 for what this server cannot read. */
   readonly accept: (items: readonly InputItem[], reader: Reader) => Promise<readonly InputItem[]>;
 }
@@ -71,7 +76,7 @@ interface FoundItem {
 /** A page ends before it is longer than this. An item can have images. */
 const MAX_PAGE_CHARS = 16_000_000;
 
-export function conversationItems({ store, accept }: ConversationItemsOptions): ConversationItems {
+export function conversationItems({ store, stored, accept }: ConversationItemsOptions): ConversationItems {
   const { responses: records, conversations: chains } = store;
 
   const complete = (given: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]> =>
@@ -86,23 +91,55 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     return { id, tenant, runId: id, status: 'completed', ...times, request, response };
   }
 
+  /** What `take` returns for the record that was stored with the key; undefined if there is none. */
+  async function storedWith<T>(
+    key: RequestKey | undefined,
+    caller: ItemCaller,
+    take: (record: ResponseRecord) => T,
+  ): Promise<T | undefined> {
+    const id = key && (await stored.findKey(caller.tenant, key));
+    return id === undefined ? undefined : fromRecord(store, id, caller, take);
+  }
+
   async function createConversation(
     { items: given, metadata }: NewItems,
     caller: ItemCaller,
+    key?: RequestKey,
   ): Promise<ConversationRecord> {
     const { tenant } = caller;
+    const conversationOf = ({ request }: ResponseRecord): string => (request as AddedItems).conversation;
+    const existing = await storedWith(key, caller, conversationOf);
+    if (existing !== undefined) return findConversation(store, existing, caller);
     const id = newConversationId();
-    if (given.length === 0) await chains.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
-    else {
-      const items = await complete(given, caller);
-      checkUnique(items);
-      const record = recordOf(id, items, caller);
-      await addToChain(store, { record, conversation: id, before: undefined, text: searchText(items), metadata });
+    const items = await complete(given, caller);
+    checkUnique(items);
+    // A key is stored with a record.
+    if (items.length === 0 && !key) {
+      await chains.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
+      return findConversation(store, id, caller);
+    }
+    const record = recordOf(id, items, caller);
+    const added = { record, conversation: id, before: undefined, text: searchText(items), metadata };
+    try {
+      await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
+    } catch (error) {
+      await chains.delete(tenant, id).catch(() => false);
+      // The conversation is new, so another request with the key was first.
+      const first = isBusy(error) ? await storedWith(key, caller, conversationOf) : undefined;
+      if (first === undefined) throw error;
+      return findConversation(store, first, caller);
     }
     return findConversation(store, id, caller);
   }
 
-  async function addItems(id: string, given: readonly InputItem[], caller: ItemCaller): Promise<readonly InputItem[]> {
+  async function addItems(
+    id: string,
+    given: readonly InputItem[],
+    caller: ItemCaller,
+    key?: RequestKey,
+  ): Promise<readonly InputItem[]> {
+    const existing = await storedWith(key, caller, itemsOfRecord);
+    if (existing) return existing;
     const before = await findConversation(store, id, caller);
     const head = await headOf(store, before);
     if (head?.status === 'in_progress') throw conversationBusy(id);
@@ -110,7 +147,14 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     checkUnique(items);
     await checkNewItems(store, before, givenIds(given), caller);
     const record = { ...recordOf(id, items, caller), ...(head && { previous: head.id }) };
-    await addToChain(store, { record, conversation: id, before, text: searchText(items) });
+    const added = { record, conversation: id, before, text: searchText(items) };
+    try {
+      await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
+    } catch (error) {
+      const first = isKeyTaken(error) || isBusy(error) ? await storedWith(key, caller, itemsOfRecord) : undefined;
+      if (!first) throw error;
+      return first;
+    }
     return items;
   }
 

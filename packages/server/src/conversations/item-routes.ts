@@ -2,6 +2,7 @@ import type { ConversationRecord } from '@treadle/store';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
+import { requestKey, type RequestKey } from '../engine/idempotency.ts';
 import { requireScope, type Caller, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { sendJson } from '../http/respond.ts';
@@ -22,19 +23,26 @@ interface ItemRoutesOptions {
 /** `/conversations` and the routes below it: the Conversations API. They need the scopes `chat:read` and `chat:write`. */
 export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOptions): Hono<Env> {
   async function bodyOf<T>(c: Context<Env>, schema: z.ZodType<T>): Promise<T> {
+    return (await keyedBodyOf(c, schema, '')).body;
+  }
+
+  /** With the key of the request, if it has one. `endpoint`: its name for `requestKey`. */
+  async function keyedBodyOf<T>(
+    c: Context<Env>,
+    schema: z.ZodType<T>,
+    endpoint: string,
+  ): Promise<{ readonly body: T; readonly key: RequestKey | undefined }> {
     const body = await readJson(c, maxBodyBytes);
     checkJson(body, DEFAULT_LIMITS.depth);
-    return validateBody(schema, body);
+    return { body: validateBody(schema, body), key: requestKey(c.env.incoming.headers, endpoint, body) };
   }
 
   return new Hono<Env>()
     .post('/conversations', async (c) => {
       const caller = writer(c);
-      const { items: given, metadata } = await bodyOf(c, createBody);
-      return sendJson(
-        c,
-        wireConversation(await items.create({ items: given ?? [], metadata: metadata ?? {} }, caller)),
-      );
+      const { body, key } = await keyedBodyOf(c, createBody, 'conversations');
+      const created = { items: body.items ?? [], metadata: body.metadata ?? {} };
+      return sendJson(c, wireConversation(await items.create(created, caller, key)));
     })
     .get('/conversations/:id', async (c) => {
       return sendJson(c, wireConversation(await conversations.find(c.req.param('id'), reader(c))));
@@ -61,9 +69,11 @@ export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOpt
     .post('/conversations/:id/items', async (c) => {
       const caller = writer(c);
       checkInclude(c);
-      const { items: given } = await bodyOf(c, itemsBody);
+      const id = c.req.param('id');
+      const { body, key } = await keyedBodyOf(c, itemsBody, `conversations/${id}/items`);
+      const { items: given } = body;
       if (given.length === 0) throw badRequest("'items' is empty. Send at least one item.", 'items', 'empty_items');
-      return sendJson(c, itemPage(await items.add(c.req.param('id'), given, caller), false));
+      return sendJson(c, itemPage(await items.add(id, given, caller, key), false));
     })
     .get('/conversations/:id/items/:item', async (c) => {
       const caller = reader(c);

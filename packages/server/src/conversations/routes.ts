@@ -4,6 +4,7 @@ import { Hono, type Context } from 'hono';
 import { z } from 'zod';
 import { ApiError, badRequest, toApiError } from '../api-error.ts';
 import { follow } from '../engine/event-log.ts';
+import { rejectKey } from '../engine/idempotency.ts';
 import { requireScope, type Caller, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
@@ -34,7 +35,10 @@ export function conversationsRoutes({
   stopping,
 }: ConversationsRoutesOptions): Hono<Env> {
   const reader = (c: Context<Env>): Caller => callerWith(c, 'chat:read');
-  const writer = (c: Context<Env>): Caller => callerWith(c, 'chat:write');
+  const writer = (c: Context<Env>): Caller => {
+    if (c.req.method === 'POST') rejectKey(c.env.incoming.headers);
+    return callerWith(c, 'chat:write');
+  };
 
   async function sendConversation(c: Context<Env>, id: string): Promise<Response> {
     const caller = c.get('caller');

@@ -32,6 +32,13 @@ export function requestKey(
   };
 }
 
+/** Throws a 400 for a request with a key, if its endpoint has no keys: the client would rely on it. */
+export function rejectKey(headers: Readonly<Record<string, unknown>>): void {
+  if (headers[HEADER] === undefined) return;
+  const message = 'This endpoint does not support the header Idempotency-Key. Send the request without it.';
+  throw badRequest(message, undefined, 'unsupported_parameter');
+}
+
 /** How long keys are kept: 24 hours. */
 export const KEY_MS: number = 24 * 3_600_000;
 
@@ -54,9 +61,9 @@ export function isKeyTaken(error: unknown): boolean {
   return error instanceof TreadleError && error.code === 'run-exists';
 }
 
-/** The 409 for a key whose response does not exist any more. */
+/** The 409 for a key whose response or conversation does not exist any more. */
 export function responseDeleted(): ApiError {
-  const message = 'The response of this Idempotency-Key was deleted. Send another key to create another response.';
+  const message = 'What was created with this Idempotency-Key was deleted. Send another key to create it again.';
   return keyConflict(message, 'response_deleted');
 }
 

@@ -74,7 +74,7 @@ test('each message is admitted and logged as a request of its own', async () => 
 describe('the time of a socket', () => {
   test('a silent socket is pinged, and closed when it does not answer', async () => {
     const clock = manualClock();
-    await using server = await serve({ clock });
+    await using server = await serve({ clock, timeouts: { sendMs: 4_000 } });
     using socket = await connected(server, {}, false);
     for (let n = 0; n < 4; n++) {
       const pinged = socket.pinged();
@@ -85,9 +85,21 @@ describe('the time of a socket', () => {
     expect(await socket.closed).toBe(1006);
   });
 
+  test('a socket that sends messages and does not answer pings is closed', async () => {
+    const clock = manualClock();
+    await using server = await serve({ clock, timeouts: { sendMs: 4_000 } });
+    using socket = await connected(server, {}, false);
+    for (let n = 0; n < 10; n++) {
+      expect(socket.ws.readyState).toBe(WebSocket.OPEN);
+      await socket.ask('x');
+      await clock.advance(500);
+    }
+    expect(await socket.closed).toBe(1006);
+  });
+
   test('a socket that answers pings stays open', async () => {
     const clock = manualClock();
-    await using server = await serve({ clock });
+    await using server = await serve({ clock, timeouts: { sendMs: 4_000 } });
     using socket = await connected(server);
     for (let n = 0; n < 12; n++) {
       const pinged = socket.pinged();

@@ -26,7 +26,7 @@ export interface Upgrade {
 export interface SocketLimits {
   /** A larger message closes the socket with the code 1009. */
   readonly maxBytes: number;
-  /** After this time without a message to the client a ping is sent. */
+  /** How often a ping is sent. */
   readonly heartbeatMs: number;
 }
 
@@ -102,8 +102,6 @@ export interface AcceptedSocket {
 const MOST_WAITING = 8;
 /** How long a whole message may take to arrive. */
 const MESSAGE_MS = 60_000;
-/** The socket is closed after this number of pings without an answer. */
-const MOST_MISSED = 4;
 /** The bytes of a control frame of a client without its payload. */
 const CONTROL_HEADER = 6;
 
@@ -136,8 +134,9 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   const waiting = new Set<MessageAnswer>();
   let inProgress = 0;
   let closing: { readonly code: number; readonly reason: string } | undefined;
-  let wasSilent = true;
-  let missed = 0;
+  /** A ping waits for its answer. */
+  let isPinged = false;
+  let cancelPong = (): void => {};
   let room: PromiseWithResolvers<void> | undefined;
   let arriving: Held | undefined;
   let arrived = 0;
@@ -158,7 +157,6 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
 
   function send(message: object): void | Promise<void> {
     if (ws.readyState !== ws.OPEN) return;
-    wasSilent = false;
     ws.send(JSON.stringify(message));
     return awaitRoom();
   }
@@ -167,24 +165,31 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   function awaitRoom(): void | Promise<void> {
     if (!socket.writableNeedDrain) return;
     ws.pause();
+    // The timeout of the socket applies while data is waiting.
+    cancelPong();
     room ??= Promise.withResolvers();
     return room.promise;
   }
 
   function hasRoom(): void {
     ws.resume();
+    if (room && isPinged) awaitPong();
     room?.resolve();
     room = undefined;
   }
 
+  /** What was sent may all be in the buffers of the system: only the answer to a ping shows that the client reads. */
+  function awaitPong(): void {
+    cancelPong = clock.timer(sendMs, () => ws.terminate());
+  }
+
   /** Not sent to a client that has not read what was sent before. */
   function sendHeartbeat(): void {
-    if (missed >= MOST_MISSED) return ws.terminate();
-    if (wasSilent && !room) {
-      missed += 1;
+    if (!room) {
       ws.ping();
+      if (!isPinged) awaitPong();
+      isPinged = true;
     }
-    wasSilent = true;
     cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
   }
 
@@ -279,13 +284,16 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     void awaitRoom();
   });
   ws.on('pong', (payload) => {
-    missed = 0;
+    cancelPong();
+    isPinged = false;
     onControl(payload);
   });
   // `close` follows.
   ws.on('error', () => {});
   ws.on('close', () => {
     cancelHeartbeat();
+    isPinged = false;
+    cancelPong();
     endArrival();
     hasRoom();
     for (const one of held) one.release();

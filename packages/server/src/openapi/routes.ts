@@ -137,6 +137,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     summary: 'Create a conversation',
     scope: 'chat:write',
     body: CONVERSATION_BODIES.create,
+    headers: idempotencyKey,
   },
   'GET /v1/conversations/{id}': { summary: 'Get a conversation', scope: 'chat:read' },
   'POST /v1/conversations/{id}': {
@@ -155,6 +156,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
     scope: 'chat:write',
     query: { include },
     body: CONVERSATION_BODIES.items,
+    headers: idempotencyKey,
   },
   'GET /v1/conversations/{id}/items/{item}': {
     summary: 'Get an item of a conversation',

@@ -1,4 +1,13 @@
-import { requestTokens, textOf, userText, type AssistantPart, type Message, type Usage } from '@treadle/core';
+import {
+  requestTokens,
+  textOf,
+  userText,
+  type AssistantPart,
+  type Item,
+  type Message,
+  type ToolResult,
+  type Usage,
+} from '@treadle/core';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Conversation } from '../engine/conversation.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
@@ -187,4 +196,44 @@ export async function shortenedConversation(
     compaction.engine.log.warn({ err: error }, 'a conversation could not be compacted');
     return undefined;
   }
+}
+
+/** Takes each item of a run. Returns the content of a compaction item when the run has summarised older turns. */
+export type RunCompactions = (item: Item) => string | undefined;
+
+/**
+ * Follows the history of a run, because such an item stands for all items before it: it has the input of the run and the turns
+ * that are kept as texts. The rules of the run say how many are kept.
+ */
+export function runCompactions(system: readonly string[], seal: TenantSeal): RunCompactions {
+  let input: readonly Message[] = [];
+  let keepTurns = 0;
+  /** What follows the input. */
+  let turns: Message[] = [];
+
+  function addResult(result: ToolResult): void {
+    const last = turns.at(-1);
+    if (last?.role === 'tool') turns[turns.length - 1] = { ...last, content: [...last.content, result] };
+    else turns.push({ role: 'tool', content: [result] });
+  }
+
+  return (item) => {
+    if (item.type === 'call-answered') addResult(item.result);
+    if (item.type !== 'fact') return undefined;
+    const { event } = item;
+    if (event.type === 'run-started') {
+      input = event.input;
+      keepTurns = event.rules.compaction?.keepTurns ?? 0;
+    } else if (event.type === 'model-replied') turns.push({ role: 'assistant', content: event.content });
+    else if (event.type === 'input-added') turns.push(...event.messages);
+    else if (event.type === 'history-compacted' && event.result.type === 'summary') {
+      const { summary } = event.result;
+      const replies = turns.flatMap(({ role }, index) => (role === 'assistant' ? index : []));
+      const kept = turns.slice(replies.at(-keepTurns) ?? 0);
+      turns = [summaryMessage({ summary }), ...kept];
+      const before = `${transcriptOf(input)}\n\nWhat was done then, in short:\n\n${summary}`;
+      return sealCompaction({ summary: before, system, after: transcriptOf(kept) }, seal);
+    }
+    return undefined;
+  };
 }

@@ -54,7 +54,10 @@ interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 
   readonly compaction: string | undefined;
 }
 
-interface CreatorOptions extends Pick<ResponseDriver, 'requestConversation' | 'wantedSeal' | 'carrierFor'> {
+interface CreatorOptions extends Pick<
+  ResponseDriver,
+  'requestConversation' | 'wantedSeal' | 'compactionsFor' | 'carrierFor'
+> {
   readonly engine: Engine;
   readonly stored: Pick<StoredRuns, 'keyToStore'>;
   readonly compactionSealFor: (tenant: string) => Promise<TenantSeal>;
@@ -62,7 +65,7 @@ interface CreatorOptions extends Pick<ResponseDriver, 'requestConversation' | 'w
 
 /** Returns a function that creates a response. It rejects with an `ApiError` for a request that cannot be served. */
 export function responseCreator(options: CreatorOptions): (response: NewResponse) => Promise<CreatedResponse> {
-  const { engine, stored, compactionSealFor, requestConversation, wantedSeal, carrierFor } = options;
+  const { engine, stored, compactionSealFor, requestConversation, wantedSeal, compactionsFor, carrierFor } = options;
   const { store, waits = false } = engine;
   const records = store.responses;
 
@@ -140,6 +143,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
   }: PlannedResponse): Promise<CreatedResponse> {
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
+    const compactions = await compactionsFor(request, system, caller);
     hold(Math.max(0, plan.size - counted) + (compaction?.length ?? 0));
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
@@ -153,7 +157,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
     };
     const begunWith = open && callsToBegin(plan, open);
-    const continued = { ...(before && { before }), compaction, lists, ...(begunWith && { begunWith }) };
+    const continued = { ...(before && { before }), compaction, compactions, lists, ...(begunWith && { begunWith }) };
     if (!request.store && !key) {
       return {
         plan: local ? { ...plan, journal: memoryJournal() } : plan,

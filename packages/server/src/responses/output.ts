@@ -39,6 +39,7 @@ import {
   type StreamedItem,
   type WholeItem,
 } from './output-items.ts';
+import type { RunCompactions } from './compaction.ts';
 import type { ReasoningSeal } from './reasoning-seal.ts';
 import { isPartOf, sentEvents, sentPartsOf, type SentItem } from './sent-items.ts';
 import { presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
@@ -49,6 +50,8 @@ export interface ResponseOutputOptions {
   readonly calls: CallKinds;
   /** The content of the first item, if the conversation was compacted for this response. */
   readonly compaction?: string | undefined;
+  /** Set if the run may summarise older turns: the response has an item for it then. */
+  readonly compactions?: RunCompactions | undefined;
   /** The tools of other servers. The response reports them first, except those that the conversation has. */
   readonly lists?: readonly ServerList[] | undefined;
   /** The calls that the run begins with, by their index in the reply; those that have a result are absent. */
@@ -107,7 +110,8 @@ export interface ResponseError {
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
-  const { response, calls: kinds, compaction, lists = [], begunWith, requiresAction, seal, carrier, emit } = options;
+  const { response, calls: kinds, compaction, compactions, lists = [], begunWith } = options;
+  const { requiresAction, seal, carrier, emit } = options;
   const sent = options.sent && options.sent.length > 0 ? sentEvents(options.sent) : undefined;
   const out = eventSender(emit, sent?.count);
   const events = responseEvents(out, requiresAction);
@@ -136,6 +140,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   }
 
   function applyItem(item: Item): void {
+    const compacted = compactions?.(item);
     switch (item.type) {
       case 'text-delta':
         turn.textDelta(item.refusal ? 'refusal' : 'message', item.text, item.logprobs);
@@ -168,6 +173,11 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
           if (!isReplaying) turn.modelFailed();
         } else if (item.event.type === 'calls-judged') turn.callsJudged(item.event.verdicts);
         else if (item.event.type === 'output-checked') isRejected = item.event.result.type === 'invalid';
+        else if (item.event.type === 'history-compacted' && compacted !== undefined) {
+          // It stands for all items before it.
+          turn.carryResults();
+          turn.addCompaction(compacted, item.event.effect);
+        }
         break;
       case 'tool-report':
       case 'resource-problem':
@@ -224,7 +234,10 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
 }
 
 function compactionItem(response: string, encrypted_content: string): WholeItem {
-  const id = itemId('compaction', response, 0, 0);
+  return wholeCompaction(itemId('compaction', response, 0, 0), encrypted_content);
+}
+
+function wholeCompaction(id: string, encrypted_content: string): WholeItem {
   return { type: 'whole', done: { type: 'compaction', id, encrypted_content } };
 }
 
@@ -371,6 +384,8 @@ interface TurnItems {
   beginWith(begun: ReadonlyMap<number, BegunCall>): void;
   /** Adds an item with the results of the server's calls, for clients that do not send those calls back. */
   carryResults(): void;
+  /** Older turns were summarised after this one, or because the model refused it. `effect`: that of the summary. */
+  addCompaction(encryptedContent: string, effect: string): void;
   /** Removes its items from the response. Not if their events were sent. */
   discard(): void;
 }
@@ -665,6 +680,14 @@ function turnItems(number: number, { out, items, response, kinds, seal, carrier,
       const made = calls.flatMap(({ item }) => (item?.done?.type === 'mcp_call' ? item.done : []));
       calls = [];
       if (made.length > 0) closeText(out, beginText('reasoning'), 'completed', { encrypted: carrier.sealCalls(made) });
+    },
+    addCompaction(encryptedContent, effect) {
+      // A turn can have one before its reply, and one after it.
+      const id = itemId('compaction', response, number, effect.endsWith('.1') ? 2 : 1);
+      if (sent.some(({ done }) => done?.id === id)) return;
+      const item = wholeCompaction(id, encryptedContent);
+      items.push(item);
+      sendWhole(out, item, items.length - 1);
     },
     discard: () => void items.splice(first),
   };

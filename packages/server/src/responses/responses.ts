@@ -25,7 +25,7 @@ import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { askDriver } from '../runs/inbox.ts';
-import { compactConversation, type CompactedResponse } from './compaction.ts';
+import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
 import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
 import { errorEvent, responseOutput, type BegunCall, type ResponseOutputOptions } from './output.ts';
@@ -145,6 +145,7 @@ export interface ResponseRun {
   /** Set if the run has started before. */
   readonly resume?: ResumedRun;
   readonly compaction?: ResponseOutputOptions['compaction'];
+  readonly compactions?: ResponseOutputOptions['compactions'];
   readonly lists?: ResponseOutputOptions['lists'];
   readonly begunWith?: ResponseOutputOptions['begunWith'];
   /** Where the events of a background response are stored. */
@@ -168,6 +169,12 @@ export interface ResponseDriver extends Pick<RequestConversations, 'requestConve
     request: Pick<ResponseRequest, 'include'>,
     caller: Pick<RunCaller, 'tenant'>,
   ): Promise<ReasoningSeal | undefined>;
+  /** For a request with `context_management`. `system`: of its conversation. */
+  compactionsFor(
+    request: Pick<ResponseRequest, 'compactFrom'>,
+    system: readonly string[],
+    caller: Pick<RunCaller, 'tenant'>,
+  ): Promise<RunCompactions | undefined>;
   /** For a response that is not stored and may have results of the server. */
   carrierFor(
     plan: Pick<RunPlan, 'toolset'>,
@@ -194,7 +201,14 @@ export function responses(
   const { requestConversation, keepConversation, histories, acceptItems } = conversations;
   const { waits = false } = engine;
   const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
-  const driver: ResponseDriver = { runResponse, requestConversation, wantedSeal, carrierFor, storeEnd };
+  const driver: ResponseDriver = {
+    runResponse,
+    requestConversation,
+    wantedSeal,
+    compactionsFor,
+    carrierFor,
+    storeEnd,
+  };
   const createResponse = responseCreator({ engine, stored, compactionSealFor, ...driver });
   const { resume: resumeResponse, createFork } = responseResumer({ engine, streams, ...driver });
   stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, createFork });
@@ -289,6 +303,14 @@ export function responses(
     return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
   }
 
+  async function compactionsFor(
+    { compactFrom }: Pick<ResponseRequest, 'compactFrom'>,
+    system: readonly string[],
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<RunCompactions | undefined> {
+    return compactFrom === undefined ? undefined : runCompactions(system, await compactionSealFor(tenant));
+  }
+
   async function carrierFor(
     { toolset }: Pick<RunPlan, 'toolset'>,
     { store: isStored }: Pick<ResponseRequest, 'store'>,
@@ -299,12 +321,13 @@ export function responses(
 
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
     const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
-    const { compaction, lists, begunWith } = planned;
+    const { compaction, compactions, lists, begunWith } = planned;
     const { id, caller, lease } = plan;
     const out = responseOutput({
       response: created,
       calls: plan.toolset.kinds,
       compaction,
+      compactions,
       lists,
       begunWith,
       seal,

@@ -41,7 +41,8 @@ interface ResumerOptions extends ResponseDriver {
 }
 
 export function responseResumer(options: ResumerOptions): ResponseResumer {
-  const { engine, streams, runResponse, requestConversation, wantedSeal, carrierFor, storeEnd } = options;
+  const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
+    options;
   const { store, log, waits = false } = engine;
   const records = store.responses;
 
@@ -92,7 +93,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     readonly run: ResponseRun;
   }> {
     const { tenant, runId: id, status: from } = record;
-    const { request, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
+    const { request, system, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
     const { items, state } = await replayItems(store, id, { tenant });
     // The conversation of a run that has started is in its journal.
@@ -107,6 +108,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
       run: {
         compaction,
+        compactions: await compactionsFor(request, system, caller),
         lists,
         begunWith: begunWith && new Map(begunWith),
         created: newResponse(id, request, engine.models.default, record.createdAt),
@@ -170,7 +172,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
     const { record, lease } = taken;
     const { tenant, runId, status: from } = record;
-    const { request, compaction, lists, begunWith } = record.request as StoredRequest;
+    const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error)
         ? { items: [], state: NEW }
@@ -182,6 +184,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
         response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
         compaction,
+        compactions: await compactionsFor(request, system, record),
         lists,
         begunWith: begunWith && new Map(begunWith),
         seal: await wantedSeal(request, record),

@@ -11,7 +11,7 @@ import {
   type TextKind,
 } from './output-items.ts';
 import type { ShownPart } from './output.ts';
-import type { CompactionItem, McpListToolsItem, OutputItem, ResponseResource, WireLogprob } from './wire.ts';
+import type { McpListToolsItem, OutputItem, ResponseResource, WireLogprob } from './wire.ts';
 
 /*
  * What the stored events of a background response say about its items, for the process that continues the response after a
@@ -45,7 +45,8 @@ export function sentEvents(events: readonly ResponseEvent[]): SentEvents {
     if (index === undefined) continue;
     if (event.type === 'response.output_item.added') {
       const opened = event['item'] as OutputItem;
-      if (opened.type === 'mcp_list_tools' || opened.type === 'compaction') continue;
+      // The request has the compaction that the response begins with.
+      if (opened.type === 'mcp_list_tools' || (opened.type === 'compaction' && index === 0)) continue;
       const item = openedItem(opened, index);
       if (item.type !== 'whole') items[index] = item;
       lastTurn = itemOrigin(opened.id)!.turn;
@@ -68,9 +69,9 @@ export function isTerminal({ type }: ResponseEvent): boolean {
   return type === 'response.completed' || type === 'response.incomplete' || type === 'response.failed';
 }
 
-function openedItem(item: Exclude<OutputItem, McpListToolsItem | CompactionItem>, index: number): SentItem {
+function openedItem(item: Exclude<OutputItem, McpListToolsItem>, index: number): SentItem {
   const { type, id } = item;
-  if (type === 'mcp_approval_request') return { type: 'whole', done: item };
+  if (type === 'mcp_approval_request' || type === 'compaction') return { type: 'whole', done: item };
   if (type === 'message' || type === 'reasoning') {
     return { type: 'text', kind: type, id, index, text: '', isWhole: false, done: undefined };
   }

@@ -4,6 +4,7 @@ import { Hono, type Context } from 'hono';
 import { z } from 'zod';
 import { ApiError, badRequest, errorBody, toApiError } from '../api-error.ts';
 import { follow } from '../engine/event-log.ts';
+import { rejectKey } from '../engine/idempotency.ts';
 import { requireScope, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { eventStream, sendJson } from '../http/respond.ts';
@@ -22,7 +23,10 @@ export interface RunsOptions {
 /** `/runs` and the routes below it. They need the scopes `runs:read` and `runs:write`. */
 export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOptions): Hono<Env> {
   const reader = (c: Context<Env>) => callerWith(c, 'runs:read');
-  const writer = (c: Context<Env>) => callerWith(c, 'runs:write');
+  const writer = (c: Context<Env>) => {
+    if (c.req.method === 'POST') rejectKey(c.env.incoming.headers);
+    return callerWith(c, 'runs:write');
+  };
 
   async function sendRun(c: Context<Env>, id: string): Promise<Response> {
     return sendJson(c, wireDetails(await runs.retrieve(id, c.get('caller'))));

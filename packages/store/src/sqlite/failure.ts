@@ -55,6 +55,11 @@ function describeFailure(error: ReportedError): readonly [StoreCode, string] {
         'store-failed',
         'cannot be written: its folder does not exist and cannot be created. Choose another path.',
       ];
+    case SQLITE.cannotOpen:
+      return [
+        'store-failed',
+        'cannot be opened. Check that it is a file and not a folder, and that this user may read and write it and its folder.',
+      ];
     case SQLITE.busy:
     case SQLITE.locked:
       return ['store-locked', 'is locked by another program. Stop the program that holds the lock, and retry.'];
@@ -76,4 +81,13 @@ function describeFailure(error: ReportedError): readonly [StoreCode, string] {
 }
 
 /** Result codes (https://sqlite.org/rescode.html): the low byte of an extended code is the primary code. */
-const SQLITE = { busy: 5, locked: 6, readOnly: 8, corrupt: 11, constraint: 19, full: 13, notADatabase: 26 } as const;
+const SQLITE = {
+  busy: 5,
+  locked: 6,
+  readOnly: 8,
+  corrupt: 11,
+  constraint: 19,
+  full: 13,
+  cannotOpen: 14,
+  notADatabase: 26,
+} as const;

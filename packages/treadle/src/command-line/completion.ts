@@ -14,7 +14,7 @@ export function completionCommand(load: () => Promise<readonly (Command | Comman
     flags: {},
     notes: [
       'SHELL is bash, zsh or fish. The script completes commands, flags, the values of flags that have a fixed set, and the\n' +
-        'names of files.',
+        'names of files, also after an @.',
       'Load it in each shell, with a line in ~/.bashrc or ~/.zshrc:\n' +
         '  source <(treadle completion bash)\n' +
         '  source <(treadle completion zsh)      # after compinit\n' +
@@ -59,16 +59,22 @@ function wordsFor(name: string, { short }: Flag): readonly string[] {
   return short === undefined ? [`--${name}`] : [`--${name}`, `-${short}`];
 }
 
-/** What the word after a flag is: one of a set, a file, a folder, something else, or nothing of the flag. */
+/** What the word after a flag is: one of a set, a file, a text or a file after an @, a folder, or something else. */
 type Operand =
   | { readonly type: 'choice'; readonly choices: readonly string[] }
-  | { readonly type: 'file' | 'folder' | 'other' };
+  | { readonly type: 'file' | 'at-file' | 'folder' | 'other' };
 
 function operandOf(flag: Flag): Operand | undefined {
   if (flag.type === 'switch') return undefined;
   if (flag.type === 'choice') return { type: 'choice', choices: flag.choices };
   if (flag.value === 'FILE') return { type: 'file' };
+  if (flag.value.includes('@FILE')) return { type: 'at-file' };
   return { type: flag.value === 'FOLDER' ? 'folder' : 'other' };
+}
+
+/** Commands that take files after an @ beside other arguments. */
+function atFileCommands(commands: readonly Command[]): readonly Command[] {
+  return commands.filter((command) => command.arguments?.some((word) => word.includes('@file')));
 }
 
 function quoted(text: string): string {
@@ -98,13 +104,34 @@ function bashScript(table: readonly (Command | CommandGroup)[]): string {
   const reply = (words: readonly string[]): string => `COMPREPLY=($(compgen -W ${quoted(words.join(' '))} -- "$cur"))`;
   const offer = (operand: Operand): string => {
     if (operand.type === 'choice') return reply(operand.choices);
+    if (operand.type === 'at-file') return '_treadle_at_file';
     // Without a reply, bash completes the names of files. Old versions do not have compopt.
     return operand.type === 'other' ? 'compopt +o default 2>/dev/null' : ':';
   };
   return `# Completion of treadle for bash: source <(treadle completion bash)
+_treadle_at_file() {
+  compopt +o default 2>/dev/null
+  case "$cur" in
+    @*) ;;
+    *) return ;;
+  esac
+  local IFS=$'\\n' file
+  for file in $(compgen -f -- "\${cur#@}"); do
+    if [ -d "$file" ]; then
+      file="$file/"
+      compopt -o nospace 2>/dev/null
+    fi
+    # Not "compopt -o filenames": bash would quote the @ too.
+    COMPREPLY+=("@$(printf %q "$file")")
+  done
+}
 _treadle() {
   local cur="\${COMP_WORDS[COMP_CWORD]}" prev="\${COMP_WORDS[COMP_CWORD-1]}" name="\${COMP_WORDS[1]}"
   COMPREPLY=()
+  # Bash makes the @ before a word a word of its own, but passes both as one.
+  case "$2" in
+    @?*) [ "$prev" = @ ] && cur="$2" prev="\${COMP_WORDS[COMP_CWORD-2]}" ;;
+  esac
   if [ "$COMP_CWORD" -eq 1 ]; then
     ${reply([...table.map(({ name }) => name), 'help', '--help', '--version'])}
     return
@@ -134,6 +161,12 @@ ${commands
   })
   .join('\n')}
       esac ;;
+    @*)
+      case "$name" in
+${atFileCommands(commands)
+  .map(({ name }) => `        ${quoted(name)}) _treadle_at_file ;;`)
+  .join('\n')}
+      esac ;;
     *)
       case "$name" in
 ${choiceArguments(commands)
@@ -160,6 +193,7 @@ function zshScript(table: readonly (Command | CommandGroup)[]): string {
   const offer = (operand: Operand): string => {
     if (operand.type === 'choice') return `compadd -- ${operand.choices.join(' ')}`;
     if (operand.type === 'other') return "_message 'a value'";
+    if (operand.type === 'at-file') return "if compset -P @; then _files; else _message 'a text, or @ and a file'; fi";
     return operand.type === 'file' ? '_files' : '_files -/';
   };
   return `#compdef treadle
@@ -203,6 +237,9 @@ ${commands
     return
   fi
   case "$name" in
+${atFileCommands(commands)
+  .map(({ name }) => `    ${quoted(name)}) compset -P @; _files ;;`)
+  .join('\n')}
 ${choiceArguments(commands)
   .map(([name, choices]) => `    ${quoted(name)}) compadd -- ${choices.join(' ')} ;;`)
   .join('\n')}
@@ -226,6 +263,7 @@ function fishScript(table: readonly (Command | CommandGroup)[]): string {
   const operandWords = (operand: Operand): readonly string[] => {
     if (operand.type === 'choice') return ['-x', '-a', text(operand.choices.join(' '))];
     if (operand.type === 'file') return ['-r', '-F'];
+    if (operand.type === 'at-file') return ['-x', '-a', `'(__treadle_at_file)'`];
     return operand.type === 'folder' ? ['-x', '-a', `'(__fish_complete_directories)'`] : ['-x'];
   };
   const isIn = (name: string): string => {
@@ -234,6 +272,11 @@ function fishScript(table: readonly (Command | CommandGroup)[]): string {
   };
   return [
     '# Completion of treadle for fish: treadle completion fish > ~/.config/fish/completions/treadle.fish',
+    `function __treadle_at_file
+  set -l word (commandline -ct | string replace -r '^--[a-z-]+=' '')
+  string match -q -- '@*' $word; or return
+  __fish_complete_path (string sub -s 2 -- $word) | string replace -r '^' '@'
+end`,
     ...table.map(({ name, summary }) => complete('-n', '__fish_use_subcommand', '-f', '-a', name, '-d', text(summary))),
     ...groups.flatMap(({ name: group, commands }) => {
       const words = commands.map(({ name }) => lastWord(name));
@@ -243,6 +286,7 @@ function fishScript(table: readonly (Command | CommandGroup)[]): string {
       );
     }),
     ...commandsIn(table).flatMap((command) => [
+      ...atFileCommands([command]).map(({ name }) => complete('-n', isIn(name), '-a', `'(__treadle_at_file)'`)),
       ...choiceArguments([command]).map(([name, choices]) =>
         complete('-n', isIn(name), '-f', '-a', text(choices.join(' '))),
       ),

@@ -53,8 +53,8 @@ export const RULE_FLAGS = {
   'no-tools': { type: 'switch', help: 'Give the model no tools; the same as --tools none' },
   system: {
     type: 'text',
-    value: 'TEXT',
-    help: 'Instructions for the model instead of those of the command; @FILE reads a file',
+    value: 'TEXT|@FILE',
+    help: 'Instructions for the model instead of those of the command',
   },
   'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
   finish: {

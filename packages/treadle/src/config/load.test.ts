@@ -216,6 +216,8 @@ describe('loads the file', () => {
     await expect(loadConfig({ cwd: base, folder: base, file: 'missing.toml' })).rejects.toThrow(
       /^The configuration missing\.toml cannot be read: there is no such file\./,
     );
-    await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(/cannot be read: EISDIR/);
+    await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(
+      /cannot be read: it is a folder, not a file\.$/,
+    );
   });
 });

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { messageOf } from '@treadle/core';
 import { parse, TomlError } from 'smol-toml';
 import { CommandError } from '../command-line/command.ts';
+import { decodeText, readProblem } from '../command-line/named-file.ts';
 import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
 import { mcpProblems } from './mcp.ts';
 import { serverProblems } from './server.ts';
@@ -32,10 +32,10 @@ export async function loadConfig(where: { cwd: string; folder: string; file?: st
 /** The text of a configuration file; undefined if it does not exist. `name`: for messages. */
 export async function readConfig(path: string, name: string): Promise<string | undefined> {
   try {
-    return await readFile(path, 'utf8');
+    return decodeText(await readFile(path));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw new CommandError(`The configuration ${name} cannot be read: ${messageOf(error)}.`);
+    throw new CommandError(`The configuration ${name} cannot be read: ${readProblem(error)}.`);
   }
 }
 

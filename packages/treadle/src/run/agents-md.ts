@@ -1,7 +1,7 @@
 import { lstat } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { messageOf } from '@treadle/core';
 import { DeniedError, guardedFiles } from '@treadle/tools';
+import { readProblem } from '../command-line/named-file.ts';
 import { oneLine } from '../terminal/printable.ts';
 import { sizeText } from '../terminal/quantities.ts';
 
@@ -36,7 +36,7 @@ export async function readAgentsFiles(
       files.push({ path, ...(await readStart(guarded, join(at, NAME))) });
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') continue;
-      const why = error instanceof DeniedError ? 'it is a link that leads out of the project' : messageOf(error);
+      const why = error instanceof DeniedError ? 'it is a link that leads out of the project' : readProblem(error);
       problems.push(oneLine(`${path} is not used: ${why}.`, 200));
     }
   }
@@ -71,7 +71,7 @@ async function readStart(
       filled += bytesRead;
     }
     const isCut = size > MAX_BYTES;
-    const decoded = new TextDecoder().decode(buffer.subarray(0, filled), { stream: isCut });
+    const decoded = new TextDecoder('utf-8', { fatal: true }).decode(buffer.subarray(0, filled), { stream: isCut });
     if (decoded.includes('\0')) throw new Error('it is not a text');
     return { text: decoded.trim(), bytes: size, isCut };
   } finally {

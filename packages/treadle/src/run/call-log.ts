@@ -1,8 +1,9 @@
 import { appendFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { messageOf, type Policy } from '@treadle/core';
+import type { Policy } from '@treadle/core';
 import { executionLine, type PolicyRules } from '@treadle/core/policy';
 import { CommandError } from '../command-line/command.ts';
+import { writeProblem } from '../command-line/named-file.ts';
 import { userName } from './ask-approval.ts';
 import type { DriveRunOptions } from './drive-run.ts';
 
@@ -22,7 +23,7 @@ export function openCallLog(
       appendFileSync(path, text, { mode: 0o600 });
       return undefined;
     } catch (error) {
-      return `The log ${file} cannot be written: ${messageOf(error)}.`;
+      return `The log ${file} cannot be written: ${writeProblem(error)}.`;
     }
   };
   const problem = problemWith('');

@@ -13,7 +13,7 @@ import { columns } from '../command-line/help.ts';
 import type { Io } from '../terminal/io.ts';
 import { canAskOn, runAndReport, runScreen } from './run-and-report.ts';
 import { openSession } from './session.ts';
-import { readTask, textOrFile } from './task-input.ts';
+import { readTask, readTextFile } from './task-input.ts';
 
 const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.completed, 'completed: the answer is on standard output'],
@@ -90,7 +90,7 @@ export const runCommand: Command = defineCommand({
 });
 
 async function readSchema(file: string, io: Io): Promise<JsonSchema> {
-  const text = await textOrFile(`@${file.replace(/^@/, '')}`, io);
+  const text = await readTextFile(file.replace(/^@/, ''), io);
   const problem = (what: string): CommandError =>
     new CommandError(
       `--output-schema ${file} ${what}. It takes a file with a JSON Schema, such as {"type": "object", …}.`,

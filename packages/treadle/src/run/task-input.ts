@@ -1,8 +1,9 @@
 import { open } from 'node:fs/promises';
 import { basename, resolve } from 'node:path';
-import { messageOf, type LoopOptions, type UserBlock } from '@treadle/core';
+import type { LoopOptions, UserBlock } from '@treadle/core';
 import { binaryKindOf, imageTypeOf, isPdf } from '@treadle/tools';
 import { CommandError } from '../command-line/command.ts';
+import { decodeText, readProblem } from '../command-line/named-file.ts';
 import { readStdin, type Io } from '../terminal/io.ts';
 import { sizeText } from '../terminal/quantities.ts';
 
@@ -47,9 +48,26 @@ function taskOf({ name, block }: Attached): string {
 /** What the value of a flag says, or the file that it names after an @. */
 export async function textOrFile(value: string, io: Io): Promise<string> {
   if (!isFileWord(value)) return value;
-  const { block } = await readAttached(value.slice(1), io);
-  if (block.type === 'text') return block.text;
-  throw new CommandError(`${value.slice(1)} is not a text.`);
+  return readTextFile(value.slice(1), io, AT_HINT);
+}
+
+/** The text of a file that a flag names. `missingHint`: what to do if there is no such file. */
+export async function readTextFile(file: string, io: Io, missingHint = ''): Promise<string> {
+  const bytes = await readFileOf(file, io, missingHint);
+  if (bytes.length <= MAX_TEXT_BYTES) return textOf(file, bytes);
+  throw new CommandError(
+    `${file} is too long (${sizeText(bytes.length)}). It can have at most ${sizeText(MAX_TEXT_BYTES)}.`,
+  );
+}
+
+const AT_HINT = ' If the text itself starts with @, put a space before it.';
+
+function textOf(file: string, bytes: Buffer): string {
+  try {
+    return decodeText(bytes);
+  } catch (error) {
+    throw new CommandError(`${file} cannot be read: ${readProblem(error)}. Convert it to UTF-8, or name another file.`);
+  }
 }
 
 interface Attached {
@@ -58,7 +76,7 @@ interface Attached {
 }
 
 async function readAttached(file: string, io: Io): Promise<Attached> {
-  const bytes = await readFileOf(file, io);
+  const bytes = await readFileOf(file, io, AT_HINT);
   const name = basename(file);
   const mediaType = imageTypeOf(bytes) ?? (isPdf(bytes) ? 'application/pdf' : undefined);
   if (mediaType !== undefined) {
@@ -75,10 +93,10 @@ async function readAttached(file: string, io: Io): Promise<Attached> {
         'of it with its tools.',
     );
   }
-  return { name, block: { type: 'text', text: bytes.toString('utf8') } };
+  return { name, block: { type: 'text', text: textOf(file, bytes) } };
 }
 
-async function readFileOf(file: string, io: Io): Promise<Buffer> {
+async function readFileOf(file: string, io: Io, missingHint: string): Promise<Buffer> {
   try {
     const handle = await open(resolve(io.cwd, file));
     try {
@@ -91,9 +109,7 @@ async function readFileOf(file: string, io: Io): Promise<Buffer> {
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     throw new CommandError(
-      isMissing
-        ? `There is no file ${file}. If the text itself starts with @, put a space before it.`
-        : `${file} cannot be read: ${messageOf(error)}.`,
+      isMissing ? `There is no file ${file}.${missingHint}` : `${file} cannot be read: ${readProblem(error)}.`,
     );
   }
 }

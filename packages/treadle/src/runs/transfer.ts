@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { callerOf, messageOf, walkInSlices } from '@treadle/core';
+import { callerOf, walkInSlices } from '@treadle/core';
 import type { Event, JournalEntry, RunStore } from '@treadle/core';
 import {
   lineChecksum,
@@ -14,6 +14,7 @@ import {
 } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
+import { decodeText, readProblem, writeProblem } from '../command-line/named-file.ts';
 import { resolveContext } from '../config/context.ts';
 import { openStore, rejectMemoryStore } from '../config/store.ts';
 import { readStdin } from '../terminal/io.ts';
@@ -61,9 +62,10 @@ export const importCommand: Command = defineCommand({
     'treadle runs import licence.jsonl --as licence-2 --store sqlite:other.db',
   ],
   async run({ values, arguments: [file] }, io) {
-    const read = file === '-' ? readStdin(io) : readFile(resolve(io.cwd, file!), 'utf8');
-    const name = file === '-' ? 'Standard input' : file!;
-    const exported = parseRunFile(await orFileError(name, 'read', read), name);
+    const text = await (file === '-'
+      ? readStdin(io)
+      : orFileError(file!, 'read', readFile(resolve(io.cwd, file!)).then(decodeText)));
+    const exported = parseRunFile(text, file === '-' ? 'Standard input' : file!);
     const runId = values.as ?? exported[0].runId;
     if (!/^[\w.-]{1,200}$/.test(runId)) {
       throw new CommandError(`--as cannot be ${JSON.stringify(runId)}. An id has letters, digits, "_", "-" and ".".`);
@@ -91,7 +93,8 @@ export const importCommand: Command = defineCommand({
 async function orFileError<T>(name: string, action: 'read' | 'written', access: Promise<T>): Promise<T> {
   return access.catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'EEXIST') throw new CommandError(`${name} already exists. Name another file, or delete it.`);
-    throw new CommandError(`${name} cannot be ${action}: ${messageOf(error)}.`);
+    const why = action === 'read' ? readProblem(error) : writeProblem(error);
+    throw new CommandError(`${name} cannot be ${action}: ${why}.`);
   });
 }
 

@@ -1,8 +1,8 @@
 import { access, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { messageOf } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { followUpCommand, LOCATION_FLAGS } from '../command-line/flags.ts';
+import { writeProblem } from '../command-line/named-file.ts';
 import { keyFor, lacksKey } from '../config/choose-model.ts';
 import { workingFolder } from '../config/context.ts';
 import { parseConfig } from '../config/load.ts';
@@ -129,7 +129,7 @@ async function writeConfig(
     await writeFile(file, text, { flag: force ? 'w' : 'wx' });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw new CommandError(existsText(name));
-    throw new CommandError(`${name} cannot be written: ${messageOf(error)}.`);
+    throw new CommandError(`${name} cannot be written: ${writeProblem(error)}.`);
   }
 }
 

@@ -1,4 +1,6 @@
 import type { Readable, Writable } from 'node:stream';
+import { CommandError } from '../command-line/command.ts';
+import { decodeText, readProblem } from '../command-line/named-file.ts';
 
 /** The parts of the process that a command uses. Tests replace them. */
 export interface Io {
@@ -24,9 +26,13 @@ interface Screen {
   readonly columns?: number;
 }
 
-/** Reads standard input to its end. */
+/** Reads standard input to its end. Throws if it is not a text. */
 export async function readStdin(io: Io): Promise<string> {
   const chunks: Buffer[] = [];
   for await (const chunk of io.stdin) chunks.push(Buffer.from(chunk));
-  return Buffer.concat(chunks).toString('utf8');
+  try {
+    return decodeText(Buffer.concat(chunks));
+  } catch (error) {
+    throw new CommandError(`Standard input cannot be read: ${readProblem(error)}.`);
+  }
 }
