@@ -98,7 +98,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     const first = await shown();
     expect(first).toContain('One moment.');
     expect(first).toContain('It is 12:00.');
-    expect(first).toContain('1,249 tokens · $0.01');
+    expect(first).toContain('1,249 tokens · $0.012');
     expect(await page.locator('.answer strong').textContent()).toBe('12:00');
     await page.getByText('Reasoning').click();
     await page.getByText('I look at the clock.').waitFor();

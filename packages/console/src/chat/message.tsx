@@ -1,8 +1,8 @@
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import { durationText } from '@treadle/core/describe';
+import { costText, durationText } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { costText, countText, sizeText } from '../format.ts';
+import { countText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
 import { CopyButton } from '../shell/copy.tsx';

@@ -1,10 +1,11 @@
 import './chat.css';
 import { signal, useSignal } from '@preact/signals';
+import { costText } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { isConnectionLost } from '../api/client.ts';
 import { serverInfo } from '../api/server-info.ts';
-import { costText, countText } from '../format.ts';
+import { countText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import type { ViewProps } from '../routes.ts';
 import { Dialog } from '../shell/dialog.tsx';
