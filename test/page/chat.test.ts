@@ -467,11 +467,13 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.send('Tell me about planes');
     await page.getByText('Planes fly.').waitFor();
     await chat.ended();
+    await page.getByRole('heading', { name: 'Tell me about planes', level: 1 }).waitFor();
+    const list = page.getByRole('navigation', { name: 'Conversations' });
+    await list.getByRole('link', { name: 'Tell me about lions' }).waitFor();
     await page.getByLabel('Actions for the conversation').click();
     await button(page, 'Rename').click();
     await page.getByLabel('Title').fill('Aviation');
     await button(page, 'Rename').click();
-    const list = page.getByRole('navigation', { name: 'Conversations' });
     await list.getByRole('link', { name: 'Aviation' }).waitFor();
     await page.getByRole('searchbox').fill('roar');
     await page.waitForFunction(() => document.querySelectorAll('.conversations li').length === 1);

@@ -31,9 +31,7 @@ export function View({ segments }: ViewProps): JSX.Element {
   useLayoutEffect(() => void show(id), [id, isConnectionLost.value]);
   const conversation = shown.value;
   const { title, messages, state, problem, isBusy } = conversation;
-  const [first] = messages.value;
-  const name =
-    title.value ?? (first?.role === 'user' ? firstWords(first.text) : id === undefined ? 'New chat' : 'Conversation');
+  const name = title.value ?? (id === undefined ? 'New chat' : 'Conversation');
   useEffect(() => {
     document.title = `${name} · Treadle`;
   }, [name]);
@@ -106,10 +104,6 @@ export function View({ segments }: ViewProps): JSX.Element {
       {areModelsOpen.value && <ModelsDialog onClose={() => (areModelsOpen.value = false)} />}
     </div>
   );
-}
-
-function firstWords(text: string): string {
-  return text.length > 80 ? `${text.slice(0, 79)}…` : text;
 }
 
 function focusMessage(): void {

@@ -15,6 +15,7 @@ import {
 import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChatMessage } from './conversations.ts';
 import type { AnswerPart, ChatStatus, ToolCallPart } from './events.ts';
+import { firstTitle } from './titles.ts';
 
 /*
  * The records of a conversation in the forms of both APIs: as the items of the Conversations API, and as the messages of
@@ -111,6 +112,16 @@ export function searchText(items: readonly InputItem[]): string {
   return items
     .flatMap((item) => (item.type === 'message' && item.role !== 'system' ? messageItemText(item) : []))
     .join('\n');
+}
+
+/** The title that a conversation begins with, from the first message of the user. Empty if there is none. */
+export function titleOfItems(items: readonly InputItem[]): string {
+  for (const item of items) {
+    if (item.type !== 'message' || item.role !== 'user') continue;
+    const other = item.content.find(({ type }) => type !== 'input_text');
+    return firstTitle(messageItemText(item), other && (other.type === 'input_image' ? 'image' : 'file'));
+  }
+  return '';
 }
 
 function messageItemText({ content }: Extract<InputItem, { type: 'message' }>): string {

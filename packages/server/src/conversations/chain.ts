@@ -148,6 +148,8 @@ export interface ChainedRecord {
   readonly before: ConversationRecord | undefined;
   /** The text by which the record is found. */
   readonly text: string;
+  /** The title of the conversation, if it has none. */
+  readonly title: string;
   readonly metadata?: Readonly<Record<string, string>>;
   readonly key?: IdempotencyKey | undefined;
   /** The list in the request, as `create` of the store takes it. */
@@ -170,7 +172,7 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
 
 async function writeRecord(
   { conversations: chains, responses: records }: ServerStore,
-  { record, conversation, before, text, metadata, key, input }: ChainedRecord,
+  { record, conversation, before, text, title, metadata, key, input }: ChainedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
   const head = before?.head !== undefined && { head: before.head };
@@ -178,7 +180,7 @@ async function writeRecord(
   // They are written in this order, and together.
   const [, isExtended] = await Promise.all([
     before ? undefined : chains.create(created),
-    chains.extend(conversation, { response, ...head, text, at: createdAt }),
+    chains.extend(conversation, { response, ...head, text, title, at: createdAt }),
     records.create(record, key, input),
   ]);
   if (isExtended) return;

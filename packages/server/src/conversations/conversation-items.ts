@@ -9,7 +9,7 @@ import { unknownCursor, type PageQuery } from '../request/query.ts';
 import { givenIds, withIds } from '../responses/parse-input.ts';
 import type { InputItem } from '../responses/wire.ts';
 import { addToChain, conversationBusy, findConversation, fromRecord, headOf } from './chain.ts';
-import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './chain-items.ts';
+import { isItemsRecord, itemsOfRecord, searchText, titleOfItems, type StoredItems } from './chain-items.ts';
 
 /*
  * The items of conversations, as the Conversations API has them.
@@ -97,7 +97,8 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
       const items = await complete(given, caller);
       checkUnique(items);
       const record = recordOf(id, items, caller);
-      await addToChain(store, { record, conversation: id, before: undefined, text: searchText(items), metadata });
+      const named = { text: searchText(items), title: titleOfItems(items) };
+      await addToChain(store, { record, conversation: id, before: undefined, ...named, metadata });
     }
     return findConversation(store, id, caller);
   }
@@ -110,7 +111,8 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
     checkUnique(items);
     await checkNewItems(store, before, givenIds(given), caller);
     const record = { ...recordOf(id, items, caller), ...(head && { previous: head.id }) };
-    await addToChain(store, { record, conversation: id, before, text: searchText(items) });
+    const named = { text: searchText(items), title: titleOfItems(items) };
+    await addToChain(store, { record, conversation: id, before, ...named });
     return items;
   }
 
@@ -190,7 +192,7 @@ export function conversationItems({ store, accept }: ConversationItemsOptions): 
       await replaceItems(id, record, others);
       const empty = { ...recordOf(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
       try {
-        await addToChain(store, { record: empty, conversation: id, before: chain, text: '' });
+        await addToChain(store, { record: empty, conversation: id, before: chain, text: '', title: '' });
       } catch (error) {
         await replaceItems(id, record, items);
         throw error;

@@ -12,6 +12,7 @@ import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent } from './events.ts';
 import { chatOutput, endError, statusOf } from './output.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
+import { messageTitle } from './titles.ts';
 
 /*
  * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one
@@ -24,7 +25,7 @@ export interface ChatDriver {
   readonly stored: StoredRuns;
   readonly streams: ChatStreams;
   readonly histories: ChainHistories;
-  /** Called when the first answer of a conversation without a title has ended. */
+  /** Called when an answer has ended whose conversation has no title, or the first words of its message as its title. */
   readonly onUntitled?: (untitled: Untitled) => void;
 }
 
@@ -224,7 +225,8 @@ async function titleChat(
 ): Promise<void> {
   const { conversation, message, model } = request as StoredMessage;
   const found = await chains.get(tenant, conversation).catch(() => undefined);
-  if (found?.title === '') onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
+  const isUntitled = found?.title === '' || found?.title === messageTitle(message);
+  if (found && isUntitled) onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
 }
 
 /** Whether the run may wait for something new after an item. */

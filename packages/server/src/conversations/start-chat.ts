@@ -10,6 +10,7 @@ import { addToChain, conversationBusy, findConversation, headOf, recordIdOf, typ
 import type { Deliver } from './chat-streams.ts';
 import { attachmentWarnings, driveChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
 import type { ChatEvent } from './events.ts';
+import { messageTitle } from './titles.ts';
 
 /** What starts the runs of conversations. */
 export interface ChatStarter extends ChatDriver {
@@ -91,9 +92,10 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       } satisfies StoredMessage,
     };
     const lease = await store.acquire(runId);
-    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message) });
+    const title = before?.title || messageTitle(message);
+    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
     const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
-    const run = { plan, record, title: before?.title || null, warnings, caller, release };
+    const run = { plan, record, title: title || null, warnings, caller, release };
     return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
   } catch (error) {
     release();

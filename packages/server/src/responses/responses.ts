@@ -3,7 +3,7 @@ import type { OwnedResponse, ResponseHead, ResponseRecord } from '@treadle/store
 import { ApiError, badRequest } from '../api-error.ts';
 import { addToChain, isBusy, isChatRecord } from '../conversations/chain.ts';
 import { chainHistories, type ChainHistories, type ContinuedChain } from '../conversations/chain-history.ts';
-import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
+import { itemsOfRecord, searchText, titleOfItems } from '../conversations/chain-items.ts';
 import {
   conversationBefore,
   conversationSize,
@@ -487,8 +487,16 @@ export function responses(
     if (chain) {
       const { conversation: found } = chain;
       const { input } = request;
-      const text = searchText(input);
-      await addToChain(store, { record, lease, conversation: found.id, before: found, text, key: keyToStore, input });
+      const named = { text: searchText(input), title: titleOfItems(input) };
+      await addToChain(store, {
+        record,
+        lease,
+        conversation: found.id,
+        before: found,
+        ...named,
+        key: keyToStore,
+        input,
+      });
     } else {
       try {
         await records.create({ ...record, ...expiry }, keyToStore, request.input);
