@@ -163,6 +163,7 @@ function responseMessages(record: ResponseRecord): readonly ChatMessage[] {
     run_id: runId,
     model: model ?? null,
     events_after: 0,
+    warnings: [],
     status: status === 'requires_action' ? 'waiting' : (status as ChatStatus),
     parts: output.flatMap(answerPart),
     error,
@@ -197,7 +198,7 @@ function addedMessages({ createdAt, response }: ResponseRecord): readonly ChatMe
 }
 
 function addedAnswer(id: string, created_at: number, parts: readonly AnswerPart[]): AnswerMessage {
-  const unknown = { run_id: null, model: null, events_after: 0, error: null, usage: null, waiting: [] };
+  const unknown = { run_id: null, model: null, events_after: 0, warnings: [], error: null, usage: null, waiting: [] };
   return { id, role: 'assistant', created_at, status: 'completed', parts, ...unknown };
 }
 

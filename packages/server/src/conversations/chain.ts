@@ -6,7 +6,7 @@ import type { RunCaller } from '../engine/tools.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { Attachment } from './attachments.ts';
-import type { AnswerPart, ChatUsage } from './events.ts';
+import type { AnswerPart, ChatUsage, ChatWarning } from './events.ts';
 
 /*
  * The chain of a conversation: one record for each message and its answer, which belong to one run, for each response of the
@@ -23,6 +23,8 @@ export interface StoredMessage {
   readonly tools?: readonly string[];
   /** The texts of the system and developer messages of the conversation so far. */
   readonly system?: readonly string[];
+  /** About the message. Absent: there are none. */
+  readonly warnings?: readonly ChatWarning[];
   /** A person answers approvals. */
   readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';

@@ -19,7 +19,8 @@ export async function createFork(
 ): Promise<ResponseRecord> {
   const { conversations: chains } = store;
   const { tenant, previous } = original;
-  const before = original.request as StoredMessage;
+  // Another model may take what that of the original does not.
+  const { warnings: _, ...before } = original.request as StoredMessage;
   const conversation = newConversationId();
   const createdAt = Date.now();
   const title = (await chains.get(tenant, before.conversation))?.title ?? '';
