@@ -6,7 +6,10 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newKey } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { Locator, Page } from 'playwright-core';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, expectTypeOf, test } from 'vitest';
+import type * as page from '../../packages/console/src/chat/api.ts';
+import type { ChatAnswer, ChatMessage, ChatSummary } from '../../packages/server/src/conversations/conversations.ts';
+import type { NumberedEvent } from '../../packages/server/src/conversations/events.ts';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
@@ -72,6 +75,14 @@ function withChat(opened: OpenPage, server: InProcessServer): ChatPage {
 }
 
 const button = (page: Page, name: string): Locator => page.getByRole('button', { name, exact: true });
+
+// The page knows the server only by HTTP, so it declares what it reads. The type check compares that with what the server sends.
+test('the types of the page are those of the server', () => {
+  expectTypeOf<NumberedEvent>().toExtend<page.ChatEvent>();
+  expectTypeOf<ChatMessage>().toExtend<page.WireMessage>();
+  expectTypeOf<ChatSummary>().toExtend<page.ConversationSummary>();
+  expectTypeOf<page.Answer>().toExtend<ChatAnswer>();
+});
 
 describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
   afterAll(async () => {
@@ -144,6 +155,90 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('Done.').waitFor();
     await page.locator('.call summary').last().click();
     expect(await page.locator('.call .result').last().textContent()).toBe('ordered L red');
+    // What was decided is there after a reload.
+    const marks = async (): Promise<string[]> => await page.locator('.call .chip').allTextContents();
+    expect(await marks()).toEqual(['approved', 'denied']);
+    await chat.ended();
+    await page.reload();
+    await page.getByText('Done.').waitFor();
+    expect(await marks()).toEqual(['approved', 'denied']);
+    await page.locator('.call summary').nth(1).click();
+    expect(await page.locator('.call .decision').nth(1).textContent()).toBe(
+      'Denied: Too expensive · rule needsApproval',
+    );
+  });
+
+  test('shows the output of a call that runs, and since when, also after a reload', async () => {
+    const released = Promise.withResolvers<string>();
+    const build = tool({
+      name: 'build',
+      description: 'Builds',
+      needsApproval: true,
+      async execute(_, { report }) {
+        report('compiling 1\n');
+        report('compiling 2\n');
+        return await released.promise;
+      },
+    });
+    const server = { tools: [build], defaultTools: ['build'] };
+    await using chat = await openChat([{ calls: [{ name: 'build' }] }, 'Built.'], { server });
+    const { page } = chat;
+    await page.clock.install();
+    await page.reload();
+    await chat.send('Build');
+    await button(page, 'Approve').click();
+    const output = page.getByLabel('Output so far');
+    await expect.poll(() => output.textContent(), POLL).toBe('compiling 1\ncompiling 2\n');
+    await page.clock.fastForward('10:00');
+    await page.reload();
+    await expect.poll(() => output.textContent(), POLL).toBe('compiling 1\ncompiling 2\n');
+    await page.locator('.call.running .chip').getByText('approved').waitFor();
+    await expect.poll(() => page.locator('.call-time').textContent(), POLL).toMatch(/^10 min/);
+    released.resolve('built');
+    await page.getByText('Built.').waitFor();
+    await chat.ended();
+  });
+
+  test('shows images and files of a result, now and after a reload', async () => {
+    const data = (text: string): { type: 'data'; data: string } => ({ type: 'data', data: text });
+    const look = tool({
+      name: 'look',
+      description: 'Looks',
+      effect: 'pure',
+      execute: () => ({
+        content: [
+          { type: 'text', text: 'A dot:' },
+          { type: 'image', mediaType: 'image/png', source: data(PNG) },
+          { type: 'image', mediaType: 'image/png', source: data(btoa('<svg onload="alert(1)"/>')) },
+          { type: 'file', mediaType: 'text/html', name: 'page.html', source: data(btoa('<script>alert(1)</script>')) },
+        ],
+      }),
+    });
+    const server = { tools: [look], defaultTools: ['look'] };
+    await using chat = await openChat([{ calls: [{ name: 'look' }] }, 'I see.'], { server });
+    const { page } = chat;
+    await chat.send('Look');
+    await page.getByText('I see.').waitFor();
+    await chat.ended();
+    for (const isReloaded of [false, true]) {
+      if (isReloaded) await page.reload();
+      const image = page.getByRole('img', { name: 'Image 1 of look' });
+      await image.waitFor();
+      expect(await image.evaluate((one: HTMLImageElement) => one.decode().then(() => one.naturalWidth))).toBe(1);
+      // What is no image can be saved.
+      await page
+        .locator('.result-images')
+        .getByRole('button', { name: /image-2/ })
+        .waitFor();
+    }
+    await button(page, 'Image 1 of look').click();
+    await page.getByRole('dialog', { name: 'Image 1 of look' }).getByRole('img').waitFor();
+    await page.keyboard.press('Escape');
+    await page.locator('.call summary').click();
+    expect(await page.locator('.call .result').allTextContents()).toEqual(['A dot:']);
+    const saved = page.waitForEvent('download');
+    await page.getByRole('button', { name: /page\.html/ }).click();
+    expect((await saved).suggestedFilename()).toBe('page.html');
   });
 
   test('steers an answer in progress, and stops one', async () => {

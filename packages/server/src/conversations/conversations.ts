@@ -106,6 +106,15 @@ export type ChatAnswer =
   | { readonly id: string; readonly approved: boolean; readonly digest: string; readonly reason?: string }
   | { readonly id: string; readonly answer: unknown };
 
+/** A conversation without its messages, as clients see it. */
+export interface ChatSummary {
+  readonly id: string;
+  readonly object: 'conversation';
+  readonly title: string | null;
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
 /** A message of a conversation, as clients see it. */
 export type ChatMessage =
   | {

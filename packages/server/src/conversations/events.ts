@@ -1,4 +1,4 @@
-import type { Usage } from '@treadle/core';
+import type { Touch, Usage } from '@treadle/core';
 import type { Attachment } from './attachments.ts';
 
 /** What a client of a conversation receives, each with the number `seq`, which counts per conversation. */
@@ -47,7 +47,7 @@ export interface ApprovalRequest {
   readonly tool: string;
   readonly arguments: string;
   readonly digest: string;
-  readonly touches: readonly unknown[];
+  readonly touches: readonly Touch[];
   readonly reason: string | null;
   /** In milliseconds since 1970. Then the call is denied. */
   readonly expires_at: number;
