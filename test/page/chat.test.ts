@@ -3,13 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { hashKey, newKey } from '@treadle/server';
+import type * as page from '@treadle/console/chat-api';
+import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { Locator, Page } from 'playwright-core';
 import { afterAll, describe, expect, expectTypeOf, test } from 'vitest';
-import type * as page from '../../packages/console/src/chat/api.ts';
-import type { ChatAnswer, ChatMessage, ChatSummary } from '../../packages/server/src/conversations/conversations.ts';
-import type { NumberedEvent } from '../../packages/server/src/conversations/events.ts';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
@@ -78,7 +76,7 @@ const button = (page: Page, name: string): Locator => page.getByRole('button', {
 
 // The page knows the server only by HTTP, so it declares what it reads. The type check compares that with what the server sends.
 test('the types of the page are those of the server', () => {
-  expectTypeOf<NumberedEvent>().toExtend<page.ChatEvent>();
+  expectTypeOf<ChatEvent>().toExtend<page.ChatEvent>();
   expectTypeOf<ChatMessage>().toExtend<page.WireMessage>();
   expectTypeOf<ChatSummary>().toExtend<page.ConversationSummary>();
   expectTypeOf<page.Answer>().toExtend<ChatAnswer>();
