@@ -29,6 +29,8 @@ const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
 const HIDDEN = { calls: [{ name: 'pay', arguments: { to: 'a\u202Eb\u200B' } }] };
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
 
+const DOT = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } } as const;
+
 /** As long as the browser waits. */
 const POLL = { timeout: 20_000 };
 
@@ -197,6 +199,51 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.ended();
   });
 
+  test('renders the end of a long conversation first, then the rest without moving what is shown', async () => {
+    await using chat = await openChat([]);
+    const { page, server } = chat;
+    const { body } = await server.send('POST', '/v1/conversations', {});
+    for (let start = 0; start < 100; start += 20) {
+      const items = Array.from({ length: 20 }, (_, index) => ({
+        type: 'message',
+        role: index % 2 === 0 ? 'user' : 'assistant',
+        content: `Number ${start + index}.\n\n${'Some words. '.repeat(40)}`,
+      }));
+      await server.send('POST', `/v1/conversations/${body.id}/items`, { items });
+    }
+    await page.addInitScript(() => {
+      const idle: (() => void)[] = [];
+      Object.assign(globalThis, { idle, requestIdleCallback: (work: () => void) => idle.push(work) });
+    });
+    await page.goto(`${server.url}/#/chat/${body.id}`);
+    await page.reload();
+    const messages = page.locator('.message');
+    await messages.getByText('Number 99.').waitFor();
+    expect(await messages.count()).toBe(40);
+    const top = async (): Promise<number> =>
+      Math.round((await messages.filter({ hasText: 'Number 60.' }).boundingBox())!.y);
+    const scroller = page.getByRole('region', { name: 'Messages' });
+    await scroller.evaluate((element) => (element.scrollTop = 0));
+    await button(page, 'Go to the end').waitFor();
+    const before = await top();
+    const runIdle = (): Promise<void> =>
+      page.evaluate(() => {
+        const { idle } = globalThis as unknown as { idle: (() => void)[] };
+        for (const work of idle.splice(0)) work();
+      });
+    await runIdle();
+    await expect.poll(() => messages.count(), POLL).toBe(80);
+    expect(await top()).toBe(before);
+    await runIdle();
+    await expect.poll(() => messages.count(), POLL).toBe(100);
+    expect(await top()).toBe(before);
+    expect(await messages.first().textContent()).toContain('Number 0.');
+    expect(await messages.nth(60).textContent()).toContain('Number 60.');
+    await button(page, 'Go to the end').click();
+    await messages.last().getByRole('button', { name: 'Copy the answer' }).waitFor();
+    await expect.poll(() => button(page, 'Go to the end').count(), POLL).toBe(0);
+  });
+
   test('shows images and files of a result, now and after a reload', async () => {
     const data = (text: string): { type: 'data'; data: string } => ({ type: 'data', data: text });
     const look = tool({
@@ -206,7 +253,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       execute: () => ({
         content: [
           { type: 'text', text: 'A dot:' },
-          { type: 'image', mediaType: 'image/png', source: data(PNG) },
+          DOT,
           { type: 'image', mediaType: 'image/png', source: data(btoa('<svg onload="alert(1)"/>')) },
           { type: 'file', mediaType: 'text/html', name: 'page.html', source: data(btoa('<script>alert(1)</script>')) },
         ],
@@ -707,13 +754,22 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
   test('has no accessibility violations in light, dark and on a phone, and fits a phone', async () => {
     const text =
       '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
-    await using chat = await openChat([TIME, text, PAY, 'Thank you.'], { reducedMotion: 'reduce' });
+    const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => ({ content: [DOT] }) });
+    const server = { tools: [pay, look], defaultTools: ['pay', 'look'] };
+    const script: ScriptStep[] = [{ calls: [{ name: 'look' }] }, text, PAY, 'Paid.', PAY, 'Thank you.'];
+    await using chat = await openChat(script, { server, reducedMotion: 'reduce' });
     const { page } = chat;
     await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
     expect(await axeViolations(page)).toEqual([]);
     await chat.send('Everything');
     await chat.ended();
+    await page.getByRole('img', { name: 'Image of look' }).waitFor();
     await page.locator('.call summary').click();
+    await chat.send('Pay');
+    await button(page, 'Approve').click();
+    await page.getByText('Paid.').waitFor();
+    await chat.ended();
+    await page.locator('.call summary').last().click();
     await chat.send('Pay');
     await button(page, 'Approve').waitFor();
     await page.locator('.call summary').last().click();

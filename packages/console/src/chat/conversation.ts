@@ -296,7 +296,12 @@ export function openConversation(
     isStreaming = false;
     batch(() => {
       title.value = found.title;
-      messages.value = found.messages.map(shownMessage);
+      const before = messages.value;
+      messages.value = found.messages.map((message, index) => {
+        const known = before[index];
+        const isLast = index >= found.messages.length - 2;
+        return known && !isLast && isSame(known, message) ? known : shownMessage(message);
+      });
       state.value = 'ready';
     });
     begin();
@@ -411,6 +416,12 @@ const NOT_SENT = 'The server could not be reached. Your message may not have arr
 /** Whether the answer is in progress, or waits for the user. What waits without asking waits for a program. */
 export function isOpen({ status, waiting }: AnswerMessage): boolean {
   return status.value === 'in_progress' || waiting.value.length > 0;
+}
+
+/** Whether a message is shown as it is now. It need not be rendered again. */
+function isSame(shown: Message, message: api.WireMessage): boolean {
+  if (shown.id !== message.id) return false;
+  return shown.role === 'user' || (message.role === 'assistant' && shown.status.value === message.status);
 }
 
 function shownMessage(message: api.WireMessage): Message {
