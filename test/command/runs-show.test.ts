@@ -190,7 +190,7 @@ describe('show', () => {
     expect(stdout).toMatch(/t2\.tool\.0 returned \([\d.]+ m?s, it used 10 in, 5 out\): Helped\./);
     expect(stdout).toMatch(/history compacted \(.*\): a summary replaces messages 2 to 5/);
     expect(stdout).toContain('summary: They said the first, and got help.');
-    expect(stdout).toContain('90 in, 10 out, $0.2500');
+    expect(stdout).toContain('90 in, 10 out, $0.25');
     const { stdout: child } = await fixture.treadle('runs', 'show', 'a.t2');
     expect(child).toContain('child of   a, call t2.tool.0');
     expect((await fixture.treadle('runs', 'resume', 'a.t2.tool.0')).stderr).toContain(

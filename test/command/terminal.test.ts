@@ -135,7 +135,7 @@ describe('commands of a chat', () => {
     await shows('Nothing has been used yet.\n> ');
     type('first\r');
     await shows('One.\n');
-    await shows('1 turn and 0 calls, 10 in, 5 out, $0.0150\n> ');
+    await shows('1 turn and 0 calls, 10 in, 5 out, $0.015\n> ');
     type('/model\r');
     await shows('The model is m-a. Models of treadle.toml: a, b. ');
     type('/model c/d\r');
@@ -146,7 +146,7 @@ describe('commands of a chat', () => {
     await shows('Two.\n');
     await shows('\n> ');
     type('/cost\r');
-    await shows('2 messages, 2 turns and 0 calls: 20 in, 10 out, $0.0300\n> ');
+    await shows('2 messages, 2 turns and 0 calls: 20 in, 10 out, $0.03\n> ');
     type('/clear now\r');
     await shows('/clear takes no argument.');
     type('/clear\r');

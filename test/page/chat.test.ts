@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { hashKey, newKey } from '@treadle/server';
+import type * as page from '@treadle/console/chat-api';
+import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { Locator, Page } from 'playwright-core';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, expectTypeOf, test } from 'vitest';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
@@ -27,6 +28,8 @@ const TIME = { text: 'One moment.', calls: [{ name: 'time' }] };
 const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
 const HIDDEN = { calls: [{ name: 'pay', arguments: { to: 'a\u202Eb\u200B' } }] };
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
+
+const DOT = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } } as const;
 
 /** As long as the browser waits. */
 const POLL = { timeout: 20_000 };
@@ -73,6 +76,14 @@ function withChat(opened: OpenPage, server: InProcessServer): ChatPage {
 
 const button = (page: Page, name: string): Locator => page.getByRole('button', { name, exact: true });
 
+// The page knows the server only by HTTP, so it declares what it reads. The type check compares that with what the server sends.
+test('the types of the page are those of the server', () => {
+  expectTypeOf<ChatEvent>().toExtend<page.ChatEvent>();
+  expectTypeOf<ChatMessage>().toExtend<page.WireMessage>();
+  expectTypeOf<ChatSummary>().toExtend<page.ConversationSummary>();
+  expectTypeOf<page.Answer>().toExtend<ChatAnswer>();
+});
+
 describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
   afterAll(async () => {
     if ('browser' in launched) await launched.browser.close();
@@ -98,7 +109,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     const first = await shown();
     expect(first).toContain('One moment.');
     expect(first).toContain('It is 12:00.');
-    expect(first).toContain('1,249 tokens · $0.01');
+    expect(first).toContain('1,249 tokens · $0.012');
     expect(await page.locator('.answer strong').textContent()).toBe('12:00');
     await page.getByText('Reasoning').click();
     await page.getByText('I look at the clock.').waitFor();
@@ -144,6 +155,135 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('Done.').waitFor();
     await page.locator('.call summary').last().click();
     expect(await page.locator('.call .result').last().textContent()).toBe('ordered L red');
+    // What was decided is there after a reload.
+    const marks = async (): Promise<string[]> => await page.locator('.call .chip').allTextContents();
+    expect(await marks()).toEqual(['approved', 'denied']);
+    await chat.ended();
+    await page.reload();
+    await page.getByText('Done.').waitFor();
+    expect(await marks()).toEqual(['approved', 'denied']);
+    await page.locator('.call summary').nth(1).click();
+    expect(await page.locator('.call .decision').nth(1).textContent()).toBe(
+      'Denied: Too expensive · rule needsApproval',
+    );
+  });
+
+  test('shows the output of a call that runs, and since when, also after a reload', async () => {
+    const released = Promise.withResolvers<string>();
+    const build = tool({
+      name: 'build',
+      description: 'Builds',
+      needsApproval: true,
+      async execute(_, { report }) {
+        report('compiling 1\n');
+        report('compiling 2\n');
+        return await released.promise;
+      },
+    });
+    const server = { tools: [build], defaultTools: ['build'] };
+    await using chat = await openChat([{ calls: [{ name: 'build' }] }, 'Built.'], { server });
+    const { page } = chat;
+    await page.clock.install();
+    await page.reload();
+    await chat.send('Build');
+    await button(page, 'Approve').click();
+    const output = page.getByLabel('Output so far');
+    await expect.poll(() => output.textContent(), POLL).toBe('compiling 1\ncompiling 2\n');
+    await page.clock.fastForward('10:00');
+    await page.reload();
+    await expect.poll(() => output.textContent(), POLL).toBe('compiling 1\ncompiling 2\n');
+    await page.locator('.call.running .chip').getByText('approved').waitFor();
+    await expect.poll(() => page.locator('.call-time').textContent(), POLL).toMatch(/^10 min/);
+    released.resolve('built');
+    await page.getByText('Built.').waitFor();
+    await chat.ended();
+  });
+
+  test('renders the end of a long conversation first, then the rest without moving what is shown', async () => {
+    await using chat = await openChat([]);
+    const { page, server } = chat;
+    const { body } = await server.send('POST', '/v1/conversations', {});
+    for (let start = 0; start < 100; start += 20) {
+      const items = Array.from({ length: 20 }, (_, index) => ({
+        type: 'message',
+        role: index % 2 === 0 ? 'user' : 'assistant',
+        content: `Number ${start + index}.\n\n${'Some words. '.repeat(40)}`,
+      }));
+      await server.send('POST', `/v1/conversations/${body.id}/items`, { items });
+    }
+    await page.addInitScript(() => {
+      const idle: (() => void)[] = [];
+      Object.assign(globalThis, { idle, requestIdleCallback: (work: () => void) => idle.push(work) });
+    });
+    await page.goto(`${server.url}/#/chat/${body.id}`);
+    await page.reload();
+    const messages = page.locator('.message');
+    await messages.getByText('Number 99.').waitFor();
+    expect(await messages.count()).toBe(40);
+    const top = async (): Promise<number> =>
+      Math.round((await messages.filter({ hasText: 'Number 60.' }).boundingBox())!.y);
+    const scroller = page.getByRole('region', { name: 'Messages' });
+    await scroller.evaluate((element) => (element.scrollTop = 0));
+    await button(page, 'Go to the end').waitFor();
+    const before = await top();
+    const runIdle = (): Promise<void> =>
+      page.evaluate(() => {
+        const { idle } = globalThis as unknown as { idle: (() => void)[] };
+        for (const work of idle.splice(0)) work();
+      });
+    await runIdle();
+    await expect.poll(() => messages.count(), POLL).toBe(80);
+    expect(await top()).toBe(before);
+    await runIdle();
+    await expect.poll(() => messages.count(), POLL).toBe(100);
+    expect(await top()).toBe(before);
+    expect(await messages.first().textContent()).toContain('Number 0.');
+    expect(await messages.nth(60).textContent()).toContain('Number 60.');
+    await button(page, 'Go to the end').click();
+    await messages.last().getByRole('button', { name: 'Copy the answer' }).waitFor();
+    await expect.poll(() => button(page, 'Go to the end').count(), POLL).toBe(0);
+  });
+
+  test('shows images and files of a result, now and after a reload', async () => {
+    const data = (text: string): { type: 'data'; data: string } => ({ type: 'data', data: text });
+    const look = tool({
+      name: 'look',
+      description: 'Looks',
+      effect: 'pure',
+      execute: () => ({
+        content: [
+          { type: 'text', text: 'A dot:' },
+          DOT,
+          { type: 'image', mediaType: 'image/png', source: data(btoa('<svg onload="alert(1)"/>')) },
+          { type: 'file', mediaType: 'text/html', name: 'page.html', source: data(btoa('<script>alert(1)</script>')) },
+        ],
+      }),
+    });
+    const server = { tools: [look], defaultTools: ['look'] };
+    await using chat = await openChat([{ calls: [{ name: 'look' }] }, 'I see.'], { server });
+    const { page } = chat;
+    await chat.send('Look');
+    await page.getByText('I see.').waitFor();
+    await chat.ended();
+    for (const isReloaded of [false, true]) {
+      if (isReloaded) await page.reload();
+      const image = page.getByRole('img', { name: 'Image 1 of look' });
+      await image.waitFor();
+      expect(await image.evaluate((one: HTMLImageElement) => one.decode().then(() => one.naturalWidth))).toBe(1);
+      // What is no image can be saved.
+      await page
+        .locator('.result-images')
+        .getByRole('button', { name: /image-2/ })
+        .waitFor();
+    }
+    await button(page, 'Image 1 of look').click();
+    await page.getByRole('dialog', { name: 'Image 1 of look' }).getByRole('img').waitFor();
+    await page.keyboard.press('Escape');
+    await page.locator('.call summary').click();
+    expect(await page.locator('.call .result').allTextContents()).toEqual(['A dot:']);
+    const saved = page.waitForEvent('download');
+    await page.getByRole('button', { name: /page\.html/ }).click();
+    expect((await saved).suggestedFilename()).toBe('page.html');
   });
 
   test('steers an answer in progress, and stops one', async () => {
@@ -467,11 +607,13 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.send('Tell me about planes');
     await page.getByText('Planes fly.').waitFor();
     await chat.ended();
+    await page.getByRole('heading', { name: 'Tell me about planes', level: 1 }).waitFor();
+    const list = page.getByRole('navigation', { name: 'Conversations' });
+    await list.getByRole('link', { name: 'Tell me about lions' }).waitFor();
     await page.getByLabel('Actions for the conversation').click();
     await button(page, 'Rename').click();
     await page.getByLabel('Title').fill('Aviation');
     await button(page, 'Rename').click();
-    const list = page.getByRole('navigation', { name: 'Conversations' });
     await list.getByRole('link', { name: 'Aviation' }).waitFor();
     await page.getByRole('searchbox').fill('roar');
     await page.waitForFunction(() => document.querySelectorAll('.conversations li').length === 1);
@@ -612,13 +754,22 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
   test('has no accessibility violations in light, dark and on a phone, and fits a phone', async () => {
     const text =
       '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
-    await using chat = await openChat([TIME, text, PAY, 'Thank you.'], { reducedMotion: 'reduce' });
+    const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => ({ content: [DOT] }) });
+    const server = { tools: [pay, look], defaultTools: ['pay', 'look'] };
+    const script: ScriptStep[] = [{ calls: [{ name: 'look' }] }, text, PAY, 'Paid.', PAY, 'Thank you.'];
+    await using chat = await openChat(script, { server, reducedMotion: 'reduce' });
     const { page } = chat;
     await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
     expect(await axeViolations(page)).toEqual([]);
     await chat.send('Everything');
     await chat.ended();
+    await page.getByRole('img', { name: 'Image of look' }).waitFor();
     await page.locator('.call summary').click();
+    await chat.send('Pay');
+    await button(page, 'Approve').click();
+    await page.getByText('Paid.').waitFor();
+    await chat.ended();
+    await page.locator('.call summary').last().click();
     await chat.send('Pay');
     await button(page, 'Approve').waitFor();
     await page.locator('.call summary').last().click();

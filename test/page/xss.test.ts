@@ -1,4 +1,4 @@
-import { tool } from '@treadle/core';
+import { tool, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type { Page } from 'playwright-core';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -90,9 +90,29 @@ const launched = await launch();
 
 const echo = tool({
   name: 'echo',
-  description: 'Returns a text',
-  execute: (input) => (input as { text: string }).text,
+  description: 'Echoes',
+  effect: 'pure',
+  execute(input) {
+    const { text } = input as { text: string };
+    const source = { type: 'data', data: Buffer.from(text).toString('base64') } as const;
+    return {
+      content: [
+        { type: 'text', text },
+        { type: 'image', mediaType: 'image/png', source },
+        { type: 'file', mediaType: text, name: text, source },
+      ],
+    };
+  },
 });
+/** Refuses calls, with the attack as the reason and the rule. */
+const policy: Policy = {
+  judge: (calls) =>
+    calls.map(({ name, input }) => {
+      const { text } = input as { text: string };
+      return name === 'deny' ? { type: 'deny', reason: text, rule: text } : { type: 'allow' };
+    }),
+};
+const deny = tool({ name: 'deny', description: 'Is denied', execute: () => '' });
 const fail = tool({
   name: 'fail',
   description: 'Fails',
@@ -152,7 +172,7 @@ describe.runIf(needs(...chromiumNeed(launched)))(`${CORPUS.length} attacks on th
     if ('browser' in launched) await launched.browser.close();
   });
 
-  test('through texts, reasoning, names, arguments, results, errors, files and titles do nothing', async () => {
+  test('through texts, reasoning, names, arguments, results, decisions, errors, files and titles do nothing', async () => {
     expect(new Set(CORPUS).size).toBeGreaterThanOrEqual(60);
     const usage = { inputTokens: 1, outputTokens: 1 };
     const script = CORPUS.flatMap((attack, index): ScriptStep[] => [
@@ -164,6 +184,7 @@ describe.runIf(needs(...chromiumNeed(launched)))(`${CORPUS.length} attacks on th
           { type: 'tool-call', id: `a${index}`, name: 'echo', arguments: JSON.stringify({ text: attack }) },
           { type: 'tool-call', id: `b${index}`, name: attack, arguments: attack },
           { type: 'tool-call', id: `c${index}`, name: 'fail', arguments: JSON.stringify({ text: attack }) },
+          { type: 'tool-call', id: `d${index}`, name: 'deny', arguments: JSON.stringify({ text: attack }) },
         ],
         finish: 'tool-calls',
         usage,
@@ -173,9 +194,10 @@ describe.runIf(needs(...chromiumNeed(launched)))(`${CORPUS.length} attacks on th
         ? { type: 'failure', error: { code: 'invalid-request', message: attack, retryable: false } }
         : `${attack}\n\n${attack} in a sentence ${attack}`,
     ]);
-    const tools = [echo, fail];
+    const tools = [echo, fail, deny];
     await using server = await startInProcess(scriptedModel(script), {
       tools,
+      policy,
       defaultTools: tools.map(({ name }) => name),
     });
     let id: string | undefined;
@@ -210,7 +232,9 @@ describe.runIf(needs(...chromiumNeed(launched)))(`${CORPUS.length} attacks on th
       for (const details of document.querySelectorAll('details')) details.open = true;
     });
     // Everything is shown, as text.
-    expect(await page.locator('.call').count()).toBe(3 * CORPUS.length);
+    expect(await page.locator('.call').count()).toBe(4 * CORPUS.length);
+    expect(await page.locator('.call .decision').count()).toBe(CORPUS.length);
+    expect(await page.locator('.call-body .attachment').count()).toBe(CORPUS.length);
     expect(await page.locator('.bubble .attachment').count()).toBe(CORPUS.length);
     await page.waitForFunction(
       (count) => document.querySelectorAll('.reasoning .markdown').length === count,

@@ -75,7 +75,7 @@ describe('a message', () => {
         type: 'conversation_meta',
         seq: 1,
         conversation_id: expect.stringMatching(/^conv_[0-9a-f]{32}$/),
-        title: null,
+        title: 'Hi',
         message_id: expect.stringMatching(/^msg_/),
         answer_id: expect.stringMatching(/^msg_/),
         run_id: expect.stringMatching(/^resp_/),
@@ -98,7 +98,7 @@ describe('a message', () => {
     expect(await getChat(server, meta!['conversation_id'])).toEqual({
       id: meta!['conversation_id'],
       object: 'conversation',
-      title: null,
+      title: 'Hi',
       created_at: expect.any(Number),
       updated_at: expect.any(Number),
       messages: [
@@ -116,6 +116,7 @@ describe('a message', () => {
           run_id: meta!['run_id'],
           model: null,
           events_after: 0,
+          warnings: [],
           status: 'completed',
           parts: [{ type: 'text', text: 'Hello there' }],
           error: null,
@@ -496,9 +497,19 @@ describe('approvals', () => {
     expect([wrong.status, wrong.body.error.code]).toEqual([409, 'answer_unfit']);
     expect(await server.send('POST', answers, { id: ask, approved: true, digest })).toMatchObject({ status: 200 });
     const events = await client.ended;
-    expect(typesOf(events).slice(-5)).toEqual(['approval_request', 'tool_call_result', 'token_delta', 'usage', 'done']);
+    expect(typesOf(events).slice(-6)).toEqual([
+      'approval_request',
+      'tool_call_decision',
+      'tool_call_result',
+      'token_delta',
+      'usage',
+      'done',
+    ]);
     expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1));
-    expect((await getChat(server, id)).messages[1].parts).toEqual(partsSeen(events));
+    const { parts } = (await getChat(server, id)).messages[1];
+    expect(parts).toEqual(partsSeen(events));
+    const rule = 'needsApproval';
+    expect(parts[1].decision).toEqual({ approved: true, source: 'person', by: [], rule, reason: null });
     const stale = await server.send('POST', answers, { id: ask, approved: true, digest });
     expect([stale.status, stale.body.error.code]).toEqual([409, 'answer_unfit']);
     expect(stale.body.error.message).toMatch(/it is completed/);
@@ -516,6 +527,10 @@ describe('approvals', () => {
     const events = await client.ended;
     expect(events.find(({ type }) => type === 'tool_call_result')).toMatchObject({ is_error: true });
     expect(textIn(events)).toBe('I pay. Not paid.');
+    const { parts } = (await getChat(server, id)).messages[1];
+    expect(parts).toEqual(partsSeen(events));
+    const rule = 'needsApproval';
+    expect(parts[1].decision).toEqual({ approved: false, source: 'person', by: [], rule, reason: 'No.' });
   });
 
   test.for(['cancel', 'continue'])('are requested once if they are answered one by one (%s)', async (on_disconnect) => {
@@ -555,6 +570,7 @@ describe('approvals', () => {
     expect(events.find(({ type }) => type === 'tool_call_result')).toMatchObject({ is_error: true });
     expect(events.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
     expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1));
+    expect((await getChat(second, id)).messages[1].parts[1].decision).toMatchObject({ source: 'deadline' });
     const late = await second.send('POST', `/v1/chat/${id}/answers`, { id: ask, approved: true, digest });
     expect(late.status).toBe(409);
   });
@@ -612,6 +628,101 @@ test('a message whose approvals a person answers is judged by the asking policy,
     expect.objectContaining(denied),
   );
   expect((await server.send('POST', '/v1/chat', { message: 'a', approvals: 'no' }, headers)).status).toBe(400);
+});
+
+test('who decided about each call is in the events and in the conversation', async () => {
+  const keys = ['ann', 'bob'].map((name) => ({ name, key: newKey() }));
+  const scopes = ['chat:read', 'chat:write', 'tools:execute', 'runs:write'] as const;
+  const as = (index: number) => ({ authorization: `Bearer ${keys[index]!.key}` });
+  const policy: Policy = {
+    judge: (calls) =>
+      calls.map(({ name }) => {
+        if (name === 'broken') return { type: 'deny', reason: 'It is broken.', rule: 'no-broken' };
+        return name === 'pay' ? { type: 'ask', required: 2, rule: 'money' } : { type: 'allow', rule: 'all' };
+      }),
+  };
+  const calls = ['missing', 'pay', 'time', 'broken'].map((name) => ({ name, arguments: {} }));
+  using model = scriptedModel([{ calls }, 'Done.']);
+  await using server = await startInProcess(model, {
+    store,
+    policy,
+    waitForAnswers: true,
+    keys: keys.map(({ name, key }) => ({ name, hash: hashKey(key), scopes })),
+    ...withTools(pay, time, broken),
+  });
+  const client = await postChat(server.url, { message: 'All' }, { headers: as(0) });
+  const { conversation_id: id } = await client.event('conversation_meta');
+  const { id: ask, digest } = await client.event('approval_request');
+  for (const index of [0, 1]) {
+    const answer = { id: ask, approved: true, digest };
+    expect(await server.send('POST', `/v1/chat/${id}/answers`, answer, as(index))).toMatchObject({ status: 200 });
+  }
+  const events = await client.ended;
+  const { parts } = (await getChat(server, String(id), as(0))).messages[1];
+  expect(parts).toEqual(partsSeen(events));
+  expect(parts.slice(0, 4).map(({ decision }: { decision?: object }) => decision)).toEqual([
+    undefined,
+    { approved: true, source: 'person', by: ['ann', 'bob'], rule: 'money', reason: null },
+    undefined,
+    { approved: false, source: 'policy', by: [], rule: 'no-broken', reason: 'It is broken.' },
+  ]);
+});
+
+test('images and files in a result are parts of it, and their bytes are attachments of the conversation', async () => {
+  const png = Buffer.from([0x89, 0x50, 0x4e, 0x47]);
+  const look = tool({
+    name: 'look',
+    description: '',
+    execute: () => ({
+      content: [
+        { type: 'text', text: 'Two pictures:' },
+        {
+          type: 'image',
+          mediaType: 'image/PNG',
+          name: 'a.png',
+          source: { type: 'data', data: png.toString('base64') },
+        },
+        { type: 'file', mediaType: 'text/html', name: 'a.html', source: { type: 'data', data: btoa('<script>') } },
+        { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://example.com/b.png' } },
+      ],
+    }),
+  });
+  using model = scriptedModel([{ calls: [{ name: 'look' }] }, 'Seen.', 'Again.']);
+  await using server = await startInProcess(model, { store, ...withTools(look) });
+  const events = await chat(server, { message: 'Look' });
+  const [{ conversation_id: id, answer_id: answer }] = events as [ChatEvent];
+  const { parts: all } = (await getChat(server, id)).messages[1];
+  expect(all).toEqual(partsSeen(events));
+  const [, image, file] = all[0].result.parts;
+  expect(all[0].result).toMatchObject({
+    content: expect.stringMatching(/^Two pictures:\n\(An image of type image\/PNG, /),
+    parts: [
+      { type: 'text', text: 'Two pictures:' },
+      { type: 'image', id: expect.stringMatching(/^att_/), name: null, media_type: 'image/png', size: 4 },
+      { type: 'file', id: expect.any(String), name: 'a.html', media_type: 'application/octet-stream', size: 8 },
+      { type: 'text', text: expect.stringContaining('An image of type image/png') },
+    ],
+  });
+  const fetched = async (conversation: string, attachment: string) =>
+    fetch(`${server.url}/v1/chat/${conversation}/attachments/${attachment}`);
+  const shown = await fetched(id, image.id);
+  expect(shown.headers.get('content-type')).toBe('image/png');
+  expect(shown.headers.get('content-disposition')).toBe('attachment');
+  expect(Buffer.from(await shown.arrayBuffer())).toEqual(png);
+  expect((await fetched(id, file.id)).headers.get('content-type')).toBe('application/octet-stream');
+  // A branch shares the run. Another conversation does not have it.
+  const { body: branch } = await server.send('POST', `/v1/chat/${id}/branch`, { message_id: answer });
+  expect((await fetched(branch.id, image.id)).status).toBe(200);
+  const [{ conversation_id: other }] = (await chat(server, { message: 'Hi' })) as [ChatEvent];
+  for (const [where, what] of [
+    [other, image.id],
+    [id, image.id.replace(/\d$/, '0')],
+    [id, image.id.replace(/\d$/, '3')],
+    [id, image.id.replace(/\d$/, '9')],
+    [id, image.id.replace(/_1_0_1$/, '_2_0_1')],
+  ]) {
+    expect((await fetched(where, what)).status).toBe(404);
+  }
 });
 
 test('a question of a tool is sent to the client, and its answer to the tool', async () => {
@@ -851,22 +962,22 @@ describe('conversations', () => {
     expect(JSON.stringify(model.requests[3]!.messages)).toContain('one');
   });
 
-  test('get a title from the model, which does not delay the answer, or from their first words', async () => {
+  test('begin with their first words as the title, and get one from the model, which does not delay the answer', async () => {
     const held = heldStep(' "Weather in\nOslo."\n');
     const error = { code: 'invalid-request', message: 'No.', retryable: false } as const;
     using model = scriptedModel(['Cold.', held.step, 'Warm.', { type: 'failure', error }]);
     await using server = await startInProcess(model, { store, chatTitles: true });
     const [{ conversation_id: id }] = (await chat(server, { message: 'How is Oslo?' })) as [ChatEvent];
-    expect((await getChat(server, id)).title).toBeNull();
+    expect((await getChat(server, id)).title).toBe('How is Oslo?');
     await held.started;
     held.release();
-    while ((await getChat(server, id)).title === null) await setImmediate();
-    expect((await getChat(server, id)).title).toBe('Weather in Oslo');
+    while ((await getChat(server, id)).title !== 'Weather in Oslo') await setImmediate();
     expect(model.requests[1]).toMatchObject({ tools: [], settings: { maxOutputTokens: 64 } });
     const message = `And Rome? ${'Tell me more. '.repeat(20)}`;
-    const [{ conversation_id: other }] = (await chat(server, { message })) as [ChatEvent];
-    while ((await getChat(server, other)).title === null) await setImmediate();
-    expect((await getChat(server, other)).title).toMatch(/^And Rome\? Tell me more\..{1,70}…$/);
+    const [{ conversation_id: other, title }] = (await chat(server, { message })) as [ChatEvent];
+    expect(title).toBe('And Rome? Tell me more. Tell me more. Tell me more. Tell me…');
+    while (model.requests.length < 4) await setImmediate();
+    expect((await getChat(server, other)).title).toBe(title);
     expect((await server.send('GET', '/v1/chat?search=weather')).body.data).toHaveLength(1);
   });
 
@@ -877,7 +988,7 @@ describe('conversations', () => {
     expect((await server.send('GET', `/v1/chat/${id}/export`)).body).toEqual(await getChat(server, id));
     const text = await (await fetch(`${server.url}/v1/chat/${id}/export?format=markdown`)).text();
     expect(text).toBe(
-      '# Conversation\n\n## User\n\nTime?\n\n## Assistant\n\nCall of `time`:\n\n```\n{}\n```\n\nResult:\n\n```\n12:00\n```\n\nNoon.\n',
+      '# Time?\n\n## User\n\nTime?\n\n## Assistant\n\nCall of `time`:\n\n```\n{}\n```\n\nResult:\n\n```\n12:00\n```\n\nNoon.\n',
     );
   });
 

@@ -915,7 +915,7 @@ const CONVERSATION_REQUESTS: Probes = {
   '`GET /v1/conversations/{id}`': inConversation(async (path, _, id) => {
     const found = await send('GET', path);
     expect(found).toEqual({ id, object: 'conversation', created_at: expect.any(Number), metadata: { a: 'b' } });
-    expect((await send('GET', '/v1/chat')).data).toContainEqual(expect.objectContaining({ id, title: null }));
+    expect((await send('GET', '/v1/chat')).data).toContainEqual(expect.objectContaining({ id, title: USER.content }));
   }),
   '`POST /v1/conversations/{id}`': inConversation(async (path) => {
     expect(await post(path, { metadata: { c: 'd' } })).toMatchObject({ metadata: { c: 'd' } });

@@ -8,12 +8,6 @@ export function countText(count: number): string {
   return count < 1_000_000 ? `${(count / 1_000).toFixed(1)}k` : `${(count / 1_000_000).toFixed(1)}M`;
 }
 
-/** In US dollars, with at least two digits that say something. */
-export function costText(cost: number): string {
-  if (cost === 0) return '$0';
-  return cost >= 0.01 ? `$${cost.toFixed(2)}` : `$${Number(cost.toPrecision(2)).toFixed(6).replace(/0+$/, '')}`;
-}
-
 /** Such as `820 bytes`, `12 kB`, `3.4 MB`. */
 export function sizeText(bytes: number): string {
   if (bytes < 1_000) return `${bytes} bytes`;

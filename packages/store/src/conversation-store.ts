@@ -33,8 +33,8 @@ export interface ConversationStore {
   extend(id: string, extension: Extension): Promise<boolean>;
   /** Sets the text by which a response of the conversation is found. */
   setText(id: string, response: string, text: string): Promise<void>;
-  /** False if there is no such conversation, or if it has a title and `ifUntitled` is set. */
-  rename(tenant: string, id: string, title: string, options?: { readonly ifUntitled?: boolean }): Promise<boolean>;
+  /** False if there is no such conversation, or if its title is not `ifTitle`. */
+  rename(tenant: string, id: string, title: string, options?: { readonly ifTitle?: string }): Promise<boolean>;
   /** Replaces the metadata. Durable when it resolves. False if there is no such conversation. */
   setMetadata(tenant: string, id: string, metadata: Readonly<Record<string, string>>): Promise<boolean>;
   /**
@@ -69,5 +69,7 @@ export interface Extension {
   readonly head?: string;
   /** The text by which the response is found. */
   readonly text: string;
+  /** The title of the conversation, if it has none. */
+  readonly title?: string;
   readonly at: number;
 }

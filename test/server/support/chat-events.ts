@@ -125,6 +125,9 @@ export function partsSeen(events: readonly ChatEvent[]): readonly object[] {
       else parts.push({ type: type === 'token_delta' ? 'text' : 'reasoning', id, text: event['delta'] });
     } else if (type === 'tool_call_start') {
       parts.push({ type: 'tool_call', ...(event as { id: string }), result: null });
+    } else if (type === 'tool_call_decision') {
+      const { id: _id, ...decision } = event;
+      parts.find((part) => part.id === id)!['decision'] = decision;
     } else if (type === 'tool_call_result') {
       const { id: _id, ...result } = event;
       parts.find((part) => part.id === id)!['result'] = result;

@@ -48,6 +48,8 @@ export interface WireAnswer {
   readonly parts: readonly WirePart[];
   readonly error: AnswerError | null;
   readonly usage: Usage | null;
+  /** About the message, such as attachments that the model cannot see. */
+  readonly warnings: readonly AnswerError[];
   readonly waiting: readonly Ask[];
 }
 
@@ -63,15 +65,34 @@ export type WirePart =
       readonly id: string;
       readonly name: string;
       readonly arguments: string;
+      readonly called_at?: number;
+      readonly decision?: CallDecision;
       readonly result: CallResult | null;
     };
+
+/** A decision about a call that people were asked about, or that the policy denied. */
+export interface CallDecision {
+  readonly approved: boolean;
+  readonly source: 'person' | 'policy' | 'deadline';
+  /** The names of those who answered. */
+  readonly by: readonly string[];
+  readonly rule: string | null;
+  readonly reason: string | null;
+}
 
 export interface CallResult {
   readonly content: string;
   readonly is_error: boolean;
+  /** Absent if it is only text. */
+  readonly parts?: readonly ResultPart[];
   /** Null if it is not known. */
   readonly duration_ms: number | null;
 }
+
+export type ResultPart =
+  | { readonly type: 'text'; readonly text: string }
+  | ({ readonly type: 'image' } & WireAttachment)
+  | ({ readonly type: 'file' } & WireAttachment);
 
 export interface Usage {
   readonly input_tokens: number;
@@ -125,7 +146,14 @@ export type ChatEvent = { readonly seq: number } & (
       readonly model: string;
     }
   | { readonly type: 'token_delta' | 'reasoning_delta'; readonly id: string; readonly delta: string }
-  | { readonly type: 'tool_call_start'; readonly id: string; readonly name: string; readonly arguments: string }
+  | {
+      readonly type: 'tool_call_start';
+      readonly id: string;
+      readonly name: string;
+      readonly arguments: string;
+      readonly called_at: number;
+    }
+  | ({ readonly type: 'tool_call_decision'; readonly id: string } & CallDecision)
   | { readonly type: 'tool_call_output'; readonly id: string; readonly delta: string }
   | ({ readonly type: 'tool_call_result'; readonly id: string } & CallResult)
   | ({ readonly type: 'approval_request' } & ApprovalAsk)

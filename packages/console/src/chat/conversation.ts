@@ -26,9 +26,8 @@ export interface CallPart {
   readonly arguments: string;
   readonly output: Signal<string>;
   readonly result: Signal<api.CallResult | null>;
-  /** What the user has decided in this page. */
-  readonly decision: Signal<'approved' | 'denied' | undefined>;
-  /** When the page saw its start; undefined for one of before. */
+  readonly decision: Signal<api.CallDecision | undefined>;
+  /** When the model called it; undefined if that is not known. */
   readonly startedAt: number | undefined;
 }
 
@@ -121,7 +120,6 @@ export function openConversation(
   });
   const closed = new AbortController();
   const deltas = deltaBuffer();
-  const decisions = new Map<string, CallPart['decision']['value']>();
   let lastSeq = 0;
   /** The events are those of the last answer. A stream may begin with those of answers before it. */
   let isStreaming = false;
@@ -173,11 +171,18 @@ export function openConversation(
       }
       case 'tool_call_start':
         deltas.flush();
+        // The clock of the server is only needed for calls of before.
         answer.parts.value = [
           ...answer.parts.value,
-          newCall({ ...event, startedAt: Date.now(), decision: decisions.get(event.id) }),
+          newCall({ ...event, startedAt: loadedAsks ? event.called_at : Date.now() }),
         ];
         return false;
+      case 'tool_call_decision': {
+        const call = callPart(answer, event.id);
+        if (call) call.decision.value = event;
+        settle(answer, (ask) => 'digest' in ask && ask.call_id === event.id);
+        return false;
+      }
       case 'tool_call_output': {
         const call = callPart(answer, event.id);
         if (call) deltas.add(call.output, event.delta);
@@ -291,7 +296,12 @@ export function openConversation(
     isStreaming = false;
     batch(() => {
       title.value = found.title;
-      messages.value = found.messages.map((message) => shownMessage(message, decisions));
+      const before = messages.value;
+      messages.value = found.messages.map((message, index) => {
+        const known = before[index];
+        const isLast = index >= found.messages.length - 2;
+        return known && !isLast && isSame(known, message) ? known : shownMessage(message);
+      });
       state.value = 'ready';
     });
     begin();
@@ -385,14 +395,7 @@ export function openConversation(
     },
     async answer(ask, answer) {
       await api.sendAnswer(id.value!, answer);
-      const message = currentAnswer();
-      if ('approved' in answer) {
-        const decision = answer.approved ? 'approved' : 'denied';
-        decisions.set(ask.call_id, decision);
-        const call = callPart(message, ask.call_id);
-        if (call) call.decision.value = decision;
-      }
-      settle(message, (one) => one.id === ask.id);
+      settle(currentAnswer(), (one) => one.id === ask.id);
     },
     close() {
       closed.abort();
@@ -415,21 +418,30 @@ export function isOpen({ status, waiting }: AnswerMessage): boolean {
   return status.value === 'in_progress' || waiting.value.length > 0;
 }
 
-type Decisions = ReadonlyMap<string, CallPart['decision']['value']>;
+/** Whether a message is shown as it is now. It need not be rendered again. */
+function isSame(shown: Message, message: api.WireMessage): boolean {
+  if (shown.id !== message.id) return false;
+  return shown.role === 'user' || (message.role === 'assistant' && shown.status.value === message.status);
+}
 
-function shownMessage(message: api.WireMessage, decisions: Decisions): Message {
+function shownMessage(message: api.WireMessage): Message {
   if (message.role === 'user') {
-    const attachments = message.attachments.map(({ name, ...rest }) => ({ ...rest, name: name ?? 'file' }));
-    return { role: 'user', id: message.id, text: message.content, attachments };
+    return {
+      role: 'user',
+      id: message.id,
+      text: message.content,
+      attachments: message.attachments.map(shownAttachment),
+    };
   }
-  const { id, run_id: run, model, status, parts, waiting, error, usage } = message;
+  const { id, run_id: run, model, status, parts, warnings, waiting, error, usage } = message;
   const answer = newAnswer({ id, run: run ?? undefined, model });
   answer.status.value = status;
   answer.parts.value = parts.map((part, index): Part => {
-    if (part.type === 'tool_call') return newCall({ ...part, startedAt: undefined, decision: decisions.get(part.id) });
+    if (part.type === 'tool_call') return newCall({ ...part, startedAt: part.called_at });
     if (part.type === 'input') return { type: 'input', id: `input-${index}`, text: part.text };
     return { type: part.type, id: `${part.type}-${index}`, text: signal(part.text) };
   });
+  answer.warnings.value = warnings.map((warning) => warning.message);
   answer.waiting.value = waiting;
   answer.error.value = error;
   answer.usage.value = usage;
@@ -451,9 +463,13 @@ function newAnswer({ id, run, model }: Pick<AnswerMessage, 'id' | 'run' | 'model
   };
 }
 
+export function shownAttachment({ name, ...rest }: api.WireAttachment): ShownAttachment {
+  return { ...rest, name: name ?? 'file' };
+}
+
 interface NewCall extends Pick<CallPart, 'id' | 'name' | 'arguments' | 'startedAt'> {
   readonly result?: api.CallResult | null;
-  readonly decision: CallPart['decision']['value'];
+  readonly decision?: api.CallDecision | undefined;
 }
 
 function newCall({ id, name, arguments: text, startedAt, result = null, decision }: NewCall): CallPart {

@@ -67,7 +67,7 @@ addEventListener('focus', () => {
   current.value.refresh().catch(() => {});
 });
 
-/** The server writes the title after the first answer. */
+/** When the page looks for the title that the model writes after the first answer. */
 const TITLE_MS = [400, 1_500, 4_000];
 
 function open(id: string | undefined): Conversation {
@@ -80,11 +80,14 @@ function open(id: string | undefined): Conversation {
     onChanged: () => void changed(),
   });
   async function changed(): Promise<void> {
+    const { title, messages, isBusy } = opened;
+    const first = title.value;
     await loadList();
-    for (const ms of TITLE_MS) {
+    for (const ms of [...TITLE_MS, undefined]) {
       const entry = found.value?.find((one) => one.id === opened.id.value);
-      if (entry?.title) opened.title.value = entry.title;
-      if (!entry || entry.title || opened.isBusy.value || opened !== current.value) return;
+      if (entry?.title) title.value = entry.title;
+      const isExpected = title.value === first && messages.value.length <= 2 && !isBusy.value;
+      if (ms === undefined || !entry || !isExpected || opened !== current.value) return;
       await new Promise((resolve) => setTimeout(resolve, ms));
       await loadList();
     }

@@ -41,7 +41,7 @@ effect(() => {
     for (const part of message.parts.value) {
       if (part.type !== 'call') continue;
       if (part.result.value && !progress.peek().hasCalled) add({ hasCalled: true });
-      if (part.decision.value && message.run && progress.peek().approved !== message.run)
+      if (part.decision.value?.source === 'person' && message.run && progress.peek().approved !== message.run)
         add({ approved: message.run });
     }
   }

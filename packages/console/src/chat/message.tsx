@@ -1,17 +1,19 @@
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import { durationText } from '@treadle/core/describe';
-import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
-import { costText, countText, sizeText } from '../format.ts';
+import { costText, durationText } from '@treadle/core/describe';
+import type { JSX, RefObject } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { countText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
 import { CopyButton } from '../shell/copy.tsx';
+import { Dialog } from '../shell/dialog.tsx';
 import { Icon } from '../shell/icon.tsx';
-import { attachmentBlob, entryOf, type Ask } from './api.ts';
+import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
 import { AskCard, CallArguments } from './asks.tsx';
 import {
   isOpen,
   report,
+  shownAttachment,
   type AnswerMessage,
   type CallPart,
   type Conversation,
@@ -95,43 +97,114 @@ export function UserView({ message, conversation, canEdit, onEdit }: UserViewPro
   );
 }
 
-function Attachment(props: {
+interface AttachmentProps {
   readonly attachment: ShownAttachment;
+  /** The id of the conversation that has it. */
   readonly conversation: string | undefined;
-}): JSX.Element {
-  const { attachment, conversation } = props;
-  const url = useSignal<string | undefined>(undefined);
-  const { name, media_type: type, size, id, data } = attachment;
-  const isImage = /^image\/(png|jpeg|gif|webp)$/.test(type);
+}
 
-  async function load(): Promise<Blob> {
-    if (data !== undefined) return new Blob([bytesIn(data)], { type });
-    // The name of the type is the server's, but a blob of another type could be a page of this origin.
-    return new Blob([await attachmentBlob(conversation!, id!)], { type: isImage ? type : 'application/octet-stream' });
-  }
+const IMAGE = /^image\/(png|jpeg|gif|webp)$/;
+/** Larger images are not shown unless the user saves them. */
+const MAX_SHOWN_BYTES = 10_000_000;
 
-  useEffect(() => {
-    if (!isImage || (data === undefined && id === undefined)) return undefined;
-    let made: string | undefined;
-    load().then(
-      (blob) => (url.value = made = URL.createObjectURL(blob)),
-      () => {},
-    );
-    return () => made !== undefined && URL.revokeObjectURL(made);
-  }, [id, data]);
-
+function Attachment({ attachment, conversation }: AttachmentProps): JSX.Element {
+  const { ref, url, onError } = useImage<HTMLButtonElement>(attachment, conversation);
+  const { name, size } = attachment;
   return (
     <button
+      ref={ref}
       type="button"
       class="attachment"
       title={`Save ${name}`}
-      onClick={() => void load().then((blob) => saveBlob(blob, name), report)}
+      onClick={() => void loadAttachment(attachment, conversation).then((blob) => saveBlob(blob, name), report)}
     >
-      {url.value === undefined ? <Icon name="file" size={20} /> : <img src={url.value} alt="" />}
+      {url === undefined ? <Icon name="file" size={20} /> : <img src={url} alt="" onError={onError} />}
       <span class="attachment-name">{name}</span>
       <span class="muted small">{sizeText(size)}</span>
     </button>
   );
+}
+
+/** An image in the result of a call. */
+function ResultImage({ attachment, conversation, label }: AttachmentProps & { readonly label: string }): JSX.Element {
+  const isLarge = useSignal(false);
+  const { ref, url, hasFailed, onError } = useImage<HTMLButtonElement>(attachment, conversation);
+  if (hasFailed || !isShown(attachment)) return <Attachment attachment={attachment} conversation={conversation} />;
+  const image = url !== undefined && <img src={url} alt={label} onError={onError} />;
+  return (
+    <>
+      <button
+        ref={ref}
+        type="button"
+        class="result-image"
+        title="Show it larger"
+        aria-label={image ? undefined : label}
+        onClick={() => (isLarge.value = url !== undefined)}
+      >
+        {image}
+      </button>
+      {isLarge.value && (
+        <Dialog title={label} onClose={() => (isLarge.value = false)}>
+          <div class="large-image">{image}</div>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+function isShown({ media_type: type, size }: ShownAttachment): boolean {
+  return IMAGE.test(type) && size <= MAX_SHOWN_BYTES;
+}
+
+async function loadAttachment(
+  { media_type: type, id, data }: ShownAttachment,
+  conversation: string | undefined,
+): Promise<Blob> {
+  if (data !== undefined) return new Blob([bytesIn(data)], { type });
+  // The name of the type is the server's, but a blob of another type could be a page of this origin.
+  const shown = IMAGE.test(type) ? type : 'application/octet-stream';
+  return new Blob([await attachmentBlob(conversation!, id!)], { type: shown });
+}
+
+interface LoadedImage<T> {
+  /** Of the element that shows it. */
+  readonly ref: RefObject<T | null>;
+  /** Undefined until it is loaded. */
+  readonly url: string | undefined;
+  /** It could not be loaded, or is not an image. */
+  readonly hasFailed: boolean;
+  readonly onError: () => void;
+}
+
+/** Loads an image when it comes into view. */
+function useImage<T extends Element>(attachment: ShownAttachment, conversation: string | undefined): LoadedImage<T> {
+  const ref = useRef<T>(null);
+  const url = useSignal<string | undefined>(undefined);
+  const hasFailed = useSignal(false);
+  const { id, data } = attachment;
+  const fail = (): void => {
+    url.value = undefined;
+    hasFailed.value = true;
+  };
+  useEffect(() => {
+    if (!ref.current || !isShown(attachment) || (data === undefined && id === undefined)) return undefined;
+    let made: string | undefined;
+    let isGone = false;
+    const observer = new IntersectionObserver(([entry]) => {
+      if (!entry?.isIntersecting) return;
+      observer.disconnect();
+      loadAttachment(attachment, conversation).then((blob) => {
+        if (!isGone) url.value = made = URL.createObjectURL(blob);
+      }, fail);
+    });
+    observer.observe(ref.current);
+    return () => {
+      isGone = true;
+      observer.disconnect();
+      if (made !== undefined) URL.revokeObjectURL(made);
+    };
+  }, [id, data]);
+  return { ref, url: url.value, hasFailed: hasFailed.value, onError: fail };
 }
 
 function bytesIn(base64: string): Uint8Array<ArrayBuffer> {
@@ -181,7 +254,14 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
         }
         const asks = waiting.value.filter(({ call_id }) => call_id === part.id);
         return (
-          <Call key={part.id} call={part} run={run} isOpen={isActive} isWaiting={asks.length > 0}>
+          <Call
+            key={part.id}
+            call={part}
+            run={run}
+            conversation={conversation.id.value}
+            isOpen={isActive}
+            isWaiting={asks.length > 0}
+          >
             {asks.map(answer)}
           </Call>
         );
@@ -285,13 +365,14 @@ function Reasoning({ part }: { readonly part: TextPart }): JSX.Element {
 interface CallProps {
   readonly call: CallPart;
   readonly run: string | undefined;
+  readonly conversation: string | undefined;
   /** The answer is in progress. */
   readonly isOpen: boolean;
   readonly isWaiting: boolean;
   readonly children: JSX.Element[];
 }
 
-function Call({ call, run, isOpen, isWaiting, children }: CallProps): JSX.Element {
+function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProps): JSX.Element {
   const { name, arguments: text, output, result, decision, startedAt } = call;
   const outcome = result.value;
   const state = outcome ? (outcome.is_error ? 'error' : 'done') : isWaiting ? 'waiting' : isOpen ? 'running' : 'none';
@@ -307,7 +388,9 @@ function Call({ call, run, isOpen, isWaiting, children }: CallProps): JSX.Elemen
           <span class="call-name">{name}</span>
           <span class="call-summary">{summary.value}</span>
           {decision.value && (
-            <span class={`chip ${decision.value === 'approved' ? 'good' : 'bad'}`}>{decision.value}</span>
+            <span class={`chip ${decision.value.approved ? 'good' : 'bad'}`} title={decisionText(decision.value)}>
+              {decision.value.approved ? 'approved' : 'denied'}
+            </span>
           )}
           <span class="call-time">
             {outcome
@@ -321,18 +404,13 @@ function Call({ call, run, isOpen, isWaiting, children }: CallProps): JSX.Elemen
         <div class="call-body">
           <h3>Arguments</h3>
           <CallArguments tool={name} text={text} />
-          {outcome && (
+          {decision.value && (
             <>
-              <h3>{outcome.is_error ? 'Error' : 'Result'}</h3>
-              <pre
-                class={outcome.is_error ? 'result error' : 'result'}
-                tabIndex={0}
-                aria-label={outcome.is_error ? 'Error' : 'Result'}
-              >
-                {outcome.content || '(empty)'}
-              </pre>
+              <h3>Decision</h3>
+              <p class="decision">{decisionText(decision.value)}</p>
             </>
           )}
+          {outcome && <ResultText result={outcome} conversation={conversation} />}
           <p class="call-links">
             <CopyButton text={() => outcome?.content ?? text} label="Copy the result" />
             {run !== undefined && <StepLink run={run} call={call} />}
@@ -340,7 +418,64 @@ function Call({ call, run, isOpen, isWaiting, children }: CallProps): JSX.Elemen
         </div>
       </details>
       {!outcome && output.value !== '' && <LiveOutput output={output} />}
+      {outcome && <ResultImages tool={name} result={outcome} conversation={conversation} />}
       {children}
+    </div>
+  );
+}
+
+/** Who decided about a call, by which rule, and why. */
+function decisionText({ approved, source, by, rule, reason }: CallDecision): string {
+  const names = by.length === 0 ? '' : ` by ${by.join(' and ')}`;
+  const who =
+    source === 'policy'
+      ? 'Denied by the policy'
+      : source === 'deadline'
+        ? 'Denied, because nobody answered in time'
+        : `${approved ? 'Approved' : 'Denied'}${names}`;
+  return [reason ? `${who}: ${reason}` : who, rule === null ? '' : `rule ${rule}`].filter(Boolean).join(' · ');
+}
+
+interface ResultProps {
+  readonly result: CallResult;
+  readonly conversation: string | undefined;
+}
+
+/** The texts and files of a result. */
+function ResultText({ result, conversation }: ResultProps): JSX.Element {
+  const { content, is_error: isError, parts = [{ type: 'text', text: content }] } = result;
+  const name = isError ? 'Error' : 'Result';
+  return (
+    <>
+      <h3>{name}</h3>
+      {parts.map((part, index) => {
+        if (part.type === 'image') return null;
+        if (part.type === 'file')
+          return <Attachment key={part.id} attachment={shownAttachment(part)} conversation={conversation} />;
+        return (
+          <pre key={index} class={isError ? 'result error' : 'result'} tabIndex={0} role="group" aria-label={name}>
+            {part.text || '(empty)'}
+          </pre>
+        );
+      })}
+    </>
+  );
+}
+
+/** The images of a result, which are shown also if the call is folded. */
+function ResultImages({ tool, result, conversation }: ResultProps & { readonly tool: string }): JSX.Element | null {
+  const images = (result.parts ?? []).filter((part) => part.type === 'image');
+  if (images.length === 0) return null;
+  return (
+    <div class="result-images">
+      {images.map((image, index) => (
+        <ResultImage
+          key={image.id}
+          attachment={shownAttachment({ ...image, name: image.name ?? `image-${index + 1}` })}
+          conversation={conversation}
+          label={image.name ?? (images.length === 1 ? `Image of ${tool}` : `Image ${index + 1} of ${tool}`)}
+        />
+      ))}
     </div>
   );
 }

@@ -1,10 +1,12 @@
 import './chat.css';
 import { signal, useSignal } from '@preact/signals';
+import { costText } from '@treadle/core/describe';
 import type { JSX } from 'preact';
+import { memo } from 'preact/compat';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { isConnectionLost } from '../api/client.ts';
 import { serverInfo } from '../api/server-info.ts';
-import { costText, countText } from '../format.ts';
+import { countText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import type { ViewProps } from '../routes.ts';
 import { Dialog } from '../shell/dialog.tsx';
@@ -30,9 +32,7 @@ export function View({ segments }: ViewProps): JSX.Element {
   useLayoutEffect(() => void show(id), [id, isConnectionLost.value]);
   const conversation = shown.value;
   const { title, messages, state, problem, isBusy } = conversation;
-  const [first] = messages.value;
-  const name =
-    title.value ?? (first?.role === 'user' ? firstWords(first.text) : id === undefined ? 'New chat' : 'Conversation');
+  const name = title.value ?? (id === undefined ? 'New chat' : 'Conversation');
   useEffect(() => {
     document.title = `${name} · Treadle`;
   }, [name]);
@@ -107,10 +107,6 @@ export function View({ segments }: ViewProps): JSX.Element {
   );
 }
 
-function firstWords(text: string): string {
-  return text.length > 80 ? `${text.slice(0, 79)}…` : text;
-}
-
 function focusMessage(): void {
   document.querySelector<HTMLElement>('#message')?.focus();
 }
@@ -152,7 +148,7 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const isAtEnd = useSignal(true);
-  const { messages, id, isBusy } = conversation;
+  const { messages } = conversation;
 
   const toEnd = (): void => {
     const { current } = scroller;
@@ -171,10 +167,7 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
   }, [conversation, messages.value.length, isAtEnd]);
 
   const all = messages.value;
-  // What a program has added to the conversation belongs to no run, and cannot begin or end a branch.
-  const canBranch = (message: Message | undefined): boolean => !isBusy.value && runOf(message) !== undefined;
-  const retryOf = (before: Message | undefined, message: Message): (() => void) | undefined =>
-    before?.role === 'user' && canBranch(message) ? () => void resend(conversation, before).catch(report) : undefined;
+  const older = useOlder(conversation, all.length, scroller);
   return (
     <div class="messages-frame">
       <div
@@ -189,25 +182,12 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
       >
         <div ref={content} class="column">
           {children}
-          {all.map((message, index) =>
-            message.role === 'user' ? (
-              <UserView
-                key={`${index}`}
-                message={message}
-                conversation={id.value}
-                canEdit={id.value !== undefined && canBranch(all[index + 1])}
-                onEdit={(text) => void resend(conversation, message, text).catch(report)}
-              />
-            ) : (
-              <AnswerView
-                key={`${index}`}
-                message={message}
-                conversation={conversation}
-                onRetry={retryOf(all[index - 1], message)}
-                onBranch={canBranch(message) ? () => void branch(conversation, message.id).catch(report) : undefined}
-              />
-            ),
-          )}
+          {all.slice(older).map((message, position) => {
+            const index = older + position;
+            // The other message of its run.
+            const other = message.role === 'user' ? all[index + 1] : all[index - 1];
+            return <Row key={index} conversation={conversation} message={message} other={other} />;
+          })}
         </div>
       </div>
       {!isAtEnd.value && (
@@ -224,6 +204,93 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
     </div>
   );
 }
+
+/** How many messages are rendered when a conversation is opened, and with each step after that. */
+const FIRST = 40;
+const STEP = 40;
+
+/**
+ * How many of the oldest messages are not rendered yet. The last ones are rendered at once, the others while the browser is idle.
+ * So the browser finds a text in all of them, and a screen reader reads them. What the user sees stays where it is.
+ */
+function useOlder(
+  conversation: Conversation,
+  count: number,
+  scroller: { readonly current: HTMLElement | null },
+): number {
+  const known = useRef({ conversation, count: 0, older: 0 });
+  const steps = useSignal(0);
+  const anchor = useRef<{ readonly element: HTMLElement; readonly top: number } | undefined>(undefined);
+  if (known.current.conversation !== conversation) known.current = { conversation, count: 0, older: 0 };
+  const state = known.current;
+  if (count - state.count > FIRST) state.older = count - FIRST;
+  state.older = Math.min(state.older, Math.max(0, count - FIRST));
+  state.count = count;
+  void steps.value;
+
+  useEffect(() => {
+    if (state.older === 0) return undefined;
+    return whenIdle(() => {
+      const element = scroller.current?.querySelector<HTMLElement>('.message');
+      anchor.current = element ? { element, top: element.getBoundingClientRect().top } : undefined;
+      state.older = Math.max(0, state.older - STEP);
+      steps.value += 1;
+    });
+  }, [state, state.older]);
+  useLayoutEffect(() => {
+    const { element, top } = anchor.current ?? {};
+    anchor.current = undefined;
+    if (!element || !scroller.current) return;
+    // Browsers do the same, but not at the top, and Safari does not.
+    const moved = element.getBoundingClientRect().top - top!;
+    if (moved !== 0) scroller.current.scrollTop += moved;
+  }, [state, state.older]);
+  return state.older;
+}
+
+/** Returns what cancels it. */
+function whenIdle(work: () => void): () => void {
+  // Safari has no idle callbacks.
+  if (typeof requestIdleCallback === 'undefined') {
+    const timer = setTimeout(work, 20);
+    return () => clearTimeout(timer);
+  }
+  const handle = requestIdleCallback(work, { timeout: 100 });
+  return () => cancelIdleCallback(handle);
+}
+
+interface RowProps {
+  readonly conversation: Conversation;
+  readonly message: Message;
+  /** The answer to it, or the message that it answers. */
+  readonly other: Message | undefined;
+}
+
+/** A message is rendered again only if it has changed. */
+const Row = memo(({ conversation, message, other }: RowProps): JSX.Element => {
+  const { id, isBusy } = conversation;
+  // What a program has added to the conversation belongs to no run, and cannot begin or end a branch.
+  const canBranch = !isBusy.value && runOf(message.role === 'user' ? other : message) !== undefined;
+  if (message.role === 'user') {
+    return (
+      <UserView
+        message={message}
+        conversation={id.value}
+        canEdit={id.value !== undefined && canBranch}
+        onEdit={(text) => void resend(conversation, message, text).catch(report)}
+      />
+    );
+  }
+  const canRetry = canBranch && other?.role === 'user';
+  return (
+    <AnswerView
+      message={message}
+      conversation={conversation}
+      onRetry={canRetry ? () => void resend(conversation, other).catch(report) : undefined}
+      onBranch={canBranch ? () => void branch(conversation, message.id).catch(report) : undefined}
+    />
+  );
+});
 
 function runOf(message: Message | undefined): string | undefined {
   return message?.role === 'assistant' ? message.run : undefined;

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { RunStatus } from '@treadle/core';
-import { costText as formatCost } from '../format.ts';
+import { costText as formatCost } from '@treadle/core/describe';
 
 /** One line of at most `length` characters. */
 export function oneLine(text: string, length: number): string {

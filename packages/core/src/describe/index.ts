@@ -9,4 +9,4 @@ export {
   type ShownEntry,
   type Tone,
 } from './entry-lines.ts';
-export { durationText, errorText, outcomeDetail, plural, shortId, usageText, waitingText } from './texts.ts';
+export { costText, durationText, errorText, outcomeDetail, plural, shortId, usageText, waitingText } from './texts.ts';

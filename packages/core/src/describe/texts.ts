@@ -36,8 +36,11 @@ export function usageText({ inputTokens, outputTokens, cachedTokens, reasoningTo
   ].join(', ');
 }
 
-function costText(cost: number): string {
-  return `$${cost >= 1 ? cost.toFixed(2) : cost.toFixed(4)}`;
+/** In US dollars, with at least two digits that say something: `$0`, `$0.0031`, `$0.25`, `$1,200.50`. */
+export function costText(cost: number): string {
+  if (cost === 0) return '$0';
+  const digits = cost >= 0.1 ? 2 : Math.min(12, 1 - Math.floor(Math.log10(cost)));
+  return cost.toLocaleString('en', { style: 'currency', currency: 'USD', maximumFractionDigits: digits });
 }
 
 function count(tokens: number): string {

@@ -76,6 +76,9 @@ export function agUiEncoder({ threadId, runId }: AgUiIds): FrontEndEncoder {
         if (event.arguments !== '') yield { type: 'TOOL_CALL_ARGS', toolCallId: event.id, delta: event.arguments };
         yield { type: 'TOOL_CALL_END', toolCallId: event.id };
         break;
+      case 'tool_call_decision':
+        // The client has sent it, or gets the denial as the result.
+        break;
       case 'tool_call_output':
         yield { type: 'CUSTOM', name: event.type, value: { toolCallId: event.id, delta: event.delta } };
         break;

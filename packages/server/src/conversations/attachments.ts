@@ -1,9 +1,11 @@
-import type { FileBlock, ImageBlock, TextBlock, UserBlock, UserMessage } from '@treadle/core';
+import type { FileBlock, ImageBlock, Item, ResultBlock, TextBlock, UserBlock, UserMessage } from '@treadle/core';
 import { z } from 'zod';
 import { ApiError, badRequest } from '../api-error.ts';
 import { RESPONSE_PREFIX } from '../ids.ts';
 import { checkData, fileBlock } from '../request/media.ts';
 import { list } from '../request/validate.ts';
+import { shownResult } from '../responses/wire.ts';
+import type { ResultPart } from './events.ts';
 
 /** A file that was sent with a message. Stored as JSON, so its fields must not change. */
 export interface Attachment {
@@ -114,20 +116,72 @@ export function messageText({ content: [text] }: UserMessage): string {
   return text?.type === 'text' ? text.text : '';
 }
 
-/** The id by which a client fetches an attachment: the run of its message, and its number. */
-export function attachmentId(runId: string, index: number): string {
-  return `att_${runId.slice(RESPONSE_PREFIX.length)}_${index}`;
+/** Where an attachment is: in the message of a run, or in the result of one of its calls. */
+export interface AttachmentPlace {
+  readonly runId: string;
+  /** Its number in the message, or the position of its block in the result. */
+  readonly index: number;
+  /** The turn of the call, and the position of the call in its reply. Absent: it is in the message. */
+  readonly in?: { readonly turn: number; readonly call: number };
 }
 
-/** The run and the number in the id of an attachment. */
-export function attachmentIn(id: string): { readonly runId: string; readonly index: number } | undefined {
-  const [, hex, index] = /^att_([0-9a-f]{32})_(\d{1,3})$/.exec(id) ?? [];
-  return hex === undefined ? undefined : { runId: RESPONSE_PREFIX + hex, index: Number(index) };
+/** The id by which a client fetches an attachment. */
+export function attachmentId({ runId, index, in: result }: AttachmentPlace): string {
+  const numbers = result ? [result.turn, result.call, index] : [index];
+  return ['att', runId.slice(RESPONSE_PREFIX.length), ...numbers].join('_');
 }
 
-/** The bytes of an attachment. */
+export function attachmentIn(id: string): AttachmentPlace | undefined {
+  const [, hex, turn, call, index] = /^att_([0-9a-f]{32})(?:_(\d{1,6})_(\d{1,6}))?_(\d{1,6})$/.exec(id) ?? [];
+  if (hex === undefined) return undefined;
+  const place = { runId: RESPONSE_PREFIX + hex, index: Number(index) };
+  return turn === undefined ? place : { ...place, in: { turn: Number(turn), call: Number(call) } };
+}
+
+/** The bytes of an attachment of a message. */
 export function attachmentBytes({ content }: UserMessage, { name }: Attachment, index: number): Buffer {
   const block = content[index + 1]!;
   if (block.type === 'text') return Buffer.from(block.text.slice(textBlock(name, '').text.length));
   return Buffer.from(dataOf(block), 'base64');
+}
+
+/** The parts of a result. Undefined if it is only text. What is at another address is only described. */
+export function resultParts(
+  content: readonly ResultBlock[],
+  { runId, turn, call }: { readonly runId: string; readonly turn: number; readonly call: number },
+): readonly ResultPart[] | undefined {
+  if (!content.some((block) => describedBlock(block))) return undefined;
+  return content.map((block, index): ResultPart => {
+    const described = describedBlock(block);
+    if (!described) return { type: 'text', text: shownResult([block]) };
+    const id = attachmentId({ runId, index, in: { turn, call } });
+    return { type: block.type === 'image' ? 'image' : 'file', id, ...described };
+  });
+}
+
+/** Undefined if the block has no bytes. A tool may name any type: what is not an image or a PDF is only bytes. */
+function describedBlock(block: ResultBlock): Attachment | undefined {
+  if ((block.type !== 'image' && block.type !== 'file') || block.source.type !== 'data') return undefined;
+  const type = block.mediaType.toLowerCase();
+  return {
+    name: block.name ?? null,
+    media_type: IMAGES.includes(type) || type === PDF ? type : 'application/octet-stream',
+    size: Buffer.byteLength(block.source.data, 'base64'),
+  };
+}
+
+/** The image or file at a place in a result, from the items of the run. */
+export function resultAttachment(
+  items: readonly Item[],
+  { index, in: result }: AttachmentPlace,
+): (Attachment & { readonly bytes: Buffer }) | undefined {
+  let turn = 0;
+  for (const item of items) {
+    if (item.type === 'turn-started') ({ turn } = item);
+    if (item.type !== 'call-answered' || turn !== result?.turn || item.index !== result.call) continue;
+    const block = item.result.content[index];
+    const described = block && describedBlock(block);
+    return described && { ...described, bytes: Buffer.from(dataOf(block as ImageBlock), 'base64') };
+  }
+  return undefined;
 }

@@ -15,6 +15,7 @@ import {
 import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChatMessage } from './conversations.ts';
 import type { AnswerPart, ChatStatus, ToolCallPart } from './events.ts';
+import { firstTitle } from './titles.ts';
 
 /*
  * The records of a conversation in the forms of both APIs: as the items of the Conversations API, and as the messages of
@@ -113,6 +114,21 @@ export function searchText(items: readonly InputItem[]): string {
     .join('\n');
 }
 
+/** The title that a conversation begins with, from the first message of the user. Empty if there is none. */
+function titleOfItems(items: readonly InputItem[]): string {
+  for (const item of items) {
+    if (item.type !== 'message' || item.role !== 'user') continue;
+    const other = item.content.find(({ type }) => type !== 'input_text');
+    return firstTitle(messageItemText(item), other && (other.type === 'input_image' ? 'image' : 'file'));
+  }
+  return '';
+}
+
+/** What a conversation is found by, and named after. */
+export function textAndTitle(items: readonly InputItem[]): { readonly text: string; readonly title: string } {
+  return { text: searchText(items), title: titleOfItems(items) };
+}
+
 function messageItemText({ content }: Extract<InputItem, { type: 'message' }>): string {
   const texts = content.flatMap((part) => {
     if (part.type === 'refusal') return part.refusal;
@@ -152,6 +168,7 @@ function responseMessages(record: ResponseRecord): readonly ChatMessage[] {
     run_id: runId,
     model: model ?? null,
     events_after: 0,
+    warnings: [],
     status: status === 'requires_action' ? 'waiting' : (status as ChatStatus),
     parts: output.flatMap(answerPart),
     error,
@@ -186,7 +203,7 @@ function addedMessages({ createdAt, response }: ResponseRecord): readonly ChatMe
 }
 
 function addedAnswer(id: string, created_at: number, parts: readonly AnswerPart[]): AnswerMessage {
-  const unknown = { run_id: null, model: null, events_after: 0, error: null, usage: null, waiting: [] };
+  const unknown = { run_id: null, model: null, events_after: 0, warnings: [], error: null, usage: null, waiting: [] };
   return { id, role: 'assistant', created_at, status: 'completed', parts, ...unknown };
 }
 

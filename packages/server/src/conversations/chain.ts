@@ -6,7 +6,7 @@ import type { RunCaller } from '../engine/tools.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { Attachment } from './attachments.ts';
-import type { AnswerPart, ChatUsage } from './events.ts';
+import type { AnswerPart, ChatUsage, ChatWarning } from './events.ts';
 
 /*
  * The chain of a conversation: one record for each message and its answer, which belong to one run, for each response of the
@@ -23,6 +23,8 @@ export interface StoredMessage {
   readonly tools?: readonly string[];
   /** The texts of the system and developer messages of the conversation so far. */
   readonly system?: readonly string[];
+  /** About the message. Absent: there are none. */
+  readonly warnings?: readonly ChatWarning[];
   /** A person answers approvals. */
   readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';
@@ -148,6 +150,8 @@ export interface ChainedRecord {
   readonly before: ConversationRecord | undefined;
   /** The text by which the record is found. */
   readonly text: string;
+  /** The title of the conversation, if it has none. */
+  readonly title: string;
   readonly metadata?: Readonly<Record<string, string>>;
   readonly key?: IdempotencyKey | undefined;
   /** The list in the request, as `create` of the store takes it. */
@@ -170,7 +174,7 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
 
 async function writeRecord(
   { conversations: chains, responses: records }: ServerStore,
-  { record, conversation, before, text, metadata, key, input }: ChainedRecord,
+  { record, conversation, before, text, title, metadata, key, input }: ChainedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
   const head = before?.head !== undefined && { head: before.head };
@@ -178,7 +182,7 @@ async function writeRecord(
   // They are written in this order, and together.
   const [, isExtended] = await Promise.all([
     before ? undefined : chains.create(created),
-    chains.extend(conversation, { response, ...head, text, at: createdAt }),
+    chains.extend(conversation, { response, ...head, text, title, at: createdAt }),
     records.create(record, key, input),
   ]);
   if (isExtended) return;

@@ -10,7 +10,7 @@ import { unknownCursor, type PageQuery } from '../request/query.ts';
 import { givenIds, withIds } from '../responses/parse-input.ts';
 import type { InputItem } from '../responses/wire.ts';
 import { addToChain, conversationBusy, findConversation, fromRecord, headOf, isBusy } from './chain.ts';
-import { isItemsRecord, itemsOfRecord, searchText, type StoredItems } from './chain-items.ts';
+import { isItemsRecord, itemsOfRecord, searchText, textAndTitle, type StoredItems } from './chain-items.ts';
 
 /*
  * The items of conversations, as the Conversations API has them.
@@ -119,7 +119,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
       return findConversation(store, id, caller);
     }
     const record = recordOf(id, items, caller);
-    const added = { record, conversation: id, before: undefined, text: searchText(items), metadata };
+    const added = { record, conversation: id, before: undefined, ...textAndTitle(items), metadata };
     try {
       await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
     } catch (error) {
@@ -147,7 +147,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     checkUnique(items);
     await checkNewItems(store, before, givenIds(given), caller);
     const record = { ...recordOf(id, items, caller), ...(head && { previous: head.id }) };
-    const added = { record, conversation: id, before, text: searchText(items) };
+    const added = { record, conversation: id, before, ...textAndTitle(items) };
     try {
       await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
     } catch (error) {
@@ -234,7 +234,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
       await replaceItems(id, record, others);
       const empty = { ...recordOf(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
       try {
-        await addToChain(store, { record: empty, conversation: id, before: chain, text: '' });
+        await addToChain(store, { record: empty, conversation: id, before: chain, text: '', title: '' });
       } catch (error) {
         await replaceItems(id, record, items);
         throw error;

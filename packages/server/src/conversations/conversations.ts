@@ -8,7 +8,15 @@ import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
-import { attachmentBytes, attachmentId, attachmentIn, messageText, type Attachment } from './attachments.ts';
+import {
+  attachmentBytes,
+  attachmentId,
+  attachmentIn,
+  messageText,
+  resultAttachment,
+  type Attachment,
+  type AttachmentPlace,
+} from './attachments.ts';
 import {
   conversationBusy,
   findConversation,
@@ -29,6 +37,7 @@ import {
   type ApprovalRequest,
   type ChatStatus,
   type ChatUsage,
+  type ChatWarning,
   type NumberedEvent,
   type QuestionRequest,
 } from './events.ts';
@@ -97,6 +106,15 @@ export type ChatAnswer =
   | { readonly id: string; readonly approved: boolean; readonly digest: string; readonly reason?: string }
   | { readonly id: string; readonly answer: unknown };
 
+/** A conversation without its messages, as clients see it. */
+export interface ChatSummary {
+  readonly id: string;
+  readonly object: 'conversation';
+  readonly title: string | null;
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
 /** A message of a conversation, as clients see it. */
 export type ChatMessage =
   | {
@@ -120,6 +138,8 @@ export type ChatMessage =
       readonly parts: readonly AnswerPart[];
       readonly error: { readonly code: string; readonly message: string } | null;
       readonly usage: ChatUsage | null;
+      /** About the message, such as attachments that the model cannot see. */
+      readonly warnings: readonly ChatWarning[];
       /** Open approvals and questions. */
       readonly waiting: readonly (ApprovalRequest | QuestionRequest)[];
     };
@@ -160,13 +180,12 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     caller: Caller,
   ): Promise<Attachment & { readonly bytes: Buffer }> {
     const { id: found } = await findConversation(store, id, caller);
-    const { runId, index } = attachmentIn(attachment) ?? { runId: '', index: -1 };
-    const record = (await chains.responses(found)).includes(recordIdOf(runId))
-      ? await readRecord(store, recordIdOf(runId), caller)
-      : undefined;
-    const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
-    const described = attachments[index];
-    if (message && described) return { ...described, bytes: attachmentBytes(message, described, index) };
+    const place = attachmentIn(attachment);
+    const records = place ? await chains.responses(found) : [];
+    // The record of a response has the id of its run.
+    const record = records.find((one) => one === recordIdOf(place!.runId) || one === place!.runId);
+    const content = record === undefined ? undefined : await attachmentAt(store, record, place!, caller);
+    if (content) return content;
     const problem = `This conversation has no attachment ${JSON.stringify(attachment)}.`;
     throw new ApiError(404, 'not_found_error', problem, { param: 'attachment_id', code: 'attachment_not_found' });
   }
@@ -296,8 +315,8 @@ async function messagesOfRecord(
   if (!isChat && status !== 'in_progress') return messagesOfItems(record);
   const ids = messageIds(runId);
   const asked = (isChat ? messageOfChat(record) : askedMessage(record)) ?? [];
-  const { model = null, after = 0 } = record.request as Partial<StoredMessage>;
-  const common = { created_at: createdAt, run_id: runId, model, events_after: after };
+  const { model = null, after = 0, warnings = [] } = record.request as Partial<StoredMessage>;
+  const common = { created_at: createdAt, run_id: runId, model, events_after: after, warnings };
   const answer = { id: ids.answer, role: 'assistant', ...common } as const;
   if (status !== 'in_progress') {
     const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
@@ -312,6 +331,19 @@ async function messagesOfRecord(
   return [asked, { ...answer, status: current, parts: out.parts, error: null, usage, waiting: open } as const].flat();
 }
 
+async function attachmentAt(
+  store: ServerStore,
+  recordId: string,
+  place: AttachmentPlace,
+  reader: Reader,
+): Promise<(Attachment & { readonly bytes: Buffer }) | undefined> {
+  if (place.in) return resultAttachment((await replayItems(store, place.runId, reader)).items, place);
+  const record = await readRecord(store, recordId, reader);
+  const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
+  const described = attachments[place.index];
+  return message && described && { ...described, bytes: attachmentBytes(message, described, place.index) };
+}
+
 function messageOfChat({ runId, createdAt, request }: ResponseRecord): ChatMessage {
   const { message, attachments = [] } = request as StoredMessage;
   return {
@@ -319,7 +351,7 @@ function messageOfChat({ runId, createdAt, request }: ResponseRecord): ChatMessa
     role: 'user',
     created_at: createdAt,
     content: messageText(message),
-    attachments: attachments.map((attachment, index) => ({ id: attachmentId(runId, index), ...attachment })),
+    attachments: attachments.map((attachment, index) => ({ id: attachmentId({ runId, index }), ...attachment })),
   };
 }
 

@@ -9,9 +9,10 @@ import { messageText } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChainHistories } from './chain-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
-import { chatUsage, type AnswerPart, type ChatEvent } from './events.ts';
+import { chatUsage, type AnswerPart, type ChatEvent, type ChatWarning } from './events.ts';
 import { chatOutput, endError, statusOf } from './output.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
+import { messageTitle } from './titles.ts';
 
 /*
  * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one
@@ -24,7 +25,7 @@ export interface ChatDriver {
   readonly stored: StoredRuns;
   readonly streams: ChatStreams;
   readonly histories: ChainHistories;
-  /** Called when the first answer of a conversation without a title has ended. */
+  /** Called when an answer has ended whose conversation has no title, or the first words of its message as its title. */
   readonly onUntitled?: (untitled: Untitled) => void;
 }
 
@@ -92,24 +93,24 @@ interface WarnedChat {
 export async function attachmentWarnings(
   { models }: Pick<Engine, 'models'>,
   { input, messages, model = models.default, head }: WarnedChat,
-): Promise<readonly ChatEvent[]> {
+): Promise<readonly ChatWarning[]> {
   const { model: before = models.default } = (head?.request ?? { model }) as Partial<StoredMessage>;
   return (await input?.warnings(before === model ? messages.slice(-1) : messages)) ?? [];
 }
 
-/** The first event of an answer. */
-export function metaOf({ models }: Engine, { runId, request }: ResponseRecord, title: string | null): ChatEvent {
+/** The first events of an answer. */
+export function firstEvents(
+  { models }: Engine,
+  { runId, request }: ResponseRecord,
+  { title, warnings }: { readonly title: string | null; readonly warnings: readonly ChatWarning[] },
+): readonly ChatEvent[] {
   const { conversation, model = models.default } = request as StoredMessage;
   const { message: message_id, answer: answer_id } = messageIds(runId);
-  return {
-    type: 'conversation_meta',
-    conversation_id: conversation,
-    title,
-    message_id,
-    answer_id,
-    run_id: runId,
-    model,
-  };
+  const ids = { conversation_id: conversation, message_id, answer_id, run_id: runId };
+  return [
+    { type: 'conversation_meta', ...ids, title, model },
+    ...warnings.map((warning) => ({ type: 'warning' as const, ...warning })),
+  ];
 }
 
 interface DrivenChat {
@@ -224,7 +225,8 @@ async function titleChat(
 ): Promise<void> {
   const { conversation, message, model } = request as StoredMessage;
   const found = await chains.get(tenant, conversation).catch(() => undefined);
-  if (found?.title === '') onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
+  const isUntitled = found?.title === '' || found?.title === messageTitle(message);
+  if (found && isUntitled) onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
 }
 
 /** Whether the run may wait for something new after an item. */

@@ -1,4 +1,5 @@
-import type { Usage } from '@treadle/core';
+import type { Touch, Usage } from '@treadle/core';
+import type { Attachment } from './attachments.ts';
 
 /** What a client of a conversation receives, each with the number `seq`, which counts per conversation. */
 export type ChatEvent =
@@ -16,19 +17,22 @@ export type ChatEvent =
   | { readonly type: 'token_delta'; readonly id: string; readonly delta: string }
   | { readonly type: 'reasoning_delta'; readonly id: string; readonly delta: string }
   /** `arguments`: the JSON text of the model, also if it is invalid. */
-  | { readonly type: 'tool_call_start'; readonly id: string; readonly name: string; readonly arguments: string }
-  | { readonly type: 'tool_call_output'; readonly id: string; readonly delta: string }
   | {
-      readonly type: 'tool_call_result';
+      readonly type: 'tool_call_start';
       readonly id: string;
-      readonly content: string;
-      readonly is_error: boolean;
-      readonly duration_ms: number;
+      readonly name: string;
+      readonly arguments: string;
+      /** When the model called it, in milliseconds since 1970. */
+      readonly called_at: number;
     }
+  /** People or the policy have decided about the call. `id`: of the call. */
+  | ({ readonly type: 'tool_call_decision'; readonly id: string } & CallDecision)
+  | { readonly type: 'tool_call_output'; readonly id: string; readonly delta: string }
+  | ({ readonly type: 'tool_call_result'; readonly id: string; readonly duration_ms: number } & ResultContent)
   | ({ readonly type: 'approval_request' } & ApprovalRequest)
   | ({ readonly type: 'question' } & QuestionRequest)
   /** `item_incomplete`: the text with the id `item` is not part of the answer. */
-  | { readonly type: 'warning'; readonly code: string; readonly message: string; readonly item?: string }
+  | ({ readonly type: 'warning'; readonly item?: string } & ChatWarning)
   | { readonly type: 'error'; readonly code: string; readonly message: string }
   | ({ readonly type: 'usage' } & ChatUsage)
   | { readonly type: 'done'; readonly status: ChatStatus };
@@ -43,11 +47,38 @@ export interface ApprovalRequest {
   readonly tool: string;
   readonly arguments: string;
   readonly digest: string;
-  readonly touches: readonly unknown[];
+  readonly touches: readonly Touch[];
   readonly reason: string | null;
   /** In milliseconds since 1970. Then the call is denied. */
   readonly expires_at: number;
 }
+
+/** A decision about a call that people were asked about, or that the policy denied. */
+export interface CallDecision {
+  readonly approved: boolean;
+  /** `policy`: it denied the call without asking. `deadline`: nobody has answered in time. */
+  readonly source: 'person' | 'policy' | 'deadline';
+  /** The names of those who answered. Empty if they have none: the server has no keys. */
+  readonly by: readonly string[];
+  /** The rule that denied the call or required the approval; null if it has no name. */
+  readonly rule: string | null;
+  /** Of a denial. */
+  readonly reason: string | null;
+}
+
+/** The result of a call. */
+export interface ResultContent {
+  /** Its text. What is not text is described. */
+  readonly content: string;
+  readonly is_error: boolean;
+  /** All of it, in order. Absent if it is only text. */
+  readonly parts?: readonly ResultPart[];
+}
+
+export type ResultPart =
+  | { readonly type: 'text'; readonly text: string }
+  /** `id`: its bytes are those of the attachment with this id. */
+  | ({ readonly type: 'image' | 'file'; readonly id: string } & Attachment);
 
 /** A question of a tool. */
 export interface QuestionRequest {
@@ -69,6 +100,11 @@ export interface ChatUsage {
   readonly cost: number | null;
 }
 
+export interface ChatWarning {
+  readonly code: string;
+  readonly message: string;
+}
+
 export type ChatStatus = 'completed' | 'incomplete' | 'failed' | 'cancelled';
 
 /** A piece of an answer, in order. Stored as JSON, so its fields must not change. */
@@ -84,13 +120,12 @@ export interface ToolCallPart {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
-  /** Null while it has none. */
-  readonly result: {
-    readonly content: string;
-    readonly is_error: boolean;
-    /** Null if it is not known: the call belongs to a response, or its client executed it. */
-    readonly duration_ms: number | null;
-  } | null;
+  /** Absent: it is not known. */
+  readonly called_at?: number;
+  /** Absent: nobody was asked, and the policy did not deny it. */
+  readonly decision?: CallDecision;
+  /** Null while it has none. `duration_ms`: null if it is not known: the call belongs to a response, or its client executed it. */
+  readonly result: (ResultContent & { readonly duration_ms: number | null }) | null;
 }
 
 export function chatUsage({

@@ -5,6 +5,7 @@ import type { ForkedRun } from '../engine/stored-runs.ts';
 import { newConversationId } from '../ids.ts';
 import { messageText } from './attachments.ts';
 import { addToChain, recordIdOf, type StoredMessage } from './chain.ts';
+import { messageTitle } from './titles.ts';
 
 /**
  * Stores a conversation for a fork of the run of a message: what was said before the message, and then the message itself with
@@ -18,7 +19,8 @@ export async function createFork(
 ): Promise<ResponseRecord> {
   const { conversations: chains } = store;
   const { tenant, previous } = original;
-  const before = original.request as StoredMessage;
+  // Another model may take what that of the original does not.
+  const { warnings: _, ...before } = original.request as StoredMessage;
   const conversation = newConversationId();
   const createdAt = Date.now();
   const title = (await chains.get(tenant, before.conversation))?.title ?? '';
@@ -43,7 +45,8 @@ export async function createFork(
     request: message,
   };
   const created = await chains.get(tenant, conversation);
-  await addToChain(store, { record, conversation, before: created, text: messageText(message.message) });
+  const named = { text: messageText(message.message), title: messageTitle(message.message) };
+  await addToChain(store, { record, conversation, before: created, ...named });
   return record;
 }
 

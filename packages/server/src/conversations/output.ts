@@ -3,10 +3,13 @@ import type { Ending } from '../engine/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import { shownReply } from '../responses/output.ts';
 import { shownResult } from '../responses/wire.ts';
+import { resultParts } from './attachments.ts';
+import { callDecisions } from './decisions.ts';
 import {
   chatUsage,
   type AnswerPart,
   type ApprovalRequest,
+  type CallDecision,
   type ChatEvent,
   type ChatStatus,
   type QuestionRequest,
@@ -16,8 +19,8 @@ import {
 /**
  * Builds an answer and its events from the items of a run.
  *
- * 1. The events add up to the answer: the deltas of each text that has no `item_incomplete`, and each call with its result,
- *    are its parts, in order.
+ * 1. The events add up to the answer: the deltas of each text that has no `item_incomplete`, and each call with its last decision
+ *    and its result, are its parts, in order.
  * 2. Every call has one start and one result, also a refused one. A result follows the start.
  * 3. The same items make the same answer and the same events, whether they are live or replayed. Only deltas and progress are
  *    not in a journal: the rest of a text is sent as one delta.
@@ -70,6 +73,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
   /** A call or the reply follows: the next delta begins another text. */
   let isTextOpen = false;
   let calls: OutputCall[] = [];
+  const decisions = callDecisions();
   let at = 0;
   let backpressure: void | Promise<void>;
 
@@ -139,11 +143,20 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
       }
       const { name, arguments: text, id: providerId } = shown.call;
       const id = callIdFor(runId, turn, shown.index);
-      const part = parts.push({ type: 'tool_call', id, name, arguments: text, result: null }) - 1;
+      const start = { id, name, arguments: text, called_at: at };
+      const part = parts.push({ type: 'tool_call', ...start, result: null }) - 1;
       calls.push({ id, providerId, part, startedAt: undefined, isAnswered: false });
-      sendOnce({ type: 'tool_call_start', id, name, arguments: text }, `start ${id}`);
+      sendOnce({ type: 'tool_call_start', ...start }, `start ${id}`);
     }
     closeTexts();
+  }
+
+  function decideCall(index: number, decision: CallDecision | undefined): void {
+    const call = calls[index];
+    if (!call || call.isAnswered || !decision) return;
+    const { id, part } = call;
+    parts[part] = { ...(parts[part] as ToolCallPart), decision };
+    sendOnce({ type: 'tool_call_decision', id, ...decision }, decisionKey(id, decision));
   }
 
   function answerCall(index: number, content: readonly ResultBlock[], isError: boolean): void {
@@ -151,10 +164,19 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
     if (!call || call.isAnswered) return;
     call.isAnswered = true;
     const { id, startedAt = at } = call;
-    const result = { content: shownResult(content), is_error: isError, duration_ms: Math.max(0, at - startedAt) };
+    const shown = resultParts(content, { runId, turn, call: index });
+    const result = {
+      content: shownResult(content),
+      is_error: isError,
+      duration_ms: Math.max(0, at - startedAt),
+      ...(shown && { parts: shown }),
+    };
     parts[call.part] = { ...(parts[call.part] as ToolCallPart), result };
     sendOnce({ type: 'tool_call_result', id, ...result }, `result ${id}`);
   }
+
+  /** The positions of the calls without a result. */
+  const openCalls = (): readonly number[] => calls.flatMap(({ isAnswered }, index) => (isAnswered ? [] : index));
 
   function applyItem(item: Item): void {
     switch (item.type) {
@@ -176,7 +198,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
       case 'call-started': {
         const call = calls[item.index];
         if (call) call.startedAt ??= at;
-        return;
+        return decideCall(item.index, decisions.started(item.index));
       }
       case 'call-answered':
         return answerCall(item.index, item.result.content, item.result.isError);
@@ -188,6 +210,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
       case 'fact': {
         const { event } = item;
         ({ at } = event);
+        for (const [index, decision] of decisions.add(event, openCalls)) decideCall(index, decision);
         if (event.type === 'model-replied') addReply(event.content);
         else if (event.type === 'model-failed') closeTexts();
         else if (event.type === 'input-added') {
@@ -232,6 +255,10 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
 
 const INCOMPLETE = 'item_incomplete';
 
+function decisionKey(id: string, { source, approved }: CallDecision): string {
+  return `decision ${id} ${source} ${approved}`;
+}
+
 /** What was sent of a run before a crash. */
 interface SentBefore {
   /** Keys of events that happen once. */
@@ -266,6 +293,9 @@ function sentBefore(events: readonly ChatEvent[]): SentBefore {
       }
       case 'tool_call_start':
         once.add(`start ${event.id}`);
+        break;
+      case 'tool_call_decision':
+        once.add(decisionKey(event.id, event));
         break;
       case 'tool_call_result':
         once.add(`result ${event.id}`);

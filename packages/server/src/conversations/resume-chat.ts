@@ -12,7 +12,7 @@ import {
 } from '../engine/stored-runs.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { StoredMessage } from './chain.ts';
-import { attachmentWarnings, driveChat, endChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
+import { attachmentWarnings, driveChat, endChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
 
 /** Resumes a run: after an answer, at a deadline, or because its process died. One that cannot be resumed fails. */
@@ -45,7 +45,7 @@ export async function resumeChat(
       const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
       const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
       const warnings = await attachmentWarnings(engine, warned);
-      for (const event of [metaOf(engine, record, null), ...warnings]) void sink.add(event);
+      for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
     }
     const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
     const { finished } = driveChat(driver, {

@@ -12,7 +12,7 @@ import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
 import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
-import type { ChatAnswer, ChatMessage, Conversations } from './conversations.ts';
+import type { ChatAnswer, ChatMessage, ChatSummary, Conversations } from './conversations.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
 import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
@@ -449,7 +449,7 @@ export const CHAT_BODIES: Readonly<Record<'chat' | 'rename' | 'branch' | 'messag
 
 // Answers
 
-function wireConversation({ id, title, createdAt, updatedAt }: ConversationRecord): object {
+function wireConversation({ id, title, createdAt, updatedAt }: ConversationRecord): ChatSummary {
   return { id, object: 'conversation', title: title || null, created_at: createdAt, updated_at: updatedAt };
 }
 

@@ -8,8 +8,8 @@ import type { Runs } from '../runs/runs.ts';
 import { messageText, type Attachment } from './attachments.ts';
 import { addToChain, conversationBusy, findConversation, headOf, recordIdOf, type StoredMessage } from './chain.ts';
 import type { Deliver } from './chat-streams.ts';
-import { attachmentWarnings, driveChat, metaOf, planMessage, type ChatDriver } from './drive-chat.ts';
-import type { ChatEvent } from './events.ts';
+import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
+import { messageTitle } from './titles.ts';
 
 /** What starts the runs of conversations. */
 export interface ChatStarter extends ChatDriver {
@@ -83,6 +83,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
         ...(model !== undefined && { model }),
         ...(tools && { tools }),
         ...(system.length > 0 && { system }),
+        ...(warnings.length > 0 && { warnings }),
         ...(approvals && { approvals }),
         onDisconnect,
         after,
@@ -91,9 +92,10 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       } satisfies StoredMessage,
     };
     const lease = await store.acquire(runId);
-    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message) });
+    const title = before?.title || messageTitle(message);
+    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
     const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
-    const run = { plan, record, title: before?.title || null, warnings, caller, release };
+    const run = { plan, record, title: title || null, caller, release };
     return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
   } catch (error) {
     release();
@@ -105,8 +107,6 @@ interface ChatRun {
   readonly plan: RunPlan;
   readonly record: ResponseRecord;
   readonly title: string | null;
-  /** About the message. They follow the first event. */
-  readonly warnings: readonly ChatEvent[];
   readonly caller: Caller;
   /** Releases the capacity of the run. */
   readonly release: () => void;
@@ -121,14 +121,14 @@ interface ChatClient {
 /** Drives a new run and sends its events to the client. */
 async function runChat(
   starter: ChatStarter,
-  { plan, record, title, warnings, caller, release }: ChatRun,
+  { plan, record, title, caller, release }: ChatRun,
   { deliver, signal }: ChatClient,
 ): Promise<void> {
   const { engine, streams } = starter;
-  const { conversation: id, onDisconnect, after } = record.request as StoredMessage;
+  const { conversation: id, onDisconnect, after, warnings = [] } = record.request as StoredMessage;
   const continues = onDisconnect === 'continue';
   const sink = continues ? streams.storedSink(plan, id, after) : streams.directSink(id, after, deliver);
-  for (const event of [metaOf(engine, record, title), ...warnings]) void sink.add(event);
+  for (const event of firstEvents(engine, record, { title, warnings })) void sink.add(event);
   const { finished } = driveChat(starter, { plan, record, sink });
   finished.then(release, release);
   if (continues) return streams.followChat(id, caller, { after, signal, deliver });

@@ -9,7 +9,7 @@ import type {
   ToolMessage,
   UserMessage,
 } from '@treadle/core';
-import type { ChatEvent } from './events.ts';
+import type { ChatWarning } from './events.ts';
 
 /*
  * What a model gets instead of the images and files that it does not take: the text of a file, or a note. The journal has
@@ -21,14 +21,14 @@ type Media = ImageBlock | FileBlock;
 /** A replacement, and what the client is told about it. */
 interface Replacement {
   readonly block: TextBlock;
-  readonly warning: Extract<ChatEvent, { type: 'warning' }>;
+  readonly warning: ChatWarning;
 }
 
 export interface TextInput {
   /** The model, with requests that contain only what it takes. */
   readonly model: Model;
   /** What is replaced in messages of the user. */
-  warnings(messages: readonly Message[]): Promise<readonly ChatEvent[]>;
+  warnings(messages: readonly Message[]): Promise<readonly ChatWarning[]>;
 }
 
 /** As much as a text that is attached. */
@@ -110,7 +110,6 @@ async function replacementFor(block: Media, model: string, signal?: AbortSignal)
     return {
       block: { type: 'text', text: `\n\nAttachment${named}, as text:\n${read.text}` },
       warning: {
-        type: 'warning',
         code: 'attachment_as_text',
         message: `${refusal} It gets ${read.extent ?? 'the text'} of ${kind}${named} instead.`,
       },
@@ -124,7 +123,6 @@ async function replacementFor(block: Media, model: string, signal?: AbortSignal)
       text: `\n\n(${kind}${named}, ${block.mediaType}, ${size}, which this model cannot ${block.type === 'image' ? 'see' : 'read'})`,
     },
     warning: {
-      type: 'warning',
       code: 'attachment_not_shown',
       message: `${refusal} It gets a note instead of ${kind}${named}.${why}`,
     },

@@ -9,14 +9,15 @@ const INSTRUCTIONS =
 /** The beginning of the message is enough. */
 const MAX_MESSAGE_CHARS = 2_000;
 const MAX_TITLE_CHARS = 80;
+const MAX_FIRST_CHARS = 60;
 const MAX_TITLE_TOKENS = 64;
 const MAX_DURATION_MS = 20_000;
-/** Further titles are taken from the message, so that they never keep the models from answering. */
+/** Further conversations keep their first title, so that titles never keep the models from answering. */
 const MAX_CONCURRENT = 4;
 
 /**
- * Writes titles with small runs, which are not stored and have limits of their own. If the model fails, the title is the
- * beginning of the message. A title that somebody has set meanwhile stays.
+ * Writes titles with small runs, which are not stored and have limits of their own. If the model fails, the first title stays,
+ * and so does one that somebody has set meanwhile.
  */
 export function titleWriter(
   { models, store, log, metrics }: Pick<Engine, 'models' | 'store' | 'log' | 'metrics'>,
@@ -46,11 +47,10 @@ export function titleWriter(
   }
 
   async function writeTitle(untitled: Untitled): Promise<void> {
-    const { id, tenant } = untitled.conversation;
-    const written = oneLine(await askModel(untitled).catch(() => ''));
-    if (stopping.aborted) return;
-    const title = written || firstWords(untitled.message);
-    await store.conversations.rename(tenant, id, title, { ifUntitled: true });
+    const { id, tenant, title: ifTitle } = untitled.conversation;
+    const title = writtenTitle(await askModel(untitled).catch(() => ''));
+    if (stopping.aborted || title === '') return;
+    await store.conversations.rename(tenant, id, title, { ifTitle });
   }
 
   return (untitled) =>
@@ -60,17 +60,33 @@ export function titleWriter(
 }
 
 /** A title without the quotes and the full stop that models like to add. */
+function writtenTitle(text: string): string {
+  const line = oneLine(text);
+  return shortened(line.replace(/^["'“”«*#\s]+/, '').replace(/["'“”»*.\s]+$/, ''), MAX_TITLE_CHARS);
+}
+
+/** The title that a conversation begins with: the first words of the message. */
+export function messageTitle(message: UserMessage): string {
+  const [, attached] = message.content;
+  return firstTitle(messageText(message), attached?.type);
+}
+
+/** The title that a conversation begins with. `attached`: what a message without a text has instead. */
+export function firstTitle(text: string, attached: 'image' | 'file' | 'text' | undefined): string {
+  // Only the beginning is processed, because a text may have megabytes.
+  const line = oneLine(text.trimStart().slice(0, 10 * MAX_FIRST_CHARS));
+  if (line !== '' || !attached) return shortened(line, MAX_FIRST_CHARS);
+  return attached === 'image' ? 'Image' : 'File';
+}
+
 function oneLine(text: string): string {
-  const line = text.toWellFormed().replaceAll(/\s+/g, ' ').trim();
-  return shortened(line.replace(/^["'“”«*#\s]+/, '').replace(/["'“”»*.\s]+$/, ''));
+  return text.toWellFormed().replaceAll(/\s+/g, ' ').trim();
 }
 
-function firstWords(message: UserMessage): string {
-  return shortened(messageText(message).toWellFormed().replaceAll(/\s+/g, ' ').trim()) || 'Conversation';
-}
-
-function shortened(line: string): string {
-  if (line.length <= MAX_TITLE_CHARS) return line;
-  const cut = line.slice(0, MAX_TITLE_CHARS).toWellFormed();
-  return `${cut.replace(/\s+\S*$/, '') || cut}…`;
+/** Ends with a whole word, if there is one. */
+function shortened(line: string, most: number): string {
+  if (line.length <= most) return line;
+  const cut = line.slice(0, most).replace(/[\ud800-\udbff]$/, '');
+  const isWhole = line[cut.length] === ' ';
+  return `${(isWhole ? cut : cut.replace(/\s+\S*$/, '')).trimEnd() || cut}…`;
 }

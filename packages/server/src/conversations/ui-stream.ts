@@ -90,6 +90,9 @@ export function uiEncoder(denied: ReadonlySet<string> = new Set()): FrontEndEnco
           dynamic: true,
         };
         break;
+      case 'tool_call_decision':
+        // The client has sent it, or gets the denial as the result.
+        break;
       case 'tool_call_output':
         yield { type: 'data-tool-output', data: { toolCallId: event.id, delta: event.delta }, transient: true };
         break;

@@ -2,7 +2,7 @@ import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { addToChain } from '../conversations/chain.ts';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
-import { searchText } from '../conversations/chain-items.ts';
+import { textAndTitle } from '../conversations/chain-items.ts';
 import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../engine/idempotency.ts';
@@ -192,8 +192,8 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     if (chain) {
       const { conversation: found } = chain;
       const { input } = request;
-      const text = searchText(input);
-      await addToChain(store, { record, lease, conversation: found.id, before: found, text, key: keyToStore, input });
+      const added = { record, lease, conversation: found.id, before: found, input, ...textAndTitle(input) };
+      await addToChain(store, { ...added, key: keyToStore });
     } else {
       try {
         await records.create({ ...record, ...expiry }, keyToStore, request.input);

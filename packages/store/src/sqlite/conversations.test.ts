@@ -103,12 +103,16 @@ test('old conversations are pruned as a whole, and their responses not before', 
   expect(await store.responses.get('acme', 'r24')).toBeDefined();
 });
 
-test('a title is found, and is not replaced by one for conversations without', async () => {
+test('a title is found, and is only replaced if it is still the same', async () => {
   await using temp = tempStore();
   const { conversations } = temp.open();
   await conversations.create(conversation('c'));
-  expect(await conversations.rename('acme', 'c', 'Tax return', { ifUntitled: true })).toBe(true);
-  expect(await conversations.rename('acme', 'c', 'Other', { ifUntitled: true })).toBe(false);
+  await conversations.extend('c', { response: 'r1', text: '', title: 'First words', at: 1 });
+  await conversations.extend('c', { response: 'r2', head: 'r1', text: '', title: 'Others', at: 2 });
+  expect(await conversations.get('acme', 'c')).toMatchObject({ title: 'First words' });
+  expect(await conversations.list({ tenant: 'acme', search: 'first', limit: 9 })).toHaveLength(1);
+  expect(await conversations.rename('acme', 'c', 'Tax return', { ifTitle: 'First words' })).toBe(true);
+  expect(await conversations.rename('acme', 'c', 'Other', { ifTitle: 'First words' })).toBe(false);
   expect(await conversations.rename('bolt', 'c', 'Other')).toBe(false);
   const found = await conversations.list({ tenant: 'acme', search: 'tax ret', limit: 9 });
   expect(found).toMatchObject([{ id: 'c', title: 'Tax return' }]);

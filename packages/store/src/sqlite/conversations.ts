@@ -85,6 +85,11 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
     if (part) textsOf().update.run(text, part['id']!);
   }
 
+  function setTitle(conversation: number, title: string): void {
+    updateTitle.run(title, conversation);
+    setText(conversation, null, title);
+  }
+
   function copyParts(to: number | bigint, source: ConversationRow, upTo: string): void {
     const parts = partsOf(source);
     for (const { id, response } of parts.slice(0, parts.findIndex((part) => part.response === upTo) + 1)) {
@@ -136,13 +141,14 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
       return row ? partsOf(row).map(({ response }) => response) : [];
     },
 
-    async extend(id, { response, head = null, text, at }) {
+    async extend(id, { response, head = null, text, title = '', at }) {
       checkName(response);
       return commit.write(() => {
         const row = rowOf(id);
         if (!row || row.head !== head) return false;
         updateHead.run(response, at, row.id);
         addPart(row.id, response, text);
+        if (row.title === '' && title !== '') setTitle(row.id, title);
         return true;
       });
     },
@@ -154,12 +160,11 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
       }, 'written');
     },
 
-    rename: (tenant, id, title, { ifUntitled = false } = {}) =>
+    rename: (tenant, id, title, { ifTitle } = {}) =>
       commit.write(() => {
         const row = rowOf(id);
-        if (row?.tenant !== tenant || (ifUntitled && row.title !== '')) return false;
-        updateTitle.run(title, row.id);
-        setText(row.id, null, title);
+        if (row?.tenant !== tenant || (ifTitle !== undefined && row.title !== ifTitle)) return false;
+        setTitle(row.id, title);
         return true;
       }),
 

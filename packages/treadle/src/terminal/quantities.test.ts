@@ -65,7 +65,10 @@ test.each([
     { inputTokens: 1_200, outputTokens: 50, cachedTokens: 800, reasoningTokens: 20, cost: 0.00314 },
     '1,200 in (800 cached), 50 out (20 reasoning), $0.0031',
   ],
-  [{ inputTokens: 1, outputTokens: 1, cost: 12.345 }, '1 in, 1 out, $12.35'],
+  [{ inputTokens: 1, outputTokens: 1, cost: 0.0000126 }, '1 in, 1 out, $0.000013'],
+  [{ inputTokens: 1, outputTokens: 1, cost: 0.00999 }, '1 in, 1 out, $0.01'],
+  [{ inputTokens: 1, outputTokens: 1, cost: 0.5 }, '1 in, 1 out, $0.50'],
+  [{ inputTokens: 1, outputTokens: 1, cost: 1_212.346 }, '1 in, 1 out, $1,212.35'],
 ])('prints the usage %j', (usage, text) => {
   expect(usageText(usage)).toBe(text);
 });
