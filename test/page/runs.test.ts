@@ -3,8 +3,8 @@ import { tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
-import type { Page } from 'playwright-core';
-import { afterAll, describe, expect, test } from 'vitest';
+import type { Page, Request } from 'playwright-core';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
 import { responseIdIn, startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { axeViolations, chromiumNeed, launch, openPage } from './browser.ts';
@@ -75,6 +75,48 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await row.getByText('Completed').waitFor();
     await asked.waitFor({ state: 'detached' });
     expect((await server.send('GET', `/v1/runs/${id}`)).body.status).toBe('completed');
+  });
+
+  test('are live through one stream, over a restart of the server, and while the page is visible', async () => {
+    const store = sqliteStore(':memory:');
+    const first = await startInProcess(scriptedModel(['One.', 'Two.']), { store });
+    await using opened = await openPage(launched, 'about:blank', { allow: /ERR_|Failed to fetch/ });
+    const { page } = opened;
+    const streams = new Set<Request>();
+    page.on('request', (request) => {
+      if (request.headers()['accept'] === 'text/event-stream') streams.add(request);
+    });
+    for (const event of ['requestfailed', 'requestfinished'] as const) page.on(event, (one) => streams.delete(one));
+    const row = (title: string) => page.getByRole('row', { name: new RegExp(title) });
+    /** What the browser does when the user goes to another tab and back. */
+    const show = (state: 'hidden' | 'visible') =>
+      page.evaluate((given) => {
+        Object.defineProperty(document, 'visibilityState', { value: given, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));
+      }, state);
+    await page.goto(`${first.url}/#/runs`);
+    await page.getByText('No runs yet').waitFor();
+    await first.post({ input: 'The first' });
+    await row('The first').getByText('Completed').waitFor();
+    await page.getByRole('link', { name: 'The first' }).click();
+    await page.getByRole('heading', { name: 'The first' }).waitFor();
+    await page.goBack();
+    await row('The first').waitFor();
+    await vi.waitFor(() => expect(streams.size).toBe(1));
+    await show('hidden');
+    await vi.waitFor(() => expect(streams.size).toBe(0));
+    await first.post({ input: 'The second' });
+    await show('visible');
+    await row('The second').getByText('Completed').waitFor();
+    await first[Symbol.asyncDispose]();
+    await page.getByText('The connection to the server is lost').waitFor();
+    const port = Number(new URL(first.url).port);
+    const second = await startInProcess(scriptedModel(['Three.']), { store, port });
+    await second.post({ input: 'The third' });
+    await row('The third').getByText('Completed').waitFor();
+    await page.goto('about:blank');
+    await second[Symbol.asyncDispose]();
+    await store.close();
   });
 
   test('show the exact state at every entry, by slider, keys, jumps and link', async () => {
