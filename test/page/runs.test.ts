@@ -232,6 +232,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.getByRole('heading', { name: 'Comparison' }).waitFor();
     await page.getByText('It stays at 3210.').waitFor();
     await page.getByText('First divergence').waitFor();
+    await page.getByText('the fork does not take over its result').waitFor();
     await page.getByRole('row', { name: /^Turns and calls.*3 turns, 4 calls\s*2 turns/ }).waitFor();
     expect(await axeViolations(page)).toEqual([]);
     // Nothing was overwritten.

@@ -226,6 +226,9 @@ export function RecentRuns({ current }: { readonly current: string }): JSX.Eleme
   );
 }
 
+/** A fork has the start of its original. */
+const NO_DURATION = '–';
+
 /** How often the texts of times are written again. */
 const CLOCK_MS = 20_000;
 
@@ -274,7 +277,9 @@ function RunTable({ runs }: { readonly runs: readonly RunHead[] }): JSX.Element 
             <td class="muted" title={new Date(run.started_at).toLocaleString()}>
               {agoText(run.started_at, Math.max(now.value, run.updated_at))}
             </td>
-            <td class="number muted">{durationText(run.updated_at - run.started_at)}</td>
+            <td class="number muted">
+              {run.parent === null || isChildRun(run) ? durationText(run.updated_at - run.started_at) : NO_DURATION}
+            </td>
             <td class="number muted">{numberText(run.entries)}</td>
           </tr>
         ))}

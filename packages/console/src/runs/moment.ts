@@ -211,7 +211,9 @@ export function landmarksOf({ entries, shown }: RunModel): Landmarks {
   for (const [seq, { event, status }] of entries.entries()) {
     const results = shown[seq]!.items.flatMap((item) => (item.type === 'call-answered' ? item.result : []));
     const isDenied = results.some(({ isError, errorType }) => isError && errorType === 'denied') || isDenial(event);
-    const isFailed = results.some(({ isError, errorType }) => isError && errorType !== 'denied') || isFailure(event);
+    const isFailed =
+      results.some(({ isError, errorType }) => isError && errorType !== 'denied') ||
+      (isFailure(event) && !shown[seq]!.leftOut);
     if (isDenied) denials.push(seq);
     if (isFailed || status === 'failed') errors.push(seq);
     if (event.type !== 'model-replied') continue;

@@ -241,6 +241,17 @@ describe('a comparison', () => {
     const run = await modelOf(store, 'a');
     expect(laterWork(run, 2, [])).toEqual({ modelCalls: 2, calls: [{ tool: 'echo', effect: 'pure', count: 1 }] });
     expect(laterWork(run, 2, [3])).toMatchObject({ modelCalls: 1 });
+    // The fork has not lost the call that it does not take over.
+    const fork = await modelOf(store, 'b');
+    expect(landmarksOf(fork).errors).toEqual([]);
+    expect(fork.bars.map(short)).toEqual([
+      't1.model.0 model 0 ok',
+      't1.tool.0 tool 1 ok',
+      't2.model.0 model 0 ok',
+      't2.tool.0 tool 1 ok',
+      't3.model.0 model 0 ok',
+    ]);
+    expect(fork.bars.every(({ repeats }) => repeats === 0)).toBe(true);
   });
 });
 
