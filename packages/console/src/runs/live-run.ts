@@ -97,7 +97,7 @@ export function openRun(id: string): LiveRun {
     async (aborted) => {
       related.value = (await listRuns({ parent: id, limit: '100' }, aborted)).data;
     },
-    { gapMs: RELATED_GAP_MS, concerns: (run) => run.parent === id },
+    { gapMs: RELATED_GAP_MS, concerns: (run) => run.parent?.startsWith(id) ?? false },
   );
   const timer = setInterval(() => {
     if (details.value?.status === 'running' && document.visibilityState === 'visible') looking.again();
@@ -152,22 +152,28 @@ export function openRun(id: string): LiveRun {
   };
 }
 
-/** The models of child runs, by their ids. They are loaded once, and again when their parent has grown. */
+/** The models of child runs and theirs, by their ids. They are loaded once, and again when their parent has grown. */
 export async function loadChildren(
   related: readonly RunHead[],
   known: ReadonlyMap<string, RunModel>,
   aborted: AbortSignal,
 ): Promise<ReadonlyMap<string, RunModel>> {
   const children = new Map<string, RunModel>();
-  for (const head of related.filter(isChildRun).toReversed().slice(0, MOST_CHILDREN)) {
-    const model = known.get(head.id) ?? runModel();
-    while (model.entries.length < head.entries) {
-      const { data } = await getEntries(head.id, model.entries.length - 1, aborted);
-      if (data.length === 0) break;
-      model.add(data);
+  async function load(heads: readonly RunHead[]): Promise<void> {
+    for (const head of heads.filter(isChildRun).toReversed()) {
+      if (children.size >= MOST_CHILDREN) return;
+      const model = known.get(head.id) ?? runModel();
+      while (model.entries.length < head.entries) {
+        const { data } = await getEntries(head.id, model.entries.length - 1, aborted);
+        if (data.length === 0) break;
+        model.add(data);
+      }
+      children.set(head.id, model);
+      if (model.bars.some(({ child }) => child !== undefined))
+        await load((await listRuns({ parent: head.id, limit: '100' }, aborted)).data);
     }
-    children.set(head.id, model);
   }
+  await load(related);
   return children;
 }
 

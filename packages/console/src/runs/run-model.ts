@@ -103,7 +103,7 @@ export function runModel(): RunModel {
     return one;
   }
 
-  function addBars({ entry, before, state, items }: JournalStep, { leftOut }: ShownEntry): void {
+  function addBars({ entry, before, state, items }: JournalStep, { loss }: ShownEntry): void {
     const { seq, issued, event } = entry;
     const now = activeEffects(state);
     const lost = event.type === 'effect-lost' ? event.effect : undefined;
@@ -112,13 +112,13 @@ export function runModel(): RunModel {
       if (continues) continue;
       open.delete(key);
       bar.end = seq;
-      if (leftOut && bar.effect === lost) {
+      if (loss === 'left-out' && bar.effect === lost) {
         // Nobody has performed it for this run.
         bars.splice(bars.indexOf(bar), 1);
         begun.delete(key);
         continue;
       }
-      bar.problem = bar.effect === lost ? 'lost' : problemOf(bar, entry, items);
+      bar.problem = bar.effect === lost && loss === 'stopped' ? 'lost' : problemOf(bar, entry, items);
     }
     const slots = 'slots' in state.phase ? (state.phase.slots ?? []) : [];
     if (slots !== ('slots' in before.phase ? before.phase.slots : undefined)) {

@@ -1,4 +1,13 @@
-import { forkRun, memoryJournal, runLoop, tool, type Answer, type LoopOptions, type RunStore } from '../index.ts';
+import {
+  forkRun,
+  memoryJournal,
+  Parked,
+  runLoop,
+  tool,
+  type Answer,
+  type LoopOptions,
+  type RunStore,
+} from '../index.ts';
 import { manualClock, scriptedModel } from '../testing/index.ts';
 import { describe, expect, test } from 'vitest';
 import { entryLines, shownEntries } from './entry-lines.ts';
@@ -190,6 +199,22 @@ describe('lost effects', () => {
     expect((await lines(crashed)).filter((text) => /left out|lost/.test(text))).toEqual([
       't2.model.0 left out: the fork does not take over its result',
       't2.tool.0 lost: the process stopped before it finished',
+    ]);
+  });
+
+  test('of calls that are parked continue', async () => {
+    const store = memoryJournal();
+    let isDone = false;
+    const execute = (): string | Parked => (isDone ? 'done' : new Parked('there'));
+    const wait = tool({ name: 'wait', description: '', effect: 'pure', execute });
+    const options = { tools: [wait], journal: store, runId: 'r' };
+    await runLoop({ ...options, model: scriptedModel([{ calls: [{ name: 'wait' }] }]), input: 'go' });
+    isDone = true;
+    await runLoop({ ...options, model: scriptedModel(['Done.']) });
+    expect((await lines(store)).slice(-5, -2)).toEqual([
+      't1.tool.0 continues: it was parked',
+      '  t1.tool.0 runs again',
+      '  t1.tool.0 returned: done',
     ]);
   });
 

@@ -18,8 +18,11 @@ export interface ShownEntry {
   readonly items: readonly Item[];
   /** The time since the effect that the entry settles was last issued. */
   readonly took: string | undefined;
-  /** The effect was not lost by a process that stopped: a fork did not take over its result, and performs it. */
-  readonly leftOut?: true;
+  /**
+   * Why the effect of an `effect-lost` is performed again. `stopped`: its process or device stopped. `left-out`: a fork did not
+   * take over its result. `parked`: it was parked.
+   */
+  readonly loss?: 'stopped' | 'left-out' | 'parked';
 }
 
 /** The entries with their states and items; without states after an entry that does not replay. */
@@ -48,15 +51,18 @@ export function entryReader(): (entry: JournalEntry, replayed: ReplayedEntry) =>
    * The first process that drives a fork finds effects without results, as after a crash. But a call that runs once does not
    * run again in a fork: then the process of the original has stopped.
    */
-  function isLeftOut({ event, seq, status }: JournalEntry, step: JournalStep | undefined): boolean {
+  function lossOf({ event, seq, status }: JournalEntry, step: JournalStep | undefined): ShownEntry['loss'] {
     if (event.type === 'run-started') forkedAt = event.parent?.seq ?? Infinity;
-    if (seq < forkedAt || fork === 'driven') return false;
-    const isLost = seq > forkedAt && event.type === 'effect-lost' && event.cause === 'restart' && !event.died;
+    const isLost = event.type === 'effect-lost';
+    const isOfFork = seq > forkedAt && fork !== 'driven' && isLost && event.cause === 'restart' && !event.died;
     // A fork that waits has nothing to perform when it is made.
-    if (!isLost) fork = fork === 'begins' || status === 'paused' ? 'driven' : 'made';
-    if (!isLost || !step || slotFor(step.before, event.effect)?.call.effect === 'once') return false;
+    if (seq >= forkedAt && !isOfFork) fork = fork !== 'made' || status === 'paused' ? 'driven' : 'made';
+    if (!isLost) return undefined;
+    const slot = step && slotFor(step.before, event.effect);
+    if (slot?.type === 'parked') return 'parked';
+    if (!isOfFork || !step || slot?.call.effect === 'once') return 'stopped';
     fork = 'begins';
-    return true;
+    return 'left-out';
   }
 
   return (entry, { step, isFirst }) => {
@@ -65,7 +71,8 @@ export function entryReader(): (entry: JournalEntry, replayed: ReplayedEntry) =>
     for (const effect of issued) issuedAt.set(effect, event.at);
     const took = started === undefined ? undefined : durationText(event.at - started);
     const shown = { entry, states: step, diverges: isFirst, items: step?.items ?? [], took };
-    return isLeftOut(entry, step) ? { ...shown, leftOut: true } : shown;
+    const loss = lossOf(entry, step);
+    return loss === undefined ? shown : { ...shown, loss };
   };
 }
 
@@ -209,12 +216,14 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     if (stop?.type === 'stop') return line(`${what} stopped`, stop.reason, 'red', took);
     return line(`${what} checked`, `${plural(verdicts.length, 'guardrail')} passed`, 'dim', took);
   },
-  'effect-lost': ({ effect, cause }, { leftOut }) =>
+  'effect-lost': ({ effect, cause }, { loss }) =>
     cause === 'parked'
       ? line(`${effect} is verified`, 'it is parked, and must not run again')
-      : leftOut
-        ? line(`${effect} left out`, 'the fork does not take over its result')
-        : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+      : loss === 'parked'
+        ? line(`${effect} continues`, 'it was parked')
+        : loss === 'left-out'
+          ? line(`${effect} left out`, 'the fork does not take over its result')
+          : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
   'resource-opened': ({ name, process }) => line(`${name} opened`, `process ${process.pid}`, 'dim'),
   'resource-closed': ({ name }) => line(`${name} closed`, undefined, 'dim'),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
