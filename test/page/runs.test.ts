@@ -160,7 +160,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.goto(`${server.url}/#/runs/${id}/at/6`);
     await page.getByRole('region', { name: 'State after entry 6' }).waitFor();
     await panel(page).getByText('Decided by the rule').waitFor();
-    expect(await panel(page).textContent()).toContain('waits: write');
+    expect(await panel(page).textContent()).toContain('waits for an approval: write');
     await page.getByRole('button', { name: 'Previous entry' }).click();
     await page.waitForURL(`${server.url}/#/runs/${id}/at/5`);
 
