@@ -2,9 +2,9 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { agentTool, tool, type Model } from '@treadle/core';
+import { agentTool, Parked, tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey } from '@treadle/server';
+import { hashKey, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { Page, Request } from 'playwright-core';
 import { afterAll, describe, expect, test, vi } from 'vitest';
@@ -37,9 +37,12 @@ const SCRIPT = [
 ];
 
 /** A server with a run that waits for the approval of its last call. */
-async function startWaiting(more: readonly (string | object)[] = []): Promise<{ server: InProcessServer; id: string }> {
+async function startWaiting(
+  more: readonly (string | object)[] = [],
+  options: Partial<TreadleServerOptions> = TOOLS,
+): Promise<{ server: InProcessServer; id: string }> {
   const model: Model = scriptedModel([...SCRIPT, ...more] as never);
-  const server = await startInProcess(model, TOOLS);
+  const server = await startInProcess(model, options);
   const id = responseIdIn((await server.post({ input: 'Change the port', stream: true })).text);
   return { server, id };
 }
@@ -67,7 +70,12 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('are listed with their status, filters and what waits, which is answered there', async () => {
-    const { server, id } = await startWaiting(['Hello.']);
+    const park = tool({ name: 'park', description: '', effect: 'pure', execute: () => new Parked('a build') });
+    const { server, id } = await startWaiting([{ calls: [{ name: 'park' }] }], {
+      ...TOOLS,
+      tools: [...TOOLS.tools, park],
+      defaultTools: [...TOOLS.defaultTools, 'park'],
+    });
     await using _ = server;
     await using opened = await openPage(launched, `${server.url}/#/runs`);
     const { page } = opened;
@@ -87,6 +95,19 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     // The status is live.
     await row.getByText('Completed').waitFor();
     await asked.waitFor({ state: 'detached' });
+    // A call that is parked waits for nobody.
+    await page.getByLabel('Search titles').fill('');
+    const looked = page.waitForResponse(
+      async (answer) => answer.url().includes('include=waiting') && (await answer.text()).includes('a build'),
+    );
+    const { text } = await server.post({ input: 'Build it', background: true });
+    await page
+      .getByRole('row', { name: /Build it/ })
+      .getByText('Waiting')
+      .waitFor();
+    await looked;
+    expect(await page.getByText('Waiting for you').count()).toBe(0);
+    await server.send('POST', `/v1/runs/${responseIdIn(text)}/cancel`);
     expect((await server.send('GET', `/v1/runs/${id}`)).body.status).toBe('completed');
   });
 
@@ -336,13 +357,21 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const dialog = page.getByRole('dialog', { name: 'Fork after entry 4' });
     const preview = dialog.getByRole('region', { name: 'What the fork does' });
     await preview.getByText('takes over').waitFor();
+    const start = dialog.getByRole('button', { name: /Start the fork/ });
+    await vi.waitFor(async () => expect(await start.isEnabled()).toBe(true));
+    const asked = Promise.withResolvers<void>();
+    await page.route('**/fork', (route) => void asked.promise.then(() => route.continue()));
     await dialog.getByLabel('Instructions').fill('Change nothing.');
+    // Nothing starts that was not shown.
+    expect(await start.isDisabled()).toBe(true);
+    asked.resolve();
     await preview.getByText('calls the model again').waitFor();
     expect(await preview.textContent()).toContain('1 × write (acts each time)');
     await dialog.getByRole('checkbox', { name: 'write' }).uncheck();
     await dialog.getByRole('spinbutton', { name: 'turns' }).fill('5');
     expect(await axeViolations(page)).toEqual([]);
-    await dialog.getByRole('button', { name: /Start the fork/ }).click();
+    await dialog.getByRole('spinbutton', { name: 'seconds' }).fill('60');
+    await start.click();
     await page.getByRole('heading', { name: 'Comparison' }).waitFor();
     await page.getByText('It stays at 3210.').waitFor();
     await page.getByText('First divergence').waitFor();

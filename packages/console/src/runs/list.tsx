@@ -1,4 +1,4 @@
-import { signal, useSignal, type ReadonlySignal } from '@preact/signals';
+import { computed, signal, useSignal, type ReadonlySignal } from '@preact/signals';
 import { durationText, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -17,8 +17,10 @@ interface Asked {
 }
 
 const asked = signal<readonly Asked[]>([]);
+/** There are more open runs than were looked at. */
+const areMoreOpen = signal(false);
 /** The number of approvals and questions that wait, over all runs. */
-export const waitingCount: ReadonlySignal<number> = signal(0);
+export const waitingCount: ReadonlySignal<number> = computed(() => asked.value.length);
 
 const PAGE = 50;
 const LIST_GAP_MS = 300;
@@ -31,13 +33,13 @@ function useLooking(look: (aborted: AbortSignal) => Promise<void>, gapMs: number
 }
 
 async function lookForWaits(aborted?: AbortSignal): Promise<void> {
-  const { data } = await listRuns({ status: 'paused,running', include: 'waiting', limit: '100' }, aborted);
-  // Those of child runs are listed with their parent.
-  const found = data
+  const page = await listRuns({ status: 'paused,running', include: 'waiting', limit: '100' }, aborted);
+  // Those of child runs are listed with their parent. Parked calls wait for nobody.
+  asked.value = page.data
     .filter((run) => !isChildRun(run))
-    .flatMap((run) => (run.waiting ?? []).map((wait) => ({ run, wait })));
-  asked.value = found;
-  (waitingCount as { value: number }).value = found.filter(({ wait }) => wait.type !== 'parked').length;
+    .flatMap((run) => (run.waiting ?? []).map((wait) => ({ run, wait })))
+    .filter(({ wait }) => wait.type !== 'parked');
+  areMoreOpen.value = page.has_more;
 }
 
 const STATUSES = [
@@ -166,6 +168,11 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
               <WaitCard runId={run.id} wait={wait} onAnswered={() => void lookForWaits().catch(() => {})} />
             </div>
           ))}
+          {areMoreOpen.value && (
+            <p class="muted small">
+              This is what the newest 100 open runs wait for. The filter <strong>Waiting</strong> has the others.
+            </p>
+          )}
         </section>
       )}
       {problem.value !== undefined && (
