@@ -158,7 +158,7 @@ describe('diff', () => {
       '',
       `     B ${id.slice(0, 12)}`,
       '  3    t1.tool.0 returned (TIME): the word is another',
-      '  4  t2.model.0 lost: the process stopped before it finished',
+      '  4  t2.model.0 left out: the fork does not take over its result',
       '       the model is called again',
       '  5  model (TIME, 10 in, 5 out): It is empty.',
       '     completed',
@@ -170,7 +170,7 @@ describe('diff', () => {
     const { id } = await fork('--result', 't1.tool.0=the word is another');
     const wide = fakeTerminal(['runs', 'diff', original, id], fixture.play.folder, 140);
     expect(await wide.exit).toBe(1);
-    expect(wide.screen()).toMatch(/^ +4 {2}model .*: It says hello\. +│ t2\.model\.0 lost: .* finished$/m);
+    expect(wide.screen()).toMatch(/^ +4 {2}model .*: It says hello\. +│ t2\.model\.0 left out: the fork .*$/m);
     expect(wide.screen()).toMatch(/^ +5 +│ model .*: It is empty\.$/m);
     for (const line of wide.screen().split('\n')) expect(line.length).toBeLessThanOrEqual(140);
     const narrow = fakeTerminal(['runs', 'diff', original, id], fixture.play.folder, 80);

@@ -64,7 +64,7 @@ async function forkedAt(last: World, at: number): Promise<World> {
   const log = [...last.log];
   const store = logged(await restore(log, memoryJournal()), log);
   const fork = world({ runId, log, store, now: last.clock.now() + 1_000 });
-  await forkRun({ journal: store, clock: fork.clock, runId: RUN, at, newRunId: runId });
+  await forkRun({ journal: store, runId: RUN, at, newRunId: runId });
   return fork;
 }
 

@@ -1,12 +1,19 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { tool, type Model } from '@treadle/core';
+import { agentTool, Parked, tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey } from '@treadle/server';
+import { hashKey, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
-import type { Page } from 'playwright-core';
-import { afterAll, describe, expect, test } from 'vitest';
+import type { Page, Request } from 'playwright-core';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
+import { startProvider } from '../provider/provider.ts';
+import { useServeFixture } from '../serve/serve-command.ts';
 import { responseIdIn, startInProcess, type InProcessServer } from '../server/support/in-process.ts';
+import { call } from '../server/support/fixture.ts';
+import { modelOf, startServer, type ServerProcess } from '../server/support/server-process.ts';
 import { axeViolations, chromiumNeed, launch, openPage } from './browser.ts';
 
 const launched = await launch();
@@ -30,9 +37,12 @@ const SCRIPT = [
 ];
 
 /** A server with a run that waits for the approval of its last call. */
-async function startWaiting(more: readonly (string | object)[] = []): Promise<{ server: InProcessServer; id: string }> {
+async function startWaiting(
+  more: readonly (string | object)[] = [],
+  options: Partial<TreadleServerOptions> = TOOLS,
+): Promise<{ server: InProcessServer; id: string }> {
   const model: Model = scriptedModel([...SCRIPT, ...more] as never);
-  const server = await startInProcess(model, TOOLS);
+  const server = await startInProcess(model, options);
   const id = responseIdIn((await server.post({ input: 'Change the port', stream: true })).text);
   return { server, id };
 }
@@ -44,6 +54,12 @@ async function approve(server: InProcessServer, id: string): Promise<void> {
   await server.getEnded(id);
 }
 
+/** What the browser does when the user goes to another tab and back. */
+const show = (page: Page, state: 'hidden' | 'visible') =>
+  page.evaluate((given) => {
+    Object.defineProperty(document, 'visibilityState', { value: given, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, state);
 const slider = (page: Page) => page.getByRole('slider', { name: 'Entry' });
 const tab = (page: Page, name: string) => page.getByRole('tab', { name });
 const panel = (page: Page) => page.getByRole('tabpanel');
@@ -54,7 +70,12 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('are listed with their status, filters and what waits, which is answered there', async () => {
-    const { server, id } = await startWaiting(['Hello.']);
+    const park = tool({ name: 'park', description: '', effect: 'pure', execute: () => new Parked('a build') });
+    const { server, id } = await startWaiting([{ calls: [{ name: 'park' }] }], {
+      ...TOOLS,
+      tools: [...TOOLS.tools, park],
+      defaultTools: [...TOOLS.defaultTools, 'park'],
+    });
     await using _ = server;
     await using opened = await openPage(launched, `${server.url}/#/runs`);
     const { page } = opened;
@@ -74,7 +95,56 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     // The status is live.
     await row.getByText('Completed').waitFor();
     await asked.waitFor({ state: 'detached' });
+    // A call that is parked waits for nobody.
+    await page.getByLabel('Search titles').fill('');
+    const looked = page.waitForResponse(
+      async (answer) => answer.url().includes('include=waiting') && (await answer.text()).includes('a build'),
+    );
+    const { text } = await server.post({ input: 'Build it', background: true });
+    await page
+      .getByRole('row', { name: /Build it/ })
+      .getByText('Waiting')
+      .waitFor();
+    await looked;
+    expect(await page.getByText('Waiting for you').count()).toBe(0);
+    await server.send('POST', `/v1/runs/${responseIdIn(text)}/cancel`);
     expect((await server.send('GET', `/v1/runs/${id}`)).body.status).toBe('completed');
+  });
+
+  test('are live through one stream, over a restart of the server, and while the page is visible', async () => {
+    const store = sqliteStore(':memory:');
+    const first = await startInProcess(scriptedModel(['One.', 'Two.']), { store });
+    await using opened = await openPage(launched, 'about:blank', { allow: /ERR_|Failed to fetch/ });
+    const { page } = opened;
+    const streams = new Set<Request>();
+    page.on('request', (request) => {
+      if (request.headers()['accept'] === 'text/event-stream') streams.add(request);
+    });
+    for (const event of ['requestfailed', 'requestfinished'] as const) page.on(event, (one) => streams.delete(one));
+    const row = (title: string) => page.getByRole('row', { name: new RegExp(title) });
+    await page.goto(`${first.url}/#/runs`);
+    await page.getByText('No runs yet').waitFor();
+    await first.post({ input: 'The first' });
+    await row('The first').getByText('Completed').waitFor();
+    await page.getByRole('link', { name: 'The first' }).click();
+    await page.getByRole('heading', { name: 'The first' }).waitFor();
+    await page.goBack();
+    await row('The first').waitFor();
+    await vi.waitFor(() => expect(streams.size).toBe(1));
+    await show(page, 'hidden');
+    await vi.waitFor(() => expect(streams.size).toBe(0));
+    await first.post({ input: 'The second' });
+    await show(page, 'visible');
+    await row('The second').getByText('Completed').waitFor();
+    await first[Symbol.asyncDispose]();
+    await page.getByText('The connection to the server is lost').waitFor();
+    const port = Number(new URL(first.url).port);
+    const second = await startInProcess(scriptedModel(['Three.']), { store, port });
+    await second.post({ input: 'The third' });
+    await row('The third').getByText('Completed').waitFor();
+    await page.goto('about:blank');
+    await second[Symbol.asyncDispose]();
+    await store.close();
   });
 
   test('show the exact state at every entry, by slider, keys, jumps and link', async () => {
@@ -111,7 +181,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.goto(`${server.url}/#/runs/${id}/at/6`);
     await page.getByRole('region', { name: 'State after entry 6' }).waitFor();
     await panel(page).getByText('Decided by the rule').waitFor();
-    expect(await panel(page).textContent()).toContain('waits: write');
+    expect(await panel(page).textContent()).toContain('waits for an approval: write');
     await page.getByRole('button', { name: 'Previous entry' }).click();
     await page.waitForURL(`${server.url}/#/runs/${id}/at/5`);
 
@@ -141,6 +211,113 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const download = page.waitForEvent('download');
     await page.getByRole('button', { name: 'Export' }).click();
     expect((await download).suggestedFilename()).toBe(`${id}.jsonl`);
+  });
+
+  test('have a timeline with child runs at any depth, a selection by dragging, and a zoom with the wheel', async () => {
+    const scout = agentTool({
+      name: 'scout',
+      description: '',
+      model: scriptedModel([{ calls: [{ name: 'read' }] }, 'Found.']),
+      tools: [read],
+    });
+    const research = agentTool({
+      name: 'research',
+      description: '',
+      model: scriptedModel([{ calls: [{ name: 'scout', arguments: { task: 'Look' } }] }, 'It is 3210.']),
+      tools: [scout],
+    });
+    const model = scriptedModel([{ calls: [{ name: 'research', arguments: { task: 'Which port?' } }] }, 'Port 3210.']);
+    await using server = await startInProcess(model, { tools: [research], defaultTools: ['research'] });
+    const id = responseIdIn((await server.post({ input: 'Ask an agent' })).text);
+    await using opened = await openPage(launched, `${server.url}/#/runs/${id}`);
+    const { page } = opened;
+    const chart = page.getByRole('img', { name: /^Timeline of/ });
+    const fit = page.getByRole('button', { name: 'Fit' });
+    await chart.getByText(/^research .*\.t1\.tool\.0$/).waitFor();
+    await chart.getByText(/^scout .*\.t1\.tool\.0\.t1\.tool\.0$/).waitFor();
+    await page.getByRole('button', { name: 'Entries', exact: true }).click();
+    const box = (await chart.boundingBox())!;
+    const [left, right, y] = [box.x + box.width * 0.3, box.x + box.width * 0.8, box.y + 30] as const;
+
+    await page.mouse.move(right, y);
+    await page.mouse.down();
+    await page.mouse.move(left, y, { steps: 3 });
+    await page.mouse.up();
+    await page.getByText(/^Entries 1 to 3:/).waitFor();
+    await page.getByText('3 of 5', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Zoom in' }).last().click();
+    await page.getByRole('button', { name: 'Clear' }).click();
+    await page.getByText('5 entries').waitFor();
+    await fit.click();
+    expect(await fit.isDisabled()).toBe(true);
+
+    // The wheel alone scrolls the page.
+    await page.mouse.move(left, y);
+    await page.mouse.wheel(0, -100);
+    await page.keyboard.down('Control');
+    expect(await fit.isDisabled()).toBe(true);
+    await page.mouse.wheel(0, -100);
+    await page.keyboard.up('Control');
+    await vi.waitFor(async () => expect(await fit.isEnabled()).toBe(true));
+    await page.keyboard.press('0');
+    await vi.waitFor(async () => expect(await fit.isDisabled()).toBe(true));
+
+    // A bar of a child run leads to that run, and from there back.
+    const child = (await chart.getByText(/^research/).boundingBox())!;
+    await page.mouse.click(box.x + box.width / 2, child.y + 6);
+    await page.getByRole('heading', { name: 'Which port?' }).waitFor();
+    await page.getByRole('link', { name: /^parent/ }).click();
+    await page.getByRole('heading', { name: 'Ask an agent' }).waitFor();
+  });
+
+  test('that were interrupted by a killed server are resumed at another one, and by its restart', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'treadle-page-'));
+    await using provider = await startProvider();
+    const settings = { store: path.join(folder, 'runs.db'), defaultTools: ['hold'] };
+    await using killed = await startServer(provider, settings);
+    await using second = await startServer(provider, settings);
+    const start = async (server: ServerProcess, tag: string): Promise<void> => {
+      const script = await provider.script([{ calls: [call('hold', { tag })] }, { text: `Had ${tag}.` }]);
+      await fetch(`${server.url}/v1/responses`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ model: modelOf(script), input: `Hold ${tag}`, background: true }),
+      });
+      await server.held(tag);
+    };
+    await using opened = await openPage(launched, `${second.url}/#/runs`, { allow: /ERR_/ });
+    const { page } = opened;
+    const main = page.getByRole('main');
+    await start(killed, 'one');
+    await main.getByRole('link', { name: 'Hold one' }).click();
+    await page.getByRole('heading', { name: 'Hold one' }).waitFor();
+    await main.getByText('Running').waitFor();
+    expect(await main.getByText('Interrupted').count()).toBe(0);
+    await killed.kill();
+    await show(page, 'hidden');
+    await show(page, 'visible');
+    await main.getByText('Interrupted').waitFor();
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await second.held('one');
+    await page.getByRole('option', { name: /hold lost.*the process stopped/ }).waitFor();
+    second.release('one');
+    await main.getByText('Completed', { exact: true }).waitFor();
+    await panel(page).getByText('Had one.').waitFor();
+
+    await start(second, 'two');
+    await page.getByRole('link', { name: /Hold two/ }).click();
+    await page.getByRole('heading', { name: 'Hold two' }).waitFor();
+    await main.getByText('Running').waitFor();
+    await second.kill();
+    await page.getByText('The connection to the server is lost').waitFor();
+    await using restarted = await startServer(provider, { ...settings, port: Number(new URL(second.url).port) });
+    expect(restarted.recovered).toBe(1);
+    restarted.release('two');
+    await main.getByText('Completed', { exact: true }).waitFor();
+    await panel(page).getByText('Had two.').waitFor();
+    await page.goto('about:blank');
+    await restarted.close();
+    await rm(folder, { recursive: true });
   });
 
   test('follow a run in progress, and cancel it', async () => {
@@ -180,16 +357,25 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const dialog = page.getByRole('dialog', { name: 'Fork after entry 4' });
     const preview = dialog.getByRole('region', { name: 'What the fork does' });
     await preview.getByText('takes over').waitFor();
+    const start = dialog.getByRole('button', { name: /Start the fork/ });
+    await vi.waitFor(async () => expect(await start.isEnabled()).toBe(true));
+    const asked = Promise.withResolvers<void>();
+    await page.route('**/fork', (route) => void asked.promise.then(() => route.continue()));
     await dialog.getByLabel('Instructions').fill('Change nothing.');
+    // Nothing starts that was not shown.
+    expect(await start.isDisabled()).toBe(true);
+    asked.resolve();
     await preview.getByText('calls the model again').waitFor();
     expect(await preview.textContent()).toContain('1 × write (acts each time)');
     await dialog.getByRole('checkbox', { name: 'write' }).uncheck();
     await dialog.getByRole('spinbutton', { name: 'turns' }).fill('5');
     expect(await axeViolations(page)).toEqual([]);
-    await dialog.getByRole('button', { name: /Start the fork/ }).click();
+    await dialog.getByRole('spinbutton', { name: 'seconds' }).fill('60');
+    await start.click();
     await page.getByRole('heading', { name: 'Comparison' }).waitFor();
     await page.getByText('It stays at 3210.').waitFor();
     await page.getByText('First divergence').waitFor();
+    await page.getByText('the fork does not take over its result').waitFor();
     await page.getByRole('row', { name: /^Turns and calls.*3 turns, 4 calls\s*2 turns/ }).waitFor();
     expect(await axeViolations(page)).toEqual([]);
     // Nothing was overwritten.
@@ -258,5 +444,45 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.getByText('No runs yet').waitFor();
     await setImmediate();
     await store.close();
+  });
+
+  describe('of a command with keys', () => {
+    const fixture = useServeFixture();
+
+    test('disappear when the key is removed from the configuration', async () => {
+      const entry = (name: string): string =>
+        [
+          '[[server.keys]]',
+          `name = "${name}"`,
+          `tenant = "${name}"`,
+          `hash = "${hashKey(`tk_${name}`)}"`,
+          'scopes = ["agents:invoke", "runs:read", "runs:write", "chat:read", "chat:write"]',
+          '',
+        ].join('\n');
+      await fixture.configure(entry('ann') + entry('bob'), { text: 'Hello.' });
+      const server = await fixture.serveProcess();
+      const { body } = await server.respond({ input: 'A secret' }, { authorization: 'Bearer tk_ann' });
+      await using opened = await openPage(launched, `${server.url}/#/runs/${body.id}`, { allow: /40[14]|ERR_/ });
+      const { page } = opened;
+      const signIn = async (key: string): Promise<void> => {
+        await page.getByLabel('API key').fill(key);
+        await page.getByRole('button', { name: 'Sign in' }).click();
+      };
+      await signIn('tk_ann');
+      await page.getByRole('heading', { name: 'A secret' }).waitFor();
+      const file = path.join(fixture.play.folder, 'treadle.toml');
+      await writeFile(file, (await readFile(file, 'utf8')).replace(entry('ann'), ''));
+      server.process.child.kill('SIGHUP');
+      await page.getByLabel('API key').waitFor();
+      const { html, title } = await page.evaluate(() => ({ html: document.body.outerHTML, title: document.title }));
+      expect(html + title).not.toContain('secret');
+      await signIn('tk_bob');
+      await page.getByText('There is no run').waitFor();
+      expect(await page.evaluate(() => document.body.outerHTML)).not.toContain('secret');
+      await page.getByRole('main').getByRole('link', { name: 'All runs' }).click();
+      await page.getByText('No runs yet').waitFor();
+      await page.goto('about:blank');
+      await server.stop();
+    });
   });
 });

@@ -15,12 +15,13 @@ import {
   type Tool,
 } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey, treadleServer, type ApiKey, type ServerStore } from '@treadle/server';
+import { hashKey, newLog, treadleServer, type ApiKey, type ServerStore } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { questionTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
 import { readRunEvents } from './support/run-events.ts';
+import { frameReader } from './support/sse-frames.ts';
 
 let folder: string;
 let opened: SqliteStore[];
@@ -526,6 +527,93 @@ describe('the events of a run', () => {
     await after.ended;
     expect([...before.entries, ...after.entries]).toEqual(await store.read(id));
     expect(after.entries.at(-1)).toMatchObject({ status: 'completed' });
+  });
+});
+
+describe('the changes of all runs', () => {
+  interface Changes {
+    /** `ready`, the status of a run that has changed, `deleted`, or the code of an error. */
+    readonly seen: readonly string[];
+    until(what: string): Promise<void>;
+    /** Resolves when the stream is closed. */
+    readonly ended: Promise<void>;
+    disconnect(): void;
+  }
+
+  async function readChanges(url: string, headers: Readonly<Record<string, string>> = {}): Promise<Changes> {
+    const connection = new AbortController();
+    const { signal } = connection;
+    const answer = await fetch(`${url}/v1/runs`, { headers: { accept: 'text/event-stream', ...headers }, signal });
+    if (answer.status !== 200) throw new Error(`status ${answer.status}: ${await answer.text()}`);
+    const seen: string[] = [];
+    let arrived = Promise.withResolvers<void>();
+    const push = frameReader((frame) => {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(frame) ?? [];
+      if (name === undefined) return;
+      const { status, error, object, deleted } = JSON.parse(data!);
+      if (name.startsWith('run.')) expect(object).toBe('run');
+      seen.push(error?.code ?? (deleted ? 'deleted' : (status ?? name)));
+      arrived.resolve();
+      arrived = Promise.withResolvers();
+    });
+    async function readAll(): Promise<void> {
+      const decoder = new TextDecoder();
+      for await (const chunk of answer.body!) push(decoder.decode(chunk as Uint8Array, { stream: true }));
+    }
+    return {
+      seen,
+      async until(what) {
+        while (!seen.includes(what)) await arrived.promise;
+      },
+      ended: readAll().catch(() => {}),
+      disconnect: () => connection.abort(),
+    };
+  }
+
+  test('are sent to the clients of the tenant, at every server with the store, until it shuts down', async () => {
+    store = openStore();
+    const { hold, started, release } = heldTool();
+    const settings = { tools: [hold], defaultTools: ['hold'], keys: KEYS };
+    const model = scriptedModel([{ calls: [{ name: 'hold' }] }, 'Done.']);
+    const server = await startInProcess(model, { ...settings, store });
+    await using other = await startInProcess(scriptedModel([]), { ...settings, store: openStore() });
+    const own = await readChanges(server.url, as('see'));
+    const elsewhere = await readChanges(other.url, as('ann'));
+    const foreign = await readChanges(server.url, as('bob'));
+    for (const reader of [own, elsewhere, foreign]) await reader.until('ready');
+    const posted = server.post({ input: 'Go' }, as('ann'));
+    await started;
+    for (const reader of [own, elsewhere]) await reader.until('running');
+    release();
+    const id = responseIdIn((await posted).text);
+    for (const reader of [own, elsewhere]) await reader.until('completed');
+    expect((await server.send('DELETE', `/v1/responses/${id}`, undefined, as('ann'))).status).toBe(200);
+    for (const reader of [own, elsewhere]) await reader.until('deleted');
+    await server[Symbol.asyncDispose]();
+    await Promise.all([own.ended, foreign.ended]);
+    expect(own.seen.at(-1)).toBe('server_stopping');
+    expect(foreign.seen).toEqual(['ready', 'server_stopping']);
+    elsewhere.disconnect();
+    await elsewhere.ended;
+  });
+
+  test('end when the key of the client is removed, and need the scope runs:read', async () => {
+    const models = { default: 'm', models: new Map([['m', scriptedModel([])]]) };
+    const server = treadleServer({ port: 0, models, store, keys: KEYS, log: newLog({ level: 'silent' }) });
+    const { url } = await server.listen();
+    try {
+      const [removed, kept] = await Promise.all(['see', 'bob'].map((name) => readChanges(url, as(name))));
+      for (const reader of [removed!, kept!]) await reader.until('ready');
+      await expect(readChanges(url, as('app'))).rejects.toThrow('status 403');
+      server.replaceKeys(KEYS.filter(({ name }) => name !== 'see'));
+      await removed!.ended;
+      await expect(readChanges(url, as('see'))).rejects.toThrow('status 401');
+      kept!.disconnect();
+      await kept!.ended;
+      expect(kept!.seen).toEqual(['ready']);
+    } finally {
+      await server.close(0);
+    }
   });
 });
 

@@ -34,6 +34,7 @@ export type ApiErrorCode =
   | 'attachment_not_found'
   | 'attachment_too_large'
   | 'cancelled'
+  | 'changes_lost'
   | 'content_filter'
   | 'context_length_exceeded'
   | 'conversation_busy'

@@ -33,7 +33,7 @@ export const fork: Scenario = {
     await runLoop({ ...code(now, 'book', 'Booked.'), journal, clock, runId: 'original' });
     const tools = [book(now), look(now), put(now)];
     const changes = { instructions: 'Put, do not book.', tools, model: 'another' };
-    await forkRun({ journal, clock, runId: 'original', at: 1, newRunId: RUN, changes });
+    await forkRun({ journal, runId: 'original', at: 1, newRunId: RUN, changes });
   },
   interrupted: {},
 };

@@ -136,6 +136,11 @@ export interface FollowOptions {
   readonly signal: AbortSignal;
 }
 
+/** Whether the same request may succeed later. */
+export function isTemporary(error: unknown): boolean {
+  return !(error instanceof RequestError) || error.status === 503 || error.status === 429;
+}
+
 const RETRY_MS = [100, 500, 1_000, 2_000];
 
 /**
@@ -156,8 +161,7 @@ export async function followEvents({ open, onEvent, signal: aborted }: FollowOpt
       if (isComplete) return;
     } catch (error) {
       if (aborted.aborted) return;
-      const isTemporary = !(error instanceof RequestError) || error.status === 503 || error.status === 429;
-      if (!isTemporary) throw error;
+      if (!isTemporary(error)) throw error;
     }
     const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]!;
     failures += 1;

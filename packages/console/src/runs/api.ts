@@ -112,6 +112,9 @@ export const getEntries = (id: string, after: number, signal: AbortSignal): Prom
 export const openEntries = (id: string, after: number, signal: AbortSignal): Promise<Response> =>
   send('GET', pathOf(id, `/events?after=${after}`), { headers: { accept: 'text/event-stream' }, signal });
 
+export const openChanges = (signal: AbortSignal): Promise<Response> =>
+  send('GET', '/v1/runs', { headers: { accept: 'text/event-stream' }, signal });
+
 export const answerRun = (id: string, answers: readonly WaitAnswer[]): Promise<RunDetails> =>
   request('POST', pathOf(id, '/answers'), { body: { answers } });
 

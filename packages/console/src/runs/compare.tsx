@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { durationText, plural, shortId } from '@treadle/core/describe';
+import { plural, shortId } from '@treadle/core/describe';
 import type { Change } from 'diff';
 import type * as DiffModule from 'diff';
 import type { JSX } from 'preact';
@@ -9,7 +9,8 @@ import type { RunDetails } from './api.ts';
 import { comparedText, compareRuns, type Pair } from './compare-runs.ts';
 import { lineOf } from './entry-list.tsx';
 import { openRun, type LiveRun } from './live-run.ts';
-import { costText, numberText, oneLine, StatusChip } from './texts.tsx';
+import type { RunModel } from './run-model.ts';
+import { activeText, costText, numberText, oneLine, StatusChip } from './texts.tsx';
 import { WaitCard } from './waits.tsx';
 
 type Diff = typeof DiffModule;
@@ -89,8 +90,8 @@ function Compared({ left, right, diff }: ComparedProps): JSX.Element {
             {SUMMARY.map(([name, textOf]) => (
               <tr key={name}>
                 <th scope="row">{name}</th>
-                {[left, right].map(({ id, details }) => (
-                  <td key={id}>{details.value && textOf(details.value)}</td>
+                {[left, right].map(({ id, details, model }) => (
+                  <td key={id}>{details.value && textOf(details.value, model)}</td>
                 ))}
               </tr>
             ))}
@@ -126,11 +127,12 @@ function Compared({ left, right, diff }: ComparedProps): JSX.Element {
   );
 }
 
-const SUMMARY: readonly (readonly [string, (details: RunDetails) => string])[] = [
+const SUMMARY: readonly (readonly [string, (details: RunDetails, model: RunModel) => string])[] = [
   ['Model', ({ model }) => model],
   ['Cost', ({ usage }) => costText(usage.cost) || 'not known'],
   ['Tokens', ({ usage }) => `${numberText(usage.input_tokens)} in, ${numberText(usage.output_tokens)} out`],
-  ['Duration', ({ started_at, updated_at }) => durationText(updated_at - started_at)],
+  // A fork has the start of its original, and nothing happens in the time between them.
+  ['Active time', (_, model) => activeText(model)],
   ['Turns and calls', ({ turns, calls }) => `${plural(turns, 'turn')}, ${plural(calls, 'call')}`],
 ];
 

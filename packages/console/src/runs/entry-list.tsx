@@ -152,7 +152,9 @@ function EntryRow({ model, seq, position, count, isCurrent, isFuture, onSeek }: 
 /** The line about an entry that says most, with the names of tools instead of the ids of their calls. */
 export function lineOf(model: RunModel, seq: number): EntryLine {
   const line = mainLine(model, seq);
-  const head = line.head.replace(CALL, (effect) => model.toolOf(effect) ?? effect);
+  const head = line.head
+    .replace(CALL, (effect) => model.toolOf(effect) ?? effect)
+    .replace(/^t\d+\.model\.\d+/, 'model');
   return head === line.head ? line : { ...line, head };
 }
 
@@ -162,7 +164,8 @@ function mainLine({ shown }: RunModel, seq: number): EntryLine {
   const lines = entryLines(shown[seq]!).filter(({ detail }) => !detail);
   return (
     lines.find(({ tone }) => tone === 'red') ??
-    lines.find(({ tone }) => tone === 'bold') ??
+    // The answer says more than that the run is complete.
+    lines.find(({ tone, head }) => tone === 'bold' && head !== 'completed') ??
     lines.find(({ tone, head }) => tone === 'plain' && !head.startsWith(' ')) ??
     lines[0] ?? { head: shown[seq]!.entry.event.type, tone: 'dim' }
   );

@@ -30,7 +30,7 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
   const results = useSignal<Readonly<Record<string, string>>>({});
   const tools = useSignal<readonly string[]>(original.tools);
   const limits = useSignal<Readonly<Record<string, string>>>({});
-  const preview = useSignal<ForkPreview | undefined>(undefined);
+  const preview = useSignal<{ readonly key: string; readonly made: ForkPreview } | undefined>(undefined);
   const problem = useSignal<string | undefined>(undefined);
   const isBusy = useSignal(false);
 
@@ -49,7 +49,7 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
     const timer = setTimeout(() => {
       previewFork(id, body, stopping.signal).then(
         (made) => {
-          preview.value = made;
+          preview.value = { key, made };
           problem.value = undefined;
         },
         (error: unknown) => {
@@ -79,6 +79,8 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
   }
 
   const edited = Object.keys(results.value);
+  // Nothing starts that the user has not seen.
+  const isCurrent = preview.value?.key === key;
   return (
     <Dialog title={`Fork after entry ${at}`} onClose={onClose}>
       <form class="fork" onSubmit={(event) => void start(event)}>
@@ -163,7 +165,7 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
         )}
         <fieldset class="field limits">
           <legend>Limits</legend>
-          {(['turns', 'calls', 'tokens'] as const).map((name) => (
+          {(['turns', 'calls', 'tokens', 'seconds'] as const).map((name) => (
             <label key={name}>
               {name}
               <input
@@ -177,8 +179,12 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
           ))}
         </fieldset>
         <div class="fork-foot">
-          <Preview model={model} at={at} preview={preview.value} problem={problem.value} />
-          <button type="submit" class="button primary" disabled={isBusy.value || problem.value !== undefined}>
+          <Preview model={model} at={at} preview={preview.value?.made} isCurrent={isCurrent} problem={problem.value} />
+          <button
+            type="submit"
+            class="button primary"
+            disabled={isBusy.value || problem.value !== undefined || !isCurrent}
+          >
             {isBusy.value ? 'Starting…' : 'Start the fork and compare'}
           </button>
         </div>
@@ -191,10 +197,12 @@ interface PreviewProps {
   readonly model: RunModel;
   readonly at: number;
   readonly preview: ForkPreview | undefined;
+  /** False: it is of earlier changes. */
+  readonly isCurrent: boolean;
   readonly problem: string | undefined;
 }
 
-function Preview({ model, at, preview, problem }: PreviewProps): JSX.Element {
+function Preview({ model, at, preview, isCurrent, problem }: PreviewProps): JSX.Element {
   if (problem !== undefined) {
     return (
       <p class="problem" role="alert">
@@ -206,8 +214,8 @@ function Preview({ model, at, preview, problem }: PreviewProps): JSX.Element {
   const { shared, copied, performs, waiting } = preview;
   const { modelCalls, calls } = laterWork(model, at, copied);
   return (
-    <section class="preview" aria-label="What the fork does" aria-live="polite" tabIndex={0}>
-      <h3>What the fork does</h3>
+    <section class="preview" aria-label="What the fork does" aria-live="polite" aria-busy={!isCurrent} tabIndex={0}>
+      <h3>What the fork does {!isCurrent && <span class="spinner" />}</h3>
       <ul>
         <li>
           It shares {plural(shared, 'entry', 'entries')} with the original
@@ -274,17 +282,27 @@ function originalOf(model: RunModel, at: number): Original {
       results.push({ effect: event.effect, tool: '', text: textOf(event.content) });
     }
   }
+  const durationMs = state?.rules.limits.durationMs;
   return {
     instructions: state?.instructions ?? '',
     input,
     tools: (state?.tools ?? []).map(({ name }) => name).filter((name) => !name.startsWith('read_result')),
     // The latest are changed most often.
     results: results.toReversed().slice(0, 100),
-    limits: { turns: state?.rules.maxTurns, calls: state?.rules.limits.calls, tokens: state?.rules.limits.tokens },
+    limits: {
+      turns: state?.rules.maxTurns,
+      calls: state?.rules.limits.calls,
+      tokens: state?.rules.limits.tokens,
+      seconds: durationMs === undefined ? undefined : durationMs / 1_000,
+    },
   };
 }
 
 function numbersIn(texts: Readonly<Record<string, string>>): Readonly<Record<string, number>> {
   const given = Object.entries(texts).filter(([, text]) => text !== '');
-  return Object.fromEntries(given.map(([name, text]) => [name, Number(text)]));
+  return Object.fromEntries(
+    given.map(([name, text]) =>
+      name === 'seconds' ? ['duration_ms', Math.round(Number(text) * 1_000)] : [name, Number(text)],
+    ),
+  );
 }

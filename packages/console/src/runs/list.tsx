@@ -1,13 +1,13 @@
-import { signal, useSignal, type ReadonlySignal } from '@preact/signals';
+import { computed, signal, useSignal, type ReadonlySignal } from '@preact/signals';
 import { durationText, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { isConnectionLost } from '../api/client.ts';
 import { serverInfo } from '../api/server-info.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
 import { isChildRun, listRuns, type OpenWait, type RunHead } from './api.ts';
+import { keepLooking } from './changes.ts';
 import { agoText, numberText, oneLine, StatusChip, StatusDot } from './texts.tsx';
 import { WaitCard } from './waits.tsx';
 
@@ -17,38 +17,29 @@ interface Asked {
 }
 
 const asked = signal<readonly Asked[]>([]);
+/** There are more open runs than were looked at. */
+const areMoreOpen = signal(false);
 /** The number of approvals and questions that wait, over all runs. */
-export const waitingCount: ReadonlySignal<number> = signal(0);
+export const waitingCount: ReadonlySignal<number> = computed(() => asked.value.length);
 
-const POLL_MS = 1_000;
 const PAGE = 50;
+const LIST_GAP_MS = 300;
+/** The server replays the runs that are open. */
+const WAITS_GAP_MS = 1_000;
 
-/** Calls `poll` now and then every second, while somebody looks at the page. */
-function usePolling(poll: (aborted: AbortSignal) => Promise<void>, key: string): void {
-  useEffect(() => {
-    const stopping = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = async (): Promise<void> => {
-      if (document.visibilityState === 'visible' && !isConnectionLost.value)
-        await poll(stopping.signal).catch(() => {});
-      if (!stopping.signal.aborted) timer = setTimeout(() => void look(), POLL_MS);
-    };
-    void look();
-    return () => {
-      stopping.abort();
-      clearTimeout(timer);
-    };
-  }, [key]);
+/** Calls `look` now and when runs have changed. */
+function useLooking(look: (aborted: AbortSignal) => Promise<void>, gapMs: number, key = ''): void {
+  useEffect(() => keepLooking(look, { gapMs }).stop, [key]);
 }
 
 async function lookForWaits(aborted?: AbortSignal): Promise<void> {
-  const { data } = await listRuns({ status: 'paused,running', include: 'waiting', limit: '100' }, aborted);
-  // Those of child runs are listed with their parent.
-  const found = data
+  const page = await listRuns({ status: 'paused,running', include: 'waiting', limit: '100' }, aborted);
+  // Those of child runs are listed with their parent. Parked calls wait for nobody.
+  asked.value = page.data
     .filter((run) => !isChildRun(run))
-    .flatMap((run) => (run.waiting ?? []).map((wait) => ({ run, wait })));
-  asked.value = found;
-  (waitingCount as { value: number }).value = found.filter(({ wait }) => wait.type !== 'parked').length;
+    .flatMap((run) => (run.waiting ?? []).map((wait) => ({ run, wait })))
+    .filter(({ wait }) => wait.type !== 'parked');
+  areMoreOpen.value = page.has_more;
 }
 
 const STATUSES = [
@@ -80,17 +71,22 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
     older.value = [];
     cursor.value = null;
   }, [key]);
-  usePolling(async (aborted) => {
-    try {
-      const page = await listRuns({ ...filter, ...since() }, aborted);
-      runs.value = page.data;
-      problem.value = undefined;
-      if (older.value.length === 0) cursor.value = page.next_cursor;
-    } catch (error) {
-      if (!aborted.aborted) problem.value = error instanceof Error ? error.message : String(error);
-    }
-  }, key);
-  usePolling(lookForWaits, '');
+  useLooking(
+    async (aborted) => {
+      try {
+        const page = await listRuns({ ...filter, ...since() }, aborted);
+        runs.value = page.data;
+        problem.value = undefined;
+        if (older.value.length === 0) cursor.value = page.next_cursor;
+      } catch (error) {
+        if (!aborted.aborted) problem.value = error instanceof Error ? error.message : String(error);
+        throw error;
+      }
+    },
+    LIST_GAP_MS,
+    key,
+  );
+  useLooking(lookForWaits, WAITS_GAP_MS);
   useShortcuts('Runs', [
     { keys: '/', label: 'Search', run: () => document.querySelector<HTMLElement>('#run-search')?.focus() },
   ]);
@@ -172,6 +168,11 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
               <WaitCard runId={run.id} wait={wait} onAnswered={() => void lookForWaits().catch(() => {})} />
             </div>
           ))}
+          {areMoreOpen.value && (
+            <p class="muted small">
+              This is what the newest 100 open runs wait for. The filter <strong>Waiting</strong> has the others.
+            </p>
+          )}
         </section>
       )}
       {problem.value !== undefined && (
@@ -212,10 +213,10 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
 /** The latest runs, beside one of them. */
 export function RecentRuns({ current }: { readonly current: string }): JSX.Element {
   const runs = useSignal<readonly RunHead[]>([]);
-  usePolling(async (aborted) => {
+  useLooking(async (aborted) => {
     runs.value = (await listRuns({ limit: '40' }, aborted)).data;
-  }, '');
-  usePolling(lookForWaits, '');
+  }, LIST_GAP_MS);
+  useLooking(lookForWaits, WAITS_GAP_MS);
   return (
     <ul class="recent" aria-label="Recent runs">
       {runs.value
@@ -232,7 +233,18 @@ export function RecentRuns({ current }: { readonly current: string }): JSX.Eleme
   );
 }
 
+/** A fork has the start of its original. */
+const NO_DURATION = '–';
+
+/** How often the texts of times are written again. */
+const CLOCK_MS = 20_000;
+
 function RunTable({ runs }: { readonly runs: readonly RunHead[] }): JSX.Element {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = Date.now()), CLOCK_MS);
+    return () => clearInterval(timer);
+  }, [now]);
   return (
     <table class="run-table">
       <thead>
@@ -270,9 +282,11 @@ function RunTable({ runs }: { readonly runs: readonly RunHead[] }): JSX.Element 
             </td>
             <td class="muted">{run.model}</td>
             <td class="muted" title={new Date(run.started_at).toLocaleString()}>
-              {agoText(run.started_at)}
+              {agoText(run.started_at, Math.max(now.value, run.updated_at))}
             </td>
-            <td class="number muted">{durationText(run.updated_at - run.started_at)}</td>
+            <td class="number muted">
+              {run.parent === null || isChildRun(run) ? durationText(run.updated_at - run.started_at) : NO_DURATION}
+            </td>
             <td class="number muted">{numberText(run.entries)}</td>
           </tr>
         ))}

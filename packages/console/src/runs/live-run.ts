@@ -1,7 +1,8 @@
 import { batch, signal, type ReadonlySignal } from '@preact/signals';
 import type { JournalEntry } from '@treadle/core';
-import { ConnectionError, followEvents, whenConnected } from '../api/client.ts';
+import { followEvents, isTemporary, whenConnected } from '../api/client.ts';
 import { getEntries, getRun, isChildRun, listRuns, openEntries, type RunDetails, type RunHead } from './api.ts';
+import { keepLooking } from './changes.ts';
 import { runModel, type RunModel } from './run-model.ts';
 
 /** A run that the page shows. It follows its journal until it is closed. */
@@ -21,8 +22,11 @@ export interface LiveRun {
   close(): void;
 }
 
-/** How often a run that waits is looked at. Somebody else may answer. */
-const LOOK_MS = 1_500;
+const DETAILS_GAP_MS = 1_000;
+const RELATED_GAP_MS = 500;
+/** How often a run that is running is looked at in any case: nothing changes when the process that drives it dies. */
+const LOOK_MS = 5_000;
+const RETRY_MS = 500;
 
 export function openRun(id: string): LiveRun {
   const model = runModel();
@@ -33,7 +37,8 @@ export function openRun(id: string): LiveRun {
   const related = signal<readonly RunHead[]>([]);
   const closing = new AbortController();
   const { signal: closed } = closing;
-  let wake = (): void => {};
+  let woken = Promise.withResolvers<void>();
+  closed.addEventListener('abort', () => woken.resolve(), { once: true });
 
   function add(entries: readonly JournalEntry[]): void {
     const fresh = entries.filter(({ seq }) => seq >= model.entries.length);
@@ -48,11 +53,6 @@ export function openRun(id: string): LiveRun {
       batch(() => add(page.data));
       hasMore = page.has_more && page.data.length > 0;
     }
-  }
-
-  async function loadRelated(): Promise<void> {
-    const { data } = await listRuns({ parent: id, limit: '100' }, closed);
-    related.value = data;
   }
 
   /** Entries that arrive together are added together, once for each frame. */
@@ -76,22 +76,43 @@ export function openRun(id: string): LiveRun {
     flush();
   }
 
+  async function lookAtDetails(): Promise<void> {
+    details.value = await getRun(id, closed);
+    woken.resolve();
+  }
+
+  function giveUp(error: unknown): void {
+    problem.value = error instanceof Error ? error.message : String(error);
+  }
+
+  const looking = keepLooking(
+    () =>
+      lookAtDetails().catch((error: unknown) => {
+        if (isTemporary(error)) throw error;
+        giveUp(error);
+      }),
+    { gapMs: DETAILS_GAP_MS, concerns: (run) => run.id === id },
+  );
+  const family = keepLooking(
+    async (aborted) => {
+      related.value = (await listRuns({ parent: id, limit: '100' }, aborted)).data;
+    },
+    { gapMs: RELATED_GAP_MS, concerns: (run) => run.parent?.startsWith(id) ?? false },
+  );
+  const timer = setInterval(() => {
+    if (details.value?.status === 'running' && document.visibilityState === 'visible') looking.again();
+  }, LOOK_MS);
+
   async function live(): Promise<void> {
     while (!closed.aborted) {
-      details.value = await getRun(id, closed);
-      if (details.value.entries > model.entries.length) await loadEntries();
-      isLoaded.value = true;
-      problem.value = undefined;
-      const { status } = details.value;
-      if (status === 'running') await follow();
-      await loadRelated();
-      details.value = await getRun(id, closed);
-      if (details.value.status === 'running' || details.value.entries > model.entries.length) continue;
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-        if (details.value?.status === 'paused') setTimeout(resolve, LOOK_MS);
-        closed.addEventListener('abort', () => resolve(), { once: true });
-      });
+      woken = Promise.withResolvers();
+      const known = details.value;
+      if (known && known.entries > model.entries.length) await loadEntries();
+      if (known) isLoaded.value = true;
+      if (known?.status === 'running') {
+        await follow();
+        await lookAtDetails();
+      } else await woken.promise;
     }
   }
 
@@ -101,10 +122,8 @@ export function openRun(id: string): LiveRun {
         await live();
       } catch (error) {
         if (closed.aborted) return;
-        if (!(error instanceof ConnectionError)) {
-          problem.value = error instanceof Error ? error.message : String(error);
-          return;
-        }
+        if (!isTemporary(error)) return giveUp(error);
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
         await whenConnected(closed);
       }
     }
@@ -120,29 +139,41 @@ export function openRun(id: string): LiveRun {
     problem,
     related,
     refresh(given) {
-      if (given) details.value = given;
-      wake();
+      if (!given) return looking.again();
+      details.value = given;
+      woken.resolve();
     },
-    close: () => closing.abort(),
+    close() {
+      closing.abort();
+      clearInterval(timer);
+      looking.stop();
+      family.stop();
+    },
   };
 }
 
-/** The models of child runs, by their ids. They are loaded once, and again when their parent has grown. */
+/** The models of child runs and theirs, by their ids. They are loaded once, and again when their parent has grown. */
 export async function loadChildren(
   related: readonly RunHead[],
   known: ReadonlyMap<string, RunModel>,
   aborted: AbortSignal,
 ): Promise<ReadonlyMap<string, RunModel>> {
   const children = new Map<string, RunModel>();
-  for (const head of related.filter(isChildRun).toReversed().slice(0, MOST_CHILDREN)) {
-    const model = known.get(head.id) ?? runModel();
-    while (model.entries.length < head.entries) {
-      const { data } = await getEntries(head.id, model.entries.length - 1, aborted);
-      if (data.length === 0) break;
-      model.add(data);
+  async function load(heads: readonly RunHead[]): Promise<void> {
+    for (const head of heads.filter(isChildRun).toReversed()) {
+      if (children.size >= MOST_CHILDREN) return;
+      const model = known.get(head.id) ?? runModel();
+      while (model.entries.length < head.entries) {
+        const { data } = await getEntries(head.id, model.entries.length - 1, aborted);
+        if (data.length === 0) break;
+        model.add(data);
+      }
+      children.set(head.id, model);
+      if (model.bars.some(({ child }) => child !== undefined))
+        await load((await listRuns({ parent: head.id, limit: '100' }, aborted)).data);
     }
-    children.set(head.id, model);
   }
+  await load(related);
   return children;
 }
 

@@ -267,7 +267,7 @@ function ReplyTab({ moment: { request, reply }, onSeek }: TabProps): JSX.Element
 }
 
 function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
-  const { outstanding, verdicts, limits, usage, activeMs, status, turn } = moment;
+  const { outstanding, waiting, verdicts, limits, usage, activeMs, status, turn } = moment;
   return (
     <div class="state">
       <section>
@@ -276,7 +276,7 @@ function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
         <ul class="plain-list">
           {outstanding.map((open) => (
             <li key={open.effect.id}>
-              <code>{open.effect.id}</code> {effectText(open)} <span class="muted">since</span>{' '}
+              <code>{open.effect.id}</code> {effectText(open, waiting)} <span class="muted">since</span>{' '}
               <SeekLink seq={open.since} onSeek={onSeek} />
             </li>
           ))}
@@ -337,9 +337,23 @@ function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
 
 const VERDICT_CHIPS = { allow: 'good', deny: 'bad', ask: 'warn' } as const;
 
-function effectText({ effect, waits }: OpenEffect): string {
+function effectText({ effect, waits }: OpenEffect, waiting: Moment['waiting']): string {
   if (!('call' in effect)) return effect.type;
-  return waits ? `waits: ${effect.call.name}` : `runs ${effect.call.name}`;
+  const { id, name } = effect.call;
+  const wait = waiting.find(({ call }) => call.id === id);
+  if (!waits || !wait) return `${waits ? 'waits:' : 'runs'} ${name}`;
+  switch (wait.type) {
+    case 'approval':
+      return `waits for an approval: ${name}`;
+    case 'question':
+      return `waits for an answer: ${name}`;
+    case 'client':
+      return `waits for a result from outside: ${name}`;
+    case 'parked':
+      return `is parked on ${wait.on}: ${name}`;
+    default:
+      return wait satisfies never;
+  }
 }
 
 function EventTab({ model, seq }: { readonly model: RunModel; readonly seq: number }): JSX.Element {

@@ -211,7 +211,10 @@ export function landmarksOf({ entries, shown }: RunModel): Landmarks {
   for (const [seq, { event, status }] of entries.entries()) {
     const results = shown[seq]!.items.flatMap((item) => (item.type === 'call-answered' ? item.result : []));
     const isDenied = results.some(({ isError, errorType }) => isError && errorType === 'denied') || isDenial(event);
-    const isFailed = results.some(({ isError, errorType }) => isError && errorType !== 'denied') || isFailure(event);
+    const isFailed =
+      results.some(({ isError, errorType }) => isError && errorType !== 'denied') ||
+      isFailure(event) ||
+      shown[seq]!.loss === 'stopped';
     if (isDenied) denials.push(seq);
     if (isFailed || status === 'failed') errors.push(seq);
     if (event.type !== 'model-replied') continue;
@@ -233,7 +236,6 @@ function isFailure(event: Event): boolean {
     case 'model-failed':
     case 'budget-refused':
     case 'deadline-passed':
-    case 'effect-lost':
       return true;
     case 'output-checked':
       return event.result.type === 'invalid';

@@ -100,7 +100,7 @@ describe('the timeline of a run', () => {
     expect(axis.positionOf(run.times[3]!)).toBe(axis.positions[3]);
   });
 
-  test('shows parked calls as waits, and effects that were lost and repeated', async () => {
+  test('shows parked calls as waits, and that they continue', async () => {
     const store = memoryJournal();
     let isDone = false;
     const park = tool({
@@ -117,10 +117,11 @@ describe('the timeline of a run', () => {
     expect(run.bars.map((bar) => `${short(bar)} ${bar.repeats}`)).toEqual([
       't1.model.0 model 0 ok 0',
       't1.tool.0 tool 1 ok 0',
-      't1.tool.0 wait 1 lost 0',
+      't1.tool.0 wait 1 ok 0',
       't1.tool.0 tool 1 ok 1',
       't2.model.0 model 0 ok 0',
     ]);
+    expect(landmarksOf(run).errors).toEqual([]);
   });
 
   test('is drawn as five paths, without what is not visible, and finds the bar at a point', async () => {
@@ -241,6 +242,17 @@ describe('a comparison', () => {
     const run = await modelOf(store, 'a');
     expect(laterWork(run, 2, [])).toEqual({ modelCalls: 2, calls: [{ tool: 'echo', effect: 'pure', count: 1 }] });
     expect(laterWork(run, 2, [3])).toMatchObject({ modelCalls: 1 });
+    // The fork has not lost the call that it does not take over.
+    const fork = await modelOf(store, 'b');
+    expect(landmarksOf(fork).errors).toEqual([]);
+    expect(fork.bars.map(short)).toEqual([
+      't1.model.0 model 0 ok',
+      't1.tool.0 tool 1 ok',
+      't2.model.0 model 0 ok',
+      't2.tool.0 tool 1 ok',
+      't3.model.0 model 0 ok',
+    ]);
+    expect(fork.bars.every(({ repeats }) => repeats === 0)).toBe(true);
   });
 });
 

@@ -8,7 +8,7 @@ import {
   type Slot,
   type State,
 } from '@treadle/core';
-import { shownEntry, type ShownEntry } from '@treadle/core/describe';
+import { entryReader, type ShownEntry } from '@treadle/core/describe';
 
 /** What a bar of the timeline shows. `check`: policies, guardrails, validation and `prepareTurn`. */
 export type BarKind = 'model' | 'tool' | 'wait' | 'check';
@@ -63,7 +63,7 @@ export function runModel(): RunModel {
   const times: number[] = [];
   const idle: boolean[] = [];
   const bars: Bar[] = [];
-  const issuedAt = new Map<string, number>();
+  const show = entryReader();
   /** The bars that have not ended, by `keyOf`. */
   const open = new Map<string, Bar>();
   /** The lanes of the calls of the turn. */
@@ -94,7 +94,16 @@ export function runModel(): RunModel {
     return [...open.values()].some(({ effect }) => callKey(effect) === call);
   }
 
-  function addBars({ entry, before, state, items }: JournalStep): void {
+  function append(entry: JournalEntry, step: JournalStep | undefined): ShownEntry {
+    const isFirst = step === undefined && shown.at(-1)?.states !== undefined;
+    const one = show(entry, { step, isFirst });
+    entries.push(entry);
+    shown.push(one);
+    times.push(Math.max(times.at(-1) ?? 0, entry.event.at));
+    return one;
+  }
+
+  function addBars({ entry, before, state, items }: JournalStep, { loss }: ShownEntry): void {
     const { seq, issued, event } = entry;
     const now = activeEffects(state);
     const lost = event.type === 'effect-lost' ? event.effect : undefined;
@@ -103,7 +112,13 @@ export function runModel(): RunModel {
       if (continues) continue;
       open.delete(key);
       bar.end = seq;
-      bar.problem = bar.effect === lost ? 'lost' : problemOf(bar, entry, items);
+      if (loss === 'left-out' && bar.effect === lost) {
+        // Nobody has performed it for this run.
+        bars.splice(bars.indexOf(bar), 1);
+        begun.delete(key);
+        continue;
+      }
+      bar.problem = bar.effect === lost && loss === 'stopped' ? 'lost' : problemOf(bar, entry, items);
     }
     const slots = 'slots' in state.phase ? (state.phase.slots ?? []) : [];
     if (slots !== ('slots' in before.phase ? before.phase.slots : undefined)) {
@@ -148,24 +163,13 @@ export function runModel(): RunModel {
     },
     add(more) {
       const from = entries.length;
-      const steps: JournalStep[] = [];
       if (problem === undefined) {
-        const walked = walkJournal(
-          more,
-          (step) => {
-            steps.push(step);
-            addBars(step);
-          },
-          { state: last, seq: from },
-        );
+        const walked = walkJournal(more, (step) => addBars(step, append(step.entry, step)), { state: last, seq: from });
         if (walked.type === 'diverged') problem = `At entry ${walked.seq}, ${walked.difference}.`;
       }
-      for (const [index, entry] of more.entries()) {
-        const isFirst = problem !== undefined && index === steps.length;
-        entries.push(entry);
-        shown.push(shownEntry(entry, { step: steps[index], isFirst }, issuedAt));
-        times.push(Math.max(times.at(-1) ?? 0, entry.event.at));
-        if (index >= steps.length) idle.push(false);
+      for (const entry of more.slice(entries.length - from)) {
+        append(entry, undefined);
+        idle.push(false);
       }
     },
     stateAt: (seq) => shown[seq]?.states?.state,

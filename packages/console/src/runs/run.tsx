@@ -13,7 +13,7 @@ import { loadChildren, openRun, type LiveRun } from './live-run.ts';
 import { landmarksOf, momentAt } from './moment.ts';
 import { MomentPanel } from './moment-panel.tsx';
 import type { RunModel } from './run-model.ts';
-import { agoText, costText, numberText, oneLine, StatusChip } from './texts.tsx';
+import { activeText, agoText, costText, numberText, oneLine, StatusChip } from './texts.tsx';
 import { axisOf, turnStarts, type AxisMode } from './timeline.ts';
 import { Timeline, zoomed, type Range, type Selection } from './timeline-chart.tsx';
 import { WaitCard } from './waits.tsx';
@@ -258,7 +258,7 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
     plural(calls, 'call'),
     `${numberText(usage.input_tokens)} in, ${numberText(usage.output_tokens)} out`,
     costText(usage.cost),
-    durationText(details.updated_at - details.started_at),
+    `active ${activeText(run.model)}`,
     agoText(details.started_at),
   ].filter((text) => text !== '');
   const forks = run.related.value.filter((other) => !isChildRun(other));

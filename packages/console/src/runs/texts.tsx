@@ -1,7 +1,8 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { RunStatus } from '@treadle/core';
-import { costText as formatCost } from '@treadle/core/describe';
+import { costText as formatCost, durationText } from '@treadle/core/describe';
+import type { RunModel } from './run-model.ts';
 
 /** One line of at most `length` characters. */
 export function oneLine(text: string, length: number): string {
@@ -53,6 +54,12 @@ export function agoText(at: number, now: number = Date.now()): string {
   const ms = now - at;
   for (const [unit, size] of UNITS) if (ms >= size) return RELATIVE.format(-Math.floor(ms / size), unit);
   return 'just now';
+}
+
+/** The time in which a run was not only waiting. */
+export function activeText({ shown }: RunModel): string {
+  const state = shown.findLast(({ states }) => states)?.states?.state;
+  return state ? durationText(state.activeMs) : '';
 }
 
 /** Empty if no price is known. */

@@ -169,8 +169,8 @@ export function Timeline(props: TimelineProps): JSX.Element {
               return (
                 <g key={seq}>
                   <rect x={left} y={HEAD} width={Math.max(1, right - left)} height={height - HEAD} />
-                  {right - left > 36 && (
-                    <text x={(left + right) / 2} y="14" text-anchor="middle">
+                  {right - left > 44 && (
+                    <text x={right - 3} y="14" text-anchor="end">
                       {durationText(ms)}
                     </text>
                   )}
@@ -178,11 +178,11 @@ export function Timeline(props: TimelineProps): JSX.Element {
               );
             })}
         </g>
-        {rows.children.map(({ row, runId }) => (
+        {rows.children.map(({ row, runId, tool }) => (
           <g key={runId} class="timeline-child" transform={`translate(0 ${HEAD + row * ROW})`}>
             <line x2={width.value} />
             <text x="4" y="15">
-              {shortId(runId)}
+              {tool} {shortId(runId)}
             </text>
           </g>
         ))}
@@ -223,7 +223,7 @@ function Cursor({ cursor, axis, x, size }: CursorProps): JSX.Element {
     <g class="timeline-cursor">
       <rect x={left} y="0" width={dimmed} height={size.height} />
       <line x1={left} x2={left} y2={size.height} />
-      <circle cx={left} cy="5" r="5" />
+      <circle cx={Math.min(left, size.width - 5)} cy="5" r="5" />
     </g>
   );
 }

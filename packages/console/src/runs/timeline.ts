@@ -93,8 +93,8 @@ export interface PlacedBar {
 export interface Rows {
   readonly bars: readonly PlacedBar[];
   readonly count: number;
-  /** The rows at which child runs begin. */
-  readonly children: readonly { readonly row: number; readonly runId: string }[];
+  /** The rows at which child runs begin, and the tools whose calls started them. */
+  readonly children: readonly { readonly row: number; readonly runId: string; readonly tool: string | undefined }[];
 }
 
 export function rowsOf(model: RunModel, axis: Axis, children: ReadonlyMap<string, RunModel> = new Map()): Rows {
@@ -104,10 +104,13 @@ export function rowsOf(model: RunModel, axis: Axis, children: ReadonlyMap<string
     from: axis.positions[bar.start]!,
     to: bar.end === undefined ? axis.length : axis.positions[bar.end]!,
   }));
-  const nested: { readonly row: number; readonly runId: string }[] = [];
+  const nested: Rows['children'][number][] = [];
+  const tools = new Map<string, string>();
+  for (const { bars: some } of children.size > 0 ? [model, ...children.values()] : [])
+    for (const { child, label } of some) if (child !== undefined) tools.set(child, label);
   let count = model.lanes;
   for (const [runId, child] of children) {
-    nested.push({ row: count, runId });
+    nested.push({ row: count, runId, tool: tools.get(runId) });
     const end = child.bars.some((bar) => bar.end === undefined) ? axis.length : 0;
     for (const bar of child.bars) {
       bars.push({

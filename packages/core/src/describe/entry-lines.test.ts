@@ -1,4 +1,13 @@
-import { memoryJournal, runLoop, tool, type Answer, type LoopOptions, type RunStore } from '../index.ts';
+import {
+  forkRun,
+  memoryJournal,
+  Parked,
+  runLoop,
+  tool,
+  type Answer,
+  type LoopOptions,
+  type RunStore,
+} from '../index.ts';
 import { manualClock, scriptedModel } from '../testing/index.ts';
 import { describe, expect, test } from 'vitest';
 import { entryLines, shownEntries } from './entry-lines.ts';
@@ -173,6 +182,41 @@ describe('lost effects', () => {
     await runLoop({ model: scriptedModel(['Done.']), tools, journal: store, runId: 'r' });
     return (await lines(store)).slice(count === 1 ? 2 : 4);
   }
+
+  test('that a fork does not take over are left out, and others of a fork are lost', async () => {
+    const store = memoryJournal();
+    const read = tool({ name: 'read', description: '', effect: 'pure', execute: () => 'x' });
+    const script = [{ calls: [{ name: 'read' }] }, 'Done.'];
+    await runLoop({ model: scriptedModel(script), tools: [read], input: 'go', journal: store, runId: 'whole' });
+    await forkRun({ journal: store, runId: 'whole', at: 2, changes: { instructions: 'x' }, newRunId: 'r' });
+    const cut = scriptedModel(script);
+    await runLoop({ model: cut, tools: [read], journal: store, runId: 'r' });
+    // The process that drove the fork stopped after the first entry of its own.
+    const entries = (await store.read('r')).slice(0, 6);
+    const crashed = memoryJournal();
+    await crashed.append('r', entries);
+    await runLoop({ model: scriptedModel(['Done.']), tools: [read], journal: crashed, runId: 'r' });
+    expect((await lines(crashed)).filter((text) => /left out|lost/.test(text))).toEqual([
+      't2.model.0 left out: the fork does not take over its result',
+      't2.tool.0 lost: the process stopped before it finished',
+    ]);
+  });
+
+  test('of calls that are parked continue', async () => {
+    const store = memoryJournal();
+    let isDone = false;
+    const execute = (): string | Parked => (isDone ? 'done' : new Parked('there'));
+    const wait = tool({ name: 'wait', description: '', effect: 'pure', execute });
+    const options = { tools: [wait], journal: store, runId: 'r' };
+    await runLoop({ ...options, model: scriptedModel([{ calls: [{ name: 'wait' }] }]), input: 'go' });
+    isDone = true;
+    await runLoop({ ...options, model: scriptedModel(['Done.']) });
+    expect((await lines(store)).slice(-5, -2)).toEqual([
+      't1.tool.0 continues: it was parked',
+      '  t1.tool.0 runs again',
+      '  t1.tool.0 returned: done',
+    ]);
+  });
 
   test('of the model are repeated, and of tools if their effect allows it', async () => {
     const act = tool({ name: 'act', description: '', execute: () => 'acted' });

@@ -1,4 +1,4 @@
-import { waiting } from '../machine/effects.ts';
+import { slotFor, waiting } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import type { Call } from '../machine/state.ts';
 import { textOf } from '../messages.ts';
@@ -18,32 +18,62 @@ export interface ShownEntry {
   readonly items: readonly Item[];
   /** The time since the effect that the entry settles was last issued. */
   readonly took: string | undefined;
+  /**
+   * Why the effect of an `effect-lost` is performed again. `stopped`: its process or device stopped. `left-out`: a fork did not
+   * take over its result. `parked`: it was parked.
+   */
+  readonly loss?: 'stopped' | 'left-out' | 'parked';
 }
 
 /** The entries with their states and items; without states after an entry that does not replay. */
 export async function shownEntries(entries: readonly JournalEntry[]): Promise<readonly ShownEntry[]> {
   const steps: JournalStep[] = [];
   await walkInSlices(entries, (step) => void steps.push(step));
-  const issuedAt = new Map<string, number>();
-  return entries.map((entry, index) =>
-    shownEntry(entry, { step: steps[index], isFirst: index === steps.length }, issuedAt),
-  );
+  const show = entryReader();
+  return entries.map((entry, index) => show(entry, { step: steps[index], isFirst: index === steps.length }));
 }
 
-/**
- * One entry, for those that show a journal while it grows. `step`: absent if the entry or one before it does not replay.
- * `issuedAt`: when each effect was last issued, which is updated.
- */
-export function shownEntry(
-  entry: JournalEntry,
-  { step, isFirst }: { readonly step: JournalStep | undefined; readonly isFirst: boolean },
-  issuedAt: Map<string, number>,
-): ShownEntry {
-  const { event, issued } = entry;
-  const started = 'effect' in event && event.effect !== undefined ? issuedAt.get(event.effect) : undefined;
-  for (const effect of issued) issuedAt.set(effect, event.at);
-  const took = started === undefined ? undefined : durationText(event.at - started);
-  return { entry, states: step, diverges: isFirst, items: step?.items ?? [], took };
+/** How an entry replays. `step`: absent if the entry or one before it does not. `isFirst`: it is the first that does not. */
+export interface ReplayedEntry {
+  readonly step: JournalStep | undefined;
+  readonly isFirst: boolean;
+}
+
+/** For those that show a journal while it grows. Call it for each entry, in order. */
+export function entryReader(): (entry: JournalEntry, replayed: ReplayedEntry) => ShownEntry {
+  /** When each effect was last issued. */
+  const issuedAt = new Map<string, number>();
+  /** The last entry that a fork shares with its original. */
+  let forkedAt = Infinity;
+  let fork: 'made' | 'begins' | 'driven' = 'made';
+
+  /**
+   * The first process that drives a fork finds effects without results, as after a crash. But a call that runs once does not
+   * run again in a fork: then the process of the original has stopped.
+   */
+  function lossOf({ event, seq, status }: JournalEntry, step: JournalStep | undefined): ShownEntry['loss'] {
+    if (event.type === 'run-started') forkedAt = event.parent?.seq ?? Infinity;
+    const isLost = event.type === 'effect-lost';
+    const isOfFork = seq > forkedAt && fork !== 'driven' && isLost && event.cause === 'restart' && !event.died;
+    // A fork that waits has nothing to perform when it is made.
+    if (seq >= forkedAt && !isOfFork) fork = fork !== 'made' || status === 'paused' ? 'driven' : 'made';
+    if (!isLost) return undefined;
+    const slot = step && slotFor(step.before, event.effect);
+    if (slot?.type === 'parked') return 'parked';
+    if (!isOfFork || !step || slot?.call.effect === 'once') return 'stopped';
+    fork = 'begins';
+    return 'left-out';
+  }
+
+  return (entry, { step, isFirst }) => {
+    const { event, issued } = entry;
+    const started = 'effect' in event && event.effect !== undefined ? issuedAt.get(event.effect) : undefined;
+    for (const effect of issued) issuedAt.set(effect, event.at);
+    const took = started === undefined ? undefined : durationText(event.at - started);
+    const shown = { entry, states: step, diverges: isFirst, items: step?.items ?? [], took };
+    const loss = lossOf(entry, step);
+    return loss === undefined ? shown : { ...shown, loss };
+  };
 }
 
 /** One line about an entry: `head (note): body`. The body can be long. */
@@ -186,10 +216,14 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     if (stop?.type === 'stop') return line(`${what} stopped`, stop.reason, 'red', took);
     return line(`${what} checked`, `${plural(verdicts.length, 'guardrail')} passed`, 'dim', took);
   },
-  'effect-lost': ({ effect, cause }) =>
+  'effect-lost': ({ effect, cause }, { loss }) =>
     cause === 'parked'
       ? line(`${effect} is verified`, 'it is parked, and must not run again')
-      : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+      : loss === 'parked'
+        ? line(`${effect} continues`, 'it was parked')
+        : loss === 'left-out'
+          ? line(`${effect} left out`, 'the fork does not take over its result')
+          : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
   'resource-opened': ({ name, process }) => line(`${name} opened`, `process ${process.pid}`, 'dim'),
   'resource-closed': ({ name }) => line(`${name} closed`, undefined, 'dim'),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),

@@ -15,7 +15,7 @@ import {
   type Tool,
   type Verification,
 } from '../index.ts';
-import { memoryJournal, scriptedModel } from '../testing/index.ts';
+import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
 import { diffRuns } from './diff.ts';
 import { forkRun, planFork } from './fork.ts';
 import { Parked } from '../tools/result.ts';
@@ -55,6 +55,18 @@ describe('forkRun', () => {
     const { same, rest } = diffRuns(await journal.read('r'), await journal.read(fork));
     expect(same).toBe(2);
     expect(rest[0]).toMatchObject({ a: { event: { type: 'tool-settled' } }, b: { event: { type: 'tool-settled' } } });
+  });
+
+  test('does not count the time since the original as active', async () => {
+    const clock = manualClock(1_000);
+    const journal = memoryJournal();
+    const options = { tools: [echo], journal, clock, limits: { durationMs: 60_000 } };
+    await runLoop({ ...options, model: scriptedModel([callEcho('a'), 'Done.']), input: 'go', runId: 'a' });
+    await clock.advance(3_600_000);
+    await forkRun({ journal, runId: 'a', at: 2, changes: { instructions: 'Be brief.' }, newRunId: 'b' });
+    await clock.advance(3_600_000);
+    const { outcome } = await runLoop({ ...options, model: scriptedModel(['Brief.']), runId: 'b' });
+    expect(outcome).toMatchObject({ type: 'completed' });
   });
 
   test('calls the model again after a replaced result, and copies the other results of the turn', async () => {

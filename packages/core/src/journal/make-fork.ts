@@ -6,7 +6,7 @@ import type { Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { UserMessage } from '../messages.ts';
-import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
+import { newRunId, nextLoopTurn } from '../platform.ts';
 import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf } from '../tools/tool.ts';
@@ -26,7 +26,7 @@ export async function makeFork(options: ForkOptions): Promise<string> {
 
 /** The entries of a fork and the state that they lead to. Stores nothing. Rejects if the run cannot be forked so. */
 export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> {
-  const { journal, runId, at, changes = {}, newRunId: newId = '', clock = systemClock } = options;
+  const { journal, runId, at, changes = {}, newRunId: newId = '' } = options;
   const entries = await journal.read(runId);
   const shared = await sharedEntries(entries, options);
   const fork: JournalEntry[] = [];
@@ -64,7 +64,8 @@ export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> 
       ...(instructions !== undefined && { instructions }),
       ...facts,
     };
-    appendEvent({ type: 'run-forked', at: clock.now(), ...values });
+    // At the time of the last shared event: the time until the fork is resumed does not count as active.
+    appendEvent({ type: 'run-forked', at: state.at, ...values });
   }
   // 3. What settled later: effects that were outstanding at the fork point, and the other calls of that turn.
   const started = new Set(outstanding(state).flatMap(({ id }) => [id, id.replace('.tool.', '.verify.')]));

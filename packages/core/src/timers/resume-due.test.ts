@@ -100,7 +100,7 @@ describe('wakeAt', () => {
   test('a fork of a run that sleeps wakes on its own', async () => {
     const [journal, clock] = [memoryJournal(), manualClock(1_000)];
     await sleeping(journal, clock, 'a', 60);
-    await forkRun({ journal, clock, runId: 'a', at: 2, newRunId: 'b' });
+    await forkRun({ journal, runId: 'a', at: 2, newRunId: 'b' });
     await clock.advance(60_000);
     const woken = await resumeDue(journal, awake(clock), { clock });
     expect(woken.map(({ type, runId }) => `${type} ${runId}`).toSorted()).toEqual(['resumed a', 'resumed b']);

@@ -20,6 +20,7 @@ export type ServerStore = RunStore &
     | 'pageSize'
     | 'sizeOf'
     | 'watch'
+    | 'watchRuns'
     | 'secretKey'
   > &
   Partial<Pick<SqliteStore, 'onCommit'>>;

@@ -54,7 +54,10 @@ export interface Exchange {
   hold(bytes: number): void;
   /** Counts bytes that it holds for a shorter time. They are released by the caller. */
   holder(): Held;
-  /** Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. */
+  /**
+   * Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. The stream
+   * is cut when its key is removed.
+   */
   openStream(): void;
 }
 

@@ -68,11 +68,14 @@ export interface Keys {
   }): string | undefined;
   /** Applies to the next request. Throws if the keys are not valid, or if there are none but were before. */
   replace(keys: readonly ApiKey[]): void;
+  /** Calls `listener` whenever the keys were replaced. */
+  onReplaced(listener: () => void): () => void;
 }
 
 export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'> = systemClock): Keys {
   let known = checkedKeys(initial);
   let find = keyring(initial);
+  const listeners = new Set<() => void>();
   const isExpired = ({ expiresAt = Infinity }: KnownKey): boolean => clock.now() >= expiresAt;
   const keys: Keys & { areRequired: boolean } = {
     areRequired: known.length > 0,
@@ -94,6 +97,11 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
       find = keyring(given);
       known = checked;
       keys.areRequired = known.length > 0;
+      for (const listener of listeners) listener();
+    },
+    onReplaced(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
     },
   };
   return keys;

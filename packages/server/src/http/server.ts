@@ -107,7 +107,7 @@ export function createServer(options: ServerOptions): Server {
 
   const admit = admission({ keys, limits, cors, clock });
   const answerRequest = requestHandler({ ...options, admit, cors, log, clock, isClosing });
-  const exchangeOptions = { ...options, log, clock, memory, metrics };
+  const exchangeOptions = { ...options, log, clock, memory, metrics, keys };
   const sockets = new Set<AcceptedSocket>();
   const server = createHttpServer({
     headersTimeout: headersMs,
@@ -395,6 +395,7 @@ const SWITCHING = 101;
 
 type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>> &
   Pick<ServerOptions, 'streams'> & {
+    readonly keys: Keys;
     readonly metrics: ServerMetrics | undefined;
     /** The method in the log and the metrics; default: that of the request. */
     readonly method?: string;
@@ -406,7 +407,7 @@ type Answered = Answering & Pick<ServerResponse, 'closed' | 'headersSent' | 'sta
 function beginExchange(
   incoming: IncomingMessage,
   outgoing: Answered,
-  { log, clock, memory, streams, metrics, method = incoming.method ?? '' }: ExchangeOptions,
+  { log, clock, memory, keys, streams, metrics, method = incoming.method ?? '' }: ExchangeOptions,
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
@@ -421,8 +422,12 @@ function beginExchange(
     },
     holder: () => memory.holder(exchange.caller?.tenant),
     openStream() {
-      if (outgoing.closed || !streams) return;
-      outgoing.once('close', streams.take(exchange.caller?.tenant ?? DEFAULT_TENANT));
+      if (outgoing.closed) return;
+      const { caller } = exchange;
+      if (streams) outgoing.once('close', streams.take(caller?.tenant ?? DEFAULT_TENANT));
+      // A stream may stay open for days. Its client has to open it again, with a key that is valid.
+      const endIfRevoked = (): void => void (caller && keys.whyRevoked(caller) && incoming.socket.destroy());
+      outgoing.once('close', keys.onReplaced(endIfRevoked));
     },
   };
   const startedAt = clock.now();

@@ -256,7 +256,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
   'GET /mcp': { summary: 'Open the stream of an MCP session', answers: [EVENTS] },
   'DELETE /mcp': { summary: 'End an MCP session' },
   'GET /v1/runs': {
-    summary: 'List runs',
+    summary: 'List runs, or follow the changes of all runs',
     scope: 'runs:read',
     query: {
       status: { description: `Some of ${STATUSES.join(', ')}, separated by commas.`, schema: text },
@@ -272,6 +272,7 @@ export const DESCRIPTIONS: Readonly<Record<string, RouteDescription>> = {
       cursor,
       limit,
     },
+    answers: [JSON_TYPE, EVENTS],
   },
   'GET /v1/runs/{id}': { summary: 'Get a run', scope: 'runs:read' },
   'GET /v1/runs/{id}/export': {

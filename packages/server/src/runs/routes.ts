@@ -3,13 +3,14 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
 import { ApiError, badRequest, errorBody, toApiError } from '../api-error.ts';
-import { follow } from '../engine/event-log.ts';
+import { follow, type EventSource } from '../engine/event-log.ts';
 import { rejectKey } from '../engine/idempotency.ts';
 import { requireScope, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
-import { eventStream, sendJson } from '../http/respond.ts';
+import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody, variants } from '../request/validate.ts';
+import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
 
 export interface RunsOptions {
@@ -32,7 +33,12 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     return sendJson(c, wireDetails(await runs.retrieve(id, c.get('caller'))));
   }
 
-  async function streamEntries(c: Context<Env>, id: string, after: number): Promise<Response> {
+  /** Sends all events of a source, until it has ended, the client has gone or the server shuts down. */
+  async function streamFrom<T extends { readonly seq: number }>(
+    c: Context<Env>,
+    source: EventSource<T>,
+    { after = -1, stopped, deliver }: Streaming<T>,
+  ): Promise<Response> {
     const caller = c.get('caller');
     const { outgoing, exchange } = c.env;
     exchange.openStream();
@@ -43,13 +49,11 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     if (stopping.aborted) stop();
     try {
       const { hold } = exchange;
-      await follow(runs.entries(id, caller), { after, signal: reading.signal, hold }, (entry) =>
-        stream.send(entry.event.type, entry),
-      );
-      if (stopping.aborted) void stream.send('error', errorBody(STOPPING));
+      await follow(source, { after, signal: reading.signal, hold }, (event) => deliver(stream, event));
+      if (stopping.aborted) void stream.send('error', errorBody(stopped));
     } catch (error) {
       const level = error instanceof ApiError ? 'warn' : 'error';
-      caller.log[level]({ err: error, run: id }, 'the events of a run could not be sent');
+      caller.log[level]({ err: error, path: c.req.path }, 'the events of a run could not be sent');
       void stream.send('error', errorBody(toApiError(error, caller.requestId)));
     } finally {
       stopping.removeEventListener('abort', stop);
@@ -61,6 +65,10 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
   return new Hono<Env>()
     .get('/runs', async (c) => {
       const caller = reader(c);
+      if (c.req.header('accept')?.includes('text/event-stream')) {
+        checkedQuery(c.req.query(), []);
+        return streamFrom(c, runs.changes(caller), { stopped: STOPPING_CHANGES, deliver: sendChange });
+      }
       const filter = parseFilter(c.req.query());
       const { limit } = filter;
       const withWaiting = isWaitingIncluded(c.req.query());
@@ -89,8 +97,13 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       const after = wholeNumber(query, 'after', { least: -1, most: Number.MAX_SAFE_INTEGER, standard: -1 });
       const limit = wholeNumber(query, 'limit', { least: 1, most: 500, standard: 100 });
       await runs.find(id, caller);
-      if (c.req.header('accept')?.includes('text/event-stream')) return streamEntries(c, id, after);
       const source = runs.entries(id, caller);
+      if (c.req.header('accept')?.includes('text/event-stream'))
+        return streamFrom(c, source, {
+          after,
+          stopped: STOPPING,
+          deliver: (stream, entry) => stream.send(entry.event.type, entry),
+        });
       c.env.exchange.hold(await source.size!(after));
       const read = await source.read(after);
       const data = read.slice(0, limit);
@@ -162,9 +175,33 @@ function callerWith(c: Context<Env>, scope: 'runs:read' | 'runs:write') {
   return caller;
 }
 
+interface Streaming<T> {
+  /** The number of the last event that the client has. */
+  readonly after?: number;
+  /** Sent as the last event when the server shuts down. */
+  readonly stopped: ApiError;
+  readonly deliver: (stream: EventStream, event: T) => void | Promise<void>;
+}
+
 const STOPPING = new ApiError(503, 'server_error', 'The server is shutting down. Continue after the last entry.', {
   code: 'server_stopping',
 });
+const STOPPING_CHANGES = new ApiError(503, 'server_error', 'The server is shutting down. Open the stream again.', {
+  code: 'server_stopping',
+});
+
+function sendChange(stream: EventStream, change: RunChange): void | Promise<void> {
+  switch (change.type) {
+    case 'ready':
+      return stream.send('ready', { object: 'run.changes' });
+    case 'changed':
+      return stream.send('run.changed', wireSummary(change.run));
+    case 'deleted':
+      return stream.send('run.deleted', { id: change.runId, object: 'run', deleted: true });
+    default:
+      return change satisfies never;
+  }
+}
 
 // Queries
 

@@ -28,6 +28,7 @@ import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';
 import { askDriver, type Actor, type PerformAct, type RunAct } from './inbox.ts';
+import { runChanges, type RunChange } from './run-changes.ts';
 
 /**
  * The stored runs of a tenant, whichever API started them. For a run of another tenant everything rejects with a 404. What
@@ -40,6 +41,8 @@ export interface Runs {
   retrieve(runId: string, caller: Caller): Promise<RunDetails>;
   /** The entries of a run, which is not checked: call `find` first. Live while the run is running. */
   entries(runId: string, caller: Caller): EventSource<JournalEntry>;
+  /** The changes of all runs of the caller's tenant. */
+  changes(caller: Caller): EventSource<RunChange>;
   /** Adds a message at the next turn of a run. Resolves when it is durable. */
   send(runId: string, text: string, caller: Caller): Promise<void>;
   /**
@@ -314,6 +317,8 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     throw drivenElsewhere(runId);
   }
 
+  const changes = runChanges(store);
+
   return {
     list: (filter, { tenant }) => {
       const { model, ...others } = filter;
@@ -350,6 +355,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       },
       watch: (listener) => store.watch(runId, listener),
     }),
+    changes: ({ tenant }) => changes(tenant),
     send: (runId, text, caller) => perform(runId, { type: 'send', text }, caller),
     answer: (runId, answers, caller) => perform(runId, { type: 'answer', answers }, caller),
     cancel: (runId, caller) => perform(runId, { type: 'cancel' }, caller),

@@ -9,6 +9,9 @@ export interface Changes {
   readonly close: () => void;
 }
 
+/** The name for listeners of all runs. No run or stream has it. */
+export const ALL_RUNS = '\0runs';
+
 /** How often to look for commits of other processes while somebody listens. */
 const POLL_MS = 100;
 

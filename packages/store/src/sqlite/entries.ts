@@ -13,7 +13,7 @@ import {
 } from '@treadle/core';
 import { inputOf, nameKey, parseJson } from './database.ts';
 import { isConstraint, isCorrupt } from './failure.ts';
-import type { Changes } from './changes.ts';
+import { ALL_RUNS, type Changes } from './changes.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { encodeWithInput, type Messages, type InputPlace } from './messages.ts';
@@ -212,6 +212,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
         shared.use([RUN, id], used);
         addNotice(runId, run, entries);
         changes.changed(runId);
+        changes.changed(ALL_RUNS);
       },
       until,
       texts.reduce((sum, text) => sum + text.length, first?.length ?? 0),

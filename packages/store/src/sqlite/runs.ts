@@ -1,6 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { callerOf, type JournalEntry, type RunFilter, type RunStatus, type RunStore } from '@treadle/core';
 import type { RunSummary } from '@treadle/core';
+import { ALL_RUNS, type Changes } from './changes.ts';
 import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -67,9 +68,10 @@ interface RunsParts {
   readonly leases: Leases;
   readonly messages: Messages;
   readonly shared: SharedTexts;
+  readonly changes: Changes;
 }
 
-export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }: RunsParts): Runs {
+export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, changes }: RunsParts): Runs {
   const { checkWriter, isDriven } = leases;
   const findRun = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE run = ?');
   const findByParent = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE parent = ?');
@@ -104,6 +106,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }:
     for (const { input_last: last } of deleteRun.all(id)) messages.release(last as number | null);
     shared.release([RUN, id]);
     removeResponse(run);
+    changes.changed(ALL_RUNS);
     for (const { blob } of deleteBlobRuns.all(id)) {
       if (!findBlobRun.get(blob!)) for (const statement of deleteBlob) statement.run(blob!);
     }

@@ -11,7 +11,7 @@ import type { ResponseStore } from '../response-store.ts';
 import type { StreamStore } from '../stream-store.ts';
 import { openBlobs } from './blobs.ts';
 import { openBudgets } from './budgets.ts';
-import { openChanges } from './changes.ts';
+import { ALL_RUNS, openChanges } from './changes.ts';
 import { openConversations } from './conversations.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
@@ -63,6 +63,8 @@ export interface SqliteStore extends RunStore {
   pageSize(runId: string, from: number): Promise<number>;
   /** Calls `listener` when entries may have been appended to a run, like `watch` of a stream. */
   watch(runId: string, listener: () => void): () => void;
+  /** The same for all runs: `list` may return something else than before. */
+  watchRuns(listener: () => void): () => void;
   /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
   readonly budgets: Budgets;
   /** Counts calls for the rates of a policy, for all processes with this store. */
@@ -148,7 +150,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const inbox = openInbox(db, { commit, changes, now });
   const streams = openStreams(db, { commit, leases, changes, now });
   const entries = openEntries(db, { commit, leases, messages, shared, changes, notices });
-  const runs = openRuns(db, { commit, leases, messages, shared });
+  const runs = openRuns(db, { commit, leases, messages, shared, changes });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, { commit, leases, runs, messages, shared });
   const conversations = openConversations(db, { commit, responses, streams });
@@ -223,6 +225,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     sizeOf: async (runId) => (await readingParts(entries.sizeInParts(runId))).size,
     pageSize: (runId, from) => reading(() => entries.pageSize(runId, from)),
     watch: changes.watch,
+    watchRuns: (listener) => changes.watch(ALL_RUNS, listener),
     streams: {
       append: streams.append,
       read: (stream, after) => reading(() => streams.read(stream, after)),
