@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -14,6 +14,8 @@ export interface TempStore extends AsyncDisposable {
   readonly adopt: (store: SqliteStore) => SqliteStore;
   /** Opens the same file directly, without a store. */
   readonly raw: () => DatabaseSync;
+  /** Damages the file in the middle of the long text that ends so. Close the stores before. */
+  readonly damageText: (end: string) => void;
 }
 
 export function tempStore(): TempStore {
@@ -35,6 +37,13 @@ export function tempStore(): TempStore {
       db.exec('PRAGMA busy_timeout = 5000');
       databases.push(db);
       return db;
+    },
+    damageText(end) {
+      // A long text is a chain of pages, each of which starts with the number of the next. This breaks a link in the middle.
+      const page = Math.floor((readFileSync(file).lastIndexOf(end) - 20_000) / 4_096);
+      const fd = openSync(file, 'r+');
+      writeSync(fd, Buffer.alloc(4, 0xff), 0, 4, page * 4_096);
+      closeSync(fd);
     },
     async [Symbol.asyncDispose]() {
       for (const db of databases) if (db.isOpen) db.close();

@@ -3,6 +3,7 @@ import type { Blobs, Journal, RunStore } from '../journal/port.ts';
 import { requestOf } from '../machine/effects.ts';
 import { estimateTokens } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
+import type { Call } from '../machine/state.ts';
 import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
@@ -137,7 +138,7 @@ export interface CheckingRun extends Pick<RunContext, 'runId' | 'blobs'> {
 }
 
 /** Checks a call whose arguments refer to results of the run. */
-export async function checkReferringCall(
+async function checkReferringCall(
   { runId, blobs, options }: CheckingRun,
   tool: Tool,
   call: Pick<ToolCall, 'arguments' | 'references'>,
@@ -149,9 +150,16 @@ export async function checkReferringCall(
 }
 
 /** The check of a call whose tool has no code in this process. */
-export const UNAVAILABLE: Checked = {
+const UNAVAILABLE: Checked = {
   check: { problem: 'It is not available in this process.', errorType: 'not_found' },
 };
+
+/** Checks a call of an earlier process. */
+export function recheckedCall(tool: Tool | undefined, call: Call, run: CheckingRun): Checked | Promise<Checked> {
+  if (!tool) return UNAVAILABLE;
+  if (call.references) return checkReferringCall(run, tool, call, false);
+  return checkCall(tool, call.arguments, false, run.options.matchPattern);
+}
 
 function settleModelReply(
   context: RunContext,

@@ -16,11 +16,10 @@ import {
 } from '../engine/run.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
-  cancelRun,
+  cancelIfReadable,
   checkRunKey,
   isDrivenElsewhere,
-  isForLater,
-  isStoreFailure,
+  leaveForLater,
   replayItems,
   retryLater,
   TAKEN_OVER,
@@ -308,10 +307,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       if (signal?.aborted) engine.driven.get(runId)?.cancel();
       return { finished };
     } catch (error) {
-      if (isForLater(error)) {
-        await lease.release();
-        throw error;
-      }
+      await leaveForLater(taken, error);
       log.warn({ err: error, response: record.id }, 'a completion cannot be resumed');
       return { finished: failUnresumable(taken, error) };
     }
@@ -320,9 +316,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {
     const { record, lease } = taken;
     try {
-      await cancelRun(store, taken).catch((failure: unknown) => {
-        if (isStoreFailure(failure)) throw failure;
-      });
+      await cancelIfReadable(store, taken);
       const reason = new ApiError(502, 'server_error', unresumableReason(error), { code: 'server_error' });
       await storeEnd(record.id, reason, false);
       return {};

@@ -1,9 +1,8 @@
 import { isPaused, NEW, waiting, type State } from '@treadle/core';
 import type { Ending } from '../engine/run.ts';
 import {
-  cancelRun,
-  isForLater,
-  isStoreFailure,
+  cancelIfReadable,
+  leaveForLater,
   replayItems,
   unresumableReason,
   type ResumeOptions,
@@ -60,10 +59,7 @@ export async function resumeChat(
     if (signal?.aborted || isAbandoned) engine.driven.get(runId)?.cancel();
     return { finished };
   } catch (error) {
-    if (isForLater(error)) {
-      await lease.release();
-      throw error;
-    }
+    await leaveForLater(taken, error);
     log.warn({ err: error, response: record.id }, 'a chat cannot be resumed');
     return { finished: failUnresumable(driver, taken, error) };
   }
@@ -81,9 +77,7 @@ async function failUnresumable(
       items: [],
       state: NEW as State,
     }));
-    await cancelRun(store, taken).catch((failure: unknown) => {
-      if (isStoreFailure(failure)) throw failure;
-    });
+    await cancelIfReadable(store, taken);
     const sink = streams.storedSink({ id: record.runId, lease }, conversation, await store.streams.last(conversation));
     const out = chatOutput({ runId: record.runId });
     for (const item of items) void out.addItem(item);

@@ -503,6 +503,13 @@ export async function cancelRun(store: Engine['store'], { record, lease }: Taken
   await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, killProcess, signal });
 }
 
+/** The same, but rejects only if the store fails: a run with a damaged journal stays as it is. */
+export async function cancelIfReadable(store: Engine['store'], taken: TakenRecord): Promise<void> {
+  await cancelRun(store, taken).catch((failure: unknown) => {
+    if (isStoreFailure(failure)) throw failure;
+  });
+}
+
 /** Throws if the key that started a run is not valid any more. */
 export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
   const why = keys?.whyRevoked(caller);
@@ -521,13 +528,18 @@ export function isDrivenElsewhere(error: unknown): boolean {
 }
 
 /** The store cannot be read or written. What it contains is intact, so a later attempt may succeed. */
-export function isStoreFailure(error: unknown): boolean {
+function isStoreFailure(error: unknown): boolean {
   return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
 }
 
-/** A run could not be resumed now: the store failed, or there is no room for its bytes. */
-export function isForLater(error: unknown): boolean {
-  return isStoreFailure(error) || isTooMuch(error);
+/**
+ * Releases a run that could not be resumed now, and throws the error: the store failed, or there is no room for its bytes.
+ * After any other error the run can never be resumed.
+ */
+export async function leaveForLater({ lease }: TakenRecord, error: unknown): Promise<void> {
+  if (!isStoreFailure(error) && !isTooMuch(error)) return;
+  await lease.release();
+  throw error;
 }
 
 /** There is no room for the bytes of a run. */

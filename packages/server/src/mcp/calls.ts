@@ -44,12 +44,11 @@ import {
 import { callLogger } from '../engine/run-report.ts';
 import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import {
-  cancelRun,
+  cancelIfReadable,
   checkRunKey,
   isDrivenElsewhere,
-  isForLater,
+  leaveForLater,
   isOpenRecord,
-  isStoreFailure,
   isUnfit,
   replayItems,
   unresumableReason,
@@ -321,10 +320,7 @@ export function mcpCalls(
       const round = { ...common, ...resume, ...(signal && { signal }) };
       return { finished: settleCall(round, await driveCall(round)) };
     } catch (error) {
-      if (isForLater(error)) {
-        await lease.release();
-        throw error;
-      }
+      await leaveForLater(taken, error);
       log.warn({ err: error, run: id }, 'a call over MCP cannot be resumed');
       return { finished: failUnresumable(taken, error) };
     }
@@ -333,9 +329,7 @@ export function mcpCalls(
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {
     const { record, lease } = taken;
     try {
-      await cancelRun(store, taken).catch((failure: unknown) => {
-        if (isStoreFailure(failure)) throw failure;
-      });
+      await cancelIfReadable(store, taken);
       const response = errorResult(unresumableReason(error));
       await records.finish(record.id, { status: 'failed', response, at: Date.now() });
       return {};

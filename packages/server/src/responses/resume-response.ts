@@ -8,7 +8,7 @@ import type { Reader } from '../engine/stored-reads.ts';
 import {
   cancelRun,
   checkRunKey,
-  isForLater,
+  leaveForLater,
   isUnfit,
   replayItems,
   unresumableReason,
@@ -61,10 +61,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
       return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
-      if (isForLater(error)) {
-        await taken.lease.release();
-        throw error;
-      }
+      await leaveForLater(taken, error);
       log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
       const failed = await failUnresumable(taken, error);
       return { finished: Promise.resolve(failed) };
