@@ -52,8 +52,8 @@ export function loadCore(folder: string = SOURCES): Core {
   const load = (file: string): object => require(path.join(folder, file)) as object;
   const internal = <Name extends keyof Internals>(name: Name): Internals[Name] =>
     (load(declarationOf(name).file) as Internals)[name];
-  // So that the core, which loads it when a tool asks, has it at once.
-  load('driver/questions.ts');
+  // So that the core, which loads them when they are first used, has them at once.
+  for (const file of ['questions', 'judge', 'spend']) load(`driver/${file}.ts`);
   return {
     ...(load('index.ts') as typeof core),
     memoryBudgets: (load('ledger/budgets.ts') as typeof budgets).memoryBudgets,

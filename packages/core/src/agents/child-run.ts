@@ -1,5 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopResult } from '../driver/options.ts';
+import { inheritedPolicies } from '../driver/judge.ts';
 import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
 import { narrower } from '../machine/narrowing.ts';
@@ -37,7 +38,10 @@ export async function runChild(
   const runId = childRunId(run.runId, run.effect);
   const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers } = run;
   const { ledger, killProcess, canAnswer, matchPattern } = run;
-  const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
+  const policy = combinedPolicy([
+    ...inheritedPolicies(run.state(), run.policy),
+    ...(options.policy ? [options.policy] : []),
+  ]);
   const shared = {
     ...options,
     ...(policy && { policy }),

@@ -3,11 +3,20 @@ import type { Blobs, Journal, RunStore } from '../journal/port.ts';
 import { requestOf } from '../machine/effects.ts';
 import { estimateTokens } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
+import type { Call } from '../machine/state.ts';
 import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
 import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
-import { NO_USAGE, type Emit, type Model, type ModelDelta, type ModelReply, type ModelRequest } from '../model.ts';
+import {
+  NO_USAGE,
+  type Emit,
+  type Model,
+  type ModelDelta,
+  type ModelReply,
+  type ModelRequest,
+  type ToolSpec,
+} from '../model.ts';
 import { checkCall, checkWithin, type Checked } from '../tools/execute.ts';
 import type { RunOptions } from './options.ts';
 import type { Tool } from '../tools/tool.ts';
@@ -108,13 +117,28 @@ export function blobsOf(journal: Journal | undefined): Blobs | undefined {
   return journal && 'blobs' in journal ? (journal as RunStore).blobs : undefined;
 }
 
+/** A rough estimate of what a model receives: four characters per token. */
+export function requestTokens(
+  messages: readonly Message[],
+  length: number,
+  instructions: string | undefined,
+  tools: readonly ToolSpec[],
+): number {
+  let tokens = Math.ceil((instructions?.length ?? 0) / 4);
+  for (let i = 0; i < length; i++) tokens += estimateTokens(messages[i]!);
+  for (const { name, description, parameters } of tools) {
+    tokens += Math.ceil((name.length + description.length + JSON.stringify(parameters).length) / 4);
+  }
+  return tokens;
+}
+
 /** What the check of a call needs of its run. */
 export interface CheckingRun extends Pick<RunContext, 'runId' | 'blobs'> {
   readonly options: Pick<RunOptions, 'matchPattern'>;
 }
 
 /** Checks a call whose arguments refer to results of the run. */
-export async function checkReferringCall(
+async function checkReferringCall(
   { runId, blobs, options }: CheckingRun,
   tool: Tool,
   call: Pick<ToolCall, 'arguments' | 'references'>,
@@ -126,9 +150,16 @@ export async function checkReferringCall(
 }
 
 /** The check of a call whose tool has no code in this process. */
-export const UNAVAILABLE: Checked = {
+const UNAVAILABLE: Checked = {
   check: { problem: 'It is not available in this process.', errorType: 'not_found' },
 };
+
+/** Checks a call of an earlier process. */
+export function recheckedCall(tool: Tool | undefined, call: Call, run: CheckingRun): Checked | Promise<Checked> {
+  if (!tool) return UNAVAILABLE;
+  if (call.references) return checkReferringCall(run, tool, call, false);
+  return checkCall(tool, call.arguments, false, run.options.matchPattern);
+}
 
 function settleModelReply(
   context: RunContext,

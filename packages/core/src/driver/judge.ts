@@ -1,16 +1,16 @@
-import { messageOf, TreadleError } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isWithinNarrowing } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { callsLimit, turnsLimit } from '../machine/step.ts';
-import { isPlain } from '../plain.ts';
 import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } from '../policy/port.ts';
 import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
-import { checkCall, type Checked } from '../tools/execute.ts';
+import type { Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
-import { checkReferringCall, UNAVAILABLE, type CheckingRun } from './call-model.ts';
+import { ignore } from './call-model.ts';
+import { recordedRules } from './open.ts';
 import type { ContinueOptions } from './options.ts';
 
 /*
@@ -21,7 +21,8 @@ import type { ContinueOptions } from './options.ts';
  * 3. `needsApproval` of the tools, also without a policy. A run that had a policy and is resumed without one has every
  *    call denied.
  *
- * The verdicts are recorded with what each call would touch, if its tool declares that.
+ * The verdicts are recorded with what each call would touch, if its tool declares that. This is loaded when the first call is
+ * judged.
  */
 
 /** What calls are judged with. */
@@ -176,13 +177,6 @@ function recordedVerdict(
   return declared;
 }
 
-/** Checks a call of an earlier process. */
-export function recheckedCall(tool: Tool | undefined, call: Call, run: CheckingRun): Checked | Promise<Checked> {
-  if (!tool) return UNAVAILABLE;
-  if (call.references) return checkReferringCall(run, tool, call, false);
-  return checkCall(tool, call.arguments, false, run.options.matchPattern);
-}
-
 /* Calls for the policy */
 
 const UNKNOWN: readonly Touch[] = [{ type: 'unknown' }];
@@ -254,7 +248,7 @@ function mustApprove(tool: Tool | undefined, recorded: true | undefined, input: 
 
 /** A function that should be synchronous may return a promise. Its rejection must not end the process. */
 function ignoreRejection(value: unknown): void {
-  if (isThenable(value)) void Promise.resolve(value).catch(() => {});
+  if (isThenable(value)) void Promise.resolve(value).catch(ignore);
 }
 
 /** A copy, so that the policy cannot change what the tool gets. */
@@ -271,13 +265,6 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 }
 
 /* Rules that change */
-
-/** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
-export function recordedRules({ rules }: Policy): unknown {
-  if (rules === undefined) return undefined;
-  if (isPlain(rules)) return Object.freeze(structuredClone(rules));
-  throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
-}
 
 /** The event that a run is resumed with another policy than it has recorded; undefined if it is the same. */
 export async function policyChange(judging: Judging, at: number): Promise<Event | undefined> {

@@ -19,14 +19,13 @@ import {
 } from '../messages.ts';
 import type { Model } from '../model.ts';
 import { copied, isPlain } from '../plain.ts';
-import type { PolicyLimits } from '../policy/port.ts';
+import type { Policy, PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
 import { toolNames, withHandoffAgents } from './handoff.ts';
-import { recordedRules } from './judge.ts';
 import type {
   Answer,
   CompactionOptions,
@@ -470,4 +469,11 @@ function messageProblem(
 
 function invalidInput(what: string): TreadleError {
   return new TreadleError('invalid-input', `The input is not a valid conversation: ${what}.`);
+}
+
+/** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
+export function recordedRules({ rules }: Policy): unknown {
+  if (rules === undefined) return undefined;
+  if (isPlain(rules)) return Object.freeze(structuredClone(rules));
+  throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
 }

@@ -26,12 +26,20 @@ import {
 import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import { callModel, changeExecutors, executorOf, ignore, summariseHistory, withExecutor } from './call-model.ts';
+import {
+  callModel,
+  changeExecutors,
+  executorOf,
+  ignore,
+  recheckedCall,
+  summariseHistory,
+  withExecutor,
+} from './call-model.ts';
 import { agentNamed, handoffFacts } from './handoff.ts';
-import { inheritedPolicies, judgeCalls, recheckedCall } from './judge.ts';
+import type { judgeCalls } from './judge.ts';
 import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
 import type { Answer, GuardedContent, Guardrail, GuardrailAnswer, RunOptions, TurnChanges } from './options.ts';
-import { performWithinBudget } from './spend.ts';
+import type { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
@@ -50,6 +58,8 @@ export interface RunContext {
   readonly readResult: Tool | undefined;
   readonly clock: Clock;
   readonly agent: AgentCode | undefined;
+  /** Present if the run has a ledger. */
+  readonly withinBudget: typeof performWithinBudget | undefined;
   /** Undefined if the run has no listener. */
   readonly emit: ((item: Item) => unknown) | undefined;
   /** Aborts everything in progress. */
@@ -121,7 +131,7 @@ type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
  * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
-  if (context.options.ledger) performWithinBudget(context, effect, settle, performNow);
+  if (context.withinBudget) context.withinBudget(context, effect, settle, performNow);
   else performNow(context, effect, settle);
 }
 
@@ -373,7 +383,8 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     clock,
     limits: call.limits ?? {},
     narrowed,
-    policies: () => inheritedPolicies(context.state(), options.policy),
+    policy: options.policy,
+    state: context.state,
     facts: () => runFacts(context),
     ledger: options.ledger,
     killProcess: options.killProcess,
@@ -467,13 +478,25 @@ function withChangedMemory(before: Memory | undefined, { tool, memory }: Executi
 
 /* Policy */
 
-function judgeTurn(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, settle: Settle): void {
+/** The code that judges calls. A program without a policy and approvals does not load it. */
+let judge: typeof judgeCalls | undefined;
+
+function judgeTurn(context: RunContext, effect: EffectOf<'judge-calls'>, settle: Settle): void {
   const { clock, options, controller } = context;
+  const { signal } = controller;
+  if (!judge) {
+    const judgeLater = (): void => (signal.aborted ? undefined : judgeTurn(context, effect, settle));
+    return void loadJudge().then(judgeLater).catch(context.fail);
+  }
   const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
   const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
-  judgeCalls(calls, { state: context.state(), options, executor, checked, signal: controller.signal }, (verdicts) =>
-    settle({ type: 'calls-judged', at: clock.now(), effect: id, verdicts }),
+  judge(effect.calls, { state: context.state(), options, executor, checked, signal }, (verdicts) =>
+    settle({ type: 'calls-judged', at: clock.now(), effect: effect.id, verdicts }),
   );
+}
+
+async function loadJudge(): Promise<void> {
+  judge = (await import('./judge.ts')).judgeCalls;
 }
 
 /* Guardrails */

@@ -16,9 +16,9 @@ import type { Clock } from '../platform.ts';
 import type { Checked } from '../tools/execute.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
-import { blobsOf } from './call-model.ts';
+import { blobsOf, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
-import { policyChange, recheckedCall } from './judge.ts';
+import { policyChange } from './judge.ts';
 import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
 import type { ContinueOptions } from './options.ts';
 

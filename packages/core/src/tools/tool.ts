@@ -9,7 +9,7 @@ import type { Narrowing } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
-import type { Parking } from '../machine/state.ts';
+import type { Parking, State } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { CustomForm, JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
@@ -180,8 +180,9 @@ export interface CallingRun {
   readonly limits: Limits;
   /** What the run may do in this turn; the tool's own run may do no more. */
   readonly narrowed: Narrowing | undefined;
-  /** What judges the calls of the run. They judge those of the tool's own run too. */
-  readonly policies: () => readonly Policy[];
+  /** Judges the calls of the run, together with the rules in its state. Both judge those of the tool's own run too. */
+  readonly policy: Policy | undefined;
+  readonly state: () => State;
   /** What the run belongs to. The tool's own run belongs to it too. */
   readonly facts: () => Promise<RunFacts>;
   /** The tool's own run draws on it too. */
