@@ -1,6 +1,6 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
-import { whileOpen, type RunPlan } from '../engine/run.ts';
+import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
@@ -92,6 +92,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     };
     const lease = await store.acquire(runId);
     await addToChain(store, { record, lease, conversation: id, before, text: messageText(message) });
+    await turnToStart(planned.plan);
     const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
     const run = { plan, record, title: before?.title || null, warnings, caller, release };
     return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };

@@ -131,6 +131,11 @@ export async function whileOpen<T>({ toolset }: RunPlan, act: () => T | Promise<
   }
 }
 
+/** Resolves when a plan can be driven: the run of a large conversation starts in a turn of its own. */
+export async function turnToStart({ size }: Pick<RunPlan, 'size'>): Promise<void> {
+  if (size > LARGE) await nextTurn();
+}
+
 export interface DrivenRun extends Pick<StartedRun, 'send' | 'answer'> {
   cancel(): void;
   detach(): Promise<void>;

@@ -7,7 +7,7 @@ import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conve
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { planRun, whileOpen, type RunPlan } from '../engine/run.ts';
+import { planRun, turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { StoredRuns } from '../engine/stored-runs.ts';
 import type { ServerList } from '../engine/tools.ts';
@@ -86,8 +86,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       const current = await withDecisions(plan, hold);
       const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
       const created = await createPlanned({ ...planned, caller, key, hold, local });
-      // The run starts in this turn.
-      if (plan.size > LARGE) await nextTurn();
+      await turnToStart(plan);
       return created;
     });
   }
