@@ -34,7 +34,7 @@ export type {
   Tokens,
   ToolCount,
 } from './agents/result.ts';
-export { systemClock, type Clock } from './platform.ts';
+export { nextLoopTurn, systemClock, type Clock } from './platform.ts';
 export { RunError, TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
 export { checkedBytes, checkRunNames, memoryJournal, summaryOf } from './journal/memory.ts';

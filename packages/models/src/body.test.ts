@@ -1,9 +1,9 @@
 import { userText, type Message, type ModelRequest } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { request, shell } from '../test/request.ts';
-import { bodyWriter, histories, listOfMessages } from './body.ts';
+import { bytesOf, request, shell } from '../test/request.ts';
+import { bodyWriter, histories, listOfMessages, type WriteBody } from './body.ts';
 
-const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
+const text = (body: ReturnType<WriteBody>): string => Buffer.from(bytesOf(body)).toString('utf8');
 /** Requests that differ only in the fields passed. */
 const SAME = request();
 const asking = (messages: readonly Message[], overrides: Partial<ModelRequest> = {}): ModelRequest => ({
@@ -25,16 +25,16 @@ function counted(first = ''): Counted {
     seen.push(message);
     return message.content.length === 0 ? '' : JSON.stringify(message);
   });
-  const of = bodyWriter(list, {
+  const write = bodyWriter(list, {
     write({ instructions = '' }) {
       heads.push(instructions);
       return `{"said":${JSON.stringify(instructions)},"list":[${first}`;
     },
   });
-  return { of, seen, heads };
+  return { of: (asked) => bytesOf(write(asked)), seen, heads };
 }
 
-const read = (bytes: Uint8Array): unknown => JSON.parse(text(bytes));
+const read = (body: ReturnType<WriteBody>): unknown => JSON.parse(text(body));
 
 test('serialises each message and the head once', () => {
   const { of, seen, heads } = counted();

@@ -1,5 +1,6 @@
-import type { CustomForm, JsonSchema, Message, ModelRequest, ToolSpec } from '@treadle/core';
-import { jsonOf } from './json.ts';
+import type { CustomForm, FileBlock, ImageBlock, JsonSchema, Message, ModelRequest, ToolSpec } from '@treadle/core';
+import { jsonOf, sliceableJson } from './json.ts';
+import type { Output } from './slices.ts';
 
 /** How a protocol writes a history. */
 export interface HistoryForm<State> {
@@ -41,12 +42,19 @@ interface Written<State> {
   dependedOn: unknown;
 }
 
+/** Writes a request as JSON. Only a large one is a promise, which rejects if `signal` is aborted before it is written. */
+export type WriteBody = (request: ModelRequest, signal?: AbortSignal) => Uint8Array | Promise<Uint8Array>;
+
 /** Histories in one form, by their arrays of messages. */
 export interface Histories<State> {
   readonly form: HistoryForm<State>;
   readonly written: WeakMap<readonly Message[], Written<State>>;
 }
 
+/** More characters are written in slices: they take more than some milliseconds. */
+const LARGE_CHARS = 1_048_576;
+/** More bytes are copied in slices. */
+const LARGE_BYTES = 8_388_608;
 const FIRST_CAPACITY = 2_048;
 const NO_BYTES = Buffer.alloc(0);
 const COMMA = 44;
@@ -62,18 +70,19 @@ const SPACE = 32;
  * a new buffer is used.
  *
  * Models with the same `histories` share what has been written of a history.
+ *
+ * A large request is written in slices, and the event loop turns between them. Nobody else sees its history meanwhile.
  */
-export function bodyWriter<State>(
-  { form, written: stored }: Histories<State>,
-  head: Head<State>,
-): (request: ModelRequest) => Uint8Array {
-  return (request) => {
+export function bodyWriter<State>(histories: Histories<State>, head: Head<State>): WriteBody {
+  const { form, written: stored } = histories;
+  return (request, signal) => {
     const { messages } = request;
     let written = stored.get(messages);
-    if (written === undefined || written.count > messages.length || messages[written.count - 1] !== written.last) {
+    if (!isWrittenStart(written, messages)) {
       written = nothingWritten(form.start());
       stored.set(messages, written);
     }
+    if (isLarge(written, head, request)) return writeInSlices(histories, head, request, signal);
     try {
       writeNewMessages(written, form, head, request);
     } catch (thrown) {
@@ -83,6 +92,97 @@ export function bodyWriter<State>(
     }
     return written.bytes.subarray(0, written.to + written.bytes.write(form.close(written.state), written.to));
   };
+}
+
+/** Whether that has been written of these messages. */
+function isWrittenStart<State>(
+  written: Written<State> | undefined,
+  messages: readonly Message[],
+): written is Written<State> {
+  return written !== undefined && written.count <= messages.length && messages[written.count - 1] === written.last;
+}
+
+function isLarge(written: Written<unknown>, head: unknown, request: ModelRequest): boolean {
+  const { messages, instructions = '' } = request;
+  let chars = 0;
+  for (let at = written.count; at < messages.length; at++) chars += charsOf(messages[at]!);
+  if (chars > LARGE_CHARS) return true;
+  if (instructions.length <= LARGE_CHARS && written.to <= LARGE_BYTES) return false;
+  return written.head !== head || !isSameHead(written.headFields!, request);
+}
+
+/** The characters of a message that can be many. */
+function charsOf(message: Message): number {
+  let chars = 0;
+  switch (message.role) {
+    case 'user':
+      for (const block of message.content) chars += block.type === 'text' ? block.text.length : mediaChars(block);
+      return chars;
+    case 'assistant':
+      for (const part of message.content) chars += (part.type === 'tool-call' ? part.arguments : part.text).length;
+      return chars;
+    case 'tool':
+      for (const { content } of message.content) {
+        for (const block of content) {
+          chars += block.type === 'text' || block.type === 'error' ? block.text.length : mediaChars(block);
+        }
+      }
+      return chars;
+    default:
+      return message satisfies never;
+  }
+}
+
+function mediaChars({ source }: ImageBlock | FileBlock): number {
+  return source.type === 'data' ? source.data.length : 0;
+}
+
+/** Writes a large request. Its history is out of the store meanwhile; if this fails, it is written again. */
+async function writeInSlices<State>(
+  { form, written: stored }: Histories<State>,
+  head: Head<State>,
+  request: ModelRequest,
+  signal: AbortSignal | undefined,
+): Promise<Uint8Array> {
+  const { inSlices, pieces } = await import('./slices.ts');
+  return inSlices(signal, async (slices) => {
+    const { messages, instructions = '' } = request;
+    // Another request may have written it while this one waited.
+    const found = stored.get(messages);
+    const written = isWrittenStart(found, messages) ? found : nothingWritten(form.start());
+    stored.delete(messages);
+
+    const { state } = written;
+    const all = [...messages];
+    const added = pieces();
+    for (const message of all.slice(written.count)) {
+      await slices.add(added, charsOf(message), () => form.write(message, state));
+    }
+    written.count = all.length;
+    written.last = all.at(-1);
+
+    const output: Output = { bytes: written.bytes, to: written.to };
+    const isRewritten = !isHeadWritten(written, head, request);
+    let start = '';
+    if (isRewritten) {
+      const headPieces = pieces();
+      await slices.add(headPieces, instructions.length, () => (start = head.write(request, state)));
+      const before = written.bytes.subarray(written.from, written.to);
+      output.bytes = Buffer.allocUnsafeSlow(2 * (headPieces.chars + before.length + added.chars));
+      output.to = 0;
+      await slices.write(output, headPieces);
+      written.from = output.to;
+      await slices.copy(output, before);
+      noteHead(written, head, request);
+    }
+    await slices.write(output, added);
+    written.to = output.to;
+    await slices.write(output, pieces(form.close(state)));
+    written.bytes = output.bytes;
+    if (isRewritten) joinHistory(written, start);
+    stored.set(messages, written);
+    return output.bytes.subarray(0, output.to);
+  });
 }
 
 /** Leaves room for the end. */
@@ -100,15 +200,22 @@ function writeNewMessages<State>(
   written.last = messages.at(-1);
 
   const end = form.close(state);
-  const dependsOn = head.dependsOn?.(state);
-  const hasHead = written.head === head && written.to > written.from;
-  if (hasHead && written.dependedOn === dependsOn && isSameHead(written.headFields!, request)) {
-    return appendToBody(written, added, end);
-  }
+  if (isHeadWritten(written, head, request)) return appendToBody(written, added, end);
   rewriteBody(written, head.write(request, state), added, end);
+  noteHead(written, head, request);
+}
+
+/** Whether the bytes begin with the head of that request. */
+function isHeadWritten<State>(written: Written<State>, head: Head<State>, request: ModelRequest): boolean {
+  const hasHead = written.head === head && written.to > written.from;
+  const dependsOn = head.dependsOn?.(written.state);
+  return hasHead && written.dependedOn === dependsOn && isSameHead(written.headFields!, request);
+}
+
+function noteHead<State>(written: Written<State>, head: Head<State>, request: ModelRequest): void {
   written.head = head;
   written.headFields = headFieldsOf(request);
-  written.dependedOn = dependsOn;
+  written.dependedOn = head.dependsOn?.(written.state);
 }
 
 function nothingWritten<State>(state: State): Written<State> {
@@ -141,7 +248,12 @@ function rewriteBody(written: Written<unknown>, head: string, added: string, end
   written.from = written.bytes.write(head);
   written.to = written.from + before.copy(written.bytes, written.from);
   written.to += written.bytes.write(added, written.to);
-  if (written.to > written.from) written.bytes[written.from] = head.endsWith('[') ? SPACE : COMMA;
+  joinHistory(written, head);
+}
+
+/** A history begins with a comma, which the first element of a list must not have. */
+function joinHistory({ bytes, from, to }: Written<unknown>, head: string): void {
+  if (to > from) bytes[from] = head.endsWith('[') ? SPACE : COMMA;
 }
 
 function appendToBody(written: Written<unknown>, added: string, end: string): void {
@@ -240,13 +352,13 @@ function customTool(name: string, { description, format }: CustomForm): unknown 
   return { type: 'custom', custom: { name, description, ...nested } };
 }
 
-export function messagesBody<State>(parts: MessagesBody<State>): (request: ModelRequest) => Uint8Array {
+export function messagesBody<State>(parts: MessagesBody<State>): WriteBody {
   const { model, histories } = parts;
   const toolsOf = parts.customTools ? chatTools : functionTools;
   return bodyWriter(histories, {
     write(request) {
       const instructions = parts.system(request);
-      const system = instructions ? jsonOf({ role: 'system', content: instructions }) : '';
+      const system = instructions ? sliceableJson({ role: 'system', content: instructions }) : '';
       const rest = jsonOf({ model, ...parts.rest(request) }).slice(0, -1);
       return `${rest}${toolsOf(parts.tools(request))},"messages":[${system}`;
     },

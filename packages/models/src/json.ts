@@ -4,7 +4,37 @@ const LONE_SURROGATE = String.raw`\ud`;
 /** JSON that the parser of a provider accepts: a lone surrogate, which is not valid text, is replaced. */
 export function jsonOf(value: unknown): string {
   const json = JSON.stringify(value);
-  if (!json.includes(LONE_SURROGATE)) return json;
+  return json.includes(LONE_SURROGATE) ? wellFormed(json) : json;
+}
+
+type ReplaceText = (text: string) => string;
+
+let replaceText: ReplaceText | undefined;
+
+/**
+ * The same for a value whose texts can be long, such as the texts and files of a message. They are replaced within
+ * `withTextsReplaced`, so the result must neither be kept nor become part of another text.
+ */
+export function sliceableJson(value: unknown): string {
+  const json = replaceText === undefined ? JSON.stringify(value) : withoutTexts(value, replaceText);
+  return json.includes(LONE_SURROGATE) ? wellFormed(json) : json;
+}
+
+/** Calls `write`, and replaces each text in the JSON that `sliceableJson` returns to it. */
+export function withTextsReplaced(replace: ReplaceText, write: () => string): string {
+  replaceText = replace;
+  try {
+    return write();
+  } finally {
+    replaceText = undefined;
+  }
+}
+
+function withoutTexts(value: unknown, replace: ReplaceText): string {
+  return JSON.stringify(value, (_, field: unknown) => (typeof field === 'string' ? replace(field) : field));
+}
+
+function wellFormed(json: string): string {
   // A backslash of the text is escaped as two.
   return json.replace(/\\\\|\\ud[89a-f][0-9a-f]{2}/g, (found) => (found === '\\\\' ? found : String.raw`\ufffd`));
 }

@@ -1,4 +1,5 @@
-import type { Accepts, Emit, Model, ModelError, ModelReply, ModelRequest, Settings } from '@treadle/core';
+import type { Accepts, Emit, Model, ModelError, ModelReply, Settings } from '@treadle/core';
+import type { WriteBody } from './body.ts';
 import type { Framing, WireEvent } from './framing.ts';
 
 /**
@@ -20,8 +21,8 @@ export interface Protocol<State> {
   readonly takes: readonly (keyof Settings)[];
   /** As that of `Model`. */
   readonly omits?: Model['omits'];
-  /** The request as JSON, valid until the reply has arrived. Reuses what an earlier turn has serialised. */
-  readonly body: (request: ModelRequest) => Uint8Array;
+  /** The bytes are valid until the reply has arrived. Reuses what an earlier turn has serialised. */
+  readonly body: WriteBody;
   readonly start: () => State;
   /** Reads the next event of a stream. `state` belongs to that stream and is changed in place, for linear time. */
   readonly step: (state: State, event: WireEvent, emit: Emit) => StreamStatus;

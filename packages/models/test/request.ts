@@ -47,7 +47,13 @@ export async function asked(
   return { reply, deltas };
 }
 
+/** A body that is not written in slices. */
+export function bytesOf(body: Uint8Array | Promise<Uint8Array>): Uint8Array {
+  if (body instanceof Promise) throw new Error('The request is written in slices.');
+  return body;
+}
+
 /** The body as the provider reads it. */
-export function readBody(body: Uint8Array): Record<string, unknown> {
-  return JSON.parse(Buffer.from(body).toString('utf8')) as Record<string, unknown>;
+export function readBody(body: Uint8Array | Promise<Uint8Array>): Record<string, unknown> {
+  return JSON.parse(Buffer.from(bytesOf(body)).toString('utf8')) as Record<string, unknown>;
 }

@@ -41,5 +41,6 @@ export {
   type RunFamily,
 } from './run-file.ts';
 export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
+export { encodeInput } from './sqlite/messages.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';
 export type { StoredEvent, StreamStore } from './stream-store.ts';

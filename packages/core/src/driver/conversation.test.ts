@@ -47,6 +47,16 @@ test('copies the conversation, so that later changes do not affect it', () => {
   expect(copy).toEqual([userText('a')]);
 });
 
+test('copies all levels of the conversation', () => {
+  const data = { signs: [{ sign: 'a' }], more: JSON.parse('{"__proto__":{"a":1}}') as unknown };
+  const call = { type: 'tool-call', id: 'c', name: 'x', arguments: '{}', provider: { protocol: 'p', data } } as const;
+  const given: Message[] = [{ role: 'assistant', content: [call] }, results('c')];
+  const before = structuredClone(given);
+  const copy = conversationOf(given);
+  data.signs[0]!.sign = 'b';
+  expect(copy).toStrictEqual(before);
+});
+
 test('accepts messages with a plain text as their content', () => {
   const question = { role: 'user', content: 'hello' } as const;
   const answer = { role: 'assistant', content: 'hi' } as const;

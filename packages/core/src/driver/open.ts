@@ -18,7 +18,7 @@ import {
   type UserMessage,
 } from '../messages.ts';
 import type { Model } from '../model.ts';
-import { isPlain } from '../plain.ts';
+import { copied, isPlain } from '../plain.ts';
 import type { Policy, PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import { withReadResult } from '../tools/read-result.ts';
@@ -428,7 +428,7 @@ export function conversationOf(
   if (answered) checkAnswered(answered, open);
   else if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
   // A copy, because it is pinned in the journal and the caller may change the original.
-  return structuredClone(messages);
+  return copied(messages);
 }
 
 function checkAnswered(answered: readonly ToolResult[], open: readonly string[]): void {

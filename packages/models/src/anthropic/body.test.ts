@@ -1,7 +1,7 @@
 import type { MessageCreateParams } from '@anthropic-ai/sdk/resources/messages';
 import { userText, type Message, type ModelRequest, type Settings } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { read, readBody, request, shell } from '../../test/request.ts';
+import { bytesOf, read, readBody, request, shell } from '../../test/request.ts';
 import { touches } from '../../test/touches.ts';
 import { anthropicProtocol } from './anthropic.ts';
 import type { AnthropicBody } from './body.ts';
@@ -330,10 +330,10 @@ test('serialises only new messages in a turn, though neighbours share a message 
     write(request(overrides));
     expect(touched.count).toBe(0);
   }
-  const whole = JSON.parse(Buffer.from(write(request(overrides))).toString()) as { messages: unknown[] };
+  const whole = readBody(write(request(overrides))) as { messages: unknown[] };
   expect(whole.messages).toHaveLength(1_001);
   expect(whole.messages.at(-2)).toMatchObject({ role: 'assistant' });
-  expect(JSON.parse(Buffer.from(write(request({ ...overrides, messages: [...messages] }))).toString())).toEqual(whole);
+  expect(readBody(write(request({ ...overrides, messages: [...messages] })))).toEqual(whole);
 });
 
 test('replaces lone surrogates, which the JSON parsers of providers reject, everywhere', () => {
@@ -349,7 +349,7 @@ test('replaces lone surrogates, which the JSON parsers of providers reject, ever
     },
   ];
   const tools = [{ name: 't', description: lone, parameters: { type: 'object', description: lone } }];
-  const raw = Buffer.from(protocol.body(request({ messages, tools, instructions: lone }))).toString('utf8');
+  const raw = Buffer.from(bytesOf(protocol.body(request({ messages, tools, instructions: lone })))).toString('utf8');
   expect(raw.replaceAll('\\\\', '')).not.toMatch(/\\ud/i);
   const { system, messages: wire } = JSON.parse(raw) as { system: unknown; messages: unknown[] };
   expect(system).toEqual([{ type: 'text', text: 'a\uFFFD \\ud83d \uFFFD' }]);

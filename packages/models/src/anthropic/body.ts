@@ -1,7 +1,7 @@
 import type { ModelRequest, Settings, ToolSpec } from '@treadle/core';
-import { bodyWriter, histories, instructionsWithForm, memoized, perKind } from '../body.ts';
+import { bodyWriter, histories, instructionsWithForm, memoized, perKind, type WriteBody } from '../body.ts';
 import { allowedOf } from '../calls.ts';
-import { jsonOf } from '../json.ts';
+import { jsonOf, sliceableJson } from '../json.ts';
 import { anthropicMessage, closeMessages, startConversation, type Conversation } from './messages.ts';
 import type { ModelTraits } from './models.ts';
 import { answerSchema } from './schema.ts';
@@ -34,7 +34,7 @@ const schemaOf = memoized(answerSchema);
  * The cache marks on system and tools never move. The mark at the top level moves with the conversation: the API applies
  * it to the last block.
  */
-export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => Uint8Array {
+export function anthropicBody(body: AnthropicBody): WriteBody {
   const { model, signer } = body;
   const mark = body.cache ? { cache_control: CACHE_MARK } : undefined;
   const toolsOf = memoized((tools: readonly ToolSpec[]) => {
@@ -58,7 +58,7 @@ export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => U
       const described = description === undefined ? schema : { description, ...schema };
       const format = schema && { type: 'json_schema', schema: described };
       const rest = anthropicFields(body, request, calledWithoutThought(conversation), format);
-      return `${jsonOf({ model, system, ...rest, ...mark }).slice(0, -1)}${toolsOf(request.tools)},"messages":[`;
+      return `${sliceableJson({ model, system, ...rest, ...mark }).slice(0, -1)}${toolsOf(request.tools)},"messages":[`;
     },
   });
 }

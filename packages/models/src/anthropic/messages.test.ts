@@ -11,7 +11,7 @@ import {
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { text } from '../../test/parts.ts';
-import { request } from '../../test/request.ts';
+import { bytesOf, readBody, request } from '../../test/request.ts';
 import { anthropicProtocol } from './anthropic.ts';
 import { anthropicCallId } from './messages.ts';
 import { traitsOf } from './models.ts';
@@ -22,7 +22,7 @@ const protocol = anthropicProtocol({ ...BODY, thinking: 'budget', cache: true })
 
 function bodyOf(messages: readonly Message[]): { readonly messages: readonly MessageParam[] } {
   const pieces = protocol.body(request({ messages, settings: { reasoning: 'low' } }));
-  return JSON.parse(Buffer.from(pieces).toString('utf8')) as { messages: MessageParam[] };
+  return readBody(pieces) as { messages: unknown } as { messages: MessageParam[] };
 }
 
 const messagesOf = (...messages: Message[]): readonly MessageParam[] => bodyOf(messages).messages;
@@ -136,7 +136,7 @@ test('sends arguments back exactly as the model wrote them', () => {
   const json = '{ "id": 12345678901234567890, "id": 1.0 }';
   const messages = [userText('a'), said(call('c', json)), results(result('c'))];
   const pieces = protocol.body(request({ messages }));
-  expect(Buffer.from(pieces).toString()).toContain(`"input":${json}}`);
+  expect(Buffer.from(bytesOf(pieces)).toString()).toContain(`"input":${json}}`);
 });
 
 test('sends signed thoughts of this API back exactly and in order, and no others', () => {

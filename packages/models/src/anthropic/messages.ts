@@ -11,7 +11,7 @@ import type {
   UserMessage,
 } from '@treadle/core';
 import { argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
-import { jsonOf } from '../json.ts';
+import { sliceableJson } from '../json.ts';
 import { notShown } from '../media.ts';
 import { addToTurns, closeTurns, EMPTY_MESSAGE, type TurnForm, type Turns } from '../turns.ts';
 import { canReturnThought, thoughtBlock } from './thinking.ts';
@@ -91,7 +91,7 @@ function assistantBlock(part: AssistantPart, last: boolean, conversation: Conver
       // The API rejects trailing white space in the last message, and any message may become the last one.
       return textBlock(last ? part.text.trimEnd() : part.text);
     case 'reasoning':
-      return jsonOf(thoughtBlock(part));
+      return sliceableJson(thoughtBlock(part));
     case 'tool-call':
       return callBlock(part, conversation);
     default:
@@ -134,14 +134,14 @@ function contentBlock(block: ResultBlock): string {
       return textBlock(block.text);
     case 'image':
     case 'file':
-      return jsonOf(mediaBlock(block));
+      return sliceableJson(mediaBlock(block));
     default:
       return block satisfies never;
   }
 }
 
 function textBlock(text: string): string {
-  return jsonOf({ type: 'text', text });
+  return sliceableJson({ type: 'text', text });
 }
 
 /** The API rejects blank text. */

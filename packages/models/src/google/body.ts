@@ -1,7 +1,15 @@
 import type { Effort, ModelRequest, ToolSpec } from '@treadle/core';
-import { bodyWriter, histories, instructionsWithForm, memoized, perKind, type Histories } from '../body.ts';
+import {
+  bodyWriter,
+  histories,
+  instructionsWithForm,
+  memoized,
+  perKind,
+  type Histories,
+  type WriteBody,
+} from '../body.ts';
 import { allowedOf } from '../calls.ts';
-import { jsonOf } from '../json.ts';
+import { jsonOf, sliceableJson } from '../json.ts';
 import { closeTurns } from '../turns.ts';
 import { CONTENT_FORM, googleContent, type Contents } from './contents.ts';
 
@@ -29,7 +37,7 @@ const toolsOf = memoized((tools: readonly ToolSpec[]) => {
   return tools.length === 0 ? '' : `,"tools":${jsonOf([{ functionDeclarations: declared }])}`;
 });
 
-export function googleBody(body: GoogleBody): (request: ModelRequest) => Uint8Array {
+export function googleBody(body: GoogleBody): WriteBody {
   // Since Gemini 3 the API requires the signatures of calls, and takes a schema of the answer beside tools.
   const isNew = body.thinking === 'level';
   return bodyWriter((isNew ? signedHistories : unsignedHistories)(body.signer), {
@@ -44,7 +52,7 @@ export function googleBody(body: GoogleBody): (request: ModelRequest) => Uint8Ar
         systemInstruction: text.trim() === '' ? undefined : { parts: [{ text }] },
         toolConfig: toolConfig(request),
       };
-      return `${jsonOf(fields).slice(0, -1)}${toolsOf(tools)},"contents":[`;
+      return `${sliceableJson(fields).slice(0, -1)}${toolsOf(tools)},"contents":[`;
     },
   });
 }

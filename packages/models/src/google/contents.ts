@@ -1,7 +1,7 @@
 import { textOf } from '@treadle/core';
 import type { AssistantPart, FileBlock, ImageBlock, Message, ToolCall, ToolResult } from '@treadle/core';
 import { argumentsObject, callNameFor } from '../calls.ts';
-import { fieldsOf, jsonOf, textIn } from '../json.ts';
+import { fieldsOf, jsonOf, sliceableJson, textIn } from '../json.ts';
 import { notShown } from '../media.ts';
 import { addToTurns, EMPTY_MESSAGE, type TurnForm, type Turns } from '../turns.ts';
 import { signedParts, type CallData } from './signatures.ts';
@@ -21,7 +21,7 @@ const NO_SIGNATURE = 'skip_thought_signature_validator';
 
 export const CONTENT_FORM: TurnForm = {
   open: (role) => `{"role":"${role === 'user' ? 'user' : 'model'}","parts":[`,
-  text: (text) => jsonOf({ text }),
+  text: (text) => sliceableJson({ text }),
 };
 
 /** Results belong to the user, and a user message after them becomes part of the same content. */
@@ -35,7 +35,7 @@ function partsOf(message: Message, contents: Contents): string[] {
     case 'user': {
       const blocks = message.content.filter((block) => block.type !== 'text' || block.text !== '');
       if (blocks.length === 0) return [jsonOf({ text: EMPTY_MESSAGE })];
-      return blocks.map((block) => (block.type === 'text' ? jsonOf({ text: block.text }) : mediaPart(block)));
+      return blocks.map((block) => (block.type === 'text' ? sliceableJson({ text: block.text }) : mediaPart(block)));
     }
     case 'assistant':
       return modelParts(message.content, contents);
@@ -52,13 +52,13 @@ function modelParts(content: readonly AssistantPart[], contents: Contents): stri
   contents.calls = [];
   for (const [at, part] of content.entries()) {
     if (part.type === 'tool-call') written.push(callPart(part, contents));
-    else if (part.type === 'text' && part.text !== '') written.push(jsonOf({ text: part.text }));
+    else if (part.type === 'text' && part.text !== '') written.push(sliceableJson({ text: part.text }));
     else if (part.type === 'reasoning' && part.signature !== undefined && part.protocol === contents.signer) {
       const before = content[at - 1];
       const textBefore = before?.type === 'text' ? before.text : '';
       const [parts, replaces] = signedParts(part.text, part.signature, textBefore);
       if (replaces && textBefore !== '') written.pop();
-      written.push(...parts.map(jsonOf));
+      written.push(...parts.map((one) => sliceableJson(one)));
     }
   }
   return written;
@@ -80,7 +80,7 @@ function resultParts(results: readonly ToolResult[], { calls }: Contents): strin
     const media = content.filter((block) => block.type === 'image' || block.type === 'file').map(mediaPart);
     if (media.length > 0) attached.push(jsonOf({ text: `Attached to the result of ${name}:` }), ...media);
     const id = idField(calls.find((call) => call.id === callId)?.wireId ?? '');
-    const response = jsonOf({ [isError ? 'error' : 'output']: textOf(content) });
+    const response = sliceableJson({ [isError ? 'error' : 'output']: textOf(content) });
     return `{"functionResponse":{${id}"name":"${callNameFor(name)}","response":${response}}}`;
   });
   return [...responses, ...attached];
@@ -96,5 +96,5 @@ function mediaPart(block: ImageBlock | FileBlock): string {
   const isKnown = mediaType !== 'application/octet-stream' && !mediaType.endsWith('/*');
   const type = isKnown && { mimeType: mediaType === 'image/jpg' ? 'image/jpeg' : mediaType };
   if (source.type === 'url') return jsonOf({ fileData: { ...type, fileUri: source.url } });
-  return jsonOf(type ? { inlineData: { ...type, data: source.data } } : { text: notShown(block) });
+  return sliceableJson(type ? { inlineData: { ...type, data: source.data } } : { text: notShown(block) });
 }

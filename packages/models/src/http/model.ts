@@ -13,7 +13,7 @@ import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
 import { checkEndpoint, checkSettings, endpointURL, usualKey, type EndpointOptions } from './endpoint.ts';
-import { protocolFailure } from './failures.ts';
+import { CANCELLED, protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
 import { addressOf, fetchSend, type Post, type Send } from './send.ts';
@@ -102,16 +102,39 @@ export function httpModel<State>(
     given = asked;
     return complete;
   };
-  const writePost = (request: ModelRequest): Post | ModelReply => {
+  const notWritten = (thrown: unknown, signal: AbortSignal): ModelReply => {
+    if (signal.aborted) return { type: 'failure', error: CANCELLED };
+    const error = protocolFailure(`The request could not be written: ${messageOf(thrown)}`);
+    return { type: 'failure', error: { ...safeError(error), retryable: false } };
+  };
+  const writePost = (request: ModelRequest, signal: AbortSignal): Post | ModelReply | Promise<Post | ModelReply> => {
     try {
-      return { to, body: protocol.body(settings ? { ...request, settings: completed(request.settings) } : request) };
+      const asked = settings ? { ...request, settings: completed(request.settings) } : request;
+      const body = protocol.body(asked, signal);
+      if (!(body instanceof Promise)) return { to, body };
+      return body.then(
+        (written) => ({ to, body: written }),
+        (thrown: unknown) => notWritten(thrown, signal),
+      );
     } catch (thrown) {
-      const error = protocolFailure(`The request could not be written: ${messageOf(thrown)}`);
-      return { type: 'failure', error: { ...safeError(error), retryable: false } };
+      return notWritten(thrown, signal);
     }
   };
   const sendOnce = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> =>
     exchange(transport, { post, emit, signal, finishReply: (reply) => finishReply(reply, request) });
+  const sendRetrying = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> => {
+    const retries = { maxRetries, model, clock, random, deadline: request.deadline };
+    return withRetries(retries, (emit) => sendOnce(post, request, emit, signal), emit, signal);
+  };
+  const replyBy =
+    (send: typeof sendOnce): Model['reply'] =>
+    (request, emit, signal) => {
+      const post = writePost(request, signal);
+      if (post instanceof Promise) {
+        return post.then((written) => ('type' in written ? written : send(written, request, emit, signal)));
+      }
+      return 'type' in post ? Promise.resolve(post) : send(post, request, emit, signal);
+    };
 
   const retryingModel: Model = {
     id: model,
@@ -120,16 +143,8 @@ export function httpModel<State>(
     ...((protocol.accepts ?? options.accepts) && { accepts: { ...protocol.accepts, ...options.accepts } }),
     takes: protocol.takes,
     ...(protocol.omits && { omits: protocol.omits }),
-    reply(request, emit, signal) {
-      const post = writePost(request);
-      if ('type' in post) return Promise.resolve(post);
-      const retries = { maxRetries, model, clock, random, deadline: request.deadline };
-      return withRetries(retries, (emit) => sendOnce(post, request, emit, signal), emit, signal);
-    },
+    reply: replyBy(sendRetrying),
   };
-  setSingleAttempt(retryingModel, (request, emit, signal) => {
-    const post = writePost(request);
-    return 'type' in post ? Promise.resolve(post) : sendOnce(post, request, emit, signal);
-  });
+  setSingleAttempt(retryingModel, replyBy(sendOnce));
   return toolSupport === 'error' ? retryingModel : withToolSupport(retryingModel, toolSupport, { clock });
 }

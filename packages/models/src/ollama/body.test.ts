@@ -1,7 +1,7 @@
 import { userText, type Message, type ModelRequest, type ToolResult, type ToolSpec } from '@treadle/core';
 import type { ChatRequest, Message as OllamaMessage, ToolCall } from 'ollama';
 import { expect, test } from 'vitest';
-import { read, readBody, request, shell } from '../../test/request.ts';
+import { bytesOf, read, readBody, request, shell } from '../../test/request.ts';
 import { touches } from '../../test/touches.ts';
 import type { OllamaBody } from './body.ts';
 import { ollamaProtocol } from './ollama.ts';
@@ -270,7 +270,7 @@ test('replaces a lone surrogate, which the JSON parsers of providers reject', ()
     { role: 'tool', content: [result([{ type: 'text', text: '\udc00' }])] },
   ];
   const protocol = ollamaProtocol({ model: 'm', stream: true });
-  const raw = Buffer.from(protocol.body(request({ messages, instructions: '\udc00' }))).toString();
+  const raw = Buffer.from(bytesOf(protocol.body(request({ messages, instructions: '\udc00' })))).toString();
   expect(raw).not.toMatch(/\\ud/i);
   expect(messagesOf([userText('a\ud83d')])).toEqual([{ role: 'user', content: 'a\uFFFD' }]);
 });

@@ -11,9 +11,9 @@ import {
   type ToolSpec,
   type UserBlock,
 } from '@treadle/core';
-import { instructionsWithForm, listOfMessages, messagesBody } from '../body.ts';
+import { instructionsWithForm, listOfMessages, messagesBody, type WriteBody } from '../body.ts';
 import { allowedOf, argumentsObject, callNameFor } from '../calls.ts';
-import { jsonOf } from '../json.ts';
+import { jsonOf, sliceableJson } from '../json.ts';
 import { notShown } from '../media.ts';
 
 export interface OllamaBody {
@@ -28,7 +28,7 @@ export type Think = boolean | 'low' | 'medium' | 'high';
 
 const histories = listOfMessages(ollamaMessages);
 
-export function ollamaBody(body: OllamaBody): (request: ModelRequest) => Uint8Array {
+export function ollamaBody(body: OllamaBody): WriteBody {
   return messagesBody({
     model: body.model,
     histories,
@@ -101,12 +101,12 @@ function thinkFor(model: string, { reasoning }: Settings): Think | undefined {
 function ollamaMessages(message: Message): string {
   switch (message.role) {
     case 'user':
-      return jsonOf({ role: 'user', ...ollamaContent(message.content) });
+      return sliceableJson({ role: 'user', ...ollamaContent(message.content) });
     case 'assistant':
       return ollamaAssistantMessage(message);
     case 'tool':
       return ollamaToolMessages(message)
-        .map((wire) => jsonOf(wire))
+        .map((wire) => sliceableJson(wire))
         .join(',');
     default:
       return message satisfies never;
@@ -149,7 +149,7 @@ function ollamaAssistantMessage({ content }: AssistantMessage): string {
     const start = `{"id":${jsonOf(part.id)},"function":{"name":${jsonOf(callNameFor(part.name))}`;
     return `${start},"arguments":${argumentsObject(part.arguments)}}}`;
   });
-  const message = jsonOf({ role: 'assistant', content: textOf(content), ...(thinking !== '' && { thinking }) });
+  const message = sliceableJson({ role: 'assistant', content: textOf(content), ...(thinking !== '' && { thinking }) });
   return calls.length === 0 ? message : `${message.slice(0, -1)},"tool_calls":[${calls.join(',')}]}`;
 }
 

@@ -7,7 +7,7 @@ import {
   type ResultBlock,
 } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { read, readBody, request, shell } from '../../test/request.ts';
+import { bytesOf, read, readBody, request, shell } from '../../test/request.ts';
 import { touches } from '../../test/touches.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
@@ -52,7 +52,7 @@ test('sends settings under the names of the API', () => {
     reasoning_effort: 'low',
   });
   const other = openaiChatProtocol({ model: 'm', stream: false, maxTokensField: 'max_tokens' });
-  expect(JSON.parse(Buffer.from(other.body(request({ settings: { maxOutputTokens: 9 } }))).toString())).toEqual({
+  expect(readBody(other.body(request({ settings: { maxOutputTokens: 9 } })))).toEqual({
     model: 'm',
     messages: [{ role: 'user', content: 'hi' }],
     stream: false,
@@ -298,7 +298,7 @@ test('rewrites invalid tool names, the same for a call and its result', () => {
 
 test('replaces a lone surrogate, which the JSON parsers of providers reject', () => {
   const raw = Buffer.from(
-    protocol.body(request({ messages: [userText('a\ud83d')], instructions: '\udc00' })),
+    bytesOf(protocol.body(request({ messages: [userText('a\ud83d')], instructions: '\udc00' }))),
   ).toString();
   expect(raw).not.toMatch(/\\ud/i);
   expect(messagesOf([userText('a\ud83d')])).toEqual([{ role: 'user', content: 'a\uFFFD' }]);

@@ -10,9 +10,9 @@ import {
   type ToolSpec,
   type UserBlock,
 } from '@treadle/core';
-import { histories, instructionsWithForm, messagesBody, perKind, type Histories } from '../body.ts';
+import { histories, instructionsWithForm, messagesBody, perKind, type Histories, type WriteBody } from '../body.ts';
 import { allowedOf, argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
-import { jsonOf } from '../json.ts';
+import { jsonOf, sliceableJson } from '../json.ts';
 import { mediaURL, notShown } from '../media.ts';
 import type { Quirks } from './quirks.ts';
 import { detailsOf, OPENROUTER } from './reasoning-details.ts';
@@ -24,7 +24,7 @@ export interface ChatBody extends Quirks {
   readonly signer?: string;
 }
 
-export function chatBody(body: ChatBody): (request: ModelRequest) => Uint8Array {
+export function chatBody(body: ChatBody): WriteBody {
   return messagesBody({
     model: body.model,
     histories: historiesFor(body),
@@ -161,7 +161,7 @@ interface MessageForm extends Required<
 function chatMessages(message: Message, form: MessageForm): string {
   switch (message.role) {
     case 'user':
-      return `,${jsonOf({ role: 'user', content: chatUserContent(message.content, form) })}`;
+      return `,${sliceableJson({ role: 'user', content: chatUserContent(message.content, form) })}`;
     case 'assistant':
       return chatAssistantMessage(message, form);
     case 'tool':
@@ -204,17 +204,17 @@ function chatAssistantMessage({ content }: AssistantMessage, form: MessageForm):
     if (part.type !== 'tool-call') continue;
     const id = jsonOf(chatCallId(part.id, form));
     if (part.custom && form.customTools) {
-      const called = jsonOf({ name: callNameFor(part.name), input: customInput(part.arguments) });
+      const called = sliceableJson({ name: callNameFor(part.name), input: customInput(part.arguments) });
       calls += `${calls === '' ? '' : ','}{"id":${id},"type":"custom","custom":${called}}`;
       continue;
     }
-    const json = jsonOf(argumentsObject(part.arguments));
+    const json = sliceableJson(argumentsObject(part.arguments));
     const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
     const extra = part.provider?.protocol === form.signer ? `,"extra_content":${jsonOf(part.provider.data)}` : '';
     calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}${extra}}`;
   }
-  if (calls === '') return `,{"role":"assistant","content":${jsonOf(text)}}`;
-  const textOrNull = text === '' ? 'null' : jsonOf(text);
+  if (calls === '') return `,{"role":"assistant","content":${sliceableJson(text)}}`;
+  const textOrNull = text === '' ? 'null' : sliceableJson(text);
   return `,{"role":"assistant","content":${textOrNull},${reasoningFields(content, form)}"tool_calls":[${calls}]}`;
 }
 
@@ -225,11 +225,11 @@ function reasoningFields(content: AssistantMessage['content'], { reasoning, sign
   const text = parts.map((part) => part.text).join('');
   switch (reasoning) {
     case 'reasoning_content':
-      return `"reasoning_content":${jsonOf(text)},`;
+      return `"reasoning_content":${sliceableJson(text)},`;
     case 'openrouter': {
       const details = detailsOf(parts, signer);
-      if (details.length > 0) return `"reasoning_details":${jsonOf(details)},`;
-      return text === '' ? '' : `"reasoning":${jsonOf(text)},`;
+      if (details.length > 0) return `"reasoning_details":${sliceableJson(details)},`;
+      return text === '' ? '' : `"reasoning":${sliceableJson(text)},`;
     }
     default:
       return reasoning satisfies never;
@@ -241,13 +241,13 @@ function chatToolMessages({ content }: ToolMessage, form: MessageForm): string {
   const media: unknown[] = [];
   for (const result of content) {
     const id = jsonOf(chatCallId(result.callId, form));
-    const text = jsonOf(chatResultText(result, form));
+    const text = sliceableJson(chatResultText(result, form));
     wire += `,{"role":"tool","tool_call_id":${id},"name":"${callNameFor(result.name)}","content":${text}}`;
     if (result.content.some(isMedia)) media.push(...mediaParts(result, form));
   }
   if (media.length === 0) return wire;
   const bridge = form.userAfterResults ? '' : `,${BRIDGE}`;
-  return `${wire}${bridge},${jsonOf({ role: 'user', content: media })}`;
+  return `${wire}${bridge},${sliceableJson({ role: 'user', content: media })}`;
 }
 
 /** The API has no field that marks an error, so the text does. */

@@ -1,7 +1,7 @@
 import { forkRun, memoryJournal, runLoop, tool, type ProviderData } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { call } from '../../test/parts.ts';
-import { request } from '../../test/request.ts';
+import { bytesOf, request } from '../../test/request.ts';
 import { chunk, DONE, says, scriptedServer, stream, type Seen } from '../../test/scripted-server.ts';
 import { openaiChat, openaiChatProtocol } from './openai-chat.ts';
 
@@ -73,5 +73,5 @@ test('a whole answer has it too, and what is not an object is ignored', () => {
 test('a call without data has no extra_content', () => {
   const { body } = openaiChatProtocol({ model: 'm', stream: false, signer: 's' });
   const messages = [{ role: 'assistant', content: [call('c1', 'add', '{}')] }] as const;
-  expect(new TextDecoder().decode(body(request({ messages })))).not.toContain('extra_content');
+  expect(new TextDecoder().decode(bytesOf(body(request({ messages }))))).not.toContain('extra_content');
 });

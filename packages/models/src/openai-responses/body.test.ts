@@ -47,8 +47,7 @@ test('writes a request for a stored, whole response without encrypted reasoning'
 test('sends instructions in their own field, also when they change or there is no message', () => {
   const messages = [userText('hi')];
   const { body } = protocol;
-  const sent = (instructions: string): unknown =>
-    JSON.parse(Buffer.from(body(request({ messages, instructions }))).toString());
+  const sent = (instructions: string): unknown => readBody(body(request({ messages, instructions })));
   expect(sent('Be brief.')).toMatchObject({ instructions: 'Be brief.', input: [{ content: 'hi' }] });
   expect(sent('Be long.')).toMatchObject({ instructions: 'Be long.', input: [{ content: 'hi' }] });
   expect(sent('')).not.toHaveProperty('instructions');
@@ -366,9 +365,10 @@ test('serialises each message of a growing history once', () => {
   const messages: Message[] = [];
   for (let n = 0; n < 50; n++) {
     messages.push(counted(`m${n}`));
-    const body = JSON.parse(Buffer.from(protocol.body(request({ messages }))).toString()) as { input: unknown[] };
+    const body = readBody(protocol.body(request({ messages }))) as { input: unknown[] };
     expect(body.input).toHaveLength(n + 1);
     expect(body.input[n]).toMatchObject({ content: `m${n}` });
   }
-  expect(reads).toBe(50);
+  // Once for its size.
+  expect(reads).toBe(100);
 });

@@ -13,9 +13,9 @@ import {
   type ToolSpec,
   type UserBlock,
 } from '@treadle/core';
-import { bodyWriter, histories, memoized, perKind } from '../body.ts';
+import { bodyWriter, histories, memoized, perKind, type WriteBody } from '../body.ts';
 import { allowedOf, argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
-import { jsonOf } from '../json.ts';
+import { jsonOf, sliceableJson } from '../json.ts';
 import { mediaURL } from '../media.ts';
 import { reasoningItem, type Sender } from './items.ts';
 
@@ -47,7 +47,7 @@ const responsesHistories = perKind((kind) => {
 /** The ids of the calls of a history that are sent as calls with a text. Their results have a type of their own. */
 type CustomCalls = Set<string>;
 
-export function responsesBody(body: ResponsesBody): (request: ModelRequest) => Uint8Array {
+export function responsesBody(body: ResponsesBody): WriteBody {
   const { model, strict, signer, store: stored, customTools: custom = true } = body;
   const toolsOf = memoized((tools: readonly ToolSpec[]) => {
     // The API defaults to strict schemas.
@@ -62,10 +62,11 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => U
   return bodyWriter(responsesHistories(JSON.stringify({ signer, stored, custom } satisfies Sender)), {
     write(request) {
       const { instructions, tools } = request;
-      const rest = jsonOf({ model, instructions: instructions || undefined, ...responsesFields(body, request) }).slice(
-        0,
-        -1,
-      );
+      const rest = sliceableJson({
+        model,
+        instructions: instructions || undefined,
+        ...responsesFields(body, request),
+      }).slice(0, -1);
       return `${rest}${toolsOf(tools)},"input":[`;
     },
   });
@@ -134,7 +135,7 @@ function responsesToolChoice(request: ModelRequest, customTools: boolean): unkno
 /** The input items of a message, separated by commas; empty if nothing of it can be sent. */
 export function inputItems(message: Message, sender: Sender, custom: CustomCalls = new Set()): string {
   return itemsOf(message, sender, custom)
-    .map((item) => jsonOf(item))
+    .map((item) => sliceableJson(item))
     .join(',');
 }
 

@@ -1,6 +1,6 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
-import { whileOpen, type RunPlan } from '../engine/run.ts';
+import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
@@ -94,6 +94,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const lease = await store.acquire(runId);
     const title = before?.title || messageTitle(message);
     await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
+    await turnToStart(planned.plan);
     const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
     const run = { plan, record, title: title || null, caller, release };
     return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };

@@ -111,7 +111,8 @@ function joinedContent<Part extends { readonly type: string }>(
   if (!isText(last) || !isText(first)) return [...one, ...other];
   const { text, phase } = first;
   if (last.phase !== phase) return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n` }, ...other];
-  return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n${text}` }, ...other.slice(1)];
+  // `join` makes a flat string. Reading the characters of a concatenation takes twice the time, and they are read often.
+  return [...one.slice(0, -1), { ...last, text: [last.text, text].join('\n\n') }, ...other.slice(1)];
 }
 
 function isText(part: { readonly type: string } | undefined): part is SaidText {

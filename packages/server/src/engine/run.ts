@@ -24,6 +24,7 @@ import {
   type Verdict,
   type Waiting,
 } from '@treadle/core';
+import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from './conversation.ts';
@@ -130,6 +131,11 @@ export async function whileOpen<T>({ toolset }: RunPlan, act: () => T | Promise<
   }
 }
 
+/** Resolves when a plan can be driven: the run of a large conversation starts in a turn of its own. */
+export async function turnToStart({ size }: Pick<RunPlan, 'size'>): Promise<void> {
+  if (size > LARGE) await nextTurn();
+}
+
 export interface DrivenRun extends Pick<StartedRun, 'send' | 'answer'> {
   cancel(): void;
   detach(): Promise<void>;
@@ -216,7 +222,7 @@ export function driveRequest(
     ...(policy && { policy: plan.approvals ? namedAsks(policy) : policy }),
     ...(plan.context !== undefined && { context: plan.context }),
     ...(open && open.approvals.length > 0 && { beforePause: giveApprovals }),
-    journal: isLarge ? appendedInTurn(journal) : journal,
+    journal: isLarge ? appendedInTurn(journal, plan) : journal,
     // They are sent to the client.
     durableItems: true,
     ...(!plan.waits && { canAnswer: false }),
@@ -446,12 +452,18 @@ export function runJournal(journal: Journal | RunStore, lease?: Lease): Journal 
 }
 
 /** The journal of a run with a large conversation, which the first entries contain. */
-function appendedInTurn(journal: Journal): Journal {
+function appendedInTurn(journal: Journal, { lease }: Pick<RunPlan, 'lease'>): Journal {
   let last: Promise<unknown> = Promise.resolve();
   return {
     ...journal,
-    append(...entries) {
-      const appended = last.then(nextTurn).then(() => journal.append(...entries));
+    append(runId, entries, ...others) {
+      const [first] = entries;
+      // Without a lease it is in memory.
+      const input = lease && first?.event.type === 'run-started' ? first.event.input : [];
+      const appended = last
+        .then(nextTurn)
+        .then(() => encodeInput(input, nextTurn))
+        .then(() => journal.append(runId, entries, ...others));
       // The run ends with the error of this entry. Those after it are refused by the store.
       last = appended.catch(() => {});
       return appended;

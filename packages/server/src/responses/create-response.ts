@@ -1,5 +1,5 @@
 import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import { encodeInput, type ResponseRecord } from '@treadle/store';
 import { addToChain } from '../conversations/chain.ts';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
 import { textAndTitle } from '../conversations/chain-items.ts';
@@ -7,11 +7,12 @@ import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conve
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { planRun, whileOpen, type RunPlan } from '../engine/run.ts';
+import { planRun, turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { StoredRuns } from '../engine/stored-runs.ts';
 import type { ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
+import { LARGE, nextTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
 import { shortenedConversation } from './compaction.ts';
@@ -87,7 +88,9 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     return whileOpen(plan, async () => {
       const current = await withDecisions(plan, hold);
       const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
-      return createPlanned({ ...planned, caller, key, hold, local });
+      const created = await createPlanned({ ...planned, caller, key, hold, local });
+      await turnToStart(plan);
+      return created;
     });
   }
 
@@ -188,6 +191,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     };
     const keyToStore = key && stored.keyToStore(key, now);
     const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
+    if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
     const lease = await store.acquire(id);
     if (chain) {
       const { conversation: found } = chain;

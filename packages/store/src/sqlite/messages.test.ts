@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
 import { entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
-import { encodeWithInput, splitInput } from './messages.ts';
+import { encodeInput, encodeWithInput, splitInput } from './messages.ts';
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
@@ -61,6 +61,29 @@ test('a large input is encoded as a small one is, without the whole JSON', () =>
   const twice = { input, again: input };
   expect(encodeWithInput(twice, input).whole()).toBe(JSON.stringify(twice));
   expect(encodeWithInput({ other: 1 }, input)).toMatchObject({ length: 11, split: undefined });
+});
+
+test('a large input that was encoded in turns is stored as it would be without', async () => {
+  const input = [message(0, 300_000), ...conversation(60, 9_000), userText('"\\\ud800 ü')];
+  const value = startedWith(input);
+  const expected = encodeWithInput(value, input);
+  const stringify = vi.spyOn(JSON, 'stringify');
+  const encodedBetween: number[] = [];
+  await encodeInput(input, async () => void encodedBetween.push(stringify.mock.calls.length));
+  // Before and after the digest of the first message, and once more for the others.
+  expect(encodedBetween).toEqual([1, 1, 26, 26, 55, 55]);
+  stringify.mockClear();
+  const encoded = encodeWithInput(value, input);
+  expect(stringify).toHaveBeenCalledOnce();
+  stringify.mockRestore();
+  expect(encoded.split).toEqual(expected.split);
+  expect([encoded.whole(), encoded.crc(7)]).toEqual([expected.whole(), expected.crc(7)]);
+
+  const nextTurn = vi.fn<() => Promise<void>>();
+  await encodeInput(conversation(9), nextTurn);
+  // The store reports what cannot be encoded.
+  await encodeInput([message(0, 300_000), { toJSON: () => expect.unreachable() }], async () => {});
+  expect(nextTurn).not.toHaveBeenCalled();
 });
 
 test('equal messages after different conversations are different messages', async () => {

@@ -78,16 +78,61 @@ export function encodeWithInput(value: unknown, input: readonly unknown[]): Json
   };
 }
 
+type EncodedInput = Pick<SplitJson, 'messages' | 'digests'>;
+
+/** What `encodeInput` has made, until it is stored. */
+const encodedInputs = new WeakMap<readonly unknown[], EncodedInput>();
+
+/**
+ * Encodes a large input before it is stored with an entry or a request, and calls `nextTurn` between pieces of that work.
+ * Without it, the store does all of that in one turn. The input must not change before it is stored.
+ */
+export async function encodeInput(input: readonly unknown[], nextTurn: () => Promise<void>): Promise<void> {
+  if (!hasMoreChars(input, LARGE_CHARS)) return;
+  const all = [...input];
+  const messages: string[] = [];
+  const digests: Buffer[] = [];
+  let chars = 0;
+  for (const message of all) {
+    const json = jsonOrUndefined(message);
+    // The store reports it.
+    if (json === undefined) return;
+    messages.push(json);
+    chars += json.length;
+    if (chars >= LARGE_CHARS) await nextTurn();
+    digests.push(digestOf(json, digests.at(-1)));
+    if (chars >= LARGE_CHARS) await nextTurn();
+    chars %= LARGE_CHARS;
+  }
+  encodedInputs.set(input, { messages, digests });
+}
+
+function jsonOrUndefined(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return undefined;
+  }
+}
+
+function takeEncoded(input: readonly unknown[]): EncodedInput {
+  const encoded = encodedInputs.get(input);
+  encodedInputs.delete(input);
+  if (encoded) return encoded;
+  const messages = input.map((message) => JSON.stringify(message));
+  return { messages, digests: digestsOf(messages) };
+}
+
 /** Undefined if the list is not in the value, or more than once. */
 function splitLarge(value: unknown, input: readonly unknown[]): JsonWithInput | undefined {
-  const messages = input.map((message) => JSON.stringify(message));
+  const { messages, digests } = takeEncoded(input);
   const mark = randomUUID();
   const marked = JSON.stringify(value, (_, field: unknown) => (field === input ? [mark] : field));
   const [before = '', after, more] = marked.split(`"${mark}"`);
   if (after === undefined || more !== undefined) return undefined;
   return {
     length: marked.length + messages.reduce((sum, message) => sum + message.length + 1, 0),
-    split: { rest: before + after, at: before.length, messages, digests: digestsOf(messages) },
+    split: { rest: before + after, at: before.length, messages, digests },
     crc(sum) {
       let crc = crc32(before, sum);
       for (const [index, message] of messages.entries()) crc = crc32(message, index === 0 ? crc : crc32(',', crc));
@@ -125,12 +170,15 @@ export function splitInput(text: string, input: readonly unknown[]): SplitJson |
 
 function digestsOf(messages: readonly string[]): readonly Buffer[] {
   const digests: Buffer[] = [];
-  for (const message of messages) {
-    const hash = createHash('sha256');
-    if (digests.length > 0) hash.update(digests.at(-1)!);
-    digests.push(hash.update(message).digest());
-  }
+  for (const message of messages) digests.push(digestOf(message, digests.at(-1)));
   return digests;
+}
+
+/** `before`: the digest of the message before it. */
+function digestOf(message: string, before: Buffer | undefined): Buffer {
+  const hash = createHash('sha256');
+  if (before) hash.update(before);
+  return hash.update(message).digest();
 }
 
 export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
