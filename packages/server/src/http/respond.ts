@@ -41,28 +41,55 @@ export interface EventStreamOptions {
 /** Server-sent events. Nothing is written after the client disconnected. No method throws. */
 export interface EventStream {
   /**
-   * Sends one event in one write; without a name if `type` is undefined. A client that reconnects sends the last `id` as
-   * `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client has
-   * disconnected.
+   * Sends an event; without a name if `type` is undefined. Events that are sent at once are written together. A client that
+   * reconnects sends the last `id` as `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when
+   * there is room again or the client has disconnected.
    */
   send(type: string | undefined, data: object, id?: number): void | Promise<void>;
   /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
   end(isCut?: boolean): void;
 }
 
+/** Events are written at once when there are this many characters. */
+const MOST_WAITING = 4_096;
+
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
   const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
+  /** Events that are written at the end of this tick, because a write costs more than the event. */
+  let waiting = '';
+  let isScheduled = false;
+  let hasWritten = false;
   let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
 
-  function writeFrame(frame: string): void | Promise<void> {
+  function addFrame(frame: string): void | Promise<void> {
     if (isClosed) return;
+    waiting += frame;
+    if (waiting.length >= MOST_WAITING) writeFrames();
+    else if (!isScheduled) scheduleWrite();
+    return room?.promise;
+  }
+
+  function scheduleWrite(): void {
+    isScheduled = true;
+    process.nextTick(onTickEnd);
+  }
+
+  function onTickEnd(): void {
+    isScheduled = false;
+    if (isClosed) return;
+    if (waiting !== '') writeFrames();
+    else if (!hasWritten) outgoing.flushHeaders();
+  }
+
+  function writeFrames(): void {
     // Node allocates three bytes for each character of a string that it cannot send at once.
-    if (outgoing.write(frame.length > LARGE ? Buffer.from(frame) : frame)) return;
-    room ??= Promise.withResolvers();
-    return room.promise;
+    const frames = waiting.length > LARGE ? Buffer.from(waiting) : waiting;
+    waiting = '';
+    hasWritten = true;
+    if (!outgoing.write(frames)) room ??= Promise.withResolvers();
   }
 
   function onDrain(): void {
@@ -72,6 +99,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function closeStream(): void {
     isClosed = true;
+    waiting = '';
     cancelHeartbeat();
     onDrain();
   }
@@ -84,7 +112,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   /** Not sent to a client that has not read the events before it. */
   function sendHeartbeat(): void {
-    if (wasSilent && !room) void writeFrame(KEEP_ALIVE_FRAME);
+    if (wasSilent && !room) void addFrame(KEEP_ALIVE_FRAME);
     wasSilent = true;
     cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
   }
@@ -99,19 +127,20 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     queueMicrotask(onDisconnect);
   } else {
     outgoing.writeHead(200, EVENT_STREAM_HEADERS);
-    outgoing.flushHeaders();
+    // The headers are sent with the first events, or at the end of this tick.
+    scheduleWrite();
   }
 
   return {
     send(type, data, id) {
       wasSilent = false;
-      return writeFrame(eventFrame(type, data, id));
+      return addFrame(eventFrame(type, data, id));
     },
     end(isCut = false) {
       if (isClosed) return;
-      if (hasEndMark && !isCut) void writeFrame('data: [DONE]\n\n');
+      const last = hasEndMark && !isCut ? `${waiting}data: [DONE]\n\n` : waiting;
       closeStream();
-      outgoing.end();
+      outgoing.end(last);
     },
   };
 }
