@@ -37,7 +37,7 @@ export type {
 export { systemClock, type Clock } from './platform.ts';
 export { RunError, TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
-export { checkedBytes, checkRunNames, memoryJournal } from './journal/memory.ts';
+export { checkedBytes, checkRunNames, memoryJournal, summaryOf } from './journal/memory.ts';
 export type {
   BlobBytes,
   BlobContent,
@@ -55,7 +55,6 @@ export type {
   Stored,
 } from './journal/port.ts';
 export type { Amounts, Ledger, Reserved, Spending } from './ledger/port.ts';
-export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
   Audit,
@@ -82,7 +81,7 @@ export type {
 } from './driver/options.ts';
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
-export { requestTokens } from './driver/spend.ts';
+export { requestTokens } from './driver/call-model.ts';
 export { diffRuns, firstDifference, type Difference, type RunDiff } from './journal/diff.ts';
 export { forkRun, planFork, type ForkChanges, type ForkOptions, type PlannedFork } from './journal/fork.ts';
 export {

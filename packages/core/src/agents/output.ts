@@ -1,85 +1,12 @@
 import { messageOf } from '../errors.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import type { AgentCode } from '../driver/perform.ts';
-import type { JsonSchema } from '../model.ts';
 import { parseArguments } from '../tools/execute.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
-import { toJsonSchema, validate, type StandardSchema, type Validated } from '../tools/schema.ts';
 import type { AnyAgent, RejectedAttempt, ValidationContext, ValidationFailure } from './define.ts';
+import { validateOutput } from './tools.ts';
 
-// ── The schema of the output tool ────────────────────────────────────────────────────────────────────────────────────
-
-/** Models call tools with an object. An output that is not an object is wrapped in one, with this key. */
-const WRAPPER_KEY = 'output';
-
-function isWrapped(agent: AnyAgent): boolean {
-  return outputJsonSchema(agent)['type'] !== 'object';
-}
-
-const jsonSchemas = new WeakMap<AnyAgent, JsonSchema>();
-
-function outputJsonSchema(agent: AnyAgent): JsonSchema {
-  let schema = jsonSchemas.get(agent);
-  if (!schema) {
-    const { name, validation, tools } = agent;
-    const what = `The outputSchema of agent "${name}"`;
-    schema = tools.output.parameters ?? toJsonSchema(what, validation.outputSchema, 'invalid-agent');
-    jsonSchemas.set(agent, schema);
-  }
-  return schema;
-}
-
-/** The parameters of the output tool. */
-export function outputParameters(agent: AnyAgent): JsonSchema {
-  const schema = outputJsonSchema(agent);
-  if (!isWrapped(agent)) return schema;
-  return { type: 'object', properties: { [WRAPPER_KEY]: withMovedRefs(schema) }, required: [WRAPPER_KEY] };
-}
-
-/** Rewrites the local references of a schema that is now a part of another one. */
-function withMovedRefs(schema: unknown): unknown {
-  if (Array.isArray(schema)) return schema.map(withMovedRefs);
-  if (typeof schema !== 'object' || schema === null) return schema;
-  return Object.fromEntries(
-    Object.entries(schema).map(([key, value]) => {
-      // References to an anchor (`#name`) do not depend on the position.
-      const isLocal = key === '$ref' && typeof value === 'string' && /^#(\/|$)/.test(value);
-      return [key, isLocal ? `#/properties/${WRAPPER_KEY}${value.slice(1)}` : withMovedRefs(value)];
-    }),
-  );
-}
-
-/** Unwraps the arguments of the output tool and validates the output against `outputSchema`. */
-export function validateOutput(
-  agent: AnyAgent,
-  args: unknown,
-  matchPattern?: PatternMatcher,
-): Validated | Promise<Validated> {
-  const { outputSchema } = agent.validation;
-  if (!isWrapped(agent)) return validate(outputSchema, args, matchPattern);
-  if (typeof args !== 'object' || args === null || !(WRAPPER_KEY in args)) {
-    return { type: 'invalid', problems: [`the output is missing: give it as "${WRAPPER_KEY}"`] };
-  }
-  return validate(outputSchema, args[WRAPPER_KEY], matchPattern);
-}
-
-/** `validateOutput` as the input schema of the output tool. */
-export function outputToolSchema(agent: AnyAgent, matchPattern: PatternMatcher | undefined): StandardSchema {
-  const toVerdict = (verdict: Validated): ReturnType<StandardSchema['~standard']['validate']> =>
-    verdict.type === 'valid' ? { value: verdict.value } : { issues: verdict.problems.map((message) => ({ message })) };
-  return {
-    '~standard': {
-      version: 1,
-      vendor: 'treadle',
-      validate: (args) => {
-        const verdict = validateOutput(agent, args, matchPattern);
-        return verdict instanceof Promise ? verdict.then(toVerdict) : toVerdict(verdict);
-      },
-    },
-  } as StandardSchema;
-}
-
-// ── The check of a proposed output ───────────────────────────────────────────────────────────────────────────────────
+/* The check of a proposed output. It is loaded when the first agent is executed. */
 
 /** An output that was accepted, as the schema transforms it. */
 export interface Accepted {

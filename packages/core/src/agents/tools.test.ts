@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Tool, ToolContext } from '../tools/tool.ts';
 import { defineAgent, type AgentDefinition, type AnyAgent, type HelperTool } from './define.ts';
-import { validateOutput } from './output.ts';
-import { agentTools, DEFAULT_SUBMIT, submitName } from './tools.ts';
+import { agentTools, DEFAULT_SUBMIT, submitName, validateOutput } from './tools.ts';
 
 type Definition = AgentDefinition<unknown, unknown>;
 

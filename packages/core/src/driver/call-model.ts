@@ -7,7 +7,15 @@ import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
 import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
-import { NO_USAGE, type Emit, type Model, type ModelDelta, type ModelReply, type ModelRequest } from '../model.ts';
+import {
+  NO_USAGE,
+  type Emit,
+  type Model,
+  type ModelDelta,
+  type ModelReply,
+  type ModelRequest,
+  type ToolSpec,
+} from '../model.ts';
 import { checkCall, checkWithin, type Checked } from '../tools/execute.ts';
 import type { RunOptions } from './options.ts';
 import type { Tool } from '../tools/tool.ts';
@@ -106,6 +114,21 @@ export function changeExecutors(context: RunContext, tools: ReadonlyMap<string, 
 /** The blobs of a journal that was passed. In one that ends with the run they would only use memory. */
 export function blobsOf(journal: Journal | undefined): Blobs | undefined {
   return journal && 'blobs' in journal ? (journal as RunStore).blobs : undefined;
+}
+
+/** A rough estimate of what a model receives: four characters per token. */
+export function requestTokens(
+  messages: readonly Message[],
+  length: number,
+  instructions: string | undefined,
+  tools: readonly ToolSpec[],
+): number {
+  let tokens = Math.ceil((instructions?.length ?? 0) / 4);
+  for (let i = 0; i < length; i++) tokens += estimateTokens(messages[i]!);
+  for (const { name, description, parameters } of tools) {
+    tokens += Math.ceil((name.length + description.length + JSON.stringify(parameters).length) / 4);
+  }
+  return tokens;
 }
 
 /** What the check of a call needs of its run. */

@@ -31,7 +31,7 @@ import { agentNamed, handoffFacts } from './handoff.ts';
 import { inheritedPolicies, judgeCalls, recheckedCall } from './judge.ts';
 import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
 import type { Answer, GuardedContent, Guardrail, GuardrailAnswer, RunOptions, TurnChanges } from './options.ts';
-import { performWithinBudget } from './spend.ts';
+import type { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
@@ -50,6 +50,8 @@ export interface RunContext {
   readonly readResult: Tool | undefined;
   readonly clock: Clock;
   readonly agent: AgentCode | undefined;
+  /** Present if the run has a ledger. */
+  readonly withinBudget: typeof performWithinBudget | undefined;
   /** Undefined if the run has no listener. */
   readonly emit: ((item: Item) => unknown) | undefined;
   /** Aborts everything in progress. */
@@ -121,7 +123,7 @@ type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
  * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
-  if (context.options.ledger) performWithinBudget(context, effect, settle, performNow);
+  if (context.withinBudget) context.withinBudget(context, effect, settle, performNow);
   else performNow(context, effect, settle);
 }
 

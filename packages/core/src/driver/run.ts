@@ -229,6 +229,7 @@ export function driveRun(
       const blobs = blobsOf(options.journal);
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);
+      const withinBudget = options.ledger && (await import('./spend.ts')).performWithinBudget;
       const { handedTo, handoff } = opening.state;
       context = {
         runId,
@@ -242,6 +243,7 @@ export function driveRun(
         blobs,
         clock,
         agent,
+        withinBudget,
         emit,
         controller,
         host: {

@@ -2,10 +2,8 @@ import { messageOf, TreadleError } from '../errors.ts';
 import type { Amounts, Reserved, Spending } from '../ledger/port.ts';
 import { toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import { estimateTokens } from '../machine/history.ts';
-import type { Message } from '../messages.ts';
-import { tokensOf, type Attempt, type Model, type ModelError, type ToolSpec, type Usage } from '../model.ts';
-import { ignore, modelFor } from './call-model.ts';
+import { tokensOf, type Attempt, type Model, type ModelError, type Usage } from '../model.ts';
+import { ignore, modelFor, requestTokens } from './call-model.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 type SpendingEffect = EffectOf<'call-model' | 'compact-history' | 'call-tool'>;
@@ -13,7 +11,7 @@ type SpendingEffect = EffectOf<'call-model' | 'compact-history' | 'call-tool'>;
 /**
  * Performs an effect of a run that has a ledger. A model call, a summary and a tool call start when what they may use is
  * reserved. What they used is settled before the event that contains it is recorded: if the process dies in between, the
- * effect is performed again and reserves again.
+ * effect is performed again and reserves again. This is loaded when the first run with a ledger starts.
  */
 export function performWithinBudget(
   context: RunContext,
@@ -120,21 +118,6 @@ function mostUsedByModel({ opening }: RunContext, model: Model, inputTokens: num
   const outputTokens = opening.settings.maxOutputTokens ?? 0;
   const cost = model.maxCost?.(inputTokens, outputTokens) ?? Infinity;
   return { name: model.id, amounts: { tokens: inputTokens + outputTokens, cost } };
-}
-
-/** A rough estimate of what a model receives: four characters per token. */
-export function requestTokens(
-  messages: readonly Message[],
-  length: number,
-  instructions: string | undefined,
-  tools: readonly ToolSpec[],
-): number {
-  let tokens = Math.ceil((instructions?.length ?? 0) / 4);
-  for (let i = 0; i < length; i++) tokens += estimateTokens(messages[i]!);
-  for (const { name, description, parameters } of tools) {
-    tokens += Math.ceil((name.length + description.length + JSON.stringify(parameters).length) / 4);
-  }
-  return tokens;
 }
 
 /* What an effect has used */

@@ -4,7 +4,6 @@ import {
   startLoop,
   TreadleError,
   type Answer,
-  type CallAnswered,
   type Event,
   type Item,
   type Journal,
@@ -25,13 +24,13 @@ import {
   type Verdict,
   type Waiting,
 } from '@treadle/core';
-import { executionLine } from '@treadle/core/policy';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from './conversation.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
+import { callLogger, runReport } from './run-report.ts';
 import {
   principalOf,
   rulesIn,
@@ -368,20 +367,6 @@ function calledTools(found: readonly Tool[], messages: readonly Message[]): read
   return found.filter(({ name }) => names.has(name));
 }
 
-/** Writes a line to the log for each call of a run. */
-export function callLogger(
-  { log, policy }: { readonly log: Engine['log']; readonly policy: Policy | undefined },
-  runId: string,
-  caller: RunCaller,
-): (answered: CallAnswered) => void {
-  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
-  return (answered) => {
-    if (!log.isLevelEnabled('info')) return;
-    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
-    log.info(executionLine(answered, about), 'a tool was called');
-  };
-}
-
 /** Whether a call waits for an approval that only its tool requires, or the request. */
 export function isClientAsked({ type, rule }: { readonly type: string; readonly rule?: string | undefined }): boolean {
   return type === 'approval' && rule === 'needsApproval';
@@ -545,122 +530,4 @@ function endingOfOutcome(outcome: Outcome, failure: ModelError | undefined): End
     default:
       return outcome satisfies never;
   }
-}
-
-// The report of a run
-
-/** What a run has used and done while this process drove it: for one line in the log, and for the metrics. */
-interface RunReport {
-  /** For each event of the run, not for those before it was resumed. */
-  noteEvent(event: Event): void;
-  noteCall(call: CallAnswered): void;
-  /** Call it once. */
-  end(end: RunEnd): void;
-  /** The run could not be driven to an end. */
-  fail(): void;
-}
-
-/** Further names are counted together. */
-const MAX_NAMES = 20;
-const OTHER = 'other';
-const CLIENT = 'client';
-
-/** `isResumed`: the run has started before. The line then has only what was added. */
-function runReport(
-  { id: runId, request, toolset, caller }: RunPlan,
-  { log, metrics, models }: Pick<Engine, 'log' | 'metrics' | 'models'>,
-  { isResumed }: { readonly isResumed: boolean },
-): RunReport {
-  const startedAt = performance.now();
-  const model = request.model ?? models.default;
-  const usage = { inputTokens: 0, outputTokens: 0, cachedTokens: 0, cost: 0 };
-  const tools = new Map<string, number>();
-  let turns = 0;
-  let toolErrors = 0;
-  let hasCost = false;
-  let fallback: string | undefined;
-
-  function noteReply(event: Extract<Event, { type: 'model-replied' }>): void {
-    const replied = event.attempts?.at(-1)?.fallback;
-    fallback = replied ?? fallback;
-    turns += 1;
-    usage.inputTokens += event.usage.inputTokens;
-    usage.outputTokens += event.usage.outputTokens;
-    usage.cachedTokens += event.usage.cachedTokens ?? 0;
-    usage.cost += event.usage.cost ?? 0;
-    hasCost ||= event.usage.cost !== undefined;
-    metrics?.modelReplied(model, event.usage, replied !== undefined);
-  }
-
-  /** A name that the model has invented is content, so it is not logged. */
-  function nameOf(name: string): string {
-    const isKnown = toolset.tools.some((tool) => tool.name === name);
-    return isKnown && (tools.size < MAX_NAMES || tools.has(name)) ? name : OTHER;
-  }
-
-  function logEnd(outcome: string, details: object): void {
-    const ms = performance.now() - startedAt;
-    metrics?.runEnded(outcome, ms);
-    if (!log.isLevelEnabled('info')) return;
-    const { requestId, tenant, key } = caller;
-    const { inputTokens, outputTokens, cachedTokens, cost } = usage;
-    const line = {
-      ...(requestId !== undefined && { requestId }),
-      runId,
-      tenant,
-      key,
-      outcome,
-      ...details,
-      model,
-      ...(fallback !== undefined && { fallback }),
-      turns,
-      inputTokens,
-      outputTokens,
-      ...(cachedTokens > 0 && { cachedTokens }),
-      cost: hasCost ? Number(cost.toFixed(9)) : null,
-      tools: Object.fromEntries(tools),
-      toolErrors,
-      ms: Math.round(ms),
-      ...(isResumed && { resumed: true }),
-    };
-    log.info(line, 'run');
-  }
-
-  return {
-    noteEvent(event) {
-      if (event.type === 'model-replied') noteReply(event);
-      else if (event.type === 'model-failed') metrics?.modelFailed(model, event.error.code);
-    },
-    noteCall({ call, result }) {
-      const name = nameOf(call.name);
-      tools.set(name, (tools.get(name) ?? 0) + 1);
-      if (result.isError) toolErrors += 1;
-      metrics?.toolCalled(metricName(call.name, toolset), result.isError === true);
-    },
-    end({ ending, isAsleep, rejectedAnswer }) {
-      // The run is as it was.
-      if (rejectedAnswer) return;
-      if (!ending) return logEnd(isAsleep ? 'waiting' : 'interrupted', {});
-      switch (ending.type) {
-        case 'pending':
-          return logEnd('waiting', {});
-        case 'incomplete':
-          return logEnd('incomplete', { reason: ending.reason });
-        case 'failed':
-          return logEnd('failed', { reason: ending.error.code });
-        case 'completed':
-        case 'cancelled':
-          return logEnd(ending.type, {});
-        default:
-          return ending satisfies never;
-      }
-    },
-    fail: () => logEnd('interrupted', {}),
-  };
-}
-
-/** Clients choose the names of their functions, so these are no labels. */
-function metricName(name: string, { tools }: RunPlan['toolset']): string {
-  const found = tools.find((tool) => tool.name === name);
-  return found?.execute ? name : found ? CLIENT : OTHER;
 }

@@ -33,7 +33,6 @@ import { ApiError } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import {
-  callLogger,
   driveRequest,
   onlyParked,
   runJournal,
@@ -42,6 +41,7 @@ import {
   type RunEnd,
   type RunRequest,
 } from '../engine/run.ts';
+import { callLogger } from '../engine/run-report.ts';
 import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import {
   cancelRun,

@@ -8,7 +8,8 @@ import { isObject, type JsonObject } from '../request/validate.ts';
 import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse } from './response-errors.ts';
-import type { FinishedResponse, LocalConversations, Responses } from './responses.ts';
+import type { LocalConversations } from './request-conversation.ts';
+import type { FinishedResponse, Responses } from './responses.ts';
 
 /**
  * The Responses API over WebSocket, as Open Responses specifies it.

@@ -1,0 +1,261 @@
+import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
+import type { ResponseRecord } from '@treadle/store';
+import { addToChain } from '../conversations/chain.ts';
+import type { ContinuedChain } from '../conversations/chain-history.ts';
+import { searchText } from '../conversations/chain-items.ts';
+import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conversation.ts';
+import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
+import type { RequestKey } from '../engine/idempotency.ts';
+import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
+import { planRun, whileOpen, type RunPlan } from '../engine/run.ts';
+import { readRecord } from '../engine/stored-reads.ts';
+import type { StoredRuns } from '../engine/stored-runs.ts';
+import type { ServerList } from '../engine/tools.ts';
+import type { Caller } from '../http/admission.ts';
+import { itemOrigin, KEYED_PREFIX, newResponseId } from '../ids.ts';
+import { fileBlock } from '../request/media.ts';
+import { shortenedConversation } from './compaction.ts';
+import type { BegunCall } from './output.ts';
+import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
+import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
+import type { ConversationParts, LocalConversations } from './request-conversation.ts';
+import type { ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
+import { denialText, refusedResult } from './restore-messages.ts';
+import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
+
+/*
+ * Creates a response: checks its request, plans its run, and stores it before the run starts.
+ */
+
+interface NewResponse {
+  readonly parsed: ResponseRequest;
+  readonly caller: Caller;
+  readonly key: RequestKey | undefined;
+  readonly hold: Capacity['hold'];
+  readonly local: LocalConversations | undefined;
+}
+
+/** A response that was created, and what another response needs to continue it. */
+interface CreatedResponse {
+  readonly plan: RunPlan;
+  readonly run: Omit<ResponseRun, 'listener'>;
+  readonly parts: ConversationParts;
+}
+
+interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 'local'> {
+  readonly plan: RunPlan;
+  readonly request: ResponseRequest;
+  readonly seal: ReasoningSeal | undefined;
+  readonly system: readonly string[];
+  readonly before: ConversationBefore | undefined;
+  readonly counted: number;
+  readonly reported: ReadonlySet<string>;
+  readonly chain: ContinuedChain | undefined;
+  readonly compaction: string | undefined;
+}
+
+interface CreatorOptions extends Pick<ResponseDriver, 'requestConversation' | 'wantedSeal' | 'carrierFor'> {
+  readonly engine: Engine;
+  readonly stored: Pick<StoredRuns, 'keyToStore'>;
+  readonly compactionSealFor: (tenant: string) => Promise<TenantSeal>;
+}
+
+/** Returns a function that creates a response. It rejects with an `ApiError` for a request that cannot be served. */
+export function responseCreator(options: CreatorOptions): (response: NewResponse) => Promise<CreatedResponse> {
+  const { engine, stored, compactionSealFor, requestConversation, wantedSeal, carrierFor } = options;
+  const { store, waits = false } = engine;
+  const records = store.responses;
+
+  async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
+    const continued = await requestConversation(parsed, caller, { local, hold });
+    const { input, system, conversation, before, counted, reported, chain } = continued;
+    const request = { ...parsed, input };
+    checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
+    const seal = await wantedSeal(request, caller);
+    const id = newResponseId();
+    const shortened =
+      request.compactFrom !== undefined &&
+      (await shortenedConversation(conversation, system, { engine, caller, request, hold }, () =>
+        compactionSealFor(caller.tenant),
+      ));
+    const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
+    const sent = { ...conversation, messages };
+    const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
+    return whileOpen(plan, async () => {
+      const current = await withDecisions(plan, hold);
+      const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
+      return createPlanned({ ...planned, caller, key, hold, local });
+    });
+  }
+
+  /**
+   * What the client decided, as far as it applies to the tools of this request.
+   *
+   * 1. It applies to the server that the client was asked about. Another one may have a tool of the same name now: the call is
+   *    not executed there.
+   * 2. A call that was denied is not executed, even if the request does not require approvals any more.
+   * 3. If the server describes the tool differently now, the client is asked again.
+   */
+  async function withDecisions(plan: RunPlan, hold: Capacity['hold']): Promise<RunPlan> {
+    const { open, toolset, messages, caller } = plan;
+    if (!open || open.approvals.length === 0) return plan;
+    const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
+    const approvals: ApprovedCall[] = [];
+    const refused: ToolResult[] = [];
+    for (const approval of open.approvals) {
+      const { requestId, index, approved } = approval;
+      const call = calls[index]!;
+      const { name } = call;
+      const asked = itemOrigin(requestId)?.response;
+      const { tenant } = caller;
+      const record = asked === undefined ? undefined : await readRecord(store, asked, { tenant, hold });
+      const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
+      const kind = toolset.kinds.kindOf(name, index);
+      const isServers = kind === 'server' || kind === 'approved-later';
+      const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
+      // The loop refuses it: there is no such tool.
+      if (kind === 'refused') approvals.push(approval);
+      else if (!isServers || (label !== undefined && label !== toolset.kinds.labelOf(name))) {
+        refused.push(refusedResult(call, otherServerText(name, label)));
+      } else if (!approved && kind !== 'approved-later') refused.push(refusedResult(call, denialText(name, approval)));
+      else if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
+    }
+    return { ...plan, open: { ...open, answered: [...open.answered, ...refused], approvals } };
+  }
+
+  async function createPlanned({
+    plan,
+    request,
+    seal,
+    system,
+    before,
+    counted,
+    reported,
+    chain,
+    compaction,
+    caller,
+    key,
+    hold,
+    local,
+  }: PlannedResponse): Promise<CreatedResponse> {
+    const { id, open } = plan;
+    const carrier = await carrierFor(plan, request, caller);
+    hold(Math.max(0, plan.size - counted) + (compaction?.length ?? 0));
+    const now = Date.now();
+    const created = newResponse(id, request, engine.models.default, now);
+    // What the conversation has is not reported again, but that a server is down is.
+    const lists = plan.toolset.lists.map((list) =>
+      list.error === undefined && reported.has(list.label) ? { ...list, isKnown: true as const } : list,
+    );
+    const listed = plan.toolset.lists.flatMap(({ label, error }) => (error === undefined ? label : []));
+    const parts: ConversationParts = {
+      system,
+      ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
+    };
+    const begunWith = open && callsToBegin(plan, open);
+    const continued = { ...(before && { before }), compaction, lists, ...(begunWith && { begunWith }) };
+    if (!request.store && !key) {
+      return {
+        plan: local ? { ...plan, journal: memoryJournal() } : plan,
+        run: { created, seal, carrier, ...continued },
+        parts,
+      };
+    }
+    const { tenant, scopes } = caller;
+    const previous = chain ? chain.previous : request.previous;
+    const record: ResponseRecord = {
+      id: request.store ? id : KEYED_PREFIX + id,
+      tenant,
+      runId: id,
+      status: 'in_progress',
+      createdAt: now,
+      updatedAt: now,
+      ...(previous !== undefined && { previous }),
+      request: {
+        request: storable(request),
+        ...parts,
+        key: caller.key,
+        scopes,
+        ...(compaction !== undefined && { compaction }),
+        ...(lists.length > 0 && { lists }),
+        ...(open && { open, begunWith: [...begunWith!] }),
+      } satisfies StoredRequest,
+      response: created,
+    };
+    const keyToStore = key && stored.keyToStore(key, now);
+    const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
+    const lease = await store.acquire(id);
+    if (chain) {
+      const { conversation: found } = chain;
+      const { input } = request;
+      const text = searchText(input);
+      await addToChain(store, { record, lease, conversation: found.id, before: found, text, key: keyToStore, input });
+    } else {
+      try {
+        await records.create({ ...record, ...expiry }, keyToStore, request.input);
+      } catch (error) {
+        await lease.release();
+        throw error;
+      }
+    }
+    const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
+    return { plan: { ...plan, journal: store, lease, waits }, run, parts };
+  }
+
+  return createResponse;
+}
+
+/** Throws a 400 for what the model of a request does not take. */
+export function checkSupport(model: Model, { settings, input }: ResponseRequest, name: string): void {
+  const topLogprobs = settings.topLogprobs === 0 ? 'include' : 'top_logprobs';
+  checkSettings(model, name, settings, { reasoning: 'reasoning.effort', topLogprobs });
+  for (const [at, item] of input.entries()) {
+    const [field, parts] = isOutput(item) ? ['output', item.output] : ['content', contentOf(item)];
+    if (typeof parts === 'string') continue;
+    for (const [index, part] of parts.entries()) {
+      const param = `input[${at}].${field}[${index}]`;
+      if (part.type === 'input_image' && part.detail !== 'auto') {
+        if (!acceptsMedia(model, { type: 'image', detail: part.detail })) throw notTaken(name, `${param}.detail`);
+      } else if (part.type === 'input_file' && part.file_url !== undefined) {
+        const { filename, file_url: url } = part;
+        if (acceptsMedia(model, fileBlock({ name: filename, url }))) continue;
+        throw notTaken(name, `${param}.file_url`, "Send the file itself in 'file_data'");
+      }
+    }
+  }
+}
+
+function isOutput(item: InputItem): item is FunctionCallOutputItem | CustomCallOutputItem {
+  return item.type === 'function_call_output' || item.type === 'custom_tool_call_output';
+}
+
+function contentOf(item: InputItem): readonly InputPart[] {
+  return item.type === 'message' && item.role === 'user' ? item.content : [];
+}
+
+function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
+  return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
+}
+
+/** The server that a response asked the client about. */
+function labelAskedIn(response: ResponseResource | undefined, requestId: string): string | undefined {
+  const item = response?.output.find(({ id }) => id === requestId);
+  return item?.type === 'mcp_approval_request' ? item.server_label : undefined;
+}
+
+function otherServerText(name: string, label: string | undefined): string {
+  const server = label === undefined ? 'another server' : `the server ${JSON.stringify(label)}`;
+  return `The call of "${name}" was for ${server}, which does not have a tool of this name now. It was not executed.`;
+}
+
+/** The calls at the end of the conversation that have no result yet, by their index. */
+function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn): ReadonlyMap<number, BegunCall> {
+  const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
+  const known = new Set(answered.map(({ callId }) => callId));
+  return new Map(
+    calls.flatMap((call, index) => {
+      const approval = approvals.find((one) => one.index === index);
+      return known.has(call.id) ? [] : [[index, { call, ...(approval && { approval }) }] as const];
+    }),
+  );
+}
