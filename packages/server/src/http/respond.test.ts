@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { connect, type AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { manualClock } from '@treadle/core/testing';
@@ -17,7 +18,7 @@ interface Connected {
   readonly stream: EventStream;
   /** How often a disconnect was reported. */
   disconnects(): number;
-  /** The written strings, one for each write. */
+  /** What was written, one text for each write: chunks of HTTP. */
   readonly writes: string[];
   /** How many events were written. */
   events(): number;
@@ -67,7 +68,7 @@ function jam({ outgoing, stream }: Connected): { sent: number; room: Promise<voi
 }
 
 describe('an event', () => {
-  test('has a name and one line of data, ends with an empty line, and is written with those that are sent at once', async () => {
+  test('has a name and one line of data, ends with an empty line, and is one chunk', async () => {
     const { incoming, stream, writes, disconnects } = await connected();
     expect(incoming.statusCode).toBe(200);
     expect(incoming.headers).toMatchObject({
@@ -85,18 +86,19 @@ describe('an event', () => {
         'data: [DONE]\n\n',
     );
     expect(body).not.toContain('\r');
-    expect(writes).toEqual([body]);
+    const chunks = body.match(/[^]+?\n\n/g)!.map((frame) => `${Buffer.byteLength(frame).toString(16)}\r\n${frame}\r\n`);
+    expect(writes).toEqual([`${chunks.join('')}0\r\n\r\n`]);
     expect(disconnects()).toBe(0);
   });
 
-  test('is written at the end of the tick, or earlier if many are sent', async () => {
+  test('is written at the end of the tick, or at once if it is long', async () => {
     const { stream, writes, events } = await connected();
     void stream.send('event', {});
     expect(writes).toEqual([]);
     await setImmediate();
-    expect(writes).toEqual(['event: event\ndata: {}\n\n']);
-    for (let n = 0; n < 3; n++) void stream.send('event', { text: 'x'.repeat(2_000) });
-    expect(events()).toBe(4);
+    expect(writes).toEqual(['17\r\nevent: event\ndata: {}\n\n\r\n']);
+    void stream.send('event', { text: 'x'.repeat(5_000) });
+    expect(events()).toBe(2);
     await setImmediate();
     expect(writes).toHaveLength(2);
   });
@@ -107,9 +109,23 @@ describe('an event', () => {
     stream.end();
     expect(stream.send('late', {})).toBeUndefined();
     expect(await bodyOf(incoming)).toBe('data: [DONE]\n\n');
-    expect(writes).toEqual(['data: [DONE]\n\n']);
+    expect(writes).toEqual(['e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n']);
     expect(disconnects()).toBe(0);
   });
+});
+
+test('a client of HTTP/1.0 gets events without chunks, and the connection ends with the last one', async () => {
+  const server = createServer((_, outgoing) => {
+    const stream = eventStream(outgoing, { heartbeatMs: 1_000, onDisconnect() {}, clock: manualClock() });
+    void stream.send('event', { text: 'ä' });
+    stream.end();
+  });
+  servers.push(server);
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  socket.write('GET / HTTP/1.0\r\n\r\n');
+  const received = await text(socket);
+  expect(received.slice(received.indexOf('\r\n\r\n') + 4)).toBe('event: event\ndata: {"text":"ä"}\n\ndata: [DONE]\n\n');
 });
 
 describe('a heartbeat', () => {
@@ -120,18 +136,19 @@ describe('a heartbeat', () => {
     expect(writes).toEqual([]);
     await clock.advance(1);
     await setImmediate();
-    expect(writes).toEqual([': keep-alive\n\n']);
+    expect(writes).toEqual(['e\r\n: keep-alive\n\n\r\n']);
     void stream.send('event', {});
     await clock.advance(1_000);
     await setImmediate();
     expect(writes).toHaveLength(2);
     await clock.advance(1_000);
     await setImmediate();
-    expect(writes).toEqual([': keep-alive\n\n', 'event: event\ndata: {}\n\n', ': keep-alive\n\n']);
+    const frames = [': keep-alive\n\n', 'event: event\ndata: {}\n\n', ': keep-alive\n\n'];
+    expect(writes.map((chunk) => chunk.split('\r\n')[1])).toEqual(frames);
     stream.end();
     expect(clock.pending).toBe(0);
     await clock.advance(10_000);
-    expect(await bodyOf(incoming)).toBe(writes.join(''));
+    expect(await bodyOf(incoming)).toBe(`${frames.join('')}data: [DONE]\n\n`);
     expect(writes).toHaveLength(4);
   });
 
