@@ -312,7 +312,7 @@ test('50 background responses over a restart complete, and each call of a tool i
 });
 
 test.each([{ background: false }, { background: true }])(
-  'each event is one write with LF only and its type as its name, and [DONE] is last: %j',
+  'each event is one chunk with LF only and its type as its name, and [DONE] is last: %j',
   async (body) => {
     const { url } = await start(scriptedModel([{ text: 'Line\r\none\u2028 two.\n\nThree' }]));
     const { hostname, port } = new URL(url);

@@ -18,7 +18,7 @@ import {
   type UserMessage,
 } from '../messages.ts';
 import type { Model } from '../model.ts';
-import { copied, isPlain } from '../plain.ts';
+import { copyOf, isPlain } from '../plain.ts';
 import type { Policy, PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import { withReadResult } from '../tools/read-result.ts';
@@ -58,8 +58,8 @@ export function openRun(
 ): Opening {
   const { tools = [], instructions, model, parent } = options;
   // Copies, because they are pinned in the journal and the caller may change the originals.
-  const settings = options.settings ? structuredClone(options.settings) : {};
-  const principal = options.principal && structuredClone(options.principal);
+  const settings = options.settings ? copyOf(options.settings) : {};
+  const principal = options.principal && copyOf(options.principal);
   const policy = options.policy && recordedRules(options.policy);
   const started: RunStarted = {
     type: 'run-started',
@@ -71,7 +71,7 @@ export function openRun(
     settings,
     ...(instructions !== undefined && { instructions }),
     input: conversationOf(options.input, options.answered),
-    ...(options.answered && { answered: structuredClone(options.answered) }),
+    ...(options.answered && { answered: copyOf(options.answered) }),
     ...(principal && { principal }),
     ...(parent && { parent }),
     ...(options.memory && { memory: memoryOption(options.memory) }),
@@ -428,7 +428,7 @@ export function conversationOf(
   if (answered) checkAnswered(answered, open);
   else if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
   // A copy, because it is pinned in the journal and the caller may change the original.
-  return copied(messages);
+  return copyOf(messages);
 }
 
 function checkAnswered(answered: readonly ToolResult[], open: readonly string[]): void {

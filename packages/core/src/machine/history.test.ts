@@ -1,7 +1,15 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { userText, type AssistantPart, type Message } from '../messages.ts';
-import { appendMessage, emptyHistory, messagesOf, acceptableParts, hashTexts, type History } from './history.ts';
+import {
+  appendMessage,
+  emptyHistory,
+  messagesOf,
+  acceptableParts,
+  hashTexts,
+  stableJson,
+  type History,
+} from './history.ts';
 
 function historyOf(...messages: Message[]): History {
   return messages.reduce(appendMessage, emptyHistory());
@@ -293,5 +301,34 @@ describe('hashTexts', () => {
     const seen = new Set<number>();
     for (let index = 0; index < 200_000; index++) seen.add(hashOf(`call_${index}`));
     expect(seen.size).toBe(200_000);
+  });
+});
+
+describe('JSON with sorted keys', () => {
+  /** The definition, and what journals contain: a replacer of `JSON.stringify`. */
+  const sorted = (_key: string, value: unknown): unknown =>
+    typeof value !== 'object' || value === null || Array.isArray(value)
+      ? value
+      : Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+
+  test('has the keys of every object in order, for any value', () => {
+    const anything = fc.anything({ withDate: true, withSparseArray: true, withNullPrototype: true });
+    fc.assert(
+      fc.property(anything, (value) => {
+        expect(stableJson(value)).toBe(JSON.stringify(value, sorted));
+      }),
+    );
+  });
+
+  test.each([
+    [{ b: 1, a: undefined, 2: [undefined, { d: 1, c: () => 1 }] }, '{"2":[null,{"d":1}],"b":1}'],
+    [JSON.parse('{"b":{},"__proto__":{"b":1,"a":2}}'), '{"__proto__":{"a":2,"b":1},"b":{}}'],
+    [
+      { at: new Date(0), own: { toJSON: () => ({ b: 1, a: 2 }) } },
+      '{"at":"1970-01-01T00:00:00.000Z","own":{"a":2,"b":1}}',
+    ],
+  ])('of %j is %s', (value, json) => {
+    expect(stableJson(value)).toBe(json);
+    expect(JSON.stringify(value, sorted)).toBe(json);
   });
 });

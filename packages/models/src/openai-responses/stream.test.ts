@@ -424,6 +424,17 @@ test('reports data that is not JSON in full, so that a key in it can be redacted
   expect(protocol.decode(junk)).toMatchObject({ error: { message } });
 });
 
+test('reads an event by the type in its data if its name is that of one that only repeats others', () => {
+  const event = (name: string, data: object): Uint8Array =>
+    Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
+  const { deltas } = replay([
+    event('response.created', { type: 'response.output_text.delta', output_index: 0, delta: 'a' }),
+    event('response.output_text.done', { type: 'response.output_text.done', output_index: 0, text: 'ignored' }),
+    event('response.in_progress', { output_index: 0, delta: 'ignored' }),
+  ]);
+  expect(deltas).toEqual([{ type: 'text-delta', text: 'a' }]);
+});
+
 test('ignores unknown events and items', () => {
   const { reply, deltas } = replay(
     frames(

@@ -83,6 +83,7 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
   if (isKeepAlive(wire)) return MORE;
   const text = wire.data.trim();
   if (text === '[DONE]') return DONE;
+  if (isRepetition(wire.name, text)) return MORE;
   const frame = parsed(text);
   if (frame === undefined) return notJson(text);
   const event = fieldsOf<StreamEvent>(frame);
@@ -122,6 +123,21 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
       if (type.startsWith('response.') || !isErrorFrame(event)) return MORE;
       return { type: 'failure', error: failureOfFrame(event) };
   }
+}
+
+/** Events of the official protocol that only repeat what others contain. Some are as long as the whole answer. */
+const REPETITIONS: ReadonlySet<string> = new Set([
+  'response.created',
+  'response.in_progress',
+  'response.content_part.added',
+  'response.content_part.done',
+  'response.output_text.done',
+  'response.function_call_arguments.done',
+]);
+
+/** Decided without parsing. An event whose data has another type than its name is not one of them. */
+function isRepetition(name: string, text: string): boolean {
+  return REPETITIONS.has(name) && text.startsWith(`{"type":"${name}"`) && text.endsWith('}');
 }
 
 export function endResponses({ response, items, signer }: ResponsesStream): ModelReply {

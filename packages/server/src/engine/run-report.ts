@@ -53,30 +53,31 @@ export function runReport(
     return isKnown && (tools.size < MAX_NAMES || tools.has(name)) ? name : OTHER;
   }
 
-  function logEnd(outcome: string, details: object): void {
+  function logEnd(outcome: string, reason?: string): void {
     const ms = performance.now() - startedAt;
     metrics?.runEnded(outcome, ms);
     if (!log.isLevelEnabled('info')) return;
     const { requestId, tenant, key } = caller;
     const { inputTokens, outputTokens, cachedTokens, cost } = usage;
+    // What is undefined is not in the line.
     const line = {
-      ...(requestId !== undefined && { requestId }),
+      requestId,
       runId,
       tenant,
       key,
       outcome,
-      ...details,
+      reason,
       model,
-      ...(fallback !== undefined && { fallback }),
+      fallback,
       turns,
       inputTokens,
       outputTokens,
-      ...(cachedTokens > 0 && { cachedTokens }),
+      cachedTokens: cachedTokens || undefined,
       cost: hasCost ? Number(cost.toFixed(9)) : null,
       tools: Object.fromEntries(tools),
       toolErrors,
       ms: Math.round(ms),
-      ...(isResumed && { resumed: true }),
+      resumed: isResumed || undefined,
     };
     log.info(line, 'run');
   }
@@ -95,22 +96,22 @@ export function runReport(
     end({ ending, isAsleep, rejectedAnswer }) {
       // The run is as it was.
       if (rejectedAnswer) return;
-      if (!ending) return logEnd(isAsleep ? 'waiting' : 'interrupted', {});
+      if (!ending) return logEnd(isAsleep ? 'waiting' : 'interrupted');
       switch (ending.type) {
         case 'pending':
-          return logEnd('waiting', {});
+          return logEnd('waiting');
         case 'incomplete':
-          return logEnd('incomplete', { reason: ending.reason });
+          return logEnd('incomplete', ending.reason);
         case 'failed':
-          return logEnd('failed', { reason: ending.error.code });
+          return logEnd('failed', ending.error.code);
         case 'completed':
         case 'cancelled':
-          return logEnd(ending.type, {});
+          return logEnd(ending.type);
         default:
           return ending satisfies never;
       }
     },
-    fail: () => logEnd('interrupted', {}),
+    fail: () => logEnd('interrupted'),
   };
 }
 

@@ -153,20 +153,39 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
   const admit: Admit = (incoming, outgoing, { requestId, log, hold }) => {
     checkAddress(incoming);
     if (keys.areRequired) {
-      const { name, tenant, scopes } = admittedKey(incoming, outgoing);
-      return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }), hold };
+      const { name: key, tenant, scopes } = admittedKey(incoming, outgoing);
+      return new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log);
     }
     countAddress(incoming, outgoing);
-    return {
-      tenant: DEFAULT_TENANT,
-      key: '',
-      scopes: SCOPES,
-      requestId,
-      log: log.child({ requestId, tenant: DEFAULT_TENANT }),
-      hold,
-    };
+    return new AdmittedCaller({ tenant: DEFAULT_TENANT, key: '', scopes: SCOPES, requestId, hold }, log);
   };
   return Object.assign(admit, { checkAddress });
+}
+
+/** A caller whose log is made when something is written to it, which most requests do not. */
+class AdmittedCaller implements Caller {
+  readonly tenant: string;
+  readonly key: string;
+  readonly scopes: readonly string[];
+  readonly requestId: string;
+  readonly hold: Exchange['hold'];
+  declare runId?: string;
+  readonly #serverLog: Logger;
+  #log: Logger | undefined;
+
+  constructor({ tenant, key, scopes, requestId, hold }: Required<Omit<Caller, 'log' | 'runId'>>, log: Logger) {
+    this.tenant = tenant;
+    this.key = key;
+    this.scopes = scopes;
+    this.requestId = requestId;
+    this.hold = hold;
+    this.#serverLog = log;
+  }
+
+  get log(): Logger {
+    const { requestId, tenant, key } = this;
+    return (this.#log ??= this.#serverLog.child({ requestId, tenant, key: key || undefined }));
+  }
 }
 
 /** Node takes the first of several Host headers, and a proxy before it may take another. */

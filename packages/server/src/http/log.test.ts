@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { newLog } from './log.ts';
 
 function written(write: (log: ReturnType<typeof newLog>) => void): string {
@@ -16,6 +16,32 @@ test('writes lines of JSON with a time and the name of the level', () => {
     msg: 'request',
   });
   expect(written((log) => log.debug('not asked for'))).toBe('');
+});
+
+test('writes the time of each line to the millisecond', () => {
+  vi.useFakeTimers({ toFake: ['Date'] });
+  try {
+    const times = [
+      '2026-01-02T03:04:05.006Z',
+      '2026-01-02T03:04:05.078Z',
+      '2026-01-02T03:04:06.000Z',
+      '1999-12-31T23:59:59.999Z',
+    ];
+    const lines = written((log) => {
+      for (const time of times) {
+        vi.setSystemTime(time);
+        log.info('line');
+      }
+    });
+    expect(
+      lines
+        .trim()
+        .split('\n')
+        .map((line) => (JSON.parse(line) as { time: string }).time),
+    ).toEqual(times);
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 test('redacts keys, headers and bodies', () => {

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { connect, type AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { manualClock } from '@treadle/core/testing';
@@ -17,8 +18,10 @@ interface Connected {
   readonly stream: EventStream;
   /** How often a disconnect was reported. */
   disconnects(): number;
-  /** The written strings, one for each write. */
+  /** What was written, one text for each write: chunks of HTTP. */
   readonly writes: string[];
+  /** How many events were written. */
+  events(): number;
 }
 
 /** A client and a stream to it, over a real connection. The client reads nothing until the test resumes it. */
@@ -28,7 +31,9 @@ async function connected(options: Partial<EventStreamOptions> = {}): Promise<Con
   const { promise, resolve } = Promise.withResolvers<{ outgoing: ServerResponse; stream: EventStream }>();
   const server = createServer((_, outgoing) => {
     const write = outgoing.write.bind(outgoing) as (chunk: string) => boolean;
+    const end = outgoing.end.bind(outgoing) as (chunk: string) => ServerResponse;
     outgoing.write = (chunk: string) => (writes.push(chunk), write(chunk));
+    outgoing.end = ((chunk: string) => (writes.push(chunk), end(chunk))) as ServerResponse['end'];
     const stream = eventStream(outgoing, {
       heartbeatMs: 15_000,
       onDisconnect: () => disconnects++,
@@ -42,7 +47,8 @@ async function connected(options: Partial<EventStreamOptions> = {}): Promise<Con
   const asked = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
   const [incoming] = (await once(asked, 'response')) as [IncomingMessage];
   incoming.on('error', () => {});
-  return { incoming, ...(await promise), disconnects: () => disconnects, writes };
+  const events = (): number => writes.join('').match(/event: /g)?.length ?? 0;
+  return { incoming, ...(await promise), disconnects: () => disconnects, writes, events };
 }
 
 async function bodyOf(incoming: IncomingMessage): Promise<string> {
@@ -62,7 +68,7 @@ function jam({ outgoing, stream }: Connected): { sent: number; room: Promise<voi
 }
 
 describe('an event', () => {
-  test('has a name and one line of data, ends with an empty line, and is one write', async () => {
+  test('has a name and one line of data, ends with an empty line, and is one chunk', async () => {
     const { incoming, stream, writes, disconnects } = await connected();
     expect(incoming.statusCode).toBe(200);
     expect(incoming.headers).toMatchObject({
@@ -80,9 +86,21 @@ describe('an event', () => {
         'data: [DONE]\n\n',
     );
     expect(body).not.toContain('\r');
-    expect(writes.join('')).toBe(body);
-    expect(writes).toHaveLength(3);
+    const chunks = body.match(/[^]+?\n\n/g)!.map((frame) => `${Buffer.byteLength(frame).toString(16)}\r\n${frame}\r\n`);
+    expect(writes).toEqual([`${chunks.join('')}0\r\n\r\n`]);
     expect(disconnects()).toBe(0);
+  });
+
+  test('is written at the end of the tick, or at once if it is long', async () => {
+    const { stream, writes, events } = await connected();
+    void stream.send('event', {});
+    expect(writes).toEqual([]);
+    await setImmediate();
+    expect(writes).toEqual(['17\r\nevent: event\ndata: {}\n\n\r\n']);
+    void stream.send('event', { text: 'x'.repeat(5_000) });
+    expect(events()).toBe(2);
+    await setImmediate();
+    expect(writes).toHaveLength(2);
   });
 
   test('is not written after the end, and the end is written once', async () => {
@@ -91,9 +109,23 @@ describe('an event', () => {
     stream.end();
     expect(stream.send('late', {})).toBeUndefined();
     expect(await bodyOf(incoming)).toBe('data: [DONE]\n\n');
-    expect(writes).toHaveLength(1);
+    expect(writes).toEqual(['e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n']);
     expect(disconnects()).toBe(0);
   });
+});
+
+test('a client of HTTP/1.0 gets events without chunks, and the connection ends with the last one', async () => {
+  const server = createServer((_, outgoing) => {
+    const stream = eventStream(outgoing, { heartbeatMs: 1_000, onDisconnect() {}, clock: manualClock() });
+    void stream.send('event', { text: 'ä' });
+    stream.end();
+  });
+  servers.push(server);
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  socket.write('GET / HTTP/1.0\r\n\r\n');
+  const received = await text(socket);
+  expect(received.slice(received.indexOf('\r\n\r\n') + 4)).toBe('event: event\ndata: {"text":"ä"}\n\ndata: [DONE]\n\n');
 });
 
 describe('a heartbeat', () => {
@@ -103,16 +135,20 @@ describe('a heartbeat', () => {
     await clock.advance(999);
     expect(writes).toEqual([]);
     await clock.advance(1);
-    expect(writes).toEqual([': keep-alive\n\n']);
+    await setImmediate();
+    expect(writes).toEqual(['e\r\n: keep-alive\n\n\r\n']);
     void stream.send('event', {});
     await clock.advance(1_000);
+    await setImmediate();
     expect(writes).toHaveLength(2);
     await clock.advance(1_000);
-    expect(writes).toEqual([': keep-alive\n\n', 'event: event\ndata: {}\n\n', ': keep-alive\n\n']);
+    await setImmediate();
+    const frames = [': keep-alive\n\n', 'event: event\ndata: {}\n\n', ': keep-alive\n\n'];
+    expect(writes.map((chunk) => chunk.split('\r\n')[1])).toEqual(frames);
     stream.end();
     expect(clock.pending).toBe(0);
     await clock.advance(10_000);
-    expect(await bodyOf(incoming)).toBe(writes.join(''));
+    expect(await bodyOf(incoming)).toBe(`${frames.join('')}data: [DONE]\n\n`);
     expect(writes).toHaveLength(4);
   });
 
@@ -121,7 +157,9 @@ describe('a heartbeat', () => {
     const client = await connected({ clock, heartbeatMs: 1_000 });
     const { sent } = jam(client);
     await clock.advance(60_000);
-    expect(client.writes).toHaveLength(sent);
+    await setImmediate();
+    expect(client.events()).toBe(sent);
+    expect(client.writes.join('')).not.toContain('keep-alive');
   });
 });
 
@@ -189,7 +227,7 @@ describe('a client that disconnects', () => {
   test('is reported once, releases the sender, and nothing more is written', async () => {
     const clock = manualClock();
     const client = await connected({ clock });
-    const { incoming, outgoing, stream, disconnects, writes } = client;
+    const { incoming, outgoing, stream, disconnects, events } = client;
     const { sent, room, free } = jam(client);
     free();
     incoming.destroy();
@@ -200,7 +238,8 @@ describe('a client that disconnects', () => {
     expect(stream.send('more', {})).toBeUndefined();
     stream.end();
     await clock.advance(60_000);
-    expect(writes).toHaveLength(sent);
+    await setImmediate();
+    expect(events()).toBe(sent);
     expect(disconnects()).toBe(1);
   });
 

@@ -41,28 +41,62 @@ export interface EventStreamOptions {
 /** Server-sent events. Nothing is written after the client disconnected. No method throws. */
 export interface EventStream {
   /**
-   * Sends one event in one write; without a name if `type` is undefined. A client that reconnects sends the last `id` as
-   * `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client has
-   * disconnected.
+   * Sends an event as one chunk of HTTP; without a name if `type` is undefined. A client that reconnects sends the last `id`
+   * as `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client
+   * has disconnected.
    */
   send(type: string | undefined, data: object, id?: number): void | Promise<void>;
   /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
   end(isCut?: boolean): void;
 }
 
+/** Events are written at once when there are this many characters. */
+const MOST_WAITING = 4_096;
+const LAST_CHUNK = '0\r\n\r\n';
+
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
   const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
+  /** Chunks that are written together at the end of this tick: Node takes longer to write one than to make it. */
+  let waiting = '';
+  /** False for HTTP/1.0, which has no chunks. */
+  let isChunked = false;
+  let isScheduled = false;
+  let hasWritten = false;
   let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
 
-  function writeFrame(frame: string): void | Promise<void> {
+  function addFrame(frame: string): void | Promise<void> {
     if (isClosed) return;
+    waiting += chunkOf(frame);
+    if (waiting.length >= MOST_WAITING) writeChunks();
+    else if (!isScheduled) scheduleWrite();
+    return room?.promise;
+  }
+
+  function chunkOf(frame: string): string {
+    return isChunked ? `${Buffer.byteLength(frame).toString(16)}\r\n${frame}\r\n` : frame;
+  }
+
+  function scheduleWrite(): void {
+    isScheduled = true;
+    process.nextTick(onTickEnd);
+  }
+
+  function onTickEnd(): void {
+    isScheduled = false;
+    if (isClosed) return;
+    if (waiting !== '') writeChunks();
+    else if (!hasWritten) outgoing.flushHeaders();
+  }
+
+  function writeChunks(): void {
     // Node allocates three bytes for each character of a string that it cannot send at once.
-    if (outgoing.write(frame.length > LARGE ? Buffer.from(frame) : frame)) return;
-    room ??= Promise.withResolvers();
-    return room.promise;
+    const chunks = waiting.length > LARGE ? Buffer.from(waiting) : waiting;
+    waiting = '';
+    hasWritten = true;
+    if (!outgoing.write(chunks)) room ??= Promise.withResolvers();
   }
 
   function onDrain(): void {
@@ -72,6 +106,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function closeStream(): void {
     isClosed = true;
+    waiting = '';
     cancelHeartbeat();
     onDrain();
   }
@@ -84,7 +119,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   /** Not sent to a client that has not read the events before it. */
   function sendHeartbeat(): void {
-    if (wasSilent && !room) void writeFrame(KEEP_ALIVE_FRAME);
+    if (wasSilent && !room) void addFrame(KEEP_ALIVE_FRAME);
     wasSilent = true;
     cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
   }
@@ -99,19 +134,24 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     queueMicrotask(onDisconnect);
   } else {
     outgoing.writeHead(200, EVENT_STREAM_HEADERS);
-    outgoing.flushHeaders();
+    isChunked = outgoing.chunkedEncoding;
+    // The chunks are made here.
+    outgoing.chunkedEncoding = false;
+    // The headers are sent with the first events, or at the end of this tick.
+    scheduleWrite();
   }
 
   return {
     send(type, data, id) {
       wasSilent = false;
-      return writeFrame(eventFrame(type, data, id));
+      return addFrame(eventFrame(type, data, id));
     },
     end(isCut = false) {
       if (isClosed) return;
-      if (hasEndMark && !isCut) void writeFrame('data: [DONE]\n\n');
+      const mark = hasEndMark && !isCut ? chunkOf('data: [DONE]\n\n') : '';
+      const last = waiting + mark + (isChunked ? LAST_CHUNK : '');
       closeStream();
-      outgoing.end();
+      outgoing.end(last);
     },
   };
 }

@@ -442,15 +442,17 @@ function beginExchange(
     const ms = clock.now() - startedAt;
     metrics?.requestEnded(method, exchange.route ?? (isProbe(path) ? path : NO_ROUTE), status, ms);
     const { caller } = exchange;
+    // What is undefined is not in the line.
     const line = {
       method,
       path,
       status,
       ms,
       requestId,
-      ...(caller && { tenant: caller.tenant, key: caller.key }),
-      ...(caller?.runId !== undefined && { runId: caller.runId }),
-      ...(!outgoing.writableFinished && !isUpgrade && { aborted: true }),
+      tenant: caller?.tenant,
+      key: caller?.key,
+      runId: caller?.runId,
+      aborted: (!outgoing.writableFinished && !isUpgrade) || undefined,
     };
     log[levelOf(path, status)](line, 'request');
   });

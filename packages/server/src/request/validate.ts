@@ -329,6 +329,7 @@ function charactersIn(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
   let total = 0;
   // No `Object.values`: it would allocate a list for every part of a large input.
-  for (const key in value) total += charactersIn((value as JsonObject)[key]);
+  if (Array.isArray(value)) for (let at = 0; at < value.length; at++) total += charactersIn(value[at]);
+  else for (const key in value) total += charactersIn((value as JsonObject)[key]);
   return total;
 }

@@ -31,6 +31,8 @@ export type EmitEvent = (event: ResponseEvent) => void | Promise<void>;
 
 /** Numbers and sends the events of one response. */
 export interface EventSender {
+  /** Nobody receives the events, so that those of deltas need not be made. */
+  readonly isSilent: boolean;
   /** The number of the next event, from 0. Events are created with it, so that a delta costs one object. */
   next(): number;
   send(event: ResponseEvent): void;
@@ -45,6 +47,7 @@ export function eventSender(emit: EmitEvent | undefined, first = 0): EventSender
   let number = first;
   let pending: void | Promise<void>;
   return {
+    isSilent: emit === undefined,
     next: () => number++,
     sentCount: () => number - first,
     send(event) {
@@ -102,6 +105,10 @@ export function addText(out: EventSender, item: OpenText, delta: string, tokens?
   const { kind, id, index } = item;
   if (item.text === '') sendPart(out, item, 'added', '');
   item.text += delta;
+  if (out.isSilent) {
+    if (tokens) addTokens(item, tokens);
+    return;
+  }
   const sequence_number = out.next();
   if (kind === 'summary') {
     const type = 'response.reasoning_summary_text.delta';
@@ -295,6 +302,7 @@ export function addArguments(out: EventSender, call: OpenCall, delta: string): v
 function sendArguments(out: EventSender, call: OpenCall, delta: string): void {
   if (delta === '') return;
   call.arguments += delta;
+  if (out.isSilent) return;
   out.send({
     type: ARGUMENTS_DELTA[call.type],
     sequence_number: out.next(),

@@ -1,3 +1,4 @@
+import { createSecretKey } from 'node:crypto';
 import fc from 'fast-check';
 import { ResponseStream } from 'openai/lib/responses/ResponseStream';
 import { describe, expect, test } from 'vitest';
@@ -23,7 +24,7 @@ import { endingOf, type Ending } from '../engine/run.ts';
 import { responseOutput, type ResponseOutputOptions } from './output.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
 
-const SEAL = reasoningSeal(new Uint8Array(32), 'acme');
+const SEAL = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
 
 /** One reply of the model, or how it is interrupted. */
 interface Step {

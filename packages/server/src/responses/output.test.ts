@@ -1,3 +1,4 @@
+import { createSecretKey } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import {
   runLoop,
@@ -42,7 +43,7 @@ interface Listening extends ResponseOutput {
   end(ending?: Partial<Ending>): string[];
 }
 
-const SEAL = reasoningSeal(new Uint8Array(32), 'acme');
+const SEAL = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
 
 function listening(options: Partial<ResponseOutputOptions> = {}): Listening {
   const events: WireEvent[] = [];

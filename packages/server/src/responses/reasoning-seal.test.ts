@@ -1,3 +1,4 @@
+import { createSecretKey } from 'node:crypto';
 import type { ReasoningPart } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
@@ -6,7 +7,7 @@ import { reasoningSeal, tenantSeals, unsealedReasoning } from './reasoning-seal.
 import { openReasoning } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';
 
-const seal = reasoningSeal(new Uint8Array(32), 'acme');
+const seal = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
 const hidden: ReasoningPart = { type: 'reasoning', text: '', signature: 's', protocol: 'p' };
 
 test.each<ReasoningPart>([{ type: 'reasoning', text: 'Hm… 🤔' }, hidden])('opens what it sealed: %j', (part) => {

@@ -107,13 +107,17 @@ export function requestConversations(options: RequestConversationsOptions): Requ
       hold?.(bytes);
       counted += bytes;
     };
-    const reader = { ...caller, hold: hold && count };
     if (request.conversation !== undefined) {
       const accepted = isStored ? { previous: upTo } : undefined;
-      const { restored, before, chain } = await histories.forRequest(request, reader, accepted);
+      const { restored, before, chain } = await histories.forRequest(
+        request,
+        { ...caller, hold: hold && count },
+        accepted,
+      );
       return { ...withInput(request, restored, before), counted, chain };
     }
     const { previous } = request;
+    const reader = { tenant: caller.tenant, hold: hold && count };
     const before =
       previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, reader)));
     const restored = await restore(request.input, reader, { before, isStored });

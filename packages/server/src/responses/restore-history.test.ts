@@ -1,3 +1,4 @@
+import { createSecretKey } from 'node:crypto';
 import type { AssistantPart, Journal } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
@@ -226,7 +227,7 @@ describe('restoreHistory', () => {
 
   describe('of items with encrypted_content', () => {
     const part = { type: 'reasoning', text: 'Hm.', signature: 's', protocol: 'p' } as const;
-    const key = new Uint8Array(32).fill(1);
+    const key = createSecretKey(new Uint8Array(32).fill(1));
     const valid = reasoningSeal(key, 'acme').seal(part);
     const seal = async () => reasoningSeal(key, 'acme');
     /** As versions without a key created it. */
@@ -248,7 +249,7 @@ describe('restoreHistory', () => {
     test.each([
       ['of an earlier version', unsealed({ text: 'Obey.', signature: 's', protocol: 'p' })],
       ['of another tenant', reasoningSeal(key, 'other').seal(part)],
-      ['of another store', reasoningSeal(new Uint8Array(32), 'acme').seal(part)],
+      ['of another store', reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme').seal(part)],
       ['of another server', 'gAAAAABpGBaLw7Jx'],
       ['that was cut off', valid.slice(0, -8)],
       ['that was cut to its MAC', valid.slice(0, 20)],
@@ -363,7 +364,7 @@ describe('storedOutputs', () => {
 });
 
 describe('insertCarriedCalls', () => {
-  const seal = reasoningSeal(new Uint8Array(32), 'tenant');
+  const seal = reasoningSeal(createSecretKey(new Uint8Array(32)), 'tenant');
   const carrier = (...calls: readonly McpCallItem[]): InputItem => ({
     type: 'reasoning',
     id: itemId('reasoning', response, 1, 9),
@@ -392,7 +393,7 @@ describe('insertCarriedCalls', () => {
   });
 
   test('is not possible with content of another tenant', () => {
-    const others = reasoningSeal(new Uint8Array(32), 'other');
+    const others = reasoningSeal(createSecretKey(new Uint8Array(32)), 'other');
     expect(() => openReasoning([carrier(one)], others)).toThrow(/could not be verified/);
   });
 });

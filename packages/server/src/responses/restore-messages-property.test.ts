@@ -1,3 +1,4 @@
+import { createSecretKey } from 'node:crypto';
 import type { AssistantPart, Message, ResultBlock, SaidText, ToolResult, UserBlock } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
@@ -120,7 +121,7 @@ interface Wire {
   readonly habit: Habit;
 }
 
-const SEAL = reasoningSeal(new Uint8Array(32), 'acme');
+const SEAL = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
 
 function turnItems(turn: readonly Said[], { response, number, habit }: Wire): object[] {
   const items: object[] = [];
