@@ -100,6 +100,37 @@ describe('requests in progress', () => {
     }
   });
 
+  test('hold their bytes, and count for their key, while work goes on for a client that has disconnected', async () => {
+    const memory = memoryLimit({ max: 1_000 * KB });
+    const work = Promise.withResolvers<void>();
+    const started = Promise.withResolvers<void>();
+    await using at = await served({
+      memory,
+      keys: [{ name: 'a', hash: hashKey('a'), maxConcurrentRequests: 1 }],
+      routes: (app) =>
+        void app.get('/work', async (c) => {
+          c.env.exchange.hold(300 * KB);
+          started.resolve();
+          await work.promise;
+          // Read after the client has disconnected.
+          c.env.exchange.hold(100 * KB);
+          return c.json({ used: memory.used });
+        }),
+    });
+    const headers = { authorization: 'Bearer a' };
+    const leaving = new AbortController();
+    const left = fetch(`${at.url}/work`, { headers, signal: leaving.signal });
+    await started.promise;
+    leaving.abort();
+    await expect(left).rejects.toThrow('aborted');
+    await at.requests(1);
+    expect(memory.used).toBe(300 * KB);
+    expect((await fetch(`${at.url}/work`, { headers })).status).toBe(429);
+    work.resolve();
+    while (memory.used > 0) await new Promise(setImmediate);
+    expect((await fetch(`${at.url}/work`, { headers })).status).toBe(200);
+  });
+
   test.each(['json', 'bytes'])('hold their response of %s until the client has read it', async (kind) => {
     const started = Promise.withResolvers<void>();
     await using at = await served({

@@ -48,10 +48,17 @@ export interface Exchange {
   /** The pattern of its route. Absent: it matches none. */
   route?: string;
   /**
-   * Counts bytes that the request holds until its response is closed, or until they are given back with a negative number.
-   * Throws a 429 or a 503 if they are too many.
+   * Counts bytes that the request holds until its end, or until they are given back with a negative number. Throws a 429 or a
+   * 503 if they are too many.
    */
   hold(bytes: number): void;
+  /**
+   * Calls the listener at the end of the request: its response is closed, and nothing is done for it any more. The work for a
+   * client that has disconnected may take longer than the connection.
+   */
+  onEnd(listener: () => void): void;
+  /** Nothing is done for the request any more. */
+  workEnded(): void;
   /** Counts bytes that it holds for a shorter time. They are released by the caller. */
   holder(): Held;
   /** Counts the response as an open stream until it is closed. Throws a 429 if the tenant or the server has too many. */
@@ -103,7 +110,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     if (perMinute !== undefined) countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, perMinute);
   }
 
-  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, outgoing: Answering): void {
+  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, exchange: Exchange): void {
     if (max === undefined) return;
     const count = inProgress.get(name) ?? 0;
     if (count >= max) {
@@ -112,21 +119,21 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       throw new ApiError(429, 'rate_limit_error', message, { code: 'too_many_requests', headers });
     }
     inProgress.set(name, count + 1);
-    outgoing.once('close', () => {
+    exchange.onEnd(() => {
       const remaining = (inProgress.get(name) ?? 1) - 1;
       if (remaining === 0) inProgress.delete(name);
       else inProgress.set(name, remaining);
     });
   }
 
-  function admittedKey(incoming: IncomingMessage, outgoing: Answering): KnownKey {
+  function admittedKey(incoming: IncomingMessage, outgoing: Answering, exchange: Exchange): KnownKey {
     const presented = presentedKey(incoming.headers);
     const key = presented === undefined ? undefined : keys.find(presented);
     const isExpired = key !== undefined && keys.isExpired(key);
     if (key && !isExpired) {
       const perMinute = key.requestsPerMinute ?? limits.requestsPerMinute;
       if (perMinute !== undefined) countRequest(outgoing, `key ${key.name}`, perMinute);
-      beginRequest(key, outgoing);
+      beginRequest(key, exchange);
       return key;
     }
     countAddress(incoming, outgoing);
@@ -147,10 +154,11 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     if (!keys.areRequired) checkLocal(incoming.headers.host, incoming.headers.origin, cors);
   }
 
-  const admit: Admit = (incoming, outgoing, { requestId, log, hold }) => {
+  const admit: Admit = (incoming, outgoing, exchange) => {
+    const { requestId, log, hold } = exchange;
     checkAddress(incoming);
     if (keys.areRequired) {
-      const { name, tenant, scopes } = admittedKey(incoming, outgoing);
+      const { name, tenant, scopes } = admittedKey(incoming, outgoing, exchange);
       return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }), hold };
     }
     countAddress(incoming, outgoing);

@@ -27,6 +27,7 @@ import {
 } from './admission.ts';
 import { errorResponse, requestHandler, shuttingDown } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
+import { connectionAccepted } from './large-work.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
@@ -336,6 +337,7 @@ function trackConnections(server: HttpServer): Connections {
   let isClosing = false;
   let waiting: (() => void)[] = [];
   server.on('connection', (socket: Socket) => {
+    connectionAccepted();
     connections.set(socket, { isBusy: false, waiting: [] });
     socket.once('close', () => connections.delete(socket));
   });
@@ -400,7 +402,7 @@ type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>>
     readonly method?: string;
   };
 
-type Answered = Answering & Pick<ServerResponse, 'closed' | 'headersSent' | 'statusCode' | 'writableFinished'>;
+type Answered = Answering & Pick<ServerResponse, 'headersSent' | 'statusCode' | 'writableFinished'>;
 
 /** Sets the headers that every response has, and logs one line when the response is closed. */
 function beginExchange(
@@ -411,17 +413,31 @@ function beginExchange(
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
   let held: Held | undefined;
+  let isWorking = true;
+  let isClosed = false;
+  const onEnd: (() => void)[] = [];
+  const endIfDone = (): void => {
+    if (isWorking || !isClosed) return;
+    for (const listener of onEnd.splice(0)) listener();
+  };
   const exchange: Exchange = {
     requestId,
     log,
     hold(bytes) {
-      if (outgoing.closed) return;
-      held ??= exchange.holder();
+      if (!held) exchange.onEnd((held = exchange.holder()).release);
       held.hold(bytes);
+    },
+    onEnd(listener) {
+      onEnd.push(listener);
+      endIfDone();
+    },
+    workEnded() {
+      isWorking = false;
+      endIfDone();
     },
     holder: () => memory.holder(exchange.caller?.tenant),
     openStream() {
-      if (outgoing.closed || !streams) return;
+      if (isClosed || !streams) return;
       outgoing.once('close', streams.take(exchange.caller?.tenant ?? DEFAULT_TENANT));
     },
   };
@@ -430,7 +446,8 @@ function beginExchange(
   outgoing.setHeader('X-Content-Type-Options', 'nosniff');
   outgoing.setHeader('Cache-Control', 'no-store');
   outgoing.once('close', () => {
-    held?.release();
+    isClosed = true;
+    endIfDone();
     const path = loggedPath(incoming.url);
     const isUpgrade = exchange.status !== undefined;
     const status = exchange.status ?? (outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED);
