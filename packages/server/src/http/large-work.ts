@@ -75,19 +75,23 @@ export function connectionAccepted(): void {
 
 const MOST_ACCEPTING_MS = 50;
 
-function takeTurn(): void {
-  isTaken = true;
-  // The piece before ends before that.
-  setImmediate(() => awaitConnections(performance.now() + MOST_ACCEPTING_MS));
+/** Calls `next` in a later turn of the event loop: after one in which no connection was accepted, or when that takes too long. */
+export function afterConnections(next: () => void): void {
+  // What was started in this turn ends before that.
+  setImmediate(() => awaitConnections(performance.now() + MOST_ACCEPTING_MS, next));
 }
 
-/** Starts the next piece when no connection was accepted in a turn. */
-function awaitConnections(until: number): void {
+function awaitConnections(until: number, next: () => void): void {
   const before = accepted;
   setImmediate(() => {
-    if (accepted === before || performance.now() >= until) nextPiece();
-    else awaitConnections(until);
+    if (accepted === before || performance.now() >= until) next();
+    else awaitConnections(until, next);
   });
+}
+
+function takeTurn(): void {
+  isTaken = true;
+  afterConnections(nextPiece);
 }
 
 function nextPiece(): void {
