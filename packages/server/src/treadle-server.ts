@@ -138,8 +138,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
-  const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
-  const perTenant = (max: number): number => (tenants.size > 1 ? Math.ceil(max / 2) : max);
+  // The keys can be replaced.
+  const perTenant = (max: number) => (): number => (keys.tenants > 1 ? Math.ceil(max / 2) : max);
   const maxBytes = options.maxBytesInProgress ?? 256 * 1024 * 1024;
   const memory = memoryLimit({ max: maxBytes });
   const registry = options.metrics ?? newMetrics();

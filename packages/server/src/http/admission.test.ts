@@ -43,13 +43,16 @@ describe('the limit of memory', () => {
     expect(() => memory.holder('c').hold(100 * KB)).toThrow(busy(503));
   });
 
-  test('never refuses what is small, or the only one of its tenant', () => {
-    const memory = memoryLimit({ max: 400 * KB });
+  test('never refuses the only one of its tenant, and small ones only if twice as much is held', () => {
+    const memory = memoryLimit({ max: 1_200 * KB });
     const large = memory.holder('a');
-    large.hold(300 * KB);
-    large.hold(300 * KB);
-    for (let count = 0; count < 10; count += 1) memory.holder('b').hold(64 * KB);
+    large.hold(600 * KB);
+    large.hold(600 * KB);
+    for (let count = 0; count < 16; count += 1) memory.holder('b').hold(64 * KB);
     expect(() => memory.holder('b').hold(65 * KB)).toThrow(busy(429));
+    for (let count = 16; count < 18; count += 1) memory.holder('b').hold(64 * KB);
+    expect(() => memory.holder('b').hold(64 * KB)).toThrow(busy(429));
+    expect(() => memory.holder('c').hold(64 * KB)).toThrow(busy(503));
   });
 });
 

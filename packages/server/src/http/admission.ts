@@ -199,8 +199,8 @@ export interface CountLimit {
 export interface CountLimitOptions {
   /** On the whole server. */
   readonly max: number;
-  /** For one tenant; default: `max`. */
-  readonly maxPerTenant?: number;
+  /** For one tenant; default: `max`. A function is called for each that is counted. */
+  readonly maxPerTenant?: number | (() => number);
   /** `own`: how many the tenant has, if that is its limit. */
   tooMany(own?: number): ApiError;
 }
@@ -211,7 +211,8 @@ export function countLimit({ max, maxPerTenant = max, tooMany }: CountLimitOptio
   return {
     take(tenant) {
       const own = byTenant.get(tenant) ?? 0;
-      if (own >= maxPerTenant && maxPerTenant < max) throw tooMany(own);
+      const most = typeof maxPerTenant === 'function' ? maxPerTenant() : maxPerTenant;
+      if (own >= most && most < max) throw tooMany(own);
       if (count >= max) throw tooMany();
       count += 1;
       byTenant.set(tenant, own + 1);
@@ -269,7 +270,10 @@ export interface MemoryOptions {
   readonly maxPerTenant?: number;
 }
 
-/** A request or run with at most this many bytes is never refused: large ones must not keep small ones from being served. */
+/**
+ * A request or run with at most this many bytes is refused only if twice as much as allowed is held: large ones must not keep
+ * small ones from being served, but there can be many small ones.
+ */
 const SMALL = 65_536;
 const RETRY_SECONDS = 2;
 
@@ -287,11 +291,11 @@ export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOp
         hold(bytes) {
           if (isReleased) return;
           const own = byTenant.get(tenant) ?? 0;
+          const share = held + bytes > SMALL ? 1 : 2;
           // The only request of a tenant is not refused, however large: later there is no more room than now.
-          const isLarge = bytes > 0 && held + bytes > SMALL;
-          if (isLarge && own > held && own + bytes > maxPerTenant)
+          if (bytes > 0 && own > held && own + bytes > share * maxPerTenant)
             throw tooMuch(429, 'Your requests in progress are too large together. Retry when one has ended.');
-          if (isLarge && used > held && used + bytes > max)
+          if (bytes > 0 && used > held && used + bytes > share * max)
             throw tooMuch(503, 'The server has reached its limit of memory for requests. Retry in a moment.');
           held += bytes;
           used += bytes;
