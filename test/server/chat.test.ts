@@ -992,6 +992,16 @@ describe('conversations', () => {
     );
   });
 
+  test('are exported as Markdown also with many code marks in a call', async () => {
+    using model = scriptedModel([]);
+    await using server = await startInProcess(model, { store });
+    const call = { type: 'function_call', call_id: 'c', name: 'f', arguments: JSON.stringify('a`'.repeat(150_000)) };
+    const { body } = await server.send('POST', '/v1/conversations', { items: [call] });
+    const answer = await fetch(`${server.url}/v1/chat/${body.id}/export?format=markdown`);
+    expect(answer.status).toBe(200);
+    expect(await answer.text()).toContain('a`a`');
+  });
+
   test('belong to a tenant and need the scopes chat:read and chat:write', async () => {
     using model = scriptedModel(['Hi']);
     await using server = await startInProcess(model, { store, keys: KEYS });

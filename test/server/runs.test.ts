@@ -780,6 +780,22 @@ test('a list includes what its runs wait for', async () => {
   expect((await server.send('GET', '/v1/runs?include=all')).body.error.param).toBe('include');
 });
 
+test('a page of runs that wait for long calls ends early', async () => {
+  const settings = { store, tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+  const call = { calls: [{ name: 'pay', arguments: { text: 'x'.repeat(2_100_000) } }] };
+  await using server = await startInProcess(scriptedModel([call, call]), settings);
+  for (let n = 0; n < 2; n++) await server.post({ input: 'Pay', stream: true });
+  const ids: string[] = [];
+  for (let cursor = ''; ;) {
+    const { body } = await server.send('GET', `/v1/runs?include=waiting${cursor}`);
+    expect(body.data).toHaveLength(1);
+    ids.push(body.data[0].id);
+    if (!body.has_more) break;
+    cursor = `&cursor=${body.next_cursor}`;
+  }
+  expect(new Set(ids).size).toBe(2);
+});
+
 test('resuming leaves a run that waits or has ended as it is', async () => {
   const settings = { store, tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
   await using server = await startInProcess(scriptedModel([PAY, 'Done.']), settings);

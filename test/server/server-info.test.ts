@@ -74,3 +74,23 @@ test('POST /v1/server/test tests a model, and tells only the operator the addres
   await using without = await startInProcess(text, { models });
   expect((await without.send('POST', '/v1/server/test', {})).body.error.code).toBe('test_unavailable');
 });
+
+test('a test of a model counts as a run, and ends when its client disconnects', async () => {
+  const started = Promise.withResolvers<AbortSignal>();
+  const testModel: TestModel = (_, signal) => {
+    started.resolve(signal);
+    return new Promise((resolve) => {
+      signal.addEventListener('abort', () => resolve({ reachable: false, ms: 1 }));
+    });
+  };
+  await using server = await startInProcess(text, { models, testModel, maxConcurrentRuns: 1 });
+  const leaving = new AbortController();
+  const init = { method: 'POST', body: '{}', headers: { 'content-type': 'application/json' } };
+  const left = fetch(`${server.url}/v1/server/test`, { ...init, signal: leaving.signal });
+  const signal = await started.promise;
+  expect((await server.send('POST', '/v1/server/test', {})).body.error.code).toBe('too_many_runs');
+  const aborted = new Promise((resolve) => signal.addEventListener('abort', resolve));
+  leaving.abort();
+  await expect(left).rejects.toThrow('aborted');
+  await aborted;
+});

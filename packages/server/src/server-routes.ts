@@ -2,10 +2,11 @@ import type { Model, ModelError, Tool } from '@treadle/core';
 import { Hono } from 'hono';
 import { z } from 'zod';
 import { ApiError } from './api-error.ts';
-import { modelNamed, type ServedModels } from './engine/engine.ts';
+import { modelNamed, type ActiveRuns, type ServedModels } from './engine/engine.ts';
 import { publicFailure } from './engine/model-failure.ts';
 import { requireScope, type Env } from './http/admission.ts';
 import { readJson } from './http/body.ts';
+import { disconnectSignal } from './http/respond.ts';
 import { validateBody } from './request/validate.ts';
 
 /** Sends small requests to a model. Never rejects. */
@@ -27,6 +28,8 @@ export interface ServerRoutesOptions {
   readonly tools: readonly Tool[];
   readonly defaultTools: readonly string[];
   readonly testModel?: TestModel;
+  /** A test counts as a run. */
+  readonly reserve: ActiveRuns['reserve'];
   readonly maxBodyBytes: number;
 }
 
@@ -39,7 +42,7 @@ export const TEST_BODY: z.ZodType<{ readonly model?: string | null | undefined }
 
 /** What the server offers: `/models`, and `/server` for pages, which have to know it before they ask for anything. */
 export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
-  const { models: served, tools, defaultTools, testModel, maxBodyBytes } = options;
+  const { models: served, tools, defaultTools, testModel, reserve, maxBodyBytes } = options;
   const created = Math.floor(Date.now() / 1000);
   const wireModel = (id: string): object => ({ id, object: 'model', created, owned_by: 'treadle' });
   return new Hono<Env>()
@@ -73,13 +76,15 @@ export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
       if (!testModel) {
         throw new ApiError(404, 'not_found_error', 'This server cannot test models.', { code: 'test_unavailable' });
       }
+      const release = reserve(caller.tenant);
+      const signal = AbortSignal.any([AbortSignal.timeout(TEST_MS), disconnectSignal(c)]);
       const {
         reachable,
         tools: calls = null,
         streams = null,
         ms,
         error,
-      } = await testModel(tested, AbortSignal.timeout(TEST_MS));
+      } = await testModel(tested, signal).finally(release);
       // Without keys the caller is the operator, who may see the address of the model.
       const shown = error && caller.key !== '' ? publicFailure(error) : error;
       const problem = shown ? { code: shown.code, message: shown.message } : null;

@@ -19,7 +19,7 @@ import { memoryLimit, requireScope, streamLimit, type Env } from './http/admissi
 import { serverKeys, type ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
-import { sendJson } from './http/respond.ts';
+import { sendBytes } from './http/respond.ts';
 import { createServer, type Listening } from './http/server.ts';
 import { MCP_CALL_PREFIX } from './ids.ts';
 import type { OpenedMcp } from './mcp/endpoint.ts';
@@ -138,8 +138,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
-  const tenants = new Set(options.keys?.map(({ tenant }) => tenant));
-  const perTenant = (max: number): number => (tenants.size > 1 ? Math.ceil(max / 2) : max);
+  // The keys can be replaced.
+  const perTenant = (max: number) => (): number => (keys.tenants > 1 ? Math.ceil(max / 2) : max);
   const maxBytes = options.maxBytesInProgress ?? 256 * 1024 * 1024;
   const memory = memoryLimit({ max: maxBytes });
   const registry = options.metrics ?? newMetrics();
@@ -239,10 +239,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         )
         .route('/v1', itemRoutes({ items, conversations: chain, maxBodyBytes }))
         .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', serverRoutes({ ...options, tools, defaultTools, maxBodyBytes }))
+        .route('/v1', serverRoutes({ ...options, tools, defaultTools, reserve: engine.runs.reserve, maxBodyBytes }))
         .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))
         .route('/', metricsRoutes(registry))
-        .get('/openapi.json', async (c) => sendJson(c, await describeApi(app.routes, keys.areRequired))),
+        .get('/openapi.json', async (c) =>
+          sendBytes(c, await describeApi(app.routes, keys.areRequired), { 'content-type': 'application/json' }),
+        ),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
@@ -327,12 +329,14 @@ function metricsRoutes(registry: Metrics): Hono<Env> {
 }
 
 /** Describes the API when somebody asks for it, and again only if keys are required since. */
-function apiDescriber(): (routes: Hono['routes'], hasKeys: boolean) => Promise<object> {
-  const made = new Map<boolean, Promise<object>>();
+function apiDescriber(): (routes: Hono['routes'], hasKeys: boolean) => Promise<Buffer> {
+  const made = new Map<boolean, Promise<Buffer>>();
   return (routes, hasKeys) => {
     const document =
       made.get(hasKeys) ??
-      import('./openapi/document.ts').then((openapi) => openapi.openApiDocument(routes, { hasKeys }));
+      import('./openapi/document.ts').then(async (openapi) =>
+        Buffer.from(JSON.stringify(await openapi.openApiDocument(routes, { hasKeys }))),
+      );
     made.set(hasKeys, document);
     return document;
   };

@@ -17,16 +17,21 @@ export type ExportedBlob =
 
 /**
  * Reads a run before its children. So if a process drives it at the same time, all children that it has recorded are
- * found. Those that it called later are left out: the exported run has yet to call them.
+ * found. Those that it called later are left out: the exported run has yet to call them. `beforeRead` is called before each run
+ * and each long result, with its size.
  */
-export async function readRunFamily(store: RunStore, runId: string): Promise<RunFamily> {
-  const first = await readExported(store, runId);
+export async function readRunFamily(
+  store: RunStore & { sizeOf?(runId: string): Promise<number> },
+  runId: string,
+  beforeRead?: (bytes: number) => void | Promise<void>,
+): Promise<RunFamily> {
+  const first = await readExported(store, runId, beforeRead);
   const family = new Map([[runId, first]]);
   // The loop also visits the children that it adds.
   for (const [caller, { entries }] of family) {
     const issued = new Set(entries.flatMap((entry) => entry.issued));
     for (const summary of await childRuns(store, caller)) {
-      const child = await readExported(store, summary.runId);
+      const child = await readExported(store, summary.runId, beforeRead);
       const effect = parentOf(child)?.effect;
       if (effect !== undefined && issued.has(effect) && !family.has(child.runId)) family.set(child.runId, child);
     }
@@ -35,15 +40,20 @@ export async function readRunFamily(store: RunStore, runId: string): Promise<Run
   return [first, ...others];
 }
 
-async function readExported(store: RunStore, runId: string): Promise<ExportedRun> {
+async function readExported(
+  store: Parameters<typeof readRunFamily>[0],
+  runId: string,
+  beforeRead?: Parameters<typeof readRunFamily>[2],
+): Promise<ExportedRun> {
+  if (beforeRead && store.sizeOf) await beforeRead(await store.sizeOf(runId));
   const entries = await store.read(runId);
-  const ids = await store.blobs.list(runId);
-  const contents = await Promise.all(ids.map((id) => store.blobs.read(runId, id, 0, Infinity)));
-  const blobs = ids.map((id, index): ExportedBlob => {
-    const content = contents[index];
-    if (!content?.bytes) return { id, text: content?.text ?? '' };
-    return { id, bytes: Buffer.from(content.bytes).toString('base64'), mediaType: content.mediaType };
-  });
+  const blobs: ExportedBlob[] = [];
+  for (const id of await store.blobs.list(runId)) {
+    if (beforeRead) await beforeRead((await store.blobs.read(runId, id, 0, 0))?.length ?? 0);
+    const content = await store.blobs.read(runId, id, 0, Infinity);
+    if (!content?.bytes) blobs.push({ id, text: content?.text ?? '' });
+    else blobs.push({ id, bytes: Buffer.from(content.bytes).toString('base64'), mediaType: content.mediaType });
+  }
   return { runId, entries, blobs };
 }
 

@@ -7,7 +7,7 @@ import { follow } from '../engine/event-log.ts';
 import { rejectKey } from '../engine/idempotency.ts';
 import { requireScope, type Caller, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
-import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
+import { eventStream, sendBytes, sendJson, type EventStream } from '../http/respond.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
 import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
@@ -237,7 +237,7 @@ export function conversationsRoutes({
         'content-disposition': 'attachment',
         'x-content-type-options': 'nosniff',
       };
-      return c.body(new Uint8Array(bytes), 200, headers);
+      return sendBytes(c, bytes, headers);
     })
     .get(`${CONVERSATION}/export`, async (c) => {
       const caller = reader(c);
@@ -247,7 +247,7 @@ export function conversationsRoutes({
       if (format === 'json') return sendConversation(c, id);
       const { title } = await conversations.find(id, caller);
       const text = markdownOf(title, await conversations.messages(id, caller));
-      return c.body(text, 200, { 'content-type': 'text/markdown; charset=utf-8' });
+      return sendBytes(c, Buffer.from(text), { 'content-type': 'text/markdown; charset=utf-8' });
     })
     .post(`${CONVERSATION}/branch`, async (c) => {
       const caller = writer(c);
@@ -476,7 +476,8 @@ function markdownOf(title: string, messages: readonly ChatMessage[]): string {
 
 /** A block that its content cannot end. */
 function fenced(content: string): string {
-  const longest = Math.max(2, ...[...content.matchAll(/`+/g)].map(([ticks]) => ticks.length));
+  let longest = 2;
+  for (const [ticks] of content.matchAll(/`+/g)) longest = Math.max(longest, ticks.length);
   const fence = '`'.repeat(longest + 1);
   return `${fence}\n${content}\n${fence}`;
 }

@@ -2,7 +2,7 @@ import type { Model, Policy, RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
-import { countLimit, memoryLimit, type Memory } from '../http/admission.ts';
+import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
 import type { DrivenRun } from './run.ts';
@@ -101,7 +101,7 @@ export interface ActiveRunsOptions {
   /** The most runs on the whole server. */
   readonly max: number;
   /** The most runs of one tenant; default: `max`. */
-  readonly maxPerTenant?: number;
+  readonly maxPerTenant?: NonNullable<CountLimitOptions['maxPerTenant']>;
   /** Default: no limit. */
   readonly memory?: Memory;
 }

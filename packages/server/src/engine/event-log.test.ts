@@ -193,3 +193,30 @@ describe('a reader', () => {
 async function waitUntil(isDone: () => boolean): Promise<void> {
   while (!isDone()) await new Promise(setImmediate);
 }
+
+test('few readers of a stream look for its events in one turn of the event loop', async () => {
+  const wakeAll: (() => void)[] = [];
+  let reads = 0;
+  const source: EventSource<StoredEvent> = {
+    read: async () => ((reads += 1), []),
+    isLive: () => true,
+    watch: (listener) => {
+      wakeAll.push(listener);
+      return () => {};
+    },
+  };
+  const left = new AbortController();
+  const following = Array.from({ length: 100 }, () => follow(source, { after: 0, signal: left.signal }, () => {}));
+  await new Promise(setImmediate);
+  expect(reads).toBe(100);
+  for (const wake of wakeAll) wake();
+  let most = 0;
+  while (reads < 200) {
+    const before = reads;
+    await new Promise(setImmediate);
+    most = Math.max(most, reads - before);
+  }
+  expect(most).toBe(16);
+  left.abort();
+  await Promise.all(following);
+});

@@ -1,6 +1,6 @@
-import { setImmediate } from 'node:timers/promises';
 import { systemClock, type Clock, type Lease } from '@treadle/core';
 import type { StreamStore } from '@treadle/store';
+import { afterConnections } from '../http/large-work.ts';
 
 /*
  * Streams of events that a client can continue after any event, at any process with the same store.
@@ -9,6 +9,7 @@ import type { StreamStore } from '@treadle/store';
  * 2. Who writes events does not know who reads them. Every reader, also the client that caused them, follows the store: it
  *    reads the events after the last one that it has, and waits for more. So nobody gets an event twice or misses one.
  * 3. A reader takes its own time. A slow one delays neither the run nor other readers.
+ * 4. Few readers look for events in one turn of the event loop, however many there are.
  */
 
 /** Numbers the events of one stream and stores them. There is one writer at a time: the process that has the lease. */
@@ -118,6 +119,22 @@ export interface FollowOptions {
 /** The events of a page, and their text. */
 const PAGE_COPIES = 2;
 
+/** How many readers look for events in one turn of the event loop: a client may have thousands of them for one stream. */
+const READERS_IN_TURN = 16;
+const waitingReaders: (() => void)[] = [];
+
+/** Resolves when it is the turn of a reader. */
+function readerTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    if (waitingReaders.push(resolve) === 1) afterConnections(wakeReaders);
+  });
+}
+
+function wakeReaders(): void {
+  for (const resolve of waitingReaders.splice(0, READERS_IN_TURN)) resolve();
+  if (waitingReaders.length > 0) afterConnections(wakeReaders);
+}
+
 /**
  * Delivers all events after a number, in order and once, until the source is not live any more or the signal aborts. An
  * event waits for the promise that `deliver` returned for the one before it.
@@ -157,10 +174,9 @@ export async function follow<T extends { readonly seq: number }>(
       if (isEmpty) {
         if (!isLive) return;
         await woken.promise;
-        continue;
       }
       // A reader of a long stream must not keep others waiting: neither the store nor a fast client makes it wait.
-      await setImmediate();
+      await readerTurn();
     }
   } finally {
     stopWatching();

@@ -43,13 +43,16 @@ describe('the limit of memory', () => {
     expect(() => memory.holder('c').hold(100 * KB)).toThrow(busy(503));
   });
 
-  test('never refuses what is small, or the only one of its tenant', () => {
-    const memory = memoryLimit({ max: 400 * KB });
+  test('never refuses the only one of its tenant, and small ones only if twice as much is held', () => {
+    const memory = memoryLimit({ max: 1_200 * KB });
     const large = memory.holder('a');
-    large.hold(300 * KB);
-    large.hold(300 * KB);
-    for (let count = 0; count < 10; count += 1) memory.holder('b').hold(64 * KB);
+    large.hold(600 * KB);
+    large.hold(600 * KB);
+    for (let count = 0; count < 16; count += 1) memory.holder('b').hold(64 * KB);
     expect(() => memory.holder('b').hold(65 * KB)).toThrow(busy(429));
+    for (let count = 16; count < 18; count += 1) memory.holder('b').hold(64 * KB);
+    expect(() => memory.holder('b').hold(64 * KB)).toThrow(busy(429));
+    expect(() => memory.holder('c').hold(64 * KB)).toThrow(busy(503));
   });
 });
 
@@ -98,6 +101,37 @@ describe('requests in progress', () => {
       await answer.text();
       await at.requests(count + 1);
     }
+  });
+
+  test('hold their bytes, and count for their key, while work goes on for a client that has disconnected', async () => {
+    const memory = memoryLimit({ max: 1_000 * KB });
+    const work = Promise.withResolvers<void>();
+    const started = Promise.withResolvers<void>();
+    await using at = await served({
+      memory,
+      keys: [{ name: 'a', hash: hashKey('a'), maxConcurrentRequests: 1 }],
+      routes: (app) =>
+        void app.get('/work', async (c) => {
+          c.env.exchange.hold(300 * KB);
+          started.resolve();
+          await work.promise;
+          // Read after the client has disconnected.
+          c.env.exchange.hold(100 * KB);
+          return c.json({ used: memory.used });
+        }),
+    });
+    const headers = { authorization: 'Bearer a' };
+    const leaving = new AbortController();
+    const left = fetch(`${at.url}/work`, { headers, signal: leaving.signal });
+    await started.promise;
+    leaving.abort();
+    await expect(left).rejects.toThrow('aborted');
+    await at.requests(1);
+    expect(memory.used).toBe(300 * KB);
+    expect((await fetch(`${at.url}/work`, { headers })).status).toBe(429);
+    work.resolve();
+    while (memory.used > 0) await new Promise(setImmediate);
+    expect((await fetch(`${at.url}/work`, { headers })).status).toBe(200);
   });
 
   test.each(['json', 'bytes'])('hold their response of %s until the client has read it', async (kind) => {

@@ -48,10 +48,17 @@ export interface Exchange {
   /** The pattern of its route. Absent: it matches none. */
   route?: string;
   /**
-   * Counts bytes that the request holds until its response is closed, or until they are given back with a negative number.
-   * Throws a 429 or a 503 if they are too many.
+   * Counts bytes that the request holds until its end, or until they are given back with a negative number. Throws a 429 or a
+   * 503 if they are too many.
    */
   hold(bytes: number): void;
+  /**
+   * Calls the listener at the end of the request: its response is closed, and nothing is done for it any more. The work for a
+   * client that has disconnected may take longer than the connection.
+   */
+  onEnd(listener: () => void): void;
+  /** Nothing is done for the request any more. */
+  workEnded(): void;
   /** Counts bytes that it holds for a shorter time. They are released by the caller. */
   holder(): Held;
   /**
@@ -106,7 +113,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     if (perMinute !== undefined) countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, perMinute);
   }
 
-  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, outgoing: Answering): void {
+  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, exchange: Exchange): void {
     if (max === undefined) return;
     const count = inProgress.get(name) ?? 0;
     if (count >= max) {
@@ -115,21 +122,21 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       throw new ApiError(429, 'rate_limit_error', message, { code: 'too_many_requests', headers });
     }
     inProgress.set(name, count + 1);
-    outgoing.once('close', () => {
+    exchange.onEnd(() => {
       const remaining = (inProgress.get(name) ?? 1) - 1;
       if (remaining === 0) inProgress.delete(name);
       else inProgress.set(name, remaining);
     });
   }
 
-  function admittedKey(incoming: IncomingMessage, outgoing: Answering): KnownKey {
+  function admittedKey(incoming: IncomingMessage, outgoing: Answering, exchange: Exchange): KnownKey {
     const presented = presentedKey(incoming.headers);
     const key = presented === undefined ? undefined : keys.find(presented);
     const isExpired = key !== undefined && keys.isExpired(key);
     if (key && !isExpired) {
       const perMinute = key.requestsPerMinute ?? limits.requestsPerMinute;
       if (perMinute !== undefined) countRequest(outgoing, `key ${key.name}`, perMinute);
-      beginRequest(key, outgoing);
+      beginRequest(key, exchange);
       return key;
     }
     countAddress(incoming, outgoing);
@@ -150,10 +157,11 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     if (!keys.areRequired) checkLocal(incoming.headers.host, incoming.headers.origin, cors);
   }
 
-  const admit: Admit = (incoming, outgoing, { requestId, log, hold }) => {
+  const admit: Admit = (incoming, outgoing, exchange) => {
+    const { requestId, log, hold } = exchange;
     checkAddress(incoming);
     if (keys.areRequired) {
-      const { name: key, tenant, scopes } = admittedKey(incoming, outgoing);
+      const { name: key, tenant, scopes } = admittedKey(incoming, outgoing, exchange);
       return new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log);
     }
     countAddress(incoming, outgoing);
@@ -213,8 +221,8 @@ export interface CountLimit {
 export interface CountLimitOptions {
   /** On the whole server. */
   readonly max: number;
-  /** For one tenant; default: `max`. */
-  readonly maxPerTenant?: number;
+  /** For one tenant; default: `max`. A function is called for each that is counted. */
+  readonly maxPerTenant?: number | (() => number);
   /** `own`: how many the tenant has, if that is its limit. */
   tooMany(own?: number): ApiError;
 }
@@ -225,7 +233,8 @@ export function countLimit({ max, maxPerTenant = max, tooMany }: CountLimitOptio
   return {
     take(tenant) {
       const own = byTenant.get(tenant) ?? 0;
-      if (own >= maxPerTenant && maxPerTenant < max) throw tooMany(own);
+      const most = typeof maxPerTenant === 'function' ? maxPerTenant() : maxPerTenant;
+      if (own >= most && most < max) throw tooMany(own);
       if (count >= max) throw tooMany();
       count += 1;
       byTenant.set(tenant, own + 1);
@@ -283,7 +292,10 @@ export interface MemoryOptions {
   readonly maxPerTenant?: number;
 }
 
-/** A request or run with at most this many bytes is never refused: large ones must not keep small ones from being served. */
+/**
+ * A request or run with at most this many bytes is refused only if twice as much as allowed is held: large ones must not keep
+ * small ones from being served, but there can be many small ones.
+ */
 const SMALL = 65_536;
 const RETRY_SECONDS = 2;
 
@@ -301,11 +313,11 @@ export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOp
         hold(bytes) {
           if (isReleased) return;
           const own = byTenant.get(tenant) ?? 0;
+          const share = held + bytes > SMALL ? 1 : 2;
           // The only request of a tenant is not refused, however large: later there is no more room than now.
-          const isLarge = bytes > 0 && held + bytes > SMALL;
-          if (isLarge && own > held && own + bytes > maxPerTenant)
+          if (bytes > 0 && own > held && own + bytes > share * maxPerTenant)
             throw tooMuch(429, 'Your requests in progress are too large together. Retry when one has ended.');
-          if (isLarge && used > held && used + bytes > max)
+          if (bytes > 0 && used > held && used + bytes > share * max)
             throw tooMuch(503, 'The server has reached its limit of memory for requests. Retry in a moment.');
           held += bytes;
           used += bytes;

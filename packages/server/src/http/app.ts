@@ -82,6 +82,8 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     } catch (thrown) {
       const response = failedResponse(thrown, env);
       if (!response.headers.has(ALREADY_SENT)) sendResponse(response, Buffer.from(await response.arrayBuffer()), env);
+    } finally {
+      env.exchange.workEnded();
     }
     return RESPONSE_ALREADY_SENT;
   };

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
@@ -222,5 +224,31 @@ describe('a body that arrives slowly', () => {
       expect.objectContaining({ level: 'info', path: '/echo', status: 499, aborted: true }),
     ]);
     expect(at.lines.join('')).not.toContain('unexpectedly');
+  });
+
+  test('of chunks with one byte each needs little more memory than its bytes', async () => {
+    setFlagsFromString('--expose-gc');
+    const collectGarbage = runInNewContext('gc') as () => void;
+    const read = Promise.withResolvers<void>();
+    await using at = await served({
+      routes: (app) =>
+        void app.post('/echo', async (c) => {
+          let count = 0;
+          c.env.incoming.on('data', () => ++count === 100_000 && read.resolve());
+          return c.json({ length: ((await readJson(c, 1_000_000)) as string).length });
+        }),
+    });
+    const connection = await at.connect();
+    connection.write(
+      'POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
+    );
+    collectGarbage();
+    const before = process.memoryUsage().heapUsed;
+    connection.write(`1\r\n"\r\n${'1\r\nx\r\n'.repeat(99_999)}`);
+    await read.promise;
+    collectGarbage();
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(5_000_000);
+    connection.write('1\r\n"\r\n0\r\n\r\n');
+    expect(JSON.parse((await connection.answer()).body)).toEqual({ length: 99_999 });
   });
 });

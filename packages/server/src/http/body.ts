@@ -72,9 +72,35 @@ interface ReadOptions {
   readonly hold: (bytes: number) => void;
 }
 
+/** So many chunks in a row that are small together are joined. */
+const MOST_CHUNKS = 256;
+const SMALL_CHUNKS = 65_536;
+
+/**
+ * The chunks of a body. Each needs some hundred bytes of memory besides its own, and a client may send a chunk for each byte,
+ * so small ones are joined.
+ */
+function chunkList(): { add(chunk: Buffer): void; joined(): Buffer } {
+  const chunks: Buffer[] = [];
+  /** The number of chunks at the beginning that stay as they are. */
+  let kept = 0;
+  let size = 0;
+  return {
+    add(chunk) {
+      chunks.push(chunk);
+      size += chunk.length;
+      if (chunks.length - kept < MOST_CHUNKS) return;
+      if (size < SMALL_CHUNKS) chunks.push(Buffer.concat(chunks.splice(kept)));
+      kept = chunks.length;
+      size = 0;
+    },
+    joined: () => (chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)),
+  };
+}
+
 function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold }: ReadOptions): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
+    const chunks = chunkList();
     let size = 0;
     const cancelTimer = clock.timer(timeoutMs, () => {
       fail(
@@ -92,11 +118,11 @@ function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold
       } catch (error) {
         return fail(error as ApiError);
       }
-      chunks.push(chunk);
+      chunks.add(chunk);
     };
     const onEnd = (): void => {
       stopReading();
-      resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks));
+      resolve(chunks.joined());
     };
     // The client has disconnected and does not receive this error.
     const onClose = (): void => fail(badRequest('The connection ended before the body did.'));

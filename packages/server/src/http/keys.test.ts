@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { hashKey, keyring, newKey, presentedKey, serverKeys, type ApiKey } from './keys.ts';
+import { badRequest } from '../api-error.ts';
+import { countLimit } from './admission.ts';
 
 const hash = hashKey('one');
 
@@ -118,4 +120,17 @@ describe('the keys of a running server', () => {
     expect(keys.whyRevoked({ ...run, key: '' })).toContain('without a key');
     expect(serverKeys([]).whyRevoked(run)).toBeUndefined();
   });
+});
+
+test('the number of tenants is that of the current keys', () => {
+  const keys = serverKeys([{ name: 'a', hash: hashKey('a') }]);
+  const limit = countLimit({ max: 4, maxPerTenant: () => 4 / keys.tenants, tooMany: () => badRequest('too many') });
+  for (let count = 0; count < 3; count += 1) limit.take('default');
+  keys.replace([
+    { name: 'a', hash: hashKey('a') },
+    { name: 'b', hash: hashKey('b'), tenant: 'bolt' },
+  ]);
+  expect(keys.tenants).toBe(2);
+  expect(() => limit.take('default')).toThrow('too many');
+  limit.take('bolt');
 });

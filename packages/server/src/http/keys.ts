@@ -66,6 +66,8 @@ export interface Keys {
     readonly key: string;
     readonly scopes: readonly string[];
   }): string | undefined;
+  /** The number of tenants that have keys. */
+  readonly tenants: number;
   /** Applies to the next request. Throws if the keys are not valid, or if there are none but were before. */
   replace(keys: readonly ApiKey[]): void;
   /** Calls `listener` whenever the keys were replaced. */
@@ -77,8 +79,9 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
   let find = keyring(initial);
   const listeners = new Set<() => void>();
   const isExpired = ({ expiresAt = Infinity }: KnownKey): boolean => clock.now() >= expiresAt;
-  const keys: Keys & { areRequired: boolean } = {
+  const keys: Keys & { areRequired: boolean; tenants: number } = {
     areRequired: known.length > 0,
+    tenants: tenantsOf(known),
     find: (presented) => find(presented),
     isExpired,
     whyRevoked({ tenant, key, scopes }) {
@@ -97,6 +100,7 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
       find = keyring(given);
       known = checked;
       keys.areRequired = known.length > 0;
+      keys.tenants = tenantsOf(known);
       for (const listener of listeners) listener();
     },
     onReplaced(listener) {
@@ -105,6 +109,10 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
     },
   };
   return keys;
+}
+
+function tenantsOf(keys: readonly { readonly known: KnownKey }[]): number {
+  return new Set(keys.map(({ known }) => known.tenant)).size;
 }
 
 export const DEFAULT_TENANT = 'default';

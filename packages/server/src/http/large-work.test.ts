@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { setImmediate as nextLoopTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { readJson } from './body.ts';
-import { firstTurn, inTurn, LARGE, nextTurn } from './large-work.ts';
+import { connectionAccepted, firstTurn, inTurn, LARGE, nextTurn } from './large-work.ts';
 
 /** Counts the turns of the event loop until it is disposed. */
 function countTurns(): Disposable & { readonly now: number } {
@@ -25,7 +25,8 @@ function readBody(text: string, maxBytes: number): Promise<unknown> {
     headers: { 'content-type': 'application/json' },
   });
   const unused = undefined as never;
-  const exchange = { requestId: 'r', log: unused, hold: () => undefined, holder: unused, openStream: () => {} };
+  const [hold, holder, openStream, onEnd, workEnded] = [() => {}, unused, unused, unused, unused];
+  const exchange = { requestId: 'r', log: unused, hold, holder, openStream, onEnd, workEnded };
   const env = { incoming: incoming as unknown as IncomingMessage, outgoing: unused, exchange };
   return readJson({ env }, maxBytes);
 }
@@ -35,6 +36,27 @@ afterEach(async () => {
   // No turn is taken when the next test starts.
   await firstTurn('a');
   for (let n = 0; n < 3; n++) await nextLoopTurn();
+});
+
+test('large work waits while connections are accepted, but not for ever', async () => {
+  using turns = countTurns();
+  let isArriving = true;
+  const accept = (): void => {
+    if (!isArriving) return;
+    connectionAccepted();
+    setImmediate(accept);
+  };
+  await firstTurn('a');
+  accept();
+  const started = firstTurn('a').then(() => turns.now);
+  for (let n = 0; n < 10; n++) await nextLoopTurn();
+  const stopped = turns.now;
+  isArriving = false;
+  expect(await started).toBeGreaterThan(stopped);
+  isArriving = true;
+  accept();
+  await Promise.all([firstTurn('a'), firstTurn('a')]);
+  isArriving = false;
 });
 
 test('large work starts in turns of its own, with time for a new connection in between', async () => {

@@ -6,6 +6,8 @@
  * 2. Work that has begun is continued before other work begins, so that the memory of few requests is needed at a time.
  * 3. Tenants take turns: the work of one does not wait for all the work of another.
  * 4. Small work does not wait. Much work of medium size in one turn is large.
+ * 5. A piece waits while connections are being accepted, for a limited time: the event loop accepts one in a turn, so a client
+ *    that opens many would make the others wait for a piece of work for each of them.
  */
 
 /** Work on more bytes or characters than this is large. It takes some milliseconds. */
@@ -64,10 +66,32 @@ export async function inTurn<T>(work: () => Promise<T>, tenant: string): Promise
   return result;
 }
 
+/** The number of connections that were accepted. */
+let accepted = 0;
+
+export function connectionAccepted(): void {
+  accepted += 1;
+}
+
+const MOST_ACCEPTING_MS = 50;
+
+/** Calls `next` in a later turn of the event loop: after one in which no connection was accepted, or when that takes too long. */
+export function afterConnections(next: () => void): void {
+  // What was started in this turn ends before that.
+  setImmediate(() => awaitConnections(performance.now() + MOST_ACCEPTING_MS, next));
+}
+
+function awaitConnections(until: number, next: () => void): void {
+  const before = accepted;
+  setImmediate(() => {
+    if (accepted === before || performance.now() >= until) next();
+    else awaitConnections(until, next);
+  });
+}
+
 function takeTurn(): void {
   isTaken = true;
-  // Twice: a new connection is accepted in one turn, and its request is read in the next one.
-  setImmediate(() => setImmediate(nextPiece));
+  afterConnections(nextPiece);
 }
 
 function nextPiece(): void {

@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { extname } from 'node:path';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import { ApiError } from '../api-error.ts';
 import type { Env } from './admission.ts';
@@ -64,11 +65,13 @@ export function pageRoutes(check: (incoming: IncomingMessage) => void): Hono<Env
     const headers = { ...HEADERS, 'cache-control': caching, etag: file.etag };
     if (c.req.header('if-none-match') === file.etag) return c.body(null, 304, headers);
     const isCompressed = /\bgzip\b/.test(c.req.header('accept-encoding') ?? '');
-    return c.body(new Uint8Array(isCompressed ? file.compressed : file.bytes), 200, {
-      ...headers,
-      'content-type': file.type,
-      ...(isCompressed && { 'content-encoding': 'gzip' }),
-    });
+    const sent = isCompressed ? file.compressed : file.bytes;
+    const encoding = isCompressed && { 'content-encoding': 'gzip' };
+    // All responses send the same bytes, so they are not counted: somebody without a key could use up what others need.
+    c.env.outgoing
+      .writeHead(200, { ...headers, 'content-type': file.type, 'content-length': sent.length, ...encoding })
+      .end(sent);
+    return RESPONSE_ALREADY_SENT;
   }
 
   return new Hono<Env>()

@@ -11,10 +11,18 @@ type WithOutgoing = Pick<Context<Env>, 'env'>;
 /**
  * Sends JSON directly with Node's response. A web `Response` and its stream would cost more than the rest of the request.
  */
-export function sendJson({ env: { outgoing, exchange } }: WithOutgoing, body: object): Response {
-  const bytes = Buffer.from(JSON.stringify(body));
+export function sendJson(c: WithOutgoing, body: object): Response {
+  return sendBytes(c, Buffer.from(JSON.stringify(body)), { 'Content-Type': 'application/json' });
+}
+
+/** Sends bytes in the same way. */
+export function sendBytes(
+  { env: { outgoing, exchange } }: WithOutgoing,
+  bytes: Buffer,
+  headers: Readonly<Record<string, string>>,
+): Response {
   exchange.hold(bytes.length);
-  outgoing.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': bytes.length }).end(bytes);
+  outgoing.writeHead(200, { ...headers, 'Content-Length': bytes.length }).end(bytes);
   return RESPONSE_ALREADY_SENT;
 }
 

@@ -190,6 +190,32 @@ describe('an unreadable request', () => {
   });
 });
 
+test('many requests that arrive at once are started in several turns, and a health check does not wait for them', async () => {
+  let started = 0;
+  const routes: ServerOptions['routes'] = (app) => {
+    app.get('/x', (c) => ((started += 1), sendJson(c, {})));
+  };
+  await using at = await served({ routes });
+  const connections = await Promise.all(Array.from({ length: 101 }, () => at.connect()));
+  // Until all are accepted.
+  for (const connection of connections) connection.write(GET('/x'));
+  await at.requests(101);
+  started = 0;
+  const [probe, ...others] = connections;
+  for (const connection of others) connection.write(GET('/x'));
+  probe!.write(GET('/healthz'));
+  let most = 0;
+  while (started < 100) {
+    const before = started;
+    await new Promise(setImmediate);
+    most = Math.max(most, started - before);
+  }
+  expect(most).toBeLessThanOrEqual(32);
+  const answered = (await at.requests(202)).slice(101);
+  expect(answered.findIndex(({ path }) => path === '/healthz')).toBeLessThan(90);
+  for (const connection of connections) connection.socket.destroy();
+});
+
 describe('pipelined requests', () => {
   test('are answered one at a time, each when the response before it has been read', async () => {
     const body = 'x'.repeat(10_000_000);

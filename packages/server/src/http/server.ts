@@ -27,6 +27,7 @@ import {
 } from './admission.ts';
 import { errorResponse, requestHandler, shuttingDown } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
+import { afterConnections, connectionAccepted } from './large-work.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
@@ -129,7 +130,8 @@ export function createServer(options: ServerOptions): Server {
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     const exchange = beginExchange(incoming, outgoing, exchangeOptions);
     const listener = listenerFor({ incoming, outgoing, exchange });
-    connections.addRequest(incoming.socket, outgoing, () => void listener(incoming, outgoing));
+    const start = (): void => void listener(incoming, outgoing);
+    connections.addRequest(incoming.socket, outgoing, start, isProbe(incoming.url ?? '') ? URGENT : undefined);
   });
   // A client that asks for a WebSocket. It is refused with an HTTP response, as any other request.
   server.on('upgrade', (incoming: IncomingMessage, stream: Duplex, head: Buffer) => {
@@ -310,9 +312,15 @@ async function atMost(clock: Clock, ms: number, work: Promise<void>): Promise<vo
 interface Connections {
   /**
    * Calls `answer` as soon as all earlier responses on the connection have been sent. So a client that pipelines requests and
-   * does not read takes the memory of one response.
+   * does not read takes the memory of one response. If many requests arrive at once, some wait for the next turn of the event
+   * loop, unless they are urgent.
    */
-  addRequest(socket: Socket, outgoing: ServerResponse | MessageAnswer, answer: () => void): void;
+  addRequest(
+    socket: Socket,
+    outgoing: ServerResponse | MessageAnswer,
+    answer: () => void,
+    options?: { readonly isUrgent: boolean },
+  ): void;
   /** Whether a request is being answered on the connection. */
   isBusy(socket: Duplex): boolean;
   /** From now on, closes each connection without a request: at once, or after its last response, which announces it. */
@@ -325,6 +333,10 @@ interface Connections {
 
 /** A connection with this many waiting requests is not read until one of them is answered. */
 const MOST_WAITING = 16;
+/** How many requests are started in one turn of the event loop. Each takes up to half a millisecond until it waits. */
+const MOST_STARTED = 32;
+/** Whoever watches the server must not take it for dead because many requests arrive. */
+const URGENT = { isUrgent: true };
 
 /**
  * Node's own `closeIdleConnections` does not close connections that have not sent a request yet, and those that stay open
@@ -335,35 +347,55 @@ function trackConnections(server: HttpServer): Connections {
   const responses = new Set<ServerResponse | MessageAnswer>();
   let isClosing = false;
   let waiting: (() => void)[] = [];
+  /** Requests that wait for the next turn. */
+  const ready: (() => void)[] = [];
+  let started = 0;
+  function startInTurn(start: () => void): void {
+    if (started === 0) setImmediate(() => (started = 0));
+    started += 1;
+    if (started <= MOST_STARTED) start();
+    else if (ready.push(start) === 1) afterConnections(startReady);
+  }
+  function startReady(): void {
+    for (const start of ready.splice(0, MOST_STARTED)) start();
+    if (ready.length > 0) afterConnections(startReady);
+    else resolveIfAnswered();
+  }
+  function resolveIfAnswered(): void {
+    if (responses.size > 0 || ready.length > 0) return;
+    for (const resolve of waiting) resolve();
+    waiting = [];
+  }
   server.on('connection', (socket: Socket) => {
+    connectionAccepted();
     connections.set(socket, { isBusy: false, waiting: [] });
     socket.once('close', () => connections.delete(socket));
   });
   return {
-    addRequest(socket, outgoing, answer) {
+    addRequest(socket, outgoing, answer, options) {
       const connection = connections.get(socket);
       // The connection was closed while the request arrived.
       if (!connection) return;
       const start = (): void => {
-        connection.isBusy = true;
+        // It was closed while the request waited for its turn.
+        if (socket.destroyed) return;
         responses.add(outgoing);
         if (isClosing) outgoing.shouldKeepAlive = false;
         outgoing.once('close', () => {
           responses.delete(outgoing);
-          connection.isBusy = false;
-          if (!socket.destroyed) {
-            if (connection.waiting.length === MOST_WAITING) socket.resume();
-            const next = connection.waiting.shift();
-            if (next) next();
-            else if (isClosing) socket.destroySoon();
-          }
-          if (responses.size > 0) return;
-          for (const resolve of waiting) resolve();
-          waiting = [];
+          if (connection.waiting.length === MOST_WAITING) socket.resume();
+          const next = connection.waiting.shift();
+          connection.isBusy = next !== undefined;
+          if (next) startInTurn(next);
+          else if (isClosing) socket.destroySoon();
+          resolveIfAnswered();
         });
         answer();
       };
-      if (!connection.isBusy) return start();
+      if (!connection.isBusy) {
+        connection.isBusy = true;
+        return options?.isUrgent ? start() : startInTurn(start);
+      }
       connection.waiting.push(start);
       // Not at the first one: nobody notices the end of a connection that is not read.
       if (connection.waiting.length >= MOST_WAITING) socket.pause();
@@ -375,7 +407,10 @@ function trackConnections(server: HttpServer): Connections {
       for (const [socket, { isBusy }] of connections) if (!isBusy) socket.destroySoon();
     },
     allAnswered: () =>
-      responses.size === 0 ? Promise.resolve() : new Promise((resolve) => void waiting.push(resolve)),
+      new Promise((resolve) => {
+        waiting.push(resolve);
+        resolveIfAnswered();
+      }),
     destroyAll() {
       for (const socket of connections.keys()) socket.destroy();
     },
@@ -401,7 +436,7 @@ type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>>
     readonly method?: string;
   };
 
-type Answered = Answering & Pick<ServerResponse, 'closed' | 'headersSent' | 'statusCode' | 'writableFinished'>;
+type Answered = Answering & Pick<ServerResponse, 'headersSent' | 'statusCode' | 'writableFinished'>;
 
 /** Sets the headers that every response has, and logs one line when the response is closed. */
 function beginExchange(
@@ -412,17 +447,31 @@ function beginExchange(
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
   let held: Held | undefined;
+  let isWorking = true;
+  let isClosed = false;
+  const onEnd: (() => void)[] = [];
+  const endIfDone = (): void => {
+    if (isWorking || !isClosed) return;
+    for (const listener of onEnd.splice(0)) listener();
+  };
   const exchange: Exchange = {
     requestId,
     log,
     hold(bytes) {
-      if (outgoing.closed) return;
-      held ??= exchange.holder();
+      if (!held) exchange.onEnd((held = exchange.holder()).release);
       held.hold(bytes);
+    },
+    onEnd(listener) {
+      onEnd.push(listener);
+      endIfDone();
+    },
+    workEnded() {
+      isWorking = false;
+      endIfDone();
     },
     holder: () => memory.holder(exchange.caller?.tenant),
     openStream() {
-      if (outgoing.closed) return;
+      if (isClosed) return;
       const { caller } = exchange;
       if (streams) outgoing.once('close', streams.take(caller?.tenant ?? DEFAULT_TENANT));
       // A stream may stay open for days. Its client has to open it again, with a key that is valid.
@@ -435,7 +484,8 @@ function beginExchange(
   outgoing.setHeader('X-Content-Type-Options', 'nosniff');
   outgoing.setHeader('Cache-Control', 'no-store');
   outgoing.once('close', () => {
-    held?.release();
+    isClosed = true;
+    endIfDone();
     const path = loggedPath(incoming.url);
     const isUpgrade = exchange.status !== undefined;
     const status = exchange.status ?? (outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED);

@@ -188,9 +188,32 @@ test('messages that wait for an answer hold nothing after the socket was closed'
   });
   using client = await connected(server);
   for (let n = 0; n < 3; n++) client.ws.send('x'.repeat(500));
-  while (memory.used < 1_500) await new Promise(setImmediate);
+  // Until a message is complete, its frame is counted too.
+  while (memory.used !== 1_500) await new Promise(setImmediate);
   client.ws.terminate();
   while (memory.used > 0) await new Promise(setImmediate);
   // The handshake and the three messages.
   await server.requests(4);
+});
+
+test('messages and pings that arrive together are processed in turns of their own', async () => {
+  let turn = 0;
+  const turns: number[] = [];
+  const count = (): void => {
+    turn += 1;
+    counting = setImmediate(count);
+  };
+  let counting = setImmediate(count);
+  await using server = await serve({}, (socket) => async () => {
+    turns.push(turn);
+    void socket.send({});
+  });
+  using client = await connected(server);
+  for (let n = 0; n < 5; n++) {
+    client.ws.ping();
+    client.ws.send('x');
+  }
+  while (turns.length < 5) await new Promise(setImmediate);
+  clearImmediate(counting);
+  expect(new Set(turns).size).toBe(5);
 });

@@ -58,7 +58,6 @@ export interface ClientSocket {
 
 /** Answers a message in the place of an HTTP response. */
 export class MessageAnswer extends EventEmitter implements Answering {
-  closed = false;
   statusCode = 200;
   shouldKeepAlive = true;
   readonly headersSent = true;
@@ -69,7 +68,6 @@ export class MessageAnswer extends EventEmitter implements Answering {
   }
 
   close(): void {
-    this.closed = true;
     this.emit('close');
   }
 }
@@ -108,12 +106,21 @@ const CONTROL_HEADER = 6;
 const GOING_AWAY = 1001;
 const STOPPING = 'The server is shutting down.';
 
-/** Compression is not offered: a short message could become a large one. */
+/**
+ * Compression is not offered: a short message could become a large one. Each message and ping is processed in a turn of the
+ * event loop of its own: the bytes that are read at once can contain ten thousand of them.
+ */
 const handshakes = new Map<number, WebSocketServer>();
 function handshakesOf(maxPayload: number): WebSocketServer {
   const known = handshakes.get(maxPayload);
   if (known) return known;
-  const made = new WebSocketServer({ noServer: true, clientTracking: false, perMessageDeflate: false, maxPayload });
+  const made = new WebSocketServer({
+    noServer: true,
+    clientTracking: false,
+    perMessageDeflate: false,
+    allowSynchronousEvents: false,
+    maxPayload,
+  });
   handshakes.set(maxPayload, made);
   return made;
 }
@@ -236,6 +243,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     if (socket.destroyed) return;
     const turn = new MessageAnswer();
     const exchange = options.begin(turn);
+    turn.once('close', exchange.workEnded);
     exchange.caller = caller;
     let refusal: unknown;
     try {

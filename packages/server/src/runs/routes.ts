@@ -7,7 +7,7 @@ import { follow, type EventSource } from '../engine/event-log.ts';
 import { rejectKey } from '../engine/idempotency.ts';
 import { requireScope, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
-import { eventStream, sendJson, type EventStream } from '../http/respond.ts';
+import { eventStream, sendBytes, sendJson, type EventStream } from '../http/respond.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody, variants } from '../request/validate.ts';
 import type { RunChange } from './run-changes.ts';
@@ -73,9 +73,9 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       const { limit } = filter;
       const withWaiting = isWaitingIncluded(c.req.query());
       const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
-      const page = found.slice(0, limit);
-      const open = withWaiting ? await runs.waitingOf(page, caller) : undefined;
-      const hasMore = found.length > limit;
+      const open = withWaiting ? await runs.waitingOf(found.slice(0, limit), caller) : undefined;
+      const page = found.slice(0, open?.length ?? limit);
+      const hasMore = found.length > page.length;
       return sendJson(c, {
         object: 'list',
         data: page.map((summary, index) => ({
@@ -149,7 +149,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     .get('/runs/:id/export', async (c) => {
       const id = c.req.param('id');
       const text = await runs.exported(id, reader(c));
-      return c.body(text, 200, {
+      return sendBytes(c, Buffer.from(text), {
         'content-type': 'application/x-ndjson; charset=utf-8',
         'content-disposition': `attachment; filename="${id.replaceAll(/[^\w.-]/g, '_')}.jsonl"`,
       });

@@ -25,7 +25,7 @@ import type { EventSource } from '../engine/event-log.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
 import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
-import { inTurn } from '../http/large-work.ts';
+import { inTurn, LARGE, nextTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';
 import { askDriver, type Actor, type PerformAct, type RunAct } from './inbox.ts';
 import { runChanges, type RunChange } from './run-changes.ts';
@@ -61,7 +61,10 @@ export interface Runs {
   previewFork(runId: string, fork: ForkRequest, caller: Caller): Promise<ForkPreview>;
   /** Resumes an interrupted run now, if no process drives it. Others are left as they are. */
   resume(runId: string, caller: Caller): Promise<void>;
-  /** What runs wait for, in the same order. Empty for a run that has ended. */
+  /**
+   * What runs wait for, in the same order. Empty for a run that has ended. Ends before the texts of all are too long together,
+   * because the arguments of calls can be.
+   */
   waitingOf(runs: readonly RunSummary[], caller: Caller): Promise<readonly (readonly Waiting[])[]>;
   /** The run with its child runs and long results, as `treadle runs import` reads it. */
   exported(runId: string, caller: Caller): Promise<string>;
@@ -105,6 +108,9 @@ export interface ForkPreview {
   /** What the fork waits for. */
   readonly waiting: readonly Waiting[];
 }
+
+/** The most characters that runs of a page wait for. The first one may exceed it. */
+const MAX_WAITING_CHARS = 4_000_000;
 
 /** How often an act follows a run that moves from one process to another. */
 const MOST_MOVES = 3;
@@ -369,20 +375,32 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     },
     async waitingOf(summaries, { tenant, hold }) {
       const found: (readonly Waiting[])[] = [];
+      let chars = 0;
       for (const { runId, status } of summaries) {
         const isOpen = status === 'running' || status === 'paused';
         const size = isOpen ? await store.sizeOf(runId) : 0;
         hold?.(size);
         const state = isOpen ? await storedState(store, runId, { tenant }) : undefined;
-        found.push(state ? waiting(state) : []);
+        const open = state ? waiting(state) : [];
         hold?.(-size);
+        const own = open.length === 0 ? 0 : JSON.stringify(open).length;
+        if (found.length > 0 && chars + own > MAX_WAITING_CHARS) break;
+        chars += own;
+        hold?.(own);
+        found.push(open);
       }
       return found;
     },
     async exported(runId, caller) {
       await findRun(runId, caller);
-      caller.hold?.(await store.sizeOf(runId));
-      return runFileText(await inTurn(() => readRunFamily(store, runId), caller.tenant));
+      const beforeRead = (bytes: number): void | Promise<void> => {
+        caller.hold?.(bytes);
+        return bytes > LARGE ? nextTurn() : undefined;
+      };
+      const text = runFileText(await inTurn(() => readRunFamily(store, runId, beforeRead), caller.tenant));
+      // What follows is large work too: it is encoded.
+      if (text.length > LARGE) await nextTurn();
+      return text;
     },
     async replay(runId, caller) {
       await findRun(runId, caller);

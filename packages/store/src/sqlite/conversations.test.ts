@@ -120,3 +120,26 @@ test('a title is found, and is only replaced if it is still the same', async () 
     expect(await conversations.list({ tenant: 'acme', search, limit: 9 })).toEqual([]);
   }
 });
+
+test('a record is found by the beginning of its text, also in a branch with many records', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const { conversations } = store;
+  await conversations.create(conversation('c'));
+  for (let n = 0; n < 25; n++) {
+    const head = n > 0 && { head: `r${n - 1}` };
+    const text = `begin${n} ${'x '.repeat(50_000)} end${n}`;
+    await addResponse(store, `r${n}`);
+    expect(await conversations.extend('c', { response: `r${n}`, ...head, text, at: 1 })).toBe(true);
+  }
+  await conversations.create({ ...conversation('b'), branchOf: { id: 'c', upTo: 'r23' } });
+  const found = async (search: string) =>
+    (await conversations.list({ tenant: 'acme', search, limit: 9 })).map(({ id }) => id);
+  expect(await found('begin23')).toEqual(['c', 'b']);
+  expect(await found('begin24')).toEqual(['c']);
+  expect(await found('end3')).toEqual([]);
+  await conversations.delete('acme', 'c');
+  expect([await found('begin0'), await found('begin24')]).toEqual([['b'], []]);
+  await conversations.delete('acme', 'b');
+  expect(await found('begin0')).toEqual([]);
+});

@@ -38,6 +38,11 @@ const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head, 
 /** How many conversations are deleted in one transaction. */
 const PRUNE_CONVERSATIONS = 20;
 
+/** A record is found by the beginning of its text. The index takes some milliseconds for it, in which nothing else happens. */
+const MAX_TEXT_CHARS = 100_000;
+/** How many texts are copied or removed in one transaction. */
+const TEXTS_AT_ONCE = 10;
+
 export function openConversations(db: DatabaseSync, { commit, responses, streams }: ConversationsParts): Conversations {
   const insert = db.prepare(
     `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata)
@@ -77,12 +82,12 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
   }
 
   function addPart(conversation: number, response: string | null, text: string): void {
-    textsOf().insert.run(insertPart.run(conversation, response).lastInsertRowid, text);
+    textsOf().insert.run(insertPart.run(conversation, response).lastInsertRowid, indexed(text));
   }
 
   function setText(conversation: number, response: string | null, text: string): void {
     const part = findPart.get(conversation, response);
-    if (part) textsOf().update.run(text, part['id']!);
+    if (part) textsOf().update.run(indexed(text), part['id']!);
   }
 
   function setTitle(conversation: number, title: string): void {
@@ -90,10 +95,39 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
     setText(conversation, null, title);
   }
 
-  function copyParts(to: number | bigint, source: ConversationRow, upTo: string): void {
+  /** Returns the ids of the new parts, each with that of the original. Their texts are copied later. */
+  function copyParts(to: number | bigint, source: ConversationRow, upTo: string): readonly CopiedPart[] {
     const parts = partsOf(source);
-    for (const { id, response } of parts.slice(0, parts.findIndex((part) => part.response === upTo) + 1)) {
-      textsOf().copy.run(insertPart.run(to, response).lastInsertRowid, id);
+    return parts
+      .slice(0, parts.findIndex((part) => part.response === upTo) + 1)
+      .map(({ id, response }) => ({ to: insertPart.run(to, response).lastInsertRowid, from: id }));
+  }
+
+  /** In several transactions. If the process dies meanwhile, the branch is not found by some of its texts. */
+  async function copyTexts(copied: readonly CopiedPart[]): Promise<void> {
+    for (let at = 0; at < copied.length; at += TEXTS_AT_ONCE) {
+      const some = copied.slice(at, at + TEXTS_AT_ONCE);
+      await commit.write(() => {
+        for (const { to, from } of some) textsOf().copy.run(to, from);
+      }, 'written');
+    }
+  }
+
+  function isBusy(row: ConversationRow): boolean {
+    return partsOf(row).some(({ response }) => responses.isBusy(response));
+  }
+
+  /**
+   * Removes the texts of conversations that are going to be removed, in several transactions, but for the last ones. A
+   * conversation that is busy stays, and so do its texts.
+   */
+  async function removeTexts(find: () => readonly ConversationRow[]): Promise<void> {
+    const parts = await commit.write(() => find().flatMap((row) => (isBusy(row) ? [] : partsOf(row))), 'written');
+    for (let at = 0; at + TEXTS_AT_ONCE < parts.length; at += TEXTS_AT_ONCE) {
+      const some = parts.slice(at, at + TEXTS_AT_ONCE);
+      await commit.write(() => {
+        for (const { id } of some) textsOf().removeOne.run(id);
+      }, 'written');
     }
   }
 
@@ -112,6 +146,7 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
   return {
     async create({ id, tenant, title, createdAt, metadata, branchOf }) {
       for (const text of [id, tenant]) checkName(text);
+      let copied: readonly CopiedPart[] = [];
       await commit.write(() => {
         const source = branchOf && rowOf(branchOf.id);
         const head = source && branchOf ? branchOf.upTo : null;
@@ -119,8 +154,9 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
         const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head, attached);
         if (changes === 0) throw conversationExists(id);
         addPart(Number(lastInsertRowid), null, title);
-        if (source && branchOf) copyParts(lastInsertRowid, source, branchOf.upTo);
+        if (source && branchOf) copied = copyParts(lastInsertRowid, source, branchOf.upTo);
       });
+      await copyTexts(copied);
     },
 
     get(tenant, id) {
@@ -176,22 +212,27 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
         return true;
       }),
 
-    delete: (tenant, id) =>
-      commit.write(() => {
-        const row = rowOf(id);
-        if (row?.tenant !== tenant) return false;
+    async delete(tenant, id) {
+      const find = (): ConversationRow[] => [rowOf(id) ?? []].flat().filter((row) => row.tenant === tenant);
+      await removeTexts(find);
+      return commit.write(() => {
+        const [row] = find();
+        if (!row) return false;
         removeConversation(row);
         return true;
-      }),
+      });
+    },
 
     async prune(before) {
       let pruned = 0;
       for (let position: readonly [number, number] | undefined = [-Infinity, 0]; position;) {
         const [updatedAt, after] = position;
+        const find = (): ConversationRow[] => findOld.all(before, updatedAt, after) as unknown as ConversationRow[];
+        await removeTexts(find);
         position = await commit.write(() => {
-          const old = findOld.all(before, updatedAt, after) as unknown as ConversationRow[];
+          const old = find();
           for (const row of old) {
-            if (partsOf(row).some(({ response }) => responses.isBusy(response))) continue;
+            if (isBusy(row)) continue;
             removeConversation(row);
             pruned += 1;
           }
@@ -204,6 +245,15 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
   };
 }
 
+interface CopiedPart {
+  readonly to: number | bigint;
+  readonly from: number;
+}
+
+function indexed(text: string): string {
+  return text.length > MAX_TEXT_CHARS ? text.slice(0, MAX_TEXT_CHARS).toWellFormed() : text;
+}
+
 type Texts = ReturnType<typeof openTexts>;
 
 /** Not prepared before they are needed: SQLite reads the index then, and one that is damaged must not affect runs. */
@@ -211,9 +261,12 @@ function openTexts(db: DatabaseSync) {
   return {
     insert: db.prepare('INSERT INTO conversation_texts (rowid, text) VALUES (?, ?)'),
     update: db.prepare('UPDATE conversation_texts SET text = ? WHERE rowid = ?'),
+    // Unless one of the conversations was deleted meanwhile.
     copy: db.prepare(
-      'INSERT INTO conversation_texts (rowid, text) SELECT ?, text FROM conversation_texts WHERE rowid = ?',
+      `INSERT INTO conversation_texts (rowid, text) SELECT ?1, text FROM conversation_texts WHERE rowid = ?2
+         AND EXISTS (SELECT 1 FROM conversation_parts WHERE id = ?1)`,
     ),
+    removeOne: db.prepare('DELETE FROM conversation_texts WHERE rowid = ?'),
     remove: db.prepare(
       'DELETE FROM conversation_texts WHERE rowid IN (SELECT id FROM conversation_parts WHERE conversation = ?)',
     ),
