@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { tool } from '@treadle/core';
+import { tool, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
@@ -686,6 +686,33 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await page.evaluate(() => document.activeElement?.id)).toBe('search');
     await keyboard.press('Control+2');
     await page.waitForURL(/#\/runs$/);
+  });
+
+  test('shows what the policy gives for an approval, and who has approved so far', async () => {
+    const [ann, bob] = [newKey(), newKey()];
+    const scopes = ['chat:read', 'chat:write', 'runs:read', 'runs:write', 'tools:execute'] as const;
+    const keys = Object.entries({ ann, bob }).map(([name, key]) => ({ name, hash: hashKey(key), scopes }));
+    const policy: Policy = {
+      judge: (calls) => calls.map(() => ({ type: 'ask', required: 2, rule: 'money', shown: 'balance: -5' })),
+    };
+    const server = { keys, policy, tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+    await using chat = await openChat([PAY, 'Thank you.'], { allow: /status of 401/, server });
+    const { page } = chat;
+    await page.getByLabel('API key').fill(ann);
+    await button(page, 'Sign in').click();
+    await chat.send('Pay');
+    const ask = page.getByRole('region', { name: 'Approval of pay' });
+    await ask.getByText('balance: -5').waitFor();
+    await ask.getByText('2 people have to approve it. So far: nobody.').waitFor();
+    await button(page, 'Approve').click();
+    await ask.getByText('So far: ann.').waitFor();
+    const headers = { authorization: `Bearer ${bob}` };
+    const address = `/v1/chat/${page.url().split('/').at(-1)}`;
+    const { id, digest } = (await chat.server.send('GET', address, undefined, headers)).body.messages[1].waiting[0];
+    await chat.server.send('POST', `${address}/answers`, { id, digest, approved: true }, headers);
+    await page.getByText('Thank you.').waitFor();
+    await page.locator('.call summary').click();
+    expect(await page.locator('.decision').textContent()).toBe('Approved by ann and bob · rule money');
   });
 
   test('shows nothing of another tenant', async () => {
