@@ -421,8 +421,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     ]);
     await page.getByText(/^bad\.zip: images/).waitFor();
     await button(page, 'Remove more.txt').click();
-    await chat.send('Look');
+    await chat.message.press('Enter');
     await page.getByText('I see.').waitFor();
+    await page.getByRole('heading', { name: 'Image', level: 1 }).waitFor();
     expect(texts[0]).toContain('remember the milk');
     expect(texts[0]).not.toContain('and eggs');
     await page.reload();

@@ -431,6 +431,22 @@ describe('attachments', () => {
     );
   });
 
+  test('are enough without a text, and name the conversation', async () => {
+    using model = scriptedModel(['I see.', 'Still there.']);
+    await using server = await startInProcess(model, { store });
+    const image = { type: 'image', mediaType: 'image/png', name: 'cat.png', source: { type: 'data', data: PNG } };
+    const [{ conversation_id: id, title }] = (await chat(server, {
+      message: '',
+      attachments: [{ name: 'cat.png', data: PNG }],
+    })) as [ChatEvent];
+    expect(title).toBe('Image');
+    await chat(server, { conversation_id: id, message: 'Again' });
+    for (const { messages } of model.requests) expect(messages[0]!.content).toEqual([image]);
+    expect((await getChat(server, id)).messages[0]).toMatchObject({ content: '', attachments: [{ name: 'cat.png' }] });
+    const { body } = await server.send('GET', `/v1/conversations/${id}/items?order=asc`);
+    expect(body.data[0].content).toMatchObject([{ type: 'input_image' }]);
+  });
+
   test('of another type, too large or not valid are rejected, and nothing is stored', async () => {
     await using server = await startInProcess(scriptedModel([]), { store });
     for (const [attachment, status, code] of [
