@@ -769,6 +769,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       await button(page, 'Go to the approval').click();
       await page.waitForURL(/#\/runs\/resp_\w+\/at\/\d+$/);
       await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Chat' }).click();
+      // The demo model writes no titles.
+      const list = page.getByRole('navigation', { name: 'Conversations' });
+      await list.getByRole('link', { name: 'List the files' }).waitFor();
       await button(page, 'Show how').click();
       const dialog = page.getByRole('dialog', { name: 'Models' });
       await dialog.getByText('OPENAI_API_KEY').first().waitFor();
