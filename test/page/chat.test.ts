@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { tool } from '@treadle/core';
+import { tool, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
@@ -421,8 +421,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     ]);
     await page.getByText(/^bad\.zip: images/).waitFor();
     await button(page, 'Remove more.txt').click();
-    await chat.send('Look');
+    await chat.message.press('Enter');
     await page.getByText('I see.').waitFor();
+    await page.getByRole('heading', { name: 'Image', level: 1 }).waitFor();
     expect(texts[0]).toContain('remember the milk');
     expect(texts[0]).not.toContain('and eggs');
     await page.reload();
@@ -688,6 +689,33 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.waitForURL(/#\/runs$/);
   });
 
+  test('shows what the policy gives for an approval, and who has approved so far', async () => {
+    const [ann, bob] = [newKey(), newKey()];
+    const scopes = ['chat:read', 'chat:write', 'runs:read', 'runs:write', 'tools:execute'] as const;
+    const keys = Object.entries({ ann, bob }).map(([name, key]) => ({ name, hash: hashKey(key), scopes }));
+    const policy: Policy = {
+      judge: (calls) => calls.map(() => ({ type: 'ask', required: 2, rule: 'money', shown: 'balance: -5' })),
+    };
+    const server = { keys, policy, tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+    await using chat = await openChat([PAY, 'Thank you.'], { allow: /status of 401/, server });
+    const { page } = chat;
+    await page.getByLabel('API key').fill(ann);
+    await button(page, 'Sign in').click();
+    await chat.send('Pay');
+    const ask = page.getByRole('region', { name: 'Approval of pay' });
+    await ask.getByText('balance: -5').waitFor();
+    await ask.getByText('2 people have to approve it. So far: nobody.').waitFor();
+    await button(page, 'Approve').click();
+    await ask.getByText('So far: ann.').waitFor();
+    const headers = { authorization: `Bearer ${bob}` };
+    const address = `/v1/chat/${page.url().split('/').at(-1)}`;
+    const { id, digest } = (await chat.server.send('GET', address, undefined, headers)).body.messages[1].waiting[0];
+    await chat.server.send('POST', `${address}/answers`, { id, digest, approved: true }, headers);
+    await page.getByText('Thank you.').waitFor();
+    await page.locator('.call summary').click();
+    expect(await page.locator('.decision').textContent()).toBe('Approved by ann and bob · rule money');
+  });
+
   test('shows nothing of another tenant', async () => {
     const [ann, bob] = [newKey(), newKey()];
     const scopes = ['chat:read', 'chat:write', 'runs:read', 'runs:write', 'tools:execute'] as const;
@@ -741,6 +769,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       await button(page, 'Go to the approval').click();
       await page.waitForURL(/#\/runs\/resp_\w+\/at\/\d+$/);
       await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Chat' }).click();
+      // The demo model writes no titles.
+      const list = page.getByRole('navigation', { name: 'Conversations' });
+      await list.getByRole('link', { name: 'List the files' }).waitFor();
       await button(page, 'Show how').click();
       const dialog = page.getByRole('dialog', { name: 'Models' });
       await dialog.getByText('OPENAI_API_KEY').first().waitFor();

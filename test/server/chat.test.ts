@@ -431,6 +431,22 @@ describe('attachments', () => {
     );
   });
 
+  test('are enough without a text, and name the conversation', async () => {
+    using model = scriptedModel(['I see.', 'Still there.']);
+    await using server = await startInProcess(model, { store });
+    const image = { type: 'image', mediaType: 'image/png', name: 'cat.png', source: { type: 'data', data: PNG } };
+    const [{ conversation_id: id, title }] = (await chat(server, {
+      message: '',
+      attachments: [{ name: 'cat.png', data: PNG }],
+    })) as [ChatEvent];
+    expect(title).toBe('Image');
+    await chat(server, { conversation_id: id, message: 'Again' });
+    for (const { messages } of model.requests) expect(messages[0]!.content).toEqual([image]);
+    expect((await getChat(server, id)).messages[0]).toMatchObject({ content: '', attachments: [{ name: 'cat.png' }] });
+    const { body } = await server.send('GET', `/v1/conversations/${id}/items?order=asc`);
+    expect(body.data[0].content).toMatchObject([{ type: 'input_image' }]);
+  });
+
   test('of another type, too large or not valid are rejected, and nothing is stored', async () => {
     await using server = await startInProcess(scriptedModel([]), { store });
     for (const [attachment, status, code] of [
@@ -482,6 +498,7 @@ describe('approvals', () => {
       digest: expect.any(String),
       touches: [],
       reason: null,
+      rule: 'needsApproval',
       expires_at: expect.any(Number),
     });
     const { conversation_id: id } = await client.event('conversation_meta');
@@ -638,7 +655,9 @@ test('who decided about each call is in the events and in the conversation', asy
     judge: (calls) =>
       calls.map(({ name }) => {
         if (name === 'broken') return { type: 'deny', reason: 'It is broken.', rule: 'no-broken' };
-        return name === 'pay' ? { type: 'ask', required: 2, rule: 'money' } : { type: 'allow', rule: 'all' };
+        return name === 'pay'
+          ? { type: 'ask', required: 2, rule: 'money', shown: '-1' }
+          : { type: 'allow', rule: 'all' };
       }),
   };
   const calls = ['missing', 'pay', 'time', 'broken'].map((name) => ({ name, arguments: {} }));
@@ -652,10 +671,14 @@ test('who decided about each call is in the events and in the conversation', asy
   });
   const client = await postChat(server.url, { message: 'All' }, { headers: as(0) });
   const { conversation_id: id } = await client.event('conversation_meta');
-  const { id: ask, digest } = await client.event('approval_request');
+  const { id: ask, digest, ...request } = await client.event('approval_request');
+  expect(request).toMatchObject({ rule: 'money', shown: '-1', required: 2 });
   for (const index of [0, 1]) {
     const answer = { id: ask, approved: true, digest };
     expect(await server.send('POST', `/v1/chat/${id}/answers`, answer, as(index))).toMatchObject({ status: 200 });
+    if (index === 1) continue;
+    const { waiting } = (await getChat(server, String(id), as(0))).messages[1];
+    expect(waiting).toMatchObject([{ id: ask, required: 2, approved_by: ['ann'] }]);
   }
   const events = await client.ended;
   const { parts } = (await getChat(server, String(id), as(0))).messages[1];

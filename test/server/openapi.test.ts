@@ -211,8 +211,11 @@ describe('the schema of a body agrees with the server', () => {
       ],
     },
     '/v1/chat': {
-      accepted: [{ message: 'Hi', attachments: [{ data: 'aGk=', media_type: 'text/plain' }], tools: [] }],
-      rejected: [{}, { message: '' }, { message: 'Hi', other: 1 }, { message: 'Hi', tools: 'all' }],
+      accepted: [
+        { message: 'Hi', attachments: [{ data: 'aGk=', media_type: 'text/plain' }], tools: [] },
+        { message: '', attachments: [{ data: 'aGk=', media_type: 'text/plain' }] },
+      ],
+      rejected: [{}, { message: 5 }, { message: 'Hi', other: 1 }, { message: 'Hi', tools: 'all' }],
     },
     '/v1/runs/{id}/answers': {
       accepted: [{ answers: [{ type: 'answer', effect: 'e', value: [1] }] }],

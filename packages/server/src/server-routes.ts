@@ -2,7 +2,7 @@ import type { Model, ModelError, Tool } from '@treadle/core';
 import { Hono } from 'hono';
 import { z } from 'zod';
 import { ApiError } from './api-error.ts';
-import { modelNamed, type ActiveRuns, type ServedModels } from './engine/engine.ts';
+import { isDemo, modelNamed, type ActiveRuns, type ServedModels } from './engine/engine.ts';
 import { publicFailure } from './engine/model-failure.ts';
 import { requireScope, type Env } from './http/admission.ts';
 import { readJson } from './http/body.ts';
@@ -60,7 +60,7 @@ export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
         models: [...served.models].map(([id, model]) => ({
           id,
           is_default: id === served.default,
-          is_demo: model.id === 'demo',
+          is_demo: isDemo(model),
           accepts: { images: model.accepts?.images !== false, files: model.accepts?.files !== false },
         })),
         tools: tools.map(({ name, description }) => ({ name, description, is_default: defaultTools.includes(name) })),

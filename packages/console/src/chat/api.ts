@@ -113,6 +113,12 @@ export interface ApprovalAsk {
   readonly digest: string;
   readonly touches: readonly Touch[];
   readonly reason: string | null;
+  readonly rule?: string;
+  /** What the policy wants to be shown. */
+  readonly shown?: unknown;
+  /** How many people have to approve. Absent: one. */
+  readonly required?: number;
+  readonly approved_by?: readonly string[];
   readonly expires_at: number;
 }
 

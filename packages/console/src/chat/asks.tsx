@@ -46,6 +46,16 @@ function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly o
       {ask.reason && <p class="ask-reason">{exactText(sentence(ask.reason))}</p>}
       <Touches touches={ask.touches} />
       <CallArguments tool={ask.tool} text={ask.arguments} />
+      {ask.shown !== undefined && (
+        <pre class="arguments" tabIndex={0} role="group" aria-label="Shown by the policy">
+          {exactText(typeof ask.shown === 'string' ? ask.shown : JSON.stringify(ask.shown, undefined, 2))}
+        </pre>
+      )}
+      {ask.required !== undefined && (
+        <p class="muted small">
+          {ask.required} people have to approve it. So far: {exactText(ask.approved_by?.join(', ') ?? '') || 'nobody'}.
+        </p>
+      )}
       {isDenying.value && (
         <label class="field">
           <span>Why not? The model gets this (optional)</span>

@@ -43,9 +43,12 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
     for (const problem of read.problems) notify(problem);
   }
 
+  // An image may say enough.
+  const canSend = text.value.trim() !== '' || (attachments.value.length > 0 && !isBusy);
+
   async function submit(): Promise<void> {
     const message = text.value.trim();
-    if (message === '') return;
+    if (!canSend) return;
     const files = attachments.value;
     text.value = '';
     try {
@@ -167,12 +170,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
             <Icon name="stop" /> Stop
           </button>
         )}
-        <button
-          type="submit"
-          class="send"
-          aria-label={isBusy ? 'Add to the answer' : 'Send'}
-          disabled={text.value.trim() === ''}
-        >
+        <button type="submit" class="send" aria-label={isBusy ? 'Add to the answer' : 'Send'} disabled={!canSend}>
           <Icon name="send" />
         </button>
       </div>

@@ -233,8 +233,8 @@ export function openConversation(
   /** Adds an ask if it is open. */
   async function checkAsk(answer: AnswerMessage, ask: api.Ask): Promise<void> {
     const last = (await api.getConversation(id.value!, closed.signal)).messages.at(-1);
-    if (last?.role === 'assistant' && last.waiting.some((one) => one.id === ask.id) && isOpen(answer))
-      addAsk(answer, ask);
+    const open = last?.role === 'assistant' ? last.waiting.find((one) => one.id === ask.id) : undefined;
+    if (open && isOpen(answer)) addAsk(answer, open);
   }
 
   function settle({ waiting, status }: AnswerMessage, isSettled: (ask: api.Ask) => boolean): void {
@@ -395,7 +395,10 @@ export function openConversation(
     },
     async answer(ask, answer) {
       await api.sendAnswer(id.value!, answer);
-      settle(currentAnswer(), (one) => one.id === ask.id);
+      const message = currentAnswer();
+      settle(message, (one) => one.id === ask.id);
+      // Others may have to approve it too.
+      if ('digest' in ask && ask.required !== undefined) await checkAsk(message, ask);
     },
     close() {
       closed.abort();

@@ -36,7 +36,7 @@ export function UserView({ message, conversation, canEdit, onEdit }: UserViewPro
     const save = (): void => {
       const edited = draft.value!.trim();
       draft.value = undefined;
-      if (edited) onEdit(edited);
+      if (edited || attachments.length > 0) onEdit(edited);
     };
     return (
       <article class="message user editing" aria-label="Your message">

@@ -1,4 +1,13 @@
-import type { FileBlock, ImageBlock, Item, ResultBlock, TextBlock, UserBlock, UserMessage } from '@treadle/core';
+import type {
+  FileBlock,
+  ImageBlock,
+  Item,
+  Message,
+  ResultBlock,
+  TextBlock,
+  UserBlock,
+  UserMessage,
+} from '@treadle/core';
 import { z } from 'zod';
 import { ApiError, badRequest } from '../api-error.ts';
 import { RESPONSE_PREFIX } from '../ids.ts';
@@ -109,6 +118,13 @@ function tooLarge(param: string, size: number, most: number): ApiError {
 
 function dataOf({ source }: FileBlock | ImageBlock): string {
   return source.type === 'data' ? source.data : '';
+}
+
+/** The message for the model: providers reject empty texts. */
+export function sentMessage(message: Message): Message {
+  const { role, content } = message;
+  if (role !== 'user' || content.length < 2 || content[0]!.type !== 'text' || content[0]!.text !== '') return message;
+  return { role, content: content.slice(1) };
 }
 
 /** The text that was sent, without the attachments. */

@@ -12,6 +12,7 @@ import {
   type OutputItem,
   type ResponseResource,
 } from '../responses/wire.ts';
+import { sentMessage } from './attachments.ts';
 import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChatMessage } from './conversations.ts';
 import type { AnswerPart, ChatStatus, ToolCallPart } from './events.ts';
@@ -53,7 +54,8 @@ function outputOfRecord({ id, runId, status, response }: ResponseRecord): readon
 }
 
 /** A message of a chat as an item. */
-export function userItem(id: string, { content }: UserMessage): InputItem {
+export function userItem(id: string, message: UserMessage): InputItem {
+  const { content } = sentMessage(message) as UserMessage;
   return { type: 'message', id, status: 'completed', role: 'user', content: content.map(inputPart) };
 }
 

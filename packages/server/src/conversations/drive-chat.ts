@@ -5,7 +5,7 @@ import type { Engine, ServerStore } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { driveRequest, planRun, type Ending, type ResumedRun, type RunPlan, type RunRequest } from '../engine/run.ts';
 import type { FinalEnd, StoredEnd, StoredRuns } from '../engine/stored-runs.ts';
-import { messageText } from './attachments.ts';
+import { messageText, sentMessage } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChainHistories } from './chain-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
@@ -61,7 +61,7 @@ export async function planMessage(
     truncation: 'auto',
     ...(model !== undefined && { model }),
   };
-  const conversation = { messages, instructions: system };
+  const conversation = { messages: messages.map(sentMessage), instructions: system };
   const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
   const input = textInputFor(plan.model, model ?? engine.models.default);
   return { plan: input ? { ...plan, model: input.model } : plan, input };

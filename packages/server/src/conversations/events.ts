@@ -49,6 +49,14 @@ export interface ApprovalRequest {
   readonly digest: string;
   readonly touches: readonly Touch[];
   readonly reason: string | null;
+  /** The rule that requires the approval. Absent: it has no name. */
+  readonly rule?: string;
+  /** What the policy wants to be shown, such as a diff. Plain JSON. */
+  readonly shown?: unknown;
+  /** How many people have to approve. Absent: one. */
+  readonly required?: number;
+  /** Who has approved so far, if several people have to. */
+  readonly approved_by?: readonly string[];
   /** In milliseconds since 1970. Then the call is denied. */
   readonly expires_at: number;
 }

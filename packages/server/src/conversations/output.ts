@@ -354,7 +354,7 @@ export function askRequest(
     tool: call.name,
   };
   if (waiting.type === 'approval') {
-    const { digest, touches = [], reason = null, expiresAt } = waiting;
+    const { digest, touches = [], reason = null, rule, shown, required, approvedBy, expiresAt } = waiting;
     return {
       type: 'approval_request',
       ...common,
@@ -362,6 +362,10 @@ export function askRequest(
       digest,
       touches,
       reason,
+      ...(rule !== undefined && { rule }),
+      ...(shown !== undefined && { shown }),
+      ...(required !== undefined && { required }),
+      ...(approvedBy && { approved_by: approvedBy }),
       expires_at: expiresAt,
     };
   }

@@ -387,7 +387,8 @@ const name = z.string().min(1).max(200);
 
 const chatBody = z.strictObject({
   conversation_id: name.nullish(),
-  message: text,
+  // May be empty if there are attachments.
+  message: z.string().max(MAX_MESSAGE_CHARS),
   attachments: attachmentsSchema.nullish(),
   model: name.nullish(),
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
@@ -400,6 +401,9 @@ function parseChat(body: unknown): ChatRequest {
     chatBody,
     body,
   );
+  if (message === '' && !attachments?.length) {
+    throw badRequest('The message has neither a text nor attachments.', 'message', 'empty_input');
+  }
   return {
     ...(conversation_id != null && { conversation: conversation_id }),
     ...messageWith(message, attachments ?? []),

@@ -1,5 +1,5 @@
 import { memoryJournal, runLoop, type UserMessage } from '@treadle/core';
-import { modelNamed, type Engine } from '../engine/engine.ts';
+import { isDemo, modelNamed, type Engine } from '../engine/engine.ts';
 import { messageText } from './attachments.ts';
 import type { ChatDriver, Untitled } from './drive-chat.ts';
 
@@ -26,11 +26,12 @@ export function titleWriter(
   let count = 0;
 
   async function askModel({ message, model }: Untitled): Promise<string> {
-    if (count >= MAX_CONCURRENT || stopping.aborted) return '';
+    const chosen = modelNamed(models, model);
+    if (isDemo(chosen) || count >= MAX_CONCURRENT || stopping.aborted) return '';
     count += 1;
     try {
       const { text, outcome, usage } = await runLoop({
-        model: modelNamed(models, model),
+        model: chosen,
         journal: memoryJournal(),
         instructions: INSTRUCTIONS,
         input: messageText(message).slice(0, MAX_MESSAGE_CHARS),

@@ -32,6 +32,11 @@ export interface ServedModels {
   readonly models: ReadonlyMap<string, Model>;
 }
 
+/** Whether a model only follows the fixed rules of `demo()`. */
+export function isDemo({ id }: Model): boolean {
+  return id === 'demo';
+}
+
 /** Throws a 404 for an unknown name. */
 export function modelNamed({ default: standard, models }: ServedModels, name: string = standard): Model {
   const model = models.get(name);
