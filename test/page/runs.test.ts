@@ -274,8 +274,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'treadle-page-'));
     await using provider = await startProvider();
     const settings = { store: path.join(folder, 'runs.db'), defaultTools: ['hold'] };
-    await using killed = await startServer(provider, settings);
-    await using second = await startServer(provider, settings);
+    const servers = await Promise.all([startServer(provider, settings), startServer(provider, settings)]);
+    await using killed = servers[0];
+    await using second = servers[1];
     const start = async (server: ServerProcess, tag: string): Promise<void> => {
       const script = await provider.script([{ calls: [call('hold', { tag })] }, { text: `Had ${tag}.` }]);
       await fetch(`${server.url}/v1/responses`, {
