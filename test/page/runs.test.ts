@@ -264,6 +264,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
 
     // A bar of a child run leads to that run, and from there back.
     const child = (await chart.getByText(/^research/).boundingBox())!;
+    await page.mouse.move(box.x + box.width / 2, child.y + 6);
+    await page.locator('.timeline-tip').getByText('child run').waitFor();
     await page.mouse.click(box.x + box.width / 2, child.y + 6);
     await page.getByRole('heading', { name: 'Which port?' }).waitFor();
     await page.getByRole('link', { name: /^parent/ }).click();
