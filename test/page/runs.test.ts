@@ -264,6 +264,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
 
     // A bar of a child run leads to that run, and from there back.
     const child = (await chart.getByText(/^research/).boundingBox())!;
+    await page.mouse.move(box.x + box.width / 2, child.y + 6);
+    await page.locator('.timeline-tip').getByText('child run').waitFor();
     await page.mouse.click(box.x + box.width / 2, child.y + 6);
     await page.getByRole('heading', { name: 'Which port?' }).waitFor();
     await page.getByRole('link', { name: /^parent/ }).click();
@@ -274,8 +276,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'treadle-page-'));
     await using provider = await startProvider();
     const settings = { store: path.join(folder, 'runs.db'), defaultTools: ['hold'] };
-    await using killed = await startServer(provider, settings);
-    await using second = await startServer(provider, settings);
+    const servers = await Promise.all([startServer(provider, settings), startServer(provider, settings)]);
+    await using killed = servers[0];
+    await using second = servers[1];
     const start = async (server: ServerProcess, tag: string): Promise<void> => {
       const script = await provider.script([{ calls: [call('hold', { tag })] }, { text: `Had ${tag}.` }]);
       await fetch(`${server.url}/v1/responses`, {

@@ -112,41 +112,6 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
     <div class="runs-page">
       <header class="runs-head">
         <h1>Runs</h1>
-        <div class="segments" role="group" aria-label="Status">
-          {STATUSES.map(([value, label]) => (
-            <button key={value} type="button" aria-pressed={status === value} onClick={() => choose('status', value)}>
-              {label}
-            </button>
-          ))}
-        </div>
-        <span class="spacer" />
-        <select
-          class="input"
-          aria-label="Started"
-          value={period}
-          onChange={({ currentTarget }) => choose('period', currentTarget.value)}
-        >
-          {PERIODS.map(([value, label]) => (
-            <option key={value} value={value}>
-              {label}
-            </option>
-          ))}
-        </select>
-        {(serverInfo.value?.models.length ?? 0) > 1 && (
-          <select
-            class="input"
-            aria-label="Model"
-            value={model}
-            onChange={({ currentTarget }) => choose('model', currentTarget.value)}
-          >
-            <option value="">All models</option>
-            {serverInfo.value!.models.map(({ id }) => (
-              <option key={id} value={id}>
-                {id}
-              </option>
-            ))}
-          </select>
-        )}
         <input
           id="run-search"
           type="search"
@@ -156,6 +121,43 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
           value={search}
           onInput={({ currentTarget }) => choose('search', currentTarget.value)}
         />
+        <div class="runs-filters">
+          <div class="segments" role="group" aria-label="Status">
+            {STATUSES.map(([value, label]) => (
+              <button key={value} type="button" aria-pressed={status === value} onClick={() => choose('status', value)}>
+                {label}
+              </button>
+            ))}
+          </div>
+          <span class="spacer" />
+          <select
+            class="input"
+            aria-label="Started"
+            value={period}
+            onChange={({ currentTarget }) => choose('period', currentTarget.value)}
+          >
+            {PERIODS.map(([value, label]) => (
+              <option key={value} value={value}>
+                {label}
+              </option>
+            ))}
+          </select>
+          {(serverInfo.value?.models.length ?? 0) > 1 && (
+            <select
+              class="input"
+              aria-label="Model"
+              value={model}
+              onChange={({ currentTarget }) => choose('model', currentTarget.value)}
+            >
+              <option value="">All models</option>
+              {serverInfo.value!.models.map(({ id }) => (
+                <option key={id} value={id}>
+                  {id}
+                </option>
+              ))}
+            </select>
+          )}
+        </div>
       </header>
       {asked.value.length > 0 && (
         <section class="asked" aria-label="Waiting for you">

@@ -5,6 +5,7 @@ import {
   runLoop,
   tool,
   type JournalEntry,
+  type Model,
   type Policy,
   type RunStore,
 } from '@treadle/core';
@@ -122,6 +123,32 @@ describe('the timeline of a run', () => {
       't2.model.0 model 0 ok 0',
     ]);
     expect(landmarksOf(run).errors).toEqual([]);
+  });
+
+  test('shows the attempts of a model call that failed', async () => {
+    const store = memoryJournal();
+    const error = { code: 'overloaded', message: 'busy', retryable: true } as const;
+    const attempts = [
+      { model: 'm', ms: 10, error },
+      { model: 'm', ms: 10, error },
+      { model: 'm', ms: 20 },
+    ];
+    const inner = scriptedModel(['Done.']);
+    const model: Model = { ...inner, reply: async (...given) => ({ ...(await inner.reply(...given)), attempts }) };
+    await runLoop({ model, input: 'go', journal: store, runId: 'r', clock: ticking() });
+    const run = await modelOf(store);
+    const axis = axisOf(run, 'time');
+    const rows = rowsOf(run, axis);
+    expect(rows.bars.map(({ attempt, bar }) => [attempt?.number, bar.problem])).toEqual([
+      [undefined, undefined],
+      [1, 'error'],
+      [2, 'error'],
+    ]);
+    const [whole, first, second] = rows.bars;
+    expect(first!.from).toBe(whole!.from);
+    expect(second!.from).toBeGreaterThanOrEqual(first!.to);
+    expect(second!.to).toBeLessThan(whole!.to);
+    expect(barAt(rows, { row: 0, position: first!.from, tolerance: 0 })).toBe(first);
   });
 
   test('is drawn as five paths, without what is not visible, and finds the bar at a point', async () => {

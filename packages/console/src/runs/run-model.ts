@@ -2,6 +2,7 @@ import {
   NEW,
   outstanding,
   walkJournal,
+  type Attempt,
   type Effect,
   type JournalEntry,
   type JournalStep,
@@ -33,6 +34,8 @@ export interface Bar {
   readonly child: string | undefined;
   /** How often the effect began before this time. */
   readonly repeats: number;
+  /** All attempts of a model call that had several. */
+  attempts?: readonly Attempt[];
 }
 
 /** A run, replayed in this page by the same code that drove it. It grows with its journal. */
@@ -118,6 +121,7 @@ export function runModel(): RunModel {
         begun.delete(key);
         continue;
       }
+      if ('attempts' in event && event.attempts && event.attempts.length > 1) bar.attempts = event.attempts;
       bar.problem = bar.effect === lost && loss === 'stopped' ? 'lost' : problemOf(bar, entry, items);
     }
     const slots = 'slots' in state.phase ? (state.phase.slots ?? []) : [];

@@ -98,8 +98,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
       return;
     }
     const placed = barUnder(event);
-    const box = frame.current!.getBoundingClientRect();
-    hover.value = placed && { placed, x: event.clientX - box.left, y: event.clientY - box.top };
+    hover.value = placed && { placed, x: event.clientX, y: event.clientY };
   }
 
   function end(event: TargetedPointerEvent<SVGSVGElement>): void {
@@ -202,7 +201,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
         )}
         <Cursor cursor={cursor} axis={axis} x={x} size={{ width: width.value, height }} />
       </svg>
-      {hover.value && <Tip {...hover.value} model={model} width={width.value} />}
+      {hover.value && <Tip {...hover.value} model={model} />}
     </div>
   );
 }
@@ -228,27 +227,31 @@ function Cursor({ cursor, axis, x, size }: CursorProps): JSX.Element {
   );
 }
 
+/** `x` and `y`: of the pointer, in the window. */
 function Tip(props: {
   readonly placed: PlacedBar;
   readonly x: number;
   readonly y: number;
   readonly model: RunModel;
-  readonly width: number;
 }): JSX.Element {
-  const { placed, x, y, model, width } = props;
-  const { bar, runId } = placed;
+  const { placed, x, y, model } = props;
+  const { bar, runId, attempt } = placed;
   const took = bar.end === undefined ? undefined : model.times[bar.end]! - model.times[bar.start]!;
-  const style = { left: `${Math.min(x + 12, width - 220)}px`, top: `${y + 14}px` };
+  // Not in the timeline, which may be lower than the tip.
+  const style = { left: `${Math.min(x + 12, innerWidth - 260)}px`, top: `${Math.min(y + 14, innerHeight - 110)}px` };
   return (
     <div class="timeline-tip" style={style}>
       <strong>{bar.label}</strong>
       <span class="muted">
         {bar.effect}
         {bar.repeats > 0 && `, attempt ${bar.repeats + 1}`}
+        {attempt && `, attempt ${attempt.number} of ${bar.attempts!.length}`}
       </span>
       <span>
-        {bar.kind === 'wait' ? 'waited' : (bar.problem ?? bar.kind)}
-        {runId === undefined && (took === undefined ? ', in progress' : `, ${durationText(took)}`)}
+        {attempt ? attempt.code : bar.kind === 'wait' ? 'waited' : (bar.problem ?? bar.kind)}
+        {attempt
+          ? `, ${durationText(bar.attempts![attempt.number - 1]!.ms)}`
+          : runId === undefined && (took === undefined ? ', in progress' : `, ${durationText(took)}`)}
       </span>
       {(runId ?? bar.child) !== undefined && <span class="muted">child run {shortId(runId ?? bar.child!)}</span>}
     </div>

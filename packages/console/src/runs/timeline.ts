@@ -87,6 +87,8 @@ export interface PlacedBar {
   readonly to: number;
   /** Set if it belongs to a child run. */
   readonly runId?: string;
+  /** It is an attempt of the bar that failed: its number, from 1 on, and why. */
+  readonly attempt?: { readonly number: number; readonly code: string };
 }
 
 /** The lanes of a run, and below them those of its child runs. */
@@ -98,12 +100,12 @@ export interface Rows {
 }
 
 export function rowsOf(model: RunModel, axis: Axis, children: ReadonlyMap<string, RunModel> = new Map()): Rows {
-  const bars: PlacedBar[] = model.bars.map((bar) => ({
-    bar,
-    row: bar.lane,
-    from: axis.positions[bar.start]!,
-    to: bar.end === undefined ? axis.length : axis.positions[bar.end]!,
-  }));
+  const bars: PlacedBar[] = [];
+  const place = (bar: PlacedBar, of: RunModel): void => void bars.push(bar, ...failedAttempts(bar, of));
+  for (const bar of model.bars) {
+    const to = bar.end === undefined ? axis.length : axis.positions[bar.end]!;
+    place({ bar, row: bar.lane, from: axis.positions[bar.start]!, to }, model);
+  }
   const nested: Rows['children'][number][] = [];
   const tools = new Map<string, string>();
   for (const { bars: some } of children.size > 0 ? [model, ...children.values()] : [])
@@ -113,17 +115,31 @@ export function rowsOf(model: RunModel, axis: Axis, children: ReadonlyMap<string
     nested.push({ row: count, runId, tool: tools.get(runId) });
     const end = child.bars.some((bar) => bar.end === undefined) ? axis.length : 0;
     for (const bar of child.bars) {
-      bars.push({
-        bar,
-        row: count + bar.lane,
-        from: axis.positionOf(child.times[bar.start]!),
-        to: bar.end === undefined ? end : axis.positionOf(child.times[bar.end]!),
-        runId,
-      });
+      const to = bar.end === undefined ? end : axis.positionOf(child.times[bar.end]!);
+      place({ bar, row: count + bar.lane, from: axis.positionOf(child.times[bar.start]!), to, runId }, child);
     }
     count += child.lanes;
   }
   return { bars, count, children: nested };
+}
+
+/** The attempts of a model call that failed. When each began is not recorded: the pauses between them are taken as equal. */
+function failedAttempts(placed: PlacedBar, { times }: RunModel): readonly PlacedBar[] {
+  const { bar, from, to } = placed;
+  if (!bar.attempts || bar.end === undefined) return [];
+  const took = bar.attempts.reduce((sum, { ms }) => sum + ms, 0);
+  const all = Math.max(1, took, times[bar.end]! - times[bar.start]!);
+  const scale = (to - from) / all;
+  const pause = ((all - took) / (bar.attempts.length - 1)) * scale;
+  const found: PlacedBar[] = [];
+  let at = from;
+  for (const [index, { ms, error }] of bar.attempts.entries()) {
+    const end = at + ms * scale;
+    const attempt = { number: index + 1, code: error?.code ?? '' };
+    if (error) found.push({ ...placed, bar: { ...bar, problem: 'error' }, from: at, to: end, attempt });
+    at = end + pause;
+  }
+  return found;
 }
 
 /** The colours of bars. What went wrong has one of its own. */

@@ -200,6 +200,13 @@ describe('lost effects', () => {
       't2.model.0 left out: the fork does not take over its result',
       't2.tool.0 lost: the process stopped before it finished',
     ]);
+    // A fork of the fork has the same entries.
+    await forkRun({ journal: store, runId: 'r', at: 6, changes: { model: 'scripted' }, newRunId: 's' });
+    await runLoop({ model: scriptedModel(['Done.']), tools: [read], journal: store, runId: 's' });
+    expect((await lines(store, 's')).filter((text) => /left out|lost/.test(text))).toEqual([
+      't2.model.0 left out: the fork does not take over its result',
+      't3.model.0 left out: the fork does not take over its result',
+    ]);
   });
 
   test('of calls that are parked continue', async () => {

@@ -44,19 +44,23 @@ export function entryReader(): (entry: JournalEntry, replayed: ReplayedEntry) =>
   /** When each effect was last issued. */
   const issuedAt = new Map<string, number>();
   /** The last entry that a fork shares with its original. */
-  let forkedAt = Infinity;
-  let fork: 'made' | 'begins' | 'driven' = 'made';
+  let lastShared = Infinity;
+  let fork: 'none' | 'made' | 'begins' | 'driven' = 'none';
 
   /**
    * The first process that drives a fork finds effects without results, as after a crash. But a call that runs once does not
-   * run again in a fork: then the process of the original has stopped.
+   * run again in a fork: then the process of the original has stopped. Of a fork whose original is a fork, only `run-forked`
+   * tells where that was made.
    */
   function lossOf({ event, seq, status }: JournalEntry, step: JournalStep | undefined): ShownEntry['loss'] {
-    if (event.type === 'run-started') forkedAt = event.parent?.seq ?? Infinity;
+    if (event.type === 'run-started') lastShared = event.parent?.seq ?? Infinity;
     const isLost = event.type === 'effect-lost';
-    const isOfFork = seq > forkedAt && fork !== 'driven' && isLost && event.cause === 'restart' && !event.died;
+    const isNew = fork === 'made' || fork === 'begins';
+    const isOfFork = isNew && isLost && event.cause === 'restart' && !event.died;
+    if (seq === lastShared || event.type === 'run-forked') fork = 'made';
+    else if (fork === 'begins' && !isOfFork) fork = 'driven';
     // A fork that waits has nothing to perform when it is made.
-    if (seq >= forkedAt && !isOfFork) fork = fork !== 'made' || status === 'paused' ? 'driven' : 'made';
+    if (fork === 'made' && status === 'paused') fork = 'driven';
     if (!isLost) return undefined;
     const slot = step && slotFor(step.before, event.effect);
     if (slot?.type === 'parked') return 'parked';
