@@ -106,7 +106,7 @@ describe('policy explain', () => {
 
   test.each([
     [['reed', '{}'], 'The command has no tool "reed". Did you mean "read"? Tools: read, glob, grep, '],
-    [['read', '{"path"'], 'Its arguments are not valid JSON'],
+    [['read', 'notes.txt'], `is not valid JSON. Give an object, such as '{"path": "x"}'.`],
     [['read', '{"paht": "x"}'], 'paht: is not expected here'],
     [
       ['sh', '--touch', 'file=x'],

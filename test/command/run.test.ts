@@ -146,7 +146,10 @@ describe('sends', () => {
     [['@latin1'], 'latin1 cannot be read: it is not a text in UTF-8. Convert it to UTF-8, or name another file.'],
     [['--system', '@folder', 'hi'], 'folder cannot be read: it is a folder, not a file.'],
     [['--system', '@latin1', 'hi'], 'latin1 cannot be read: it is not a text in UTF-8.'],
-    [['--output-schema', 'missing', 'hi'], 'treadle: There is no file missing.\n'],
+    [
+      ['--output-schema', 'missing', 'hi'],
+      'There is no file missing. --output-schema takes a file with a JSON Schema.\n',
+    ],
     [['--output-schema', 'folder', 'hi'], 'folder cannot be read: it is a folder, not a file.'],
     [['--output-schema', 'binary', 'hi'], 'binary cannot be read: it is not a text in UTF-8.'],
     [['--config', 'folder', 'hi'], 'The configuration folder cannot be read: it is a folder, not a file.'],

@@ -69,7 +69,7 @@ export function openRun(
     tools: tools.map(factsOf),
     model: model.id,
     settings,
-    ...(instructions !== undefined && { instructions }),
+    ...(instructions !== undefined && { instructions: checkedText('instructions', instructions) }),
     input: conversationOf(options.input, options.answered),
     ...(options.answered && { answered: copyOf(options.answered) }),
     ...(principal && { principal }),
@@ -175,12 +175,16 @@ export const RUN_NAMES = {
   messages: 'input',
   system: 'instructions',
   systemPrompt: 'instructions',
+  instruction: 'instructions',
+  maxTurn: 'maxTurns',
   maxSteps: 'maxTurns',
   maxIterations: 'maxTurns',
   stopWhen: 'maxTurns',
   schema: 'output',
   outputSchema: 'output',
   outputType: 'output',
+  tool: 'tools',
+  store: 'journal',
   prepareStep: 'prepareTurn',
   onStepFinish: 'onItem',
   abortSignal: 'signal',
@@ -349,7 +353,8 @@ function runFactsOf(options: RunFacts): RunFacts {
 
 const TRACE = /^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$/;
 
-function checkedText(name: string, value: unknown): string {
+/** Throws `invalid-options` for something else than a text. */
+export function checkedText(name: string, value: unknown): string {
   if (typeof value === 'string') return value;
   throw invalidOptions(`${name} is ${JSON.stringify(value) ?? typeof value}. Use a text`);
 }
@@ -364,6 +369,8 @@ function compactionOf(compaction: true | CompactionOptions): CompactionRules {
 
 function limitsOf(limits: Limits | undefined): Limits {
   if (limits === undefined) return {};
+  if (typeof limits !== 'object')
+    throw invalidOptions(`limits is ${described(limits)}. Use an object, such as { calls: 5 }`);
   const set = Object.entries(limits).filter(([, value]) => value !== undefined);
   for (const [name, value] of set) {
     if (!(LIMIT_NAMES as readonly string[]).includes(name)) {
@@ -371,7 +378,9 @@ function limitsOf(limits: Limits | undefined): Limits {
       throw invalidOptions(`limits.${name} is not a limit. ${remedy}`);
     }
     if (!(typeof value === 'number' && value >= 0 && Number.isFinite(value))) {
-      throw invalidOptions(`limits.${name} is ${String(value)}. Use a number of at least 0, or omit it for no limit`);
+      throw invalidOptions(
+        `limits.${name} is ${described(value)}. Use a number of at least 0, or omit it for no limit`,
+      );
     }
   }
   return Object.fromEntries(set);
@@ -380,7 +389,7 @@ function limitsOf(limits: Limits | undefined): Limits {
 /** The value of an option that is a whole number. Throws `invalid-options` for one below `least`. */
 export function atLeast(least: number, name: string, value: number): number {
   if (Number.isSafeInteger(value) && value >= least) return value;
-  throw invalidOptions(`${name} is ${String(value)}. Use a whole number of at least ${least}`);
+  throw invalidOptions(`${name} is ${described(value)}. Use a whole number of at least ${least}`);
 }
 
 function invalidOptions(what: string): TreadleError {

@@ -27,6 +27,7 @@ import {
   openRun,
   requirePrices,
   RUN_NAMES,
+  checkedText,
   type Opening,
 } from './open.ts';
 import type { Reopening } from './reopen.ts';
@@ -131,6 +132,9 @@ export function driveRun(
   if (options.journal && !options.journal.append) {
     throw new TreadleError('invalid-options', 'The journal is not one. Pass memoryJournal() or sqliteStore(path).');
   }
+  if (options.policy && typeof options.policy.judge !== 'function') {
+    throw new TreadleError('invalid-options', 'The policy has no "judge". Pass policy(rules) of @treadle/core/policy.');
+  }
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
     const given = String(options.holdIdleMs);
     throw new TreadleError('invalid-options', `holdIdleMs is ${given}. Use a number of at least 0, or omit it.`);
@@ -139,7 +143,7 @@ export function driveRun(
   const isAuto = options.resume !== undefined;
   if (isAuto) checkAutoResume(options);
   if (isHandedOver) checkAgents(options);
-  const runId = options.runId ?? newRunId();
+  const runId = options.runId === undefined ? newRunId() : checkedText('runId', options.runId);
   let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   /** Aborts everything in progress. */
   const controller = new AbortController();

@@ -35,7 +35,7 @@ interface StandardIssue {
 }
 
 function isStandardSchema(schema: Schema): schema is StandardSchema {
-  return '~standard' in schema;
+  return (schema as Partial<StandardSchema>)['~standard'] !== undefined;
 }
 
 /** Converts a schema to JSON Schema. Throws `code` if that is not possible; `what` names the schema in the message. */

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { defineAgent } from '../agents/define.ts';
 import { streamAgent } from '../agents/execute.ts';
-import { streamLoop } from '../driver/run.ts';
+import { runLoop, streamLoop } from '../driver/run.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Model } from '../model.ts';
 import { scriptedModel } from '../testing/index.ts';
@@ -118,4 +118,9 @@ test.each([toTextResponse, toEventStreamResponse])('%o cancels the run if the cl
   await reader.read();
   await reader.cancel();
   expect((await live.result).outcome).toEqual({ type: 'cancelled', phase: 'model' });
+});
+
+test.each([toTextResponse, toEventStreamResponse])('%o rejects the result of a run', async (toResponse) => {
+  const result = await runLoop({ model: scriptedModel(['Hi.']), input: 'Go.' });
+  expect(() => toResponse(result as never)).toThrow('Pass what streamLoop or streamAgent returned.');
 });

@@ -1,7 +1,7 @@
 import type { LiveExecution } from '../agents/execute.ts';
 import type { ExecuteResult } from '../agents/result.ts';
 import type { LiveRun, LoopResult } from '../driver/options.ts';
-import { messageOf } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
 import { systemClock } from '../platform.ts';
 
@@ -102,6 +102,12 @@ function bytesOf(
   last: () => Promise<string | void>,
   heartbeat?: Heartbeat,
 ): ReadableStream<Uint8Array> {
+  if (typeof live?.[Symbol.asyncIterator] !== 'function') {
+    throw new TreadleError(
+      'invalid-options',
+      'This is not a run in progress. Pass what streamLoop or streamAgent returned.',
+    );
+  }
   const encoder = new TextEncoder();
   const items = live[Symbol.asyncIterator]();
   let next: Promise<IteratorResult<Item, unknown>> | undefined;

@@ -170,6 +170,10 @@ describe('a store locked by another process', () => {
 });
 
 describe('a file that is not a store', () => {
+  test.each([undefined, 7])('rejects %j as a path', (file) => {
+    expect(() => sqliteStore(file as never)).toThrow('sqliteStore: pass the path of a file, or ":memory:".');
+  });
+
   test.each([
     [
       'a text file',
@@ -188,6 +192,7 @@ describe('a file that is not a store', () => {
   test('rejects a folder', async () => {
     await using temp = tempStore();
     mkdirSync(temp.file);
+    expect(() => temp.open()).toThrow('cannot be opened. Check that it is a file and not a folder');
     expect(() => temp.open()).toThrow(code('store-failed'));
     expect(() => sqliteStore('')).toThrow(code('store-failed'));
   });

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { checkRunNames, systemClock, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
+import { checkRunNames, systemClock, TreadleError, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
 import type { Budgets } from '@treadle/core/budgets';
 import type { RateStore } from '@treadle/core/policy';
 import type { ConversationStore } from '../conversation-store.ts';
@@ -90,6 +90,9 @@ export interface SqliteStore extends RunStore {
  * `TreadleError`, and a failed call writes nothing, unless it was the sync that failed: then it may have been written.
  */
 export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteStore {
+  if (typeof file !== 'string') {
+    throw new TreadleError('invalid-options', 'sqliteStore: pass the path of a file, or ":memory:".');
+  }
   const location = file === ':memory:' ? file : path.resolve(file);
   const machine = thisMachine(location, options);
   const db = openDatabase(location, machine.busyTimeoutMs);

@@ -16,7 +16,7 @@ import { resolveContext, workingFolder, type CommandContext } from '../config/co
 import { checkConfig, readConfig } from '../config/load.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
-import { commandTools, toolDefinitions } from '../tools/command-tools.ts';
+import { checkToolArguments, commandTools, toolDefinitions } from '../tools/command-tools.ts';
 import { commandPolicy } from './command-policy.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
@@ -103,6 +103,7 @@ async function callToExplain(
       ...declared,
     };
   }
+  if (text !== undefined) checkToolArguments(text);
   const judged = await judgedCall(tool, text ?? '{}');
   if ('problem' in judged) throw new CommandError(judged.problem);
   return { ...judged.call, ...declared };

@@ -90,7 +90,7 @@ export const runCommand: Command = defineCommand({
 });
 
 async function readSchema(file: string, io: Io): Promise<JsonSchema> {
-  const text = await readTextFile(file.replace(/^@/, ''), io);
+  const text = await readTextFile(file.replace(/^@/, ''), io, ' --output-schema takes a file with a JSON Schema.');
   const problem = (what: string): CommandError =>
     new CommandError(
       `--output-schema ${file} ${what}. It takes a file with a JSON Schema, such as {"type": "object", …}.`,

@@ -1,6 +1,6 @@
-import { memoryJournal, messageOf, type CallAnswered, type ResultBlock, type Tool } from '@treadle/core';
+import { memoryJournal, type CallAnswered, type ResultBlock, type Tool } from '@treadle/core';
 import { callingModel } from '@treadle/tools/calling-model';
-import { CommandError, EXIT, type Values } from '../command-line/command.ts';
+import { EXIT, type Values } from '../command-line/command.ts';
 import type { LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
@@ -17,6 +17,7 @@ import { askLine } from '../terminal/prompt.ts';
 import { sizeText } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import { NO_STATUS, statusLine } from '../terminal/status-line.ts';
+import { checkToolArguments } from './command-tools.ts';
 
 /** The exit codes of commands that execute one call, for their help. */
 export const CALL_EXIT_CODES: string =
@@ -40,7 +41,7 @@ export async function callOnce(options: {
 }): Promise<number> {
   const { tool, given, context, values, io } = options;
   const text = given === '-' ? await readStdin(io) : given;
-  checkArguments(text);
+  checkToolArguments(text);
   const canAsk = canAskOn(io);
   const status = values.json ? NO_STATUS : statusLine(io);
   const writeLine = (line: string): void => {
@@ -106,15 +107,4 @@ function blockText(block: ResultBlock): string {
   const name = block.type === 'file' && block.name !== undefined ? `${block.name}, ` : '';
   const what = source.type === 'data' ? sizeText(Buffer.byteLength(source.data, 'base64')) : source.url;
   return oneLine(`[${type}: ${name}${mediaType}, ${what}]`, 200);
-}
-
-function checkArguments(text: string): void {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new CommandError(`The arguments are not JSON: ${messageOf(error)}. Give an object, such as '{"path": "x"}'.`);
-  }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
-  throw new CommandError(`The arguments have to be a JSON object, such as '{"path": "x"}'.`);
 }

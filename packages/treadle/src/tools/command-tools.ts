@@ -1,4 +1,4 @@
-import type { Model, Tool } from '@treadle/core';
+import { messageOf, type Model, type Tool } from '@treadle/core';
 import { codingTools, local, policyCheck, questionTool, readOnlyTools, taskTool, type Ops } from '@treadle/tools';
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/tools/nearest';
@@ -102,4 +102,16 @@ export function whyDisabled({ permissions = [] }: Tool, config: Config): string 
   const held: Readonly<Record<string, boolean | undefined>> = rulesOf(config).permissions ?? {};
   const refused = permissions.find((name) => held[name] === false);
   return refused === undefined ? undefined : `permissions.${refused} = false`;
+}
+
+/** Throws for arguments of a tool on a command line that are not a JSON object. */
+export function checkToolArguments(text: string): void {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new CommandError(`The arguments are not JSON: ${messageOf(error)}. Give an object, such as '{"path": "x"}'.`);
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+  throw new CommandError(`The arguments have to be a JSON object, such as '{"path": "x"}'.`);
 }
