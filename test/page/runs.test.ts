@@ -120,7 +120,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     page.on('request', (request) => {
       if (request.headers()['accept'] === 'text/event-stream') streams.add(request);
     });
-    for (const event of ['requestfailed', 'requestfinished'] as const) page.on(event, (one) => streams.delete(one));
+    const ended = (request: Request): unknown => streams.delete(request);
+    page.on('requestfailed', ended).on('requestfinished', ended);
     const row = (title: string) => page.getByRole('row', { name: new RegExp(title) });
     await page.goto(`${first.url}/#/runs`);
     await page.getByText('No runs yet').waitFor();
@@ -462,7 +463,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
           'scopes = ["agents:invoke", "runs:read", "runs:write", "chat:read", "chat:write"]',
           '',
         ].join('\n');
-      await fixture.configure(entry('ann') + entry('bob'), { text: 'Hello.' });
+      await fixture.configure(entry('ann') + entry('bob'), { text: ['Hello.'] });
       const server = await fixture.serveProcess();
       const { body } = await server.respond({ input: 'A secret' }, { authorization: 'Bearer tk_ann' });
       await using opened = await openPage(launched, `${server.url}/#/runs/${body.id}`, { allow: /40[14]|ERR_/ });
