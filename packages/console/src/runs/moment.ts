@@ -17,7 +17,7 @@ import {
   type UserMessage,
   type Waiting,
 } from '@treadle/core';
-import type { RunModel } from './run-model.ts';
+import { isRefused, type RunModel } from './run-model.ts';
 
 /** The exact state of a run after one of its entries. */
 export interface Moment {
@@ -227,8 +227,7 @@ export function landmarksOf({ entries, shown }: RunModel): Landmarks {
 }
 
 function isDenial(event: Event): boolean {
-  if (event.type === 'calls-judged') return event.verdicts.some(({ type }) => type === 'deny');
-  return event.type === 'approval-given' && !event.approved;
+  return isRefused(event) || (event.type === 'approval-given' && !event.approved);
 }
 
 function isFailure(event: Event): boolean {

@@ -228,6 +228,14 @@ describe('a moment', () => {
     expect(landmarksOf(run)).toMatchObject({ errors: [], denials: [seq], mostExpensive: 1 });
   });
 
+  test('has what a guardrail stopped as a denial', async () => {
+    const store = memoryJournal();
+    const guardrails = { output: [() => 'It has a secret.'] };
+    await runLoop({ model: scriptedModel(['The key is 1.']), guardrails, input: 'go', journal: store, runId: 'r' });
+    const run = await modelOf(store);
+    expect(landmarksOf(run).denials).toEqual([seqOf(run, 'guardrails-checked')]);
+  });
+
   test('does not exist from the first entry on that does not replay', async () => {
     const store = memoryJournal();
     await runLoop({
