@@ -6,14 +6,13 @@ import { agentTool, Parked, tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
-import type { Page, Request } from 'playwright-core';
+import type { Locator, Page, Request } from 'playwright-core';
 import { afterAll, describe, expect, test, vi } from 'vitest';
+import { scriptedOpenAi } from '../command/scripted-openai.ts';
 import { needs } from '../needs.ts';
-import { startProvider } from '../provider/provider.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
 import { responseIdIn, startInProcess, type InProcessServer } from '../server/support/in-process.ts';
-import { call } from '../server/support/fixture.ts';
-import { modelOf, startServer, type ServerProcess } from '../server/support/server-process.ts';
+import { startServer } from '../server/support/server-process.ts';
 import { axeViolations, chromiumNeed, launch, openPage } from './browser.ts';
 
 const launched = await launch();
@@ -60,6 +59,8 @@ const show = (page: Page, state: 'hidden' | 'visible') =>
     Object.defineProperty(document, 'visibilityState', { value: given, configurable: true });
     document.dispatchEvent(new Event('visibilitychange'));
   }, state);
+/** Like `vi.waitFor`, also on a machine that is busy. */
+const eventually = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 15_000 });
 const slider = (page: Page) => page.getByRole('slider', { name: 'Entry' });
 const tab = (page: Page, name: string) => page.getByRole('tab', { name });
 const panel = (page: Page) => page.getByRole('tabpanel');
@@ -131,9 +132,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.getByRole('heading', { name: 'The first' }).waitFor();
     await page.goBack();
     await row('The first').waitFor();
-    await vi.waitFor(() => expect(streams.size).toBe(1));
+    await eventually(() => expect(streams.size).toBe(1));
     await show(page, 'hidden');
-    await vi.waitFor(() => expect(streams.size).toBe(0));
+    await eventually(() => expect(streams.size).toBe(0));
     await first.post({ input: 'The second' });
     await show(page, 'visible');
     await row('The second').getByText('Completed').waitFor();
@@ -259,9 +260,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     expect(await fit.isDisabled()).toBe(true);
     await page.mouse.wheel(0, -100);
     await page.keyboard.up('Control');
-    await vi.waitFor(async () => expect(await fit.isEnabled()).toBe(true));
+    await eventually(async () => expect(await fit.isEnabled()).toBe(true));
     await page.keyboard.press('0');
-    await vi.waitFor(async () => expect(await fit.isDisabled()).toBe(true));
+    await eventually(async () => expect(await fit.isDisabled()).toBe(true));
 
     // A bar of a child run leads to that run, and from there back.
     const child = (await chart.getByText(/^research/).boundingBox())!;
@@ -275,52 +276,55 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
 
   test('that were interrupted by a killed server are resumed at another one, and by its restart', async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'treadle-page-'));
-    await using provider = await startProvider();
-    const settings = { store: path.join(folder, 'runs.db'), defaultTools: ['hold'] };
-    const servers = await Promise.all([startServer(provider, settings), startServer(provider, settings)]);
-    await using killed = servers[0];
-    await using second = servers[1];
-    const start = async (server: ServerProcess, tag: string): Promise<void> => {
-      const script = await provider.script([{ calls: [call('hold', { tag })] }, { text: `Had ${tag}.` }]);
-      await fetch(`${server.url}/v1/responses`, {
+    const file = path.join(folder, 'runs.db');
+    const provider = await scriptedOpenAi([{ hang: 'I begin.' }, { hang: 'I begin.' }]);
+    const killed = await startServer({ url: path.dirname(provider.baseURL) }, { store: file });
+    const stores = [sqliteStore(file), sqliteStore(file)];
+    const start = (text: string, index: number, port = 0): Promise<InProcessServer> => {
+      const model = { ...scriptedModel([text]), id: 'm' };
+      const models = { default: 's0/openai-chat', models: new Map([['s0/openai-chat', model]]) };
+      return startInProcess(model, { models, port, store: stores[index]! });
+    };
+    const other = await start('Had one.', 0);
+    for (const input of ['Take one', 'Take two']) {
+      await fetch(`${killed.url}/v1/responses`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ model: modelOf(script), input: `Hold ${tag}`, background: true }),
+        body: JSON.stringify({ input, background: true }),
       });
-      await server.held(tag);
-    };
-    await using opened = await openPage(launched, `${second.url}/#/runs`, { allow: /ERR_/ });
-    const { page } = opened;
-    const main = page.getByRole('main');
-    await start(killed, 'one');
-    await main.getByRole('link', { name: 'Hold one' }).click();
-    await page.getByRole('heading', { name: 'Hold one' }).waitFor();
-    await main.getByText('Running').waitFor();
-    expect(await main.getByText('Interrupted').count()).toBe(0);
+    }
+    await provider.answered(2);
+    const allow = { allow: /ERR_/ };
+    await using atOther = await openPage(launched, `${other.url}/#/runs`, allow);
+    await using atKilled = await openPage(launched, `${killed.url}/#/runs`, allow);
+    const [one, two] = [atOther.page, atKilled.page].map((page) => page.getByRole('main')) as [Locator, Locator];
+    for (const [main, name] of [
+      [one, 'Take one'],
+      [two, 'Take two'],
+    ] as const) {
+      await main.getByRole('link', { name }).click();
+      await main.getByRole('heading', { name }).waitFor();
+      await main.getByText('Running').waitFor();
+    }
     await killed.kill();
-    await show(page, 'hidden');
-    await show(page, 'visible');
-    await main.getByText('Interrupted').waitFor();
-    await page.getByRole('button', { name: 'Resume' }).click();
-    await second.held('one');
-    await page.getByRole('option', { name: /hold lost.*the process stopped/ }).waitFor();
-    second.release('one');
-    await main.getByText('Completed', { exact: true }).waitFor();
-    await panel(page).getByText('Had one.').waitFor();
 
-    await start(second, 'two');
-    await page.getByRole('link', { name: /Hold two/ }).click();
-    await page.getByRole('heading', { name: 'Hold two' }).waitFor();
-    await main.getByText('Running').waitFor();
-    await second.kill();
-    await page.getByText('The connection to the server is lost').waitFor();
-    await using restarted = await startServer(provider, { ...settings, port: Number(new URL(second.url).port) });
+    await show(atOther.page, 'hidden');
+    await show(atOther.page, 'visible');
+    await one.getByText('Interrupted').waitFor();
+    await one.getByRole('button', { name: 'Resume' }).click();
+    await one.getByText('Completed', { exact: true }).waitFor();
+    await one.getByRole('option', { name: /model lost.*the process stopped/ }).waitFor();
+    await one.getByText('Had one.').first().waitFor();
+
+    await two.getByText('The connection to the server is lost').waitFor();
+    const restarted = await start('Had two.', 1, Number(new URL(killed.url).port));
     expect(restarted.recovered).toBe(1);
-    restarted.release('two');
-    await main.getByText('Completed', { exact: true }).waitFor();
-    await panel(page).getByText('Had two.').waitFor();
-    await page.goto('about:blank');
-    await restarted.close();
+    await two.getByText('Completed', { exact: true }).waitFor();
+    await two.getByText('Had two.').first().waitFor();
+    for (const { page } of [atOther, atKilled]) await page.goto('about:blank');
+    for (const server of [other, restarted]) await server[Symbol.asyncDispose]();
+    for (const store of stores) await store.close();
+    await provider.close();
     await rm(folder, { recursive: true });
   });
 
@@ -362,7 +366,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const preview = dialog.getByRole('region', { name: 'What the fork does' });
     await preview.getByText('takes over').waitFor();
     const start = dialog.getByRole('button', { name: /Start the fork/ });
-    await vi.waitFor(async () => expect(await start.isEnabled()).toBe(true));
+    await eventually(async () => expect(await start.isEnabled()).toBe(true));
     const asked = Promise.withResolvers<void>();
     await page.route('**/fork', (route) => void asked.promise.then(() => route.continue()));
     await dialog.getByLabel('Instructions').fill('Change nothing.');

@@ -78,7 +78,10 @@ export interface ServerProcess extends AsyncDisposable {
  *     const script = await provider.script([{ text: 'Hello' }]);
  *     await fetch(`${server.url}/v1/responses`, { body: JSON.stringify({ model: modelOf(script), input: 'Hi' }), … });
  */
-export async function startServer(provider: Provider, settings: ServerSettings = {}): Promise<ServerProcess> {
+export async function startServer(
+  provider: Pick<Provider, 'url'>,
+  settings: ServerSettings = {},
+): Promise<ServerProcess> {
   const parameters: StartParameters = { provider: provider.url, settings };
   const child = fork(MAIN, [], {
     execArgv: ['--conditions=treadle-source', '--expose-gc', '--disable-warning=ExperimentalWarning'],

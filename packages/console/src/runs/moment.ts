@@ -17,7 +17,7 @@ import {
   type UserMessage,
   type Waiting,
 } from '@treadle/core';
-import type { RunModel } from './run-model.ts';
+import { isRefused, type RunModel } from './run-model.ts';
 
 /** The exact state of a run after one of its entries. */
 export interface Moment {
@@ -199,15 +199,14 @@ function turnBegin(model: RunModel, seq: number, turn: number): number {
 export interface Landmarks {
   readonly errors: readonly number[];
   readonly denials: readonly number[];
-  /** The reply of the turn that cost most, or used most tokens if no price is known. */
+  /** The reply of the turn that cost most, with its child runs, or used most tokens if no price is known. */
   readonly mostExpensive: number | undefined;
 }
 
 export function landmarksOf({ entries, shown }: RunModel): Landmarks {
   const errors: number[] = [];
   const denials: number[] = [];
-  let mostExpensive: number | undefined;
-  let [mostCost, mostTokens] = [0, 0];
+  const turns = new Map<number, TurnUsage>();
   for (const [seq, { event, status }] of entries.entries()) {
     const results = shown[seq]!.items.flatMap((item) => (item.type === 'call-answered' ? item.result : []));
     const isDenied = results.some(({ isError, errorType }) => isError && errorType === 'denied') || isDenial(event);
@@ -217,18 +216,33 @@ export function landmarksOf({ entries, shown }: RunModel): Landmarks {
       shown[seq]!.loss === 'stopped';
     if (isDenied) denials.push(seq);
     if (isFailed || status === 'failed') errors.push(seq);
-    if (event.type !== 'model-replied') continue;
-    const { cost = 0, inputTokens, outputTokens } = event.usage;
-    const tokens = inputTokens + outputTokens;
-    if (cost < mostCost || (cost === mostCost && tokens <= mostTokens)) continue;
-    [mostExpensive, mostCost, mostTokens] = [seq, cost, tokens];
+    const { before, state } = shown[seq]!.states ?? {};
+    if (!before || !state || before.usage === state.usage) continue;
+    const turn = turns.get(before.turn) ?? { seq: undefined, cost: 0, tokens: 0 };
+    turns.set(before.turn, turn);
+    if (event.type === 'model-replied') turn.seq ??= seq;
+    turn.cost += (state.usage.cost ?? 0) - (before.usage.cost ?? 0);
+    turn.tokens += totalOf(state.usage) - totalOf(before.usage);
   }
-  return { errors, denials, mostExpensive };
+  const [most] = [...turns.values()]
+    .filter((turn) => turn.seq !== undefined)
+    .toSorted((a, b) => b.cost - a.cost || b.tokens - a.tokens);
+  return { errors, denials, mostExpensive: most?.seq };
+}
+
+interface TurnUsage {
+  /** The first reply of the turn. */
+  seq: number | undefined;
+  cost: number;
+  tokens: number;
+}
+
+function totalOf({ inputTokens, outputTokens }: Usage): number {
+  return inputTokens + outputTokens;
 }
 
 function isDenial(event: Event): boolean {
-  if (event.type === 'calls-judged') return event.verdicts.some(({ type }) => type === 'deny');
-  return event.type === 'approval-given' && !event.approved;
+  return isRefused(event) || (event.type === 'approval-given' && !event.approved);
 }
 
 function isFailure(event: Event): boolean {

@@ -1,4 +1,5 @@
 import {
+  agentTool,
   forkRun,
   memoryJournal,
   Parked,
@@ -226,6 +227,29 @@ describe('a moment', () => {
       { name: 'tokens', used: 15, limit: 1_000 },
     ]);
     expect(landmarksOf(run)).toMatchObject({ errors: [], denials: [seq], mostExpensive: 1 });
+  });
+
+  test('counts what child runs used for the turn that started them', async () => {
+    const store = memoryJournal();
+    const used = (cost: number) => ({ inputTokens: 10, outputTokens: 5, cost });
+    const child = scriptedModel([{ text: 'Found.', usage: used(0.005) }]);
+    const ask = agentTool({ name: 'ask', description: '', model: child });
+    const model = scriptedModel([
+      { ...echoing('a'), usage: used(0.003) },
+      { calls: [{ name: 'ask', arguments: { task: 'Look' } }], usage: used(0.001) },
+      { text: 'Done.', usage: used(0.002) },
+    ]);
+    await runLoop({ model, tools: [echo, ask], input: 'go', journal: store, runId: 'r' });
+    const run = await modelOf(store);
+    expect(landmarksOf(run).mostExpensive).toBe(seqOf(run, 'model-replied', 2));
+  });
+
+  test('has what a guardrail stopped as a denial', async () => {
+    const store = memoryJournal();
+    const guardrails = { output: [() => 'It has a secret.'] };
+    await runLoop({ model: scriptedModel(['The key is 1.']), guardrails, input: 'go', journal: store, runId: 'r' });
+    const run = await modelOf(store);
+    expect(landmarksOf(run).denials).toEqual([seqOf(run, 'guardrails-checked')]);
   });
 
   test('does not exist from the first entry on that does not replay', async () => {

@@ -242,7 +242,8 @@ function problemOf(bar: Bar, { event }: JournalEntry, items: JournalStep['items'
   return answered.result.errorType === 'denied' || event.type === 'approval-given' ? 'denied' : 'error';
 }
 
-function isRefused(event: JournalEntry['event']): boolean {
+/** A policy has denied a call, or a guardrail has stopped the run. */
+export function isRefused(event: JournalEntry['event']): boolean {
   if (event.type === 'calls-judged') return event.verdicts.some(({ type }) => type === 'deny');
   return event.type === 'guardrails-checked' && event.verdicts.some(({ type }) => type === 'stop');
 }
