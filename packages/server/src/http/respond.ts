@@ -4,7 +4,7 @@ import { systemClock, type Clock } from '@treadle/core';
 import { EVENT_STREAM_HEADERS, eventFrame, KEEP_ALIVE_FRAME } from '@treadle/core/web';
 import type { Context } from 'hono';
 import type { Env } from './admission.ts';
-import { LARGE } from './large-work.ts';
+import { LARGE, nextTurn } from './large-work.ts';
 
 type WithOutgoing = Pick<Context<Env>, 'env'>;
 
@@ -43,18 +43,29 @@ export interface EventStream {
   /**
    * Sends one event in one write; without a name if `type` is undefined. A client that reconnects sends the last `id` as
    * `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client has
-   * disconnected.
+   * disconnected. An event after a large one is sent in another turn of the event loop, so `data` must not change.
    */
   send(type: string | undefined, data: object, id?: number): void | Promise<void>;
   /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
   end(isCut?: boolean): void;
 }
 
+interface LaterEvents {
+  readonly events: { readonly type: string | undefined; readonly data: object; readonly id: number | undefined }[];
+  /** Resolves when they are sent and there is room for more, or the client has disconnected. */
+  readonly sent: PromiseWithResolvers<void>;
+  /** Called when they are sent. */
+  end: () => void;
+}
+
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
   const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
+  let isEnded = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
+  /** What follows a large event, until it is sent. */
+  let later: LaterEvents | undefined;
   let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
 
   function writeFrame(frame: string): void | Promise<void> {
@@ -65,6 +76,30 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     return room.promise;
   }
 
+  /** After a large event was sent. Sends at most one large event in a turn. */
+  async function sendLater(): Promise<void> {
+    const waiting: LaterEvents = { events: [], sent: Promise.withResolvers(), end: () => {} };
+    later = waiting;
+    await nextTurn();
+    for (let event = waiting.events.shift(); event; event = waiting.events.shift()) {
+      const frame = eventFrame(event.type, event.data, event.id);
+      void writeFrame(frame);
+      if (frame.length > LARGE) await nextTurn();
+    }
+    later = undefined;
+    waiting.end();
+    // A client that disconnects makes room.
+    await room?.promise;
+    waiting.sent.resolve();
+  }
+
+  function endStream(isCut: boolean): void {
+    if (isClosed) return;
+    if (hasEndMark && !isCut) void writeFrame('data: [DONE]\n\n');
+    closeStream();
+    outgoing.end();
+  }
+
   function onDrain(): void {
     room?.resolve();
     room = undefined;
@@ -72,6 +107,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function closeStream(): void {
     isClosed = true;
+    if (later) later.events.length = 0;
     cancelHeartbeat();
     onDrain();
   }
@@ -105,13 +141,21 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   return {
     send(type, data, id) {
       wasSilent = false;
-      return writeFrame(eventFrame(type, data, id));
+      if (isClosed || isEnded) return;
+      if (later) {
+        later.events.push({ type, data, id });
+        return later.sent.promise;
+      }
+      const frame = eventFrame(type, data, id);
+      const written = writeFrame(frame);
+      if (frame.length > LARGE) void sendLater();
+      return written;
     },
     end(isCut = false) {
-      if (isClosed) return;
-      if (hasEndMark && !isCut) void writeFrame('data: [DONE]\n\n');
-      closeStream();
-      outgoing.end();
+      if (isEnded) return;
+      isEnded = true;
+      if (later) later.end = () => endStream(isCut);
+      else endStream(isCut);
     },
   };
 }
