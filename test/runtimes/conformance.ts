@@ -119,6 +119,19 @@ function checks({ protocols, rejecting, stalling }: Providers): Record<string, (
       expectSame((await runLoop({ model, input: 'Hello' })).text, 'Hello from the backup.');
     },
 
+    async 'a large request, which is written in slices'() {
+      let sent = '';
+      const fetch: typeof globalThis.fetch = async (_, init) => {
+        sent = new TextDecoder().decode(init!.body as Uint8Array);
+        return Response.json({ choices: [{ index: 0, message: { content: 'Long.' }, finish_reason: 'stop' }] });
+      };
+      const input = 'ä"'.repeat(1_000_000);
+      const model = openaiChat({ model: 'm', apiKey: 'k', stream: false, fetch });
+      expectSame((await runLoop({ model, input })).text, 'Long.');
+      const { messages } = JSON.parse(sent) as { readonly messages: readonly { readonly content: string }[] };
+      expectSame(messages[0]?.content === input, true);
+    },
+
     async 'a request that is cancelled'() {
       const stop = new AbortController();
       const live = streamLoop({ model: modelOf('openai-chat', stalling, true), input: 'Hello', signal: stop.signal });

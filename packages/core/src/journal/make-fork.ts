@@ -29,6 +29,8 @@ export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> 
   const { journal, runId, at, changes = {}, newRunId: newId = '' } = options;
   const entries = await journal.read(runId);
   const shared = await sharedEntries(entries, options);
+  // They were applied once, and are applied again.
+  await nextLoopTurn();
   const fork: JournalEntry[] = [];
   let state = NEW;
   const appendEvent = (event: Event): void => {

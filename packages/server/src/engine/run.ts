@@ -7,6 +7,7 @@ import {
   type Event,
   type Item,
   type Journal,
+  type JournalEntry,
   type KillProcess,
   type Lease,
   type Limit,
@@ -457,18 +458,21 @@ function appendedInTurn(journal: Journal, { lease }: Pick<RunPlan, 'lease'>): Jo
   return {
     ...journal,
     append(runId, entries, ...others) {
-      const [first] = entries;
-      // Without a lease it is in memory.
-      const input = lease && first?.event.type === 'run-started' ? first.event.input : [];
       const appended = last
         .then(nextTurn)
-        .then(() => encodeInput(input, nextTurn))
+        // Without a lease they are in memory.
+        .then(() => lease && encodeStart(entries))
         .then(() => journal.append(runId, entries, ...others));
       // The run ends with the error of this entry. Those after it are refused by the store.
       last = appended.catch(() => {});
       return appended;
     },
   };
+}
+
+/** Encodes a large conversation in turns, before the store appends the entry that contains it. */
+export async function encodeStart([first]: readonly JournalEntry[]): Promise<void> {
+  if (first?.event.type === 'run-started') await encodeInput(first.event.input, nextTurn);
 }
 
 /** How a run ended, in the terms of the APIs. */

@@ -3,7 +3,7 @@ import { createServer, request, type IncomingMessage, type Server, type ServerRe
 import { connect, type AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { manualClock } from '@treadle/core/testing';
 import { eventStream, type EventStream, type EventStreamOptions } from './respond.ts';
 
@@ -126,6 +126,67 @@ test('a client of HTTP/1.0 gets events without chunks, and the connection ends w
   socket.write('GET / HTTP/1.0\r\n\r\n');
   const received = await text(socket);
   expect(received.slice(received.indexOf('\r\n\r\n') + 4)).toBe('event: event\ndata: {"text":"ä"}\n\ndata: [DONE]\n\n');
+});
+
+describe('events after a large one', () => {
+  const large = { text: 'x'.repeat(300_000) };
+
+  test('are sent in order, each large one in another turn, and the end after them', async () => {
+    const { incoming, stream, writes } = await connected();
+    const turns: number[] = [];
+    const seen: number[] = [];
+    const { push } = writes;
+    writes.push = (...chunks) => (seen.push(turns.length), push.apply(writes, chunks));
+    let isSent = false;
+    void (async () => {
+      while (!isSent) {
+        await setImmediate();
+        turns.push(0);
+      }
+    })();
+    const body = bodyOf(incoming);
+    void stream.send('1', large);
+    const room = [stream.send('2', {}), stream.send('3', large, 7), stream.send('4', large), stream.send('5', {})];
+    expect(writes).toHaveLength(1);
+    stream.end();
+    expect(stream.send('6', {})).toBeUndefined();
+    await Promise.all(room);
+    isSent = true;
+    const text = JSON.stringify(large);
+    expect(await body).toBe(
+      `event: 1\ndata: ${text}\n\nevent: 2\ndata: {}\n\nid: 7\nevent: 3\ndata: ${text}\n\n` +
+        `event: 4\ndata: ${text}\n\nevent: 5\ndata: {}\n\ndata: [DONE]\n\n`,
+    );
+    // 2 and 3 share a turn and a write, as 5 and the end do.
+    expect(seen).toHaveLength(4);
+    expect(new Set(seen).size).toBe(4);
+  });
+
+  test('are not sent to a client that disconnects, and release the sender', async () => {
+    const { incoming, outgoing, stream, writes } = await connected();
+    void stream.send('1', large);
+    const room = stream.send('2', large);
+    incoming.destroy();
+    outgoing.destroy();
+    await once(outgoing, 'close');
+    await room;
+    const serialise = vi.fn<() => string>();
+    expect(stream.send('3', { toJSON: serialise })).toBeUndefined();
+    expect(serialise).not.toHaveBeenCalled();
+    stream.end();
+    expect(writes.length).toBeLessThanOrEqual(2);
+  });
+
+  test('do not wait any more when they are sent', async () => {
+    const { incoming, stream, events } = await connected();
+    incoming.resume();
+    void stream.send('1', large);
+    await stream.send('2', {});
+    expect(stream.send('3', {})).toBeUndefined();
+    await setImmediate();
+    expect(events()).toBe(3);
+    stream.end();
+  });
 });
 
 describe('a heartbeat', () => {

@@ -4,7 +4,7 @@ import { systemClock, type Clock } from '@treadle/core';
 import { EVENT_STREAM_HEADERS, eventFrame, KEEP_ALIVE_FRAME } from '@treadle/core/web';
 import type { Context } from 'hono';
 import type { Env } from './admission.ts';
-import { LARGE } from './large-work.ts';
+import { LARGE, nextTurn } from './large-work.ts';
 
 type WithOutgoing = Pick<Context<Env>, 'env'>;
 
@@ -51,7 +51,7 @@ export interface EventStream {
   /**
    * Sends an event as one chunk of HTTP; without a name if `type` is undefined. A client that reconnects sends the last `id`
    * as `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client
-   * has disconnected.
+   * has disconnected. An event after a large one is sent in another turn of the event loop, so `data` must not change.
    */
   send(type: string | undefined, data: object, id?: number): void | Promise<void>;
   /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
@@ -62,9 +62,18 @@ export interface EventStream {
 const MOST_WAITING = 4_096;
 const LAST_CHUNK = '0\r\n\r\n';
 
+interface LaterEvents {
+  readonly events: { readonly type: string | undefined; readonly data: object; readonly id: number | undefined }[];
+  /** Resolves when they are sent and there is room for more, or the client has disconnected. */
+  readonly sent: PromiseWithResolvers<void>;
+  /** Called when they are sent. */
+  end: () => void;
+}
+
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
   const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
+  let isEnded = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
   /** Chunks that are written together at the end of this tick: Node takes longer to write one than to make it. */
@@ -73,6 +82,8 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   let isChunked = false;
   let isScheduled = false;
   let hasWritten = false;
+  /** What follows a large event, until it is sent. */
+  let later: LaterEvents | undefined;
   let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
 
   function addFrame(frame: string): void | Promise<void> {
@@ -107,6 +118,31 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     if (!outgoing.write(chunks)) room ??= Promise.withResolvers();
   }
 
+  /** After a large event was sent. Sends at most one large event in a turn. */
+  async function sendLater(): Promise<void> {
+    const following: LaterEvents = { events: [], sent: Promise.withResolvers(), end: () => {} };
+    later = following;
+    await nextTurn();
+    for (let event = following.events.shift(); event; event = following.events.shift()) {
+      const frame = eventFrame(event.type, event.data, event.id);
+      void addFrame(frame);
+      if (frame.length > LARGE) await nextTurn();
+    }
+    later = undefined;
+    following.end();
+    // A client that disconnects makes room.
+    await room?.promise;
+    following.sent.resolve();
+  }
+
+  function endStream(isCut: boolean): void {
+    if (isClosed) return;
+    const mark = hasEndMark && !isCut ? chunkOf('data: [DONE]\n\n') : '';
+    const last = waiting + mark + (isChunked ? LAST_CHUNK : '');
+    closeStream();
+    outgoing.end(last);
+  }
+
   function onDrain(): void {
     room?.resolve();
     room = undefined;
@@ -115,6 +151,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   function closeStream(): void {
     isClosed = true;
     waiting = '';
+    if (later) later.events.length = 0;
     cancelHeartbeat();
     onDrain();
   }
@@ -152,14 +189,21 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   return {
     send(type, data, id) {
       wasSilent = false;
-      return addFrame(eventFrame(type, data, id));
+      if (isClosed || isEnded) return;
+      if (later) {
+        later.events.push({ type, data, id });
+        return later.sent.promise;
+      }
+      const frame = eventFrame(type, data, id);
+      const written = addFrame(frame);
+      if (frame.length > LARGE) void sendLater();
+      return written;
     },
     end(isCut = false) {
-      if (isClosed) return;
-      const mark = hasEndMark && !isCut ? chunkOf('data: [DONE]\n\n') : '';
-      const last = waiting + mark + (isChunked ? LAST_CHUNK : '');
-      closeStream();
-      outgoing.end(last);
+      if (isEnded) return;
+      isEnded = true;
+      if (later) later.end = () => endStream(isCut);
+      else endStream(isCut);
     },
   };
 }

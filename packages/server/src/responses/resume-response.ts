@@ -1,5 +1,5 @@
 import { NEW, TreadleError } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import { encodeInput, type ResponseRecord } from '@treadle/store';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
@@ -18,6 +18,7 @@ import {
 } from '../engine/stored-runs.ts';
 import type { StoredStreams, StreamRun } from '../engine/stored-streams.ts';
 import type { CallKinds } from '../engine/tools.ts';
+import { nextTurn } from '../http/large-work.ts';
 import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
@@ -158,6 +159,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       request: { ...before, request } satisfies StoredRequest,
       response: newResponse(id, request, engine.models.default, now),
     };
+    await encodeInput(request.input, nextTurn);
     await records.create(record, undefined, request.input);
     return record;
   }

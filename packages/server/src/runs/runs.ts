@@ -22,6 +22,7 @@ import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
+import { encodeStart } from '../engine/run.ts';
 import { answerUnfit, isDrivenElsewhere, type StoredRuns } from '../engine/stored-runs.ts';
 import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
@@ -186,6 +187,14 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
   }
 
+  const forkJournal = {
+    ...store,
+    async append(...[runId, entries, ...others]: Parameters<typeof store.append>) {
+      await encodeStart(entries);
+      await store.append(runId, entries, ...others);
+    },
+  };
+
   /** Forks are made one at a time, because each needs a few times the memory of its run. */
   let lastFork: Promise<unknown> = Promise.resolve();
 
@@ -205,7 +214,7 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
       ...(model !== undefined && { model: modelNamed(models, model).id }),
       ...(limits && { limits }),
     };
-    return { id, options: { journal: store, runId, at, changes } };
+    return { id, options: { journal: forkJournal, runId, at, changes } };
   }
 
   /** A client may lower what the server allows, but not exceed it. */

@@ -70,8 +70,8 @@ test('a large input that was encoded in turns is stored as it would be without',
   const stringify = vi.spyOn(JSON, 'stringify');
   const encodedBetween: number[] = [];
   await encodeInput(input, async () => void encodedBetween.push(stringify.mock.calls.length));
-  // Before and after the digest of the first message, and once more for the others.
-  expect(encodedBetween).toEqual([1, 1, 26, 26, 55, 55]);
+  // At first, and before and after the digest of a message that completes a piece.
+  expect(encodedBetween).toEqual([0, 1, 1, 26, 26, 55, 55]);
   stringify.mockClear();
   const encoded = encodeWithInput(value, input);
   expect(stringify).toHaveBeenCalledOnce();

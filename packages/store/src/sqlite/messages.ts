@@ -84,11 +84,12 @@ type EncodedInput = Pick<SplitJson, 'messages' | 'digests'>;
 const encodedInputs = new WeakMap<readonly unknown[], EncodedInput>();
 
 /**
- * Encodes a large input before it is stored with an entry or a request, and calls `nextTurn` between pieces of that work.
+ * Encodes a large input before it is stored with an entry or a request, and calls `nextTurn` before each piece of that work.
  * Without it, the store does all of that in one turn. The input must not change before it is stored.
  */
 export async function encodeInput(input: readonly unknown[], nextTurn: () => Promise<void>): Promise<void> {
   if (!hasMoreChars(input, LARGE_CHARS)) return;
+  await nextTurn();
   const all = [...input];
   const messages: string[] = [];
   const digests: Buffer[] = [];
