@@ -147,7 +147,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     id: 'chunks',
-    title: '4 bodies of 1 MB in chunks of one byte',
+    title: '4 bodies of 200 kB in chunks of one byte',
     scripts: [TEXT],
     async run(server) {
       const sockets = await Promise.all(Array.from({ length: 4 }, () => openSocket(server)));
@@ -156,7 +156,7 @@ export const ATTACKS: readonly Attack[] = [
         sockets.map(async (socket) => {
           socket.resume();
           socket.write(postHead());
-          for (let n = 0; n < 20; n++) if (!socket.write(chunks)) await once(socket, 'drain');
+          for (let n = 0; n < 4; n++) if (!socket.write(chunks)) await once(socket, 'drain');
           await sleep(2_000);
           socket.destroy();
         }),
