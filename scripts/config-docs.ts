@@ -100,7 +100,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'server.max_open_streams': ['`4000`', 'event streams that are open at the same time'],
   'server.max_duration_ms': ['`600000`', 'per response, which then ends `incomplete`'],
   'server.max_body_bytes': ['`16777216`', 'per request'],
-  'server.max_bytes_in_progress': ['`268435456`', 'of all requests and conversations in progress'],
+  'server.max_bytes_in_progress': ['`201326592`', 'of all requests and conversations in progress'],
   'server.heartbeat_ms': ['`15000`', 'interval of keep-alive comments in a stream without events'],
   'server.shutdown_grace_ms': ['`10000`', 'how long runs may continue when the server is stopped'],
   'server.retention_days': ['`30`', 'how long responses are stored after they ended or paused; `0` is for ever'],

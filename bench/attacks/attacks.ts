@@ -145,6 +145,51 @@ export const ATTACKS: readonly Attack[] = [
       await neverRead(server, 100, getOf(`/v1/responses/${id}`));
     },
   },
+  {
+    id: 'chunks',
+    title: '4 bodies of 200 kB in chunks of one byte',
+    scripts: [TEXT],
+    async run(server) {
+      const sockets = await Promise.all(Array.from({ length: 4 }, () => openSocket(server)));
+      const chunks = Buffer.from('1\r\nx\r\n'.repeat(50_000));
+      await Promise.all(
+        sockets.map(async (socket) => {
+          socket.resume();
+          socket.write(postHead());
+          for (let n = 0; n < 4; n++) if (!socket.write(chunks)) await once(socket, 'drain');
+          await sleep(2_000);
+          socket.destroy();
+        }),
+      );
+    },
+  },
+  {
+    id: 'disconnects',
+    title: '150 clients that ask for a run of 30 MB and disconnect',
+    scripts: [TEXT],
+    async run(server) {
+      const id = await createLargeRun(server);
+      for (let n = 0; n < 150; n++) {
+        const socket = await openSocket(server);
+        socket.write(getOf(`/v1/runs/${id}`));
+        await sleep(15);
+        socket.destroy();
+      }
+      await sleep(2_000);
+    },
+  },
+  {
+    id: 'connections',
+    title: '1,000 connections with 16 requests for a list each',
+    scripts: [TEXT],
+    async run(server) {
+      await createResponse(server, { input: 'Hello' });
+      const sockets = await Promise.all(Array.from({ length: 1_000 }, () => openSocket(server)));
+      for (const socket of sockets) socket.resume().write(getOf('/v1/runs').repeat(16));
+      await sleep(6_000);
+      for (const socket of sockets) socket.destroy();
+    },
+  },
   body('keys', 'many short keys', () => `{"input":{${'"a":0,'.repeat(LARGEST_BODY / 6 - 8)}"b":1}}`),
   body('arrays', 'nothing but empty arrays', () => `{"input":[${'[],'.repeat(LARGEST_BODY / 3 - 8)}[]]}`),
   body('depth', 'nothing but opening brackets', () => '['.repeat(LARGEST_BODY)),
@@ -281,6 +326,8 @@ function getOf(path: string, headers = ''): string {
   return `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n${headers}\r\n`;
 }
 
-function postHead(length: number): string {
-  return `POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`;
+/** Without a length, the body is sent in chunks. */
+function postHead(length?: number): string {
+  const size = length === undefined ? 'Transfer-Encoding: chunked' : `Content-Length: ${length}`;
+  return `POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n${size}\r\n\r\n`;
 }

@@ -144,3 +144,14 @@ test('ndjson: emits the last line without its line end, whole or truncated, and 
   expect(jsonLinesOf([bytes('{"a":1}\n')])).toEqual(['{"a":1}']);
   expect(jsonLinesOf([])).toEqual([]);
 });
+
+test.each([
+  ['a line', (n: number) => bytes(n === 0 ? `data: ${'x'.repeat(1_000_000)}` : 'x'.repeat(1_000_000))],
+  ['the lines of an event', () => bytes(`data: ${'x'.repeat(1_000_000)}\n`)],
+])('%s of more than 32 MB is rejected', (_, chunk) => {
+  const frames = sse.open(() => {});
+  const feedAll = (): void => {
+    for (let n = 0; n < 40; n++) frames.feed(chunk(n));
+  };
+  expect(feedAll).toThrow(new RangeError('an event has more than 32 MB'));
+});

@@ -18,6 +18,14 @@ export interface WireEvent {
   readonly data: string;
 }
 
+/** No event is this long. It is held a few times while it is decoded and parsed, which blocks the event loop. */
+const MAX_EVENT_MB = 32;
+const MAX_EVENT = MAX_EVENT_MB * 1024 * 1024;
+
+function tooLong(): RangeError {
+  return new RangeError(`an event has more than ${MAX_EVENT_MB} MB`);
+}
+
 const LF = 10;
 const CR = 13;
 const SPACE = 32;
@@ -43,8 +51,10 @@ export const sse: Framing = {
     };
 
     const setField = (field: string, value: string): void => {
-      if (field === 'data') data = data === undefined ? value : `${data}\n${value}`;
-      else if (field === 'event') name = value;
+      if (field === 'data') {
+        data = data === undefined ? value : `${data}\n${value}`;
+        if (data.length > MAX_EVENT) throw tooLong();
+      } else if (field === 'event') name = value;
     };
 
     const { feed, end } = lines((line) => {
@@ -82,10 +92,12 @@ export const ndjson: Framing = {
 
 /**
  * Splits UTF-8 bytes into lines that end with LF, CRLF or CR, and drops a BOM at the start. Only whole lines are decoded,
- * so no character is split. A line that spans many chunks is buffered in pieces and joined once.
+ * so no character is split. A line that spans many chunks is buffered in pieces and joined once. Throws a `RangeError` if a line is too long.
  */
 export function lines(onLine: (line: string) => void): Frames {
   let pieces: Uint8Array[] = [];
+  /** The bytes of the pieces. */
+  let buffered = 0;
   let isFirst = true;
   let afterCR = false;
 
@@ -95,6 +107,7 @@ export function lines(onLine: (line: string) => void): Frames {
       pieces.push(last);
       bytes = Buffer.concat(pieces);
       pieces = [];
+      buffered = 0;
     }
     const text = (Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes)).toString();
     if (!isFirst) return text;
@@ -125,7 +138,10 @@ export function lines(onLine: (line: string) => void): Frames {
     feed(chunk) {
       const end = endOfLines(chunk);
       if (end > 0) splitLines(decodeWithPieces(end === chunk.length ? chunk : chunk.subarray(0, end)));
-      if (end < chunk.length) pieces.push(end === 0 ? chunk : chunk.subarray(end));
+      if (end === chunk.length) return;
+      pieces.push(end === 0 ? chunk : chunk.subarray(end));
+      buffered += chunk.length - end;
+      if (buffered > MAX_EVENT) throw tooLong();
     },
     end() {
       if (pieces.length > 0) splitLines(decodeWithPieces(pieces.pop()!));

@@ -97,7 +97,7 @@ export interface TreadleServerOptions {
   /** Default 16 MiB: room for images and files of 12 MB. */
   readonly maxBodyBytes?: number;
   /**
-   * Of all requests and conversations in progress; default 256 MiB. One tenant gets at most half of it. The process needs up
+   * Of all requests and conversations in progress; default 192 MiB. One tenant gets at most half of it. The process needs up
    * to six times as much memory.
    */
   readonly maxBytesInProgress?: number;
@@ -140,7 +140,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const keys = serverKeys(options.keys ?? []);
   // The keys can be replaced.
   const perTenant = (max: number) => (): number => (keys.tenants > 1 ? Math.ceil(max / 2) : max);
-  const maxBytes = options.maxBytesInProgress ?? 256 * 1024 * 1024;
+  const maxBytes = options.maxBytesInProgress ?? 192 * 1024 * 1024;
   const memory = memoryLimit({ max: maxBytes });
   const registry = options.metrics ?? newMetrics();
   const metrics = serverMetrics(registry);

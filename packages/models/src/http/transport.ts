@@ -38,6 +38,8 @@ const LINGER_MS = 100;
 const MAX_ERROR_BYTES = 256 * 1024;
 /** No answer is this long: an endless one must not fill the memory. Events take many times the size of their text. */
 const MAX_ANSWER_MB = 128;
+/** A chunk counts as at least so many bytes: it takes more memory than that, however small it is. */
+const LEAST_CHUNK_BYTES = 256;
 /** The limits of a reply. They are far above what models send: a provider beyond them is broken or hostile. */
 const MAX_REPLY_CHARS = 8 * 1024 * 1024;
 const MAX_ARGUMENTS_CHARS = 4 * 1024 * 1024;
@@ -107,7 +109,7 @@ class Exchange<State> implements AnswerHandler {
   onData(chunk: Uint8Array): void | Promise<void> {
     if (!this.#options) return;
     this.#lastDataAt = this.#transport.clock.now();
-    this.#size += chunk.byteLength;
+    this.#size += Math.max(chunk.byteLength, LEAST_CHUNK_BYTES);
     if (this.#size > MAX_ANSWER_MB * 1024 * 1024) {
       const message = `${this.#host} sent more than ${MAX_ANSWER_MB} MB in one answer; the rest was not read.`;
       return this.#failExchange({ ...protocolFailure(message), retryable: false });
@@ -184,7 +186,9 @@ class Exchange<State> implements AnswerHandler {
   }
 
   #failUnreadable(thrown: unknown): void {
-    this.#failExchange(protocolFailure(`The answer of ${this.#host} cannot be read: ${String(thrown)}`));
+    const failure = protocolFailure(`The answer of ${this.#host} cannot be read: ${String(thrown)}`);
+    // What is too long for a buffer or for the stack does not become shorter.
+    this.#failExchange(thrown instanceof RangeError ? { ...failure, retryable: false } : failure);
   }
 
   #readerFor(status: number, header: Header): Reader {

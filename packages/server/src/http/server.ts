@@ -449,10 +449,11 @@ function beginExchange(
   let held: Held | undefined;
   let isWorking = true;
   let isClosed = false;
-  const onEnd: (() => void)[] = [];
+  let onEnd: (() => void)[] | undefined;
   const endIfDone = (): void => {
-    if (isWorking || !isClosed) return;
-    for (const listener of onEnd.splice(0)) listener();
+    if (isWorking || !isClosed || !onEnd) return;
+    for (const listener of onEnd) listener();
+    onEnd = undefined;
   };
   const exchange: Exchange = {
     requestId,
@@ -462,7 +463,7 @@ function beginExchange(
       held.hold(bytes);
     },
     onEnd(listener) {
-      onEnd.push(listener);
+      (onEnd ??= []).push(listener);
       endIfDone();
     },
     workEnded() {

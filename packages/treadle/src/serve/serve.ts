@@ -120,8 +120,11 @@ export const serveCommand: Command = defineCommand({
           log.error({ why: messageOf(error) }, 'the keys were not reloaded');
         }
       };
+      // One after the other: a file that was read earlier must not replace the keys of a newer one.
+      let reloaded = Promise.resolve();
+      const reloadNext = (): void => void (reloaded = reloaded.then(reload));
       // Before it listens, which takes long if there are many runs to recover: SIGHUP would end the process.
-      stopReloading = io.onReload?.(() => void reload()) ?? stopReloading;
+      stopReloading = io.onReload?.(reloadNext) ?? stopReloading;
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
