@@ -97,6 +97,8 @@ function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold
     const onEnd = (): void => {
       stopReading();
       resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks));
+      // The error listener keeps them as long as the request is answered.
+      chunks.length = 0;
     };
     // The client has disconnected and does not receive this error.
     const onClose = (): void => fail(badRequest('The connection ended before the body did.'));
