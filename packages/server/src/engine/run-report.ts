@@ -29,29 +29,12 @@ export function runReport(
   const startedAt = performance.now();
   const model = request.model ?? models.default;
   const usage = { inputTokens: 0, outputTokens: 0, cachedTokens: 0, cost: 0 };
-  const tools = new Map<string, number>();
+  /** Made with the first call. */
+  let tools: Map<string, number> | undefined;
   let turns = 0;
   let toolErrors = 0;
   let hasCost = false;
   let fallback: string | undefined;
-
-  function noteReply(event: Extract<Event, { type: 'model-replied' }>): void {
-    const replied = event.attempts?.at(-1)?.fallback;
-    fallback = replied ?? fallback;
-    turns += 1;
-    usage.inputTokens += event.usage.inputTokens;
-    usage.outputTokens += event.usage.outputTokens;
-    usage.cachedTokens += event.usage.cachedTokens ?? 0;
-    usage.cost += event.usage.cost ?? 0;
-    hasCost ||= event.usage.cost !== undefined;
-    metrics?.modelReplied(model, event.usage, replied !== undefined);
-  }
-
-  /** A name that the model has invented is content, so it is not logged. */
-  function nameOf(name: string): string {
-    const isKnown = toolset.tools.some((tool) => tool.name === name);
-    return isKnown && (tools.size < MAX_NAMES || tools.has(name)) ? name : OTHER;
-  }
 
   function logEnd(outcome: string, reason?: string): void {
     const ms = performance.now() - startedAt;
@@ -74,7 +57,7 @@ export function runReport(
       outputTokens,
       cachedTokens: cachedTokens || undefined,
       cost: hasCost ? Number(cost.toFixed(9)) : null,
-      tools: Object.fromEntries(tools),
+      tools: tools ? Object.fromEntries(tools) : {},
       toolErrors,
       ms: Math.round(ms),
       resumed: isResumed || undefined,
@@ -84,11 +67,23 @@ export function runReport(
 
   return {
     noteEvent(event) {
-      if (event.type === 'model-replied') noteReply(event);
-      else if (event.type === 'model-failed') metrics?.modelFailed(model, event.error.code);
+      if (event.type === 'model-failed') metrics?.modelFailed(model, event.error.code);
+      if (event.type !== 'model-replied') return;
+      const replied = event.attempts?.at(-1)?.fallback;
+      fallback = replied ?? fallback;
+      turns += 1;
+      usage.inputTokens += event.usage.inputTokens;
+      usage.outputTokens += event.usage.outputTokens;
+      usage.cachedTokens += event.usage.cachedTokens ?? 0;
+      usage.cost += event.usage.cost ?? 0;
+      hasCost ||= event.usage.cost !== undefined;
+      metrics?.modelReplied(model, event.usage, replied !== undefined);
     },
     noteCall({ call, result }) {
-      const name = nameOf(call.name);
+      tools ??= new Map();
+      // A name that the model has invented is content, so it is not logged.
+      const isKnown = toolset.tools.some((tool) => tool.name === call.name);
+      const name = isKnown && (tools.size < MAX_NAMES || tools.has(call.name)) ? call.name : OTHER;
       tools.set(name, (tools.get(name) ?? 0) + 1);
       if (result.isError) toolErrors += 1;
       metrics?.toolCalled(metricName(call.name, toolset), result.isError === true);

@@ -160,7 +160,7 @@ export async function toolsetOf(
 ): Promise<Toolset> {
   const clientTools = request.functions.map(clientTool);
   const origins = new Map<string, Hosted>();
-  const clientNames = new Set(clientTools.map(({ name }) => name));
+  const functions = functionsByName(request.functions);
   const lists: ServerList[] = [];
   const all = await openAll([...request.otherTools, ...defaultTools(request, served, caller)], served, caller, options);
   const close = async (): Promise<void> => {
@@ -169,7 +169,7 @@ export async function toolsetOf(
   try {
     for (const opened of all) {
       const { executor, origin, error } = opened;
-      const isTaken = (name: string): boolean => origins.has(name) || clientNames.has(name);
+      const isTaken = (name: string): boolean => origins.has(name) || functions.has(name);
       const hosted = hostedTools(opened, { isTaken, caller, isWaiting: waits ?? false, ...options });
       for (const one of hosted) if (!origins.has(one.tool.name)) origins.set(one.tool.name, one);
       if (!executor.lists || !request.otherTools.includes(origin)) continue;
@@ -188,14 +188,14 @@ export async function toolsetOf(
       );
     }
     const choice = choiceOf(request.toolChoice, origins, lists);
-    checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
+    checkChoice(choice, new Set([...functions.keys(), ...origins.keys()]));
     const found = isSearched(choice, origins) ? [...origins.values()].filter(({ isListed }) => isListed) : [];
     if (found.length > 0) origins.set(SEARCH, await searchTool(found));
     return {
       tools: [...clientTools, ...[...origins.values()].filter((one) => !found.includes(one)).map((one) => one.tool)],
       foundTools: found.map((one) => one.tool),
       ...choice,
-      kinds: callKinds(policy, choice, request.functions, origins),
+      kinds: callKinds(policy, choice, functions, origins),
       lists,
       close,
     };
@@ -203,6 +203,15 @@ export async function toolsetOf(
     await close();
     throw error;
   }
+}
+
+type Functions = ReadonlyMap<string, FunctionTool>;
+
+/** Shared: most requests have no functions, and each keeps this while its run goes on. */
+const NO_FUNCTIONS: Functions = new Map();
+
+function functionsByName(functions: readonly FunctionTool[]): Functions {
+  return functions.length === 0 ? NO_FUNCTIONS : new Map(functions.map((one) => [one.name, one]));
 }
 
 const SEARCH = 'tool_search';
@@ -557,20 +566,18 @@ function mayRefuse(policy: Policy, name: string): boolean {
 function callKinds(
   policy: Policy | undefined,
   { toolChoice, allowedTools }: Choice,
-  functions: readonly FunctionTool[],
+  functions: Functions,
   origins: Origins,
 ): CallKinds {
-  const clientNames = new Set(functions.map(({ name }) => name));
-  const custom = new Set(functions.flatMap((one) => (one.custom ? one.name : [])));
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
-    isCustom: (name) => custom.has(name),
+    isCustom: (name) => functions.get(name)?.custom !== undefined,
     labelOf(name) {
       const label = origins.get(name)?.origin['server_label'];
       return typeof label === 'string' ? label : OWN_LABEL;
     },
     kindOf(name, index) {
-      if (!clientNames.has(name)) {
+      if (!functions.has(name)) {
         const hosted = origins.get(name);
         return hosted ? (hosted.isApproved ? 'approved-later' : 'server') : 'refused';
       }

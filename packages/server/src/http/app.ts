@@ -28,6 +28,7 @@ export type AnswerRequest = (request: Request, env: Env['Bindings']) => Promise<
 export function requestHandler(options: AppOptions): AnswerRequest {
   const { isClosing, cors, admit } = options;
   const app = new Hono<Env>({ strict: false });
+  app.router = withKnownMatches(app.router);
 
   app.route('/', healthRoutes(options));
   app.route('/', pageRoutes(admit.checkAddress));
@@ -86,6 +87,26 @@ export function requestHandler(options: AppOptions): AnswerRequest {
       env.exchange.workEnded();
     }
     return RESPONSE_ALREADY_SENT;
+  };
+}
+
+type Router = Hono<Env>['router'];
+
+/** Keeps the matches of paths without parameters, which are always the same: Hono makes some twenty objects for each. */
+function withKnownMatches(router: Router): Router {
+  const known = new Map<string, Map<string, ReturnType<Router['match']>>>();
+  return {
+    name: router.name,
+    add(method, path, handler) {
+      if (!/[:*]/.test(path)) known.set(path, new Map());
+      router.add(method, path, handler);
+    },
+    match(method, path) {
+      const matches = known.get(path);
+      const found = matches?.get(method) ?? router.match(method, path);
+      matches?.set(method, found);
+      return found;
+    },
   };
 }
 

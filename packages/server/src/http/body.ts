@@ -80,7 +80,7 @@ const SMALL_CHUNKS = 65_536;
  * The chunks of a body. Each needs some hundred bytes of memory besides its own, and a client may send a chunk for each byte,
  * so small ones are joined.
  */
-function chunkList(): { add(chunk: Buffer): void; joined(): Buffer } {
+function chunkList(): { add(chunk: Buffer): void; take(): Buffer } {
   const chunks: Buffer[] = [];
   /** The number of chunks at the beginning that stay as they are. */
   let kept = 0;
@@ -94,7 +94,12 @@ function chunkList(): { add(chunk: Buffer): void; joined(): Buffer } {
       kept = chunks.length;
       size = 0;
     },
-    joined: () => (chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)),
+    take() {
+      const joined = chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks);
+      // Listeners keep the list as long as the request is answered.
+      chunks.length = 0;
+      return joined;
+    },
   };
 }
 
@@ -122,7 +127,7 @@ function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold
     };
     const onEnd = (): void => {
       stopReading();
-      resolve(chunks.joined());
+      resolve(chunks.take());
     };
     // The client has disconnected and does not receive this error.
     const onClose = (): void => fail(badRequest('The connection ended before the body did.'));

@@ -30,9 +30,9 @@ async function connected(options: Partial<EventStreamOptions> = {}): Promise<Con
   const writes: string[] = [];
   const { promise, resolve } = Promise.withResolvers<{ outgoing: ServerResponse; stream: EventStream }>();
   const server = createServer((_, outgoing) => {
-    const write = outgoing.write.bind(outgoing) as (chunk: string) => boolean;
+    const write = outgoing.write.bind(outgoing) as (chunk: string | Buffer) => boolean;
     const end = outgoing.end.bind(outgoing) as (chunk: string) => ServerResponse;
-    outgoing.write = (chunk: string) => (writes.push(chunk), write(chunk));
+    outgoing.write = (chunk: string | Buffer) => (writes.push(String(chunk)), write(chunk));
     outgoing.end = ((chunk: string) => (writes.push(chunk), end(chunk))) as ServerResponse['end'];
     const stream = eventStream(outgoing, {
       heartbeatMs: 15_000,

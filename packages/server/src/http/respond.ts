@@ -60,7 +60,12 @@ export interface EventStream {
 
 /** Events are written at once when there are this many characters. */
 const MOST_WAITING = 4_096;
+const END_MARK = 'data: [DONE]\n\n';
 const LAST_CHUNK = '0\r\n\r\n';
+
+function chunkOf(frame: string): string {
+  return `${Buffer.byteLength(frame).toString(16)}\r\n${frame}\r\n`;
+}
 
 interface LaterEvents {
   readonly events: { readonly type: string | undefined; readonly data: object; readonly id: number | undefined }[];
@@ -88,19 +93,13 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function addFrame(frame: string): void | Promise<void> {
     if (isClosed) return;
-    waiting += chunkOf(frame);
+    waiting += isChunked ? chunkOf(frame) : frame;
     if (waiting.length >= MOST_WAITING) writeChunks();
-    else if (!isScheduled) scheduleWrite();
+    else if (!isScheduled) {
+      isScheduled = true;
+      process.nextTick(onTickEnd);
+    }
     return room?.promise;
-  }
-
-  function chunkOf(frame: string): string {
-    return isChunked ? `${Buffer.byteLength(frame).toString(16)}\r\n${frame}\r\n` : frame;
-  }
-
-  function scheduleWrite(): void {
-    isScheduled = true;
-    process.nextTick(onTickEnd);
   }
 
   function onTickEnd(): void {
@@ -111,8 +110,9 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   }
 
   function writeChunks(): void {
-    // Node allocates three bytes for each character of a string that it cannot send at once.
-    const chunks = waiting.length > LARGE ? Buffer.from(waiting) : waiting;
+    // Node allocates three bytes for each character of a string that it cannot send at once. It adds the headers to the first
+    // string, and then keeps all the pieces that they were made of.
+    const chunks = waiting.length > LARGE || !hasWritten ? Buffer.from(waiting) : waiting;
     waiting = '';
     hasWritten = true;
     if (!outgoing.write(chunks)) room ??= Promise.withResolvers();
@@ -137,8 +137,8 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   function endStream(isCut: boolean): void {
     if (isClosed) return;
-    const mark = hasEndMark && !isCut ? chunkOf('data: [DONE]\n\n') : '';
-    const last = waiting + mark + (isChunked ? LAST_CHUNK : '');
+    const mark = hasEndMark && !isCut ? END_MARK : '';
+    const last = waiting + (isChunked ? `${mark && chunkOf(mark)}${LAST_CHUNK}` : mark);
     closeStream();
     outgoing.end(last);
   }
@@ -183,7 +183,8 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     // The chunks are made here.
     outgoing.chunkedEncoding = false;
     // The headers are sent with the first events, or at the end of this tick.
-    scheduleWrite();
+    isScheduled = true;
+    process.nextTick(onTickEnd);
   }
 
   return {
