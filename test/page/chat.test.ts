@@ -143,7 +143,11 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('approved', { exact: true }).waitFor();
     await chat.send('Pay again');
     await button(page, 'Deny').click();
-    await page.getByLabel(/^Why not/).fill('Too expensive');
+    const why = page.getByLabel(/^Why not/);
+    await why.fill('Too exp');
+    // Enter ends the composition of a character.
+    await why.dispatchEvent('keydown', { key: 'Enter', isComposing: true });
+    await why.fill('Too expensive');
     await button(page, 'Deny the call').click();
     await page.getByText('As you like.').waitFor();
     await page.locator('.call summary').last().click();
@@ -386,6 +390,38 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await page.locator('.answer').count()).toBe(2);
   });
 
+  test('keeps a message that is sent while the conversation is read', async () => {
+    await using chat = await openChat(['One.', 'Two.', PAY]);
+    const { page } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const held: (() => void)[] = [];
+    // The answers were made before the message.
+    await page.route(/\/v1\/chat\/conv_\w+$/, async (route) => {
+      const response = await route.fetch();
+      await new Promise<void>((resolve) => held.push(resolve));
+      await route.fulfill({ response });
+    });
+    await page.reload();
+    await chat.send('Second');
+    await expect.poll(() => held.length, POLL).toBe(1);
+    held.pop()!();
+    await page.getByText('Two.').waitFor();
+    await chat.ended();
+    const bubbles = page.locator('.bubble');
+    expect(await bubbles.allTextContents()).toEqual(['First', 'Second']);
+    // A retry reads the branch twice. The first answer is late.
+    await button(page, 'Retry in a branch').last().click();
+    await expect.poll(() => held.length, POLL).toBe(2);
+    held.pop()!();
+    await button(page, 'Approve').waitFor();
+    const late = page.waitForResponse(/\/conv_\w+$/);
+    held.pop()!();
+    await (await late).finished();
+    await button(page, 'Approve').waitFor();
+    expect(await bubbles.allTextContents()).toEqual(['First', 'Second']);
+  });
+
   test('attaches files by paste, drop and choice, and shows images after a reload', async () => {
     const texts: string[] = [];
     const look: ScriptStep = ({ messages }) => {
@@ -395,13 +431,19 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await using chat = await openChat([look]);
     const { page } = chat;
     await chat.message.waitFor();
-    const fire = (type: 'paste' | 'drop', name: string, mediaType: string, base64: string): Promise<void> =>
+    const fire = (
+      type: 'paste' | 'drop',
+      name: string,
+      mediaType: string,
+      base64: string,
+      place = '#message',
+    ): Promise<void> =>
       page.evaluate(
-        ([event, file, media, data]) => {
+        ([event, file, media, data, where]) => {
           const bytes = Uint8Array.from(atob(data!), (character) => character.charCodeAt(0));
           const transfer = new DataTransfer();
           transfer.items.add(new File([bytes], file!, { type: media! }));
-          const target = document.querySelector('#message')!;
+          const target = document.querySelector(where!)!;
           const options = { bubbles: true, cancelable: true };
           target.dispatchEvent(
             event === 'paste'
@@ -409,11 +451,12 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
               : new DragEvent('drop', { ...options, dataTransfer: transfer }),
           );
         },
-        [type, name, mediaType, base64],
+        [type, name, mediaType, base64, place],
       );
     await fire('paste', 'dot.png', 'image/png', PNG);
     await page.getByText('dot.png').waitFor();
-    await fire('drop', 'notes.md', 'text/markdown', btoa('remember the milk'));
+    // Anywhere: the browser would open the file, and leave the page.
+    await fire('drop', 'notes.md', 'text/markdown', btoa('remember the milk'), '.side');
     await page.getByText('notes.md').waitFor();
     await page.locator('input[type=file]').setInputFiles([
       { name: 'more.txt', mimeType: 'text/plain', buffer: Buffer.from('and eggs') },
