@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { crc32, deflateSync } from 'node:zlib';
 import { tool, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
@@ -28,6 +29,22 @@ const TIME = { text: 'One moment.', calls: [{ name: 'time' }] };
 const PAY = { calls: [{ name: 'pay', arguments: { amount: 5 } }] };
 const HIDDEN = { calls: [{ name: 'pay', arguments: { to: 'a\u202Eb\u200B' } }] };
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
+
+/** A valid image of one colour: a small file, and 64 million pixels. */
+function hugePng(): string {
+  const chunk = (type: string, data: Buffer): Buffer => {
+    const body = Buffer.concat([Buffer.from(type), data]);
+    const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
+    length.writeUInt32BE(data.length);
+    sum.writeUInt32BE(crc32(body));
+    return Buffer.concat([length, body, sum]);
+  };
+  // 8,000 by 8,000 pixels of one bit.
+  const header = Buffer.from([0, 0, 0x1f, 0x40, 0, 0, 0x1f, 0x40, 1, 0, 0, 0, 0]);
+  const data = deflateSync(Buffer.alloc(1_001 * 8_000));
+  const chunks = [chunk('IHDR', header), chunk('IDAT', data), chunk('IEND', Buffer.alloc(0))];
+  return Buffer.concat([Buffer.from(PNG, 'base64').subarray(0, 8), ...chunks]).toString('base64');
+}
 
 const DOT = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } } as const;
 
@@ -143,7 +160,11 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('approved', { exact: true }).waitFor();
     await chat.send('Pay again');
     await button(page, 'Deny').click();
-    await page.getByLabel(/^Why not/).fill('Too expensive');
+    const why = page.getByLabel(/^Why not/);
+    await why.fill('Too exp');
+    // Enter ends the composition of a character.
+    await why.dispatchEvent('keydown', { key: 'Enter', isComposing: true });
+    await why.fill('Too expensive');
     await button(page, 'Deny the call').click();
     await page.getByText('As you like.').waitFor();
     await page.locator('.call summary').last().click();
@@ -255,6 +276,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
           { type: 'text', text: 'A dot:' },
           DOT,
           { type: 'image', mediaType: 'image/png', source: data(btoa('<svg onload="alert(1)"/>')) },
+          { type: 'image', mediaType: 'image/png', source: data(hugePng()) },
           { type: 'file', mediaType: 'text/html', name: 'page.html', source: data(btoa('<script>alert(1)</script>')) },
         ],
       }),
@@ -270,11 +292,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       const image = page.getByRole('img', { name: 'Image 1 of look' });
       await image.waitFor();
       expect(await image.evaluate((one: HTMLImageElement) => one.decode().then(() => one.naturalWidth))).toBe(1);
-      // What is no image can be saved.
-      await page
-        .locator('.result-images')
-        .getByRole('button', { name: /image-2/ })
-        .waitFor();
+      // What is no image, or needs too much memory, can be saved.
+      for (const name of [/image-2/, /image-3/])
+        await page.locator('.result-images').getByRole('button', { name }).waitFor();
     }
     await button(page, 'Image 1 of look').click();
     await page.getByRole('dialog', { name: 'Image 1 of look' }).getByRole('img').waitFor();
@@ -386,6 +406,38 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await page.locator('.answer').count()).toBe(2);
   });
 
+  test('keeps a message that is sent while the conversation is read', async () => {
+    await using chat = await openChat(['One.', 'Two.', PAY]);
+    const { page } = chat;
+    await chat.send('First');
+    await chat.ended();
+    const held: (() => void)[] = [];
+    // The answers were made before the message.
+    await page.route(/\/v1\/chat\/conv_\w+$/, async (route) => {
+      const response = await route.fetch();
+      await new Promise<void>((resolve) => held.push(resolve));
+      await route.fulfill({ response });
+    });
+    await page.reload();
+    await chat.send('Second');
+    await expect.poll(() => held.length, POLL).toBe(1);
+    held.pop()!();
+    await page.getByText('Two.').waitFor();
+    await chat.ended();
+    const bubbles = page.locator('.bubble');
+    expect(await bubbles.allTextContents()).toEqual(['First', 'Second']);
+    // A retry reads the branch twice. The first answer is late.
+    await button(page, 'Retry in a branch').last().click();
+    await expect.poll(() => held.length, POLL).toBe(2);
+    held.pop()!();
+    await button(page, 'Approve').waitFor();
+    const late = page.waitForResponse(/\/conv_\w+$/);
+    held.pop()!();
+    await (await late).finished();
+    await button(page, 'Approve').waitFor();
+    expect(await bubbles.allTextContents()).toEqual(['First', 'Second']);
+  });
+
   test('attaches files by paste, drop and choice, and shows images after a reload', async () => {
     const texts: string[] = [];
     const look: ScriptStep = ({ messages }) => {
@@ -395,13 +447,19 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await using chat = await openChat([look]);
     const { page } = chat;
     await chat.message.waitFor();
-    const fire = (type: 'paste' | 'drop', name: string, mediaType: string, base64: string): Promise<void> =>
+    const fire = (
+      type: 'paste' | 'drop',
+      name: string,
+      mediaType: string,
+      base64: string,
+      place = '#message',
+    ): Promise<void> =>
       page.evaluate(
-        ([event, file, media, data]) => {
+        ([event, file, media, data, where]) => {
           const bytes = Uint8Array.from(atob(data!), (character) => character.charCodeAt(0));
           const transfer = new DataTransfer();
           transfer.items.add(new File([bytes], file!, { type: media! }));
-          const target = document.querySelector('#message')!;
+          const target = document.querySelector(where!)!;
           const options = { bubbles: true, cancelable: true };
           target.dispatchEvent(
             event === 'paste'
@@ -409,11 +467,12 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
               : new DragEvent('drop', { ...options, dataTransfer: transfer }),
           );
         },
-        [type, name, mediaType, base64],
+        [type, name, mediaType, base64, place],
       );
     await fire('paste', 'dot.png', 'image/png', PNG);
     await page.getByText('dot.png').waitFor();
-    await fire('drop', 'notes.md', 'text/markdown', btoa('remember the milk'));
+    // Anywhere: the browser would open the file, and leave the page.
+    await fire('drop', 'notes.md', 'text/markdown', btoa('remember the milk'), '.side');
     await page.getByText('notes.md').waitFor();
     await page.locator('input[type=file]').setInputFiles([
       { name: 'more.txt', mimeType: 'text/plain', buffer: Buffer.from('and eggs') },

@@ -63,7 +63,7 @@ function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly o
             value={reason.value}
             maxLength={2_000}
             onInput={({ currentTarget }) => (reason.value = currentTarget.value)}
-            onKeyDown={({ key }) => key === 'Enter' && void decide(false)}
+            onKeyDown={({ key, isComposing }) => key === 'Enter' && !isComposing && !isBusy.value && void decide(false)}
             ref={(input) => input?.focus()}
           />
         </label>

@@ -43,6 +43,8 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
     for (const problem of read.problems) notify(problem);
   }
 
+  useEffect(() => onDroppedFiles((files) => void add(files), isDropping), []);
+
   // An image may say enough.
   const canSend = text.value.trim() !== '' || (attachments.value.length > 0 && !isBusy);
 
@@ -71,16 +73,6 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
       onSubmit={(event) => {
         event.preventDefault();
         void submit();
-      }}
-      onDragOver={(event) => {
-        event.preventDefault();
-        isDropping.value = true;
-      }}
-      onDragLeave={() => (isDropping.value = false)}
-      onDrop={(event) => {
-        event.preventDefault();
-        isDropping.value = false;
-        void add([...(event.dataTransfer?.files ?? [])]);
       }}
     >
       {attachments.value.length > 0 && (
@@ -176,4 +168,33 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
       </div>
     </form>
   );
+}
+
+/** Takes files that are dropped anywhere: the browser would open them, and leave the page. Returns what stops it. */
+function onDroppedFiles(add: (files: readonly File[]) => void, isOver: Signal<boolean>): () => void {
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const hasFiles = ({ dataTransfer }: DragEvent): boolean => dataTransfer?.types.includes('Files') ?? false;
+  addEventListener(
+    'dragover',
+    (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      isOver.value = true;
+    },
+    { signal },
+  );
+  // It leaves the window.
+  addEventListener('dragleave', ({ relatedTarget }) => relatedTarget ?? (isOver.value = false), { signal });
+  addEventListener(
+    'drop',
+    (event) => {
+      isOver.value = false;
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      add([...event.dataTransfer!.files]);
+    },
+    { signal },
+  );
+  return () => stopping.abort();
 }

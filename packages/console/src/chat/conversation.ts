@@ -129,6 +129,9 @@ export function openConversation(
   let begin = (): void => {};
   /** The ids of what waited when the answer was loaded. Undefined: all of its events were seen here. */
   let loadedAsks: ReadonlySet<string> | undefined;
+  let loads = 0;
+  /** The last load. */
+  let loading = Promise.resolve();
 
   function currentAnswer(): AnswerMessage {
     return messages.value.at(-1) as AnswerMessage;
@@ -307,12 +310,20 @@ export function openConversation(
     begin();
   }
 
-  async function load(): Promise<void> {
+  function load(): Promise<void> {
+    return (loading = loadNow(++loads));
+  }
+
+  /** What an older request finds is ignored: it may not have a message that was sent since. */
+  async function loadNow(own: number): Promise<void> {
     if (id.value === undefined) return;
     try {
-      showFound(await api.getConversation(id.value, closed.signal));
+      const found = await api.getConversation(id.value, closed.signal);
+      if (own !== loads) return await loading;
+      showFound(found);
     } catch (error) {
       if (closed.signal.aborted) return;
+      if (own !== loads) return await loading;
       const isMissing = error instanceof RequestError && error.status === 404;
       problem.value = error instanceof Error ? error.message : String(error);
       state.value = isMissing ? 'missing' : 'failed';
@@ -350,6 +361,10 @@ export function openConversation(
       } else if (!isBusy.value && now?.id !== last.id) await load();
     },
     async send(text, { attachments = [], model }) {
+      // The message comes after those that are being read.
+      await loading;
+      if (closed.signal.aborted) throw new Error('Another conversation was opened. Send the message again.');
+      if (isBusy.value) throw new Error('The answer before is in progress. Send the message again to add to it.');
       const before = messages.value;
       const shown = attachments.map((one) => ({ ...one, size: Math.floor((one.data.length * 3) / 4) }));
       const user: UserMessage = { role: 'user', id: 'new', text, attachments: shown };

@@ -10,6 +10,7 @@ import { Dialog } from '../shell/dialog.tsx';
 import { Icon } from '../shell/icon.tsx';
 import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
 import { AskCard, CallArguments } from './asks.tsx';
+import { pixelsIn } from './attachments.ts';
 import {
   isOpen,
   report,
@@ -104,8 +105,9 @@ interface AttachmentProps {
 }
 
 const IMAGE = /^image\/(png|jpeg|gif|webp)$/;
-/** Larger images are not shown unless the user saves them. */
+/** Larger images are not shown. The user can save them. */
 const MAX_SHOWN_BYTES = 10_000_000;
+const MAX_SHOWN_PIXELS = 50_000_000;
 
 function Attachment({ attachment, conversation }: AttachmentProps): JSX.Element {
   const { ref, url, onError } = useImage<HTMLButtonElement>(attachment, conversation);
@@ -118,7 +120,7 @@ function Attachment({ attachment, conversation }: AttachmentProps): JSX.Element 
       title={`Save ${name}`}
       onClick={() => void loadAttachment(attachment, conversation).then((blob) => saveBlob(blob, name), report)}
     >
-      {url === undefined ? <Icon name="file" size={20} /> : <img src={url} alt="" onError={onError} />}
+      {url === undefined ? <Icon name="file" size={20} /> : <img src={url} alt="" decoding="async" onError={onError} />}
       <span class="attachment-name">{name}</span>
       <span class="muted small">{sizeText(size)}</span>
     </button>
@@ -130,7 +132,7 @@ function ResultImage({ attachment, conversation, label }: AttachmentProps & { re
   const isLarge = useSignal(false);
   const { ref, url, hasFailed, onError } = useImage<HTMLButtonElement>(attachment, conversation);
   if (hasFailed || !isShown(attachment)) return <Attachment attachment={attachment} conversation={conversation} />;
-  const image = url !== undefined && <img src={url} alt={label} onError={onError} />;
+  const image = url !== undefined && <img src={url} alt={label} decoding="async" onError={onError} />;
   return (
     <>
       <button
@@ -166,6 +168,13 @@ async function loadAttachment(
   return new Blob([await attachmentBlob(conversation!, id!)], { type: shown });
 }
 
+/** Undefined if it is not an image that can be shown. */
+async function loadImage(attachment: ShownAttachment, conversation: string | undefined): Promise<Blob | undefined> {
+  const blob = await loadAttachment(attachment, conversation);
+  const pixels = pixelsIn(await blob.arrayBuffer());
+  return pixels !== undefined && pixels <= MAX_SHOWN_PIXELS ? blob : undefined;
+}
+
 interface LoadedImage<T> {
   /** Of the element that shows it. */
   readonly ref: RefObject<T | null>;
@@ -193,8 +202,9 @@ function useImage<T extends Element>(attachment: ShownAttachment, conversation: 
     const observer = new IntersectionObserver(([entry]) => {
       if (!entry?.isIntersecting) return;
       observer.disconnect();
-      loadAttachment(attachment, conversation).then((blob) => {
-        if (!isGone) url.value = made = URL.createObjectURL(blob);
+      loadImage(attachment, conversation).then((blob) => {
+        if (!blob) fail();
+        else if (!isGone) url.value = made = URL.createObjectURL(blob);
       }, fail);
     });
     observer.observe(ref.current);
