@@ -21,13 +21,3 @@ function isPlainWithin(value: unknown, ancestors: ReadonlySet<unknown>): boolean
 export function canonicalJson(value: unknown): string | undefined {
   return isPlain(value) ? stableJson(value) : undefined;
 }
-
-/** A copy with the same texts, which can be long: `structuredClone` copies them too. Throws for what that cannot copy. */
-export function copied<T>(value: T): T {
-  if (typeof value === 'string') return value;
-  if (Array.isArray(value)) return value.map((part: unknown) => copied(part)) as T;
-  if (Object.getPrototypeOf(value ?? 0) !== Object.prototype) return structuredClone(value);
-  const copy = { ...value };
-  for (const key in copy) copy[key] = copied(copy[key]);
-  return copy;
-}

@@ -18,7 +18,7 @@ import {
   type UserMessage,
 } from '../messages.ts';
 import type { Model } from '../model.ts';
-import { copied, isPlain } from '../plain.ts';
+import { isPlain } from '../plain.ts';
 import type { Policy, PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import { withReadResult } from '../tools/read-result.ts';
@@ -427,6 +427,16 @@ export function conversationOf(
   else if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
   // A copy, because it is pinned in the journal and the caller may change the original.
   return copied(messages);
+}
+
+/** A copy with the same texts, which can be long: `structuredClone` copies them too. Throws for what that cannot copy. */
+function copied<T>(value: T): T {
+  if (typeof value === 'string') return value;
+  if (Array.isArray(value)) return value.map((part: unknown) => copied(part)) as T;
+  if (Object.getPrototypeOf(value ?? 0) !== Object.prototype) return structuredClone(value);
+  const copy = { ...value };
+  for (const key in copy) copy[key] = copied(copy[key]);
+  return copy;
 }
 
 function checkAnswered(answered: readonly ToolResult[], open: readonly string[]): void {
