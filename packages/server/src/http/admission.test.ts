@@ -89,6 +89,23 @@ describe('requests in progress', () => {
     first.socket.destroy();
   });
 
+  test('count the announced length of a body before it arrives', async () => {
+    const memory = memoryLimit({ max: 1_000 * KB });
+    await using at = await served({
+      memory,
+      keys,
+      routes: (app) => void app.post('/v1/echo', async (c) => sendJson(c, { read: await readJson(c, 1_000 * KB) })),
+    });
+    await using first = await at.connect();
+    first.write(head('a', 400 * KB));
+    while (memory.used < 400 * KB) await new Promise(setImmediate);
+    await using second = await at.connect();
+    second.write(head('a', 200 * KB));
+    expect((await second.answer()).status).toBe(429);
+    first.write(`"${'x'.repeat(400 * KB - 2)}"`);
+    expect((await first.answer()).status).toBe(200);
+  });
+
   test('release what they hold when their response is closed', async () => {
     const memory = memoryLimit({ max: 1_000 * KB });
     await using at = await served({

@@ -31,8 +31,11 @@ export async function readJson(
 ): Promise<unknown> {
   checkContentType(incoming);
   // Node has checked that it is a number.
-  if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
-  const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, hold: exchange.hold });
+  const length = Number(incoming.headers['content-length'] ?? 0);
+  if (length > maxBytes) throw tooLarge(maxBytes);
+  // Counted before it arrives: of many large bodies at once, each would get a part of the room, and none would be read.
+  exchange.hold(length);
+  const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, counted: length, hold: exchange.hold });
   return parseBody(bytes, exchange.caller?.tenant ?? '', { maxDepth, maxValues });
 }
 
@@ -69,6 +72,8 @@ interface ReadOptions {
   readonly maxBytes: number;
   readonly timeoutMs: number;
   readonly clock: Clock;
+  /** The bytes that are counted already. */
+  readonly counted: number;
   readonly hold: (bytes: number) => void;
 }
 
@@ -103,7 +108,8 @@ function chunkList(): { add(chunk: Buffer): void; take(): Buffer } {
   };
 }
 
-function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold }: ReadOptions): Promise<Buffer> {
+function readBytes(incoming: IncomingMessage, options: ReadOptions): Promise<Buffer> {
+  const { maxBytes, timeoutMs, clock, counted, hold } = options;
   return new Promise((resolve, reject) => {
     const chunks = chunkList();
     let size = 0;
@@ -119,7 +125,7 @@ function readBytes(incoming: IncomingMessage, { maxBytes, timeoutMs, clock, hold
       size += chunk.length;
       if (size > maxBytes) return fail(tooLarge(maxBytes));
       try {
-        hold(chunk.length);
+        if (size > counted) hold(chunk.length);
       } catch (error) {
         return fail(error as ApiError);
       }

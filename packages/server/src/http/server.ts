@@ -95,6 +95,9 @@ export interface Server {
 const DRAIN_MS = 5_000;
 const LAST_EVENTS_MS = 1_000;
 
+/** How many connections may wait to be accepted. A client whose connection finds no room tries again after a second. */
+const BACKLOG = 4_096;
+
 export function createServer(options: ServerOptions): Server {
   const { host = '127.0.0.1', port = 3210, keys: given = [], limits = {}, cors = [], timeouts = {} } = options;
   const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }), metrics } = options;
@@ -217,7 +220,7 @@ export function createServer(options: ServerOptions): Server {
       checkReach(host, address, keys.areRequired);
       await new Promise<void>((resolve, reject) => {
         server.once('error', reject);
-        server.listen({ host: address, port }, () => {
+        server.listen({ host: address, port, backlog: BACKLOG }, () => {
           server.off('error', reject);
           // A connection could not be accepted, for example for lack of file descriptors. The others continue.
           server.on('error', (error) => log.error({ err: error }, 'a connection was not accepted'));
