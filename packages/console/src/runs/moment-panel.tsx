@@ -317,7 +317,7 @@ function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
                 {name === 'duration'
                   ? `${durationText(used)} of ${durationText(limit)}`
                   : name === 'cost'
-                    ? `${costText(used) || '$0'} of ${costText(limit)}`
+                    ? `${costText(used)} of ${costText(limit)}`
                     : `${numberText(used)} of ${numberText(limit)}`}
               </dd>
             </div>
