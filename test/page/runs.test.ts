@@ -178,6 +178,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await page.keyboard.press('End');
     await tab(page, 'State').click();
     await panel(page).getByText('3 of 10').waitFor();
+    // The model costs nothing, which is known.
+    await panel(page).getByText('$0 ·').waitFor();
 
     // The link to a moment, also for somebody else.
     await page.goto(`${server.url}/#/runs/${id}/at/6`);

@@ -10,7 +10,6 @@ import { Dialog } from '../shell/dialog.tsx';
 import { Icon } from '../shell/icon.tsx';
 import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
 import { AskCard, CallArguments } from './asks.tsx';
-import { pixelsIn } from './attachments.ts';
 import {
   isOpen,
   report,
@@ -22,6 +21,7 @@ import {
   type TextPart,
   type UserMessage,
 } from './conversation.ts';
+import { pixelsIn } from './image-size.ts';
 
 export interface UserViewProps {
   readonly message: UserMessage;

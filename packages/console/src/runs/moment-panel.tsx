@@ -267,7 +267,7 @@ function ReplyTab({ moment: { request, reply }, onSeek }: TabProps): JSX.Element
 }
 
 function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
-  const { outstanding, waiting, verdicts, limits, usage, activeMs, status, turn } = moment;
+  const { outstanding, waiting, verdicts, judgedTurn, limits, usage, activeMs, status } = moment;
   return (
     <div class="state">
       <section>
@@ -283,7 +283,7 @@ function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
         </ul>
       </section>
       <section>
-        <h2>Verdicts of turn {turn}</h2>
+        <h2>Verdicts of turn {judgedTurn}</h2>
         {verdicts.length === 0 && <p class="muted">No call of this turn was judged.</p>}
         <ul class="plain-list">
           {verdicts.map(({ call, verdict, seq, approvals }) => (
@@ -317,7 +317,7 @@ function FactsTab({ moment, onSeek }: TabProps): JSX.Element {
                 {name === 'duration'
                   ? `${durationText(used)} of ${durationText(limit)}`
                   : name === 'cost'
-                    ? `${costText(used) || '$0'} of ${costText(limit)}`
+                    ? `${costText(used)} of ${costText(limit)}`
                     : `${numberText(used)} of ${numberText(limit)}`}
               </dd>
             </div>

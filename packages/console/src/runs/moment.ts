@@ -37,6 +37,8 @@ export interface Moment {
   readonly outstanding: readonly OpenEffect[];
   readonly waiting: readonly Waiting[];
   readonly limits: readonly UsedLimit[];
+  /** The verdicts are those of the turn that the entry belongs to. A denial may be the end of its turn. */
+  readonly judgedTurn: number;
   readonly verdicts: readonly JudgedCall[];
   readonly usage: Usage;
   /** The milliseconds in which the run was active. */
@@ -86,6 +88,7 @@ export function momentAt(model: RunModel, seq: number): Moment | undefined {
   if (!state || !entry) return undefined;
   const request = lastRequest(model, seq);
   const slots = 'slots' in state.phase ? (state.phase.slots ?? []) : [];
+  const judgedTurn = model.shown[seq]!.states?.before?.turn || state.turn;
   return {
     seq,
     event: entry.event,
@@ -99,7 +102,8 @@ export function momentAt(model: RunModel, seq: number): Moment | undefined {
     outstanding: openEffects(model, state, seq),
     waiting: waiting(state),
     limits: usedLimits(state),
-    verdicts: judgedCalls(model, state, seq),
+    judgedTurn,
+    verdicts: judgedCalls(model, judgedTurn, seq),
     usage: state.usage,
     activeMs: state.activeMs,
   };
@@ -157,7 +161,7 @@ function least(...values: readonly (number | undefined)[]): number | undefined {
   return known.length === 0 ? undefined : Math.min(...known);
 }
 
-function judgedCalls(model: RunModel, { turn }: State, seq: number): readonly JudgedCall[] {
+function judgedCalls(model: RunModel, turn: number, seq: number): readonly JudgedCall[] {
   const judged = new Map<string, JudgedCall>();
   for (let at = turnBegin(model, seq, turn); at <= seq; at++) {
     const { event } = model.entries[at]!;
@@ -188,10 +192,10 @@ function toolEffect({ turn, index }: Call): string {
   return `t${turn}.tool.${index}`;
 }
 
-/** The first entry at which the turn was the current one. */
+/** The first entry of the turn: the one before it has begun the turn. */
 function turnBegin(model: RunModel, seq: number, turn: number): number {
   let at = seq;
-  while (at > 0 && model.stateAt(at - 1)?.turn === turn) at--;
+  while (at > 0 && model.shown[at - 1]!.states?.before.turn === turn) at--;
   return at;
 }
 

@@ -367,7 +367,8 @@ function SelectionFacts({ model, selection, zoom, mode }: SelectionProps): JSX.E
   const { first, last } = selection.value!;
   const [before, after] = [model.stateAt(first), model.stateAt(last)];
   const tokens = after && before ? total(after.usage) - total(before.usage) : 0;
-  const cost = (after?.usage.cost ?? 0) - (before?.usage.cost ?? 0);
+  const [spent, spentBefore] = [after?.usage.cost, before?.usage.cost];
+  const cost = spent === undefined || spentBefore === undefined ? undefined : spent - spentBefore;
   function zoomIn(): void {
     const { positions } = axisOf(model, mode);
     if (positions[last]! > positions[first]!) zoom.value = { from: positions[first]!, to: positions[last]! };

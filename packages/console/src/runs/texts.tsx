@@ -64,7 +64,7 @@ export function activeText({ shown }: RunModel): string {
 
 /** Empty if no price is known. */
 export function costText(cost: number | null | undefined): string {
-  return cost ? formatCost(cost) : '';
+  return cost === null || cost === undefined ? '' : formatCost(cost);
 }
 
 export const numberText = (value: number): string => value.toLocaleString('en');

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { pixelsIn } from './attachments.ts';
+import { pixelsIn } from './image-size.ts';
 
 const bytes = (base64: string): ArrayBuffer => Uint8Array.from(Buffer.from(base64, 'base64')).buffer;
 
