@@ -38,13 +38,16 @@ export async function apiPages(): Promise<readonly ApiPage[]> {
     const {
       name,
       description,
-      exports = {},
+      exports,
+      private: isPrivate,
     } = JSON.parse(readFileSync(path.join(root, manifest), 'utf8')) as {
       readonly name: string;
       readonly description: string;
-      /** Absent: the package is not published. */
-      readonly exports?: Readonly<Record<string, { readonly 'treadle-source': string }>>;
+      readonly exports: Readonly<Record<string, { readonly 'treadle-source': string }>>;
+      /** It is not published. */
+      readonly private?: boolean;
     };
+    if (isPrivate) continue;
     for (const [subpath, { 'treadle-source': source }] of Object.entries(exports)) {
       const entry = path.posix.join(name, subpath);
       const found = await read.exportsOf(path.join(root, path.dirname(manifest), source));
