@@ -35,7 +35,7 @@ export {
   readRunFamily,
   RUN_FILE_FORMAT,
   RUN_FILE_VERSION,
-  runFileText,
+  runFileLines,
   type ExportedBlob,
   type ExportedRun,
   type RunFamily,

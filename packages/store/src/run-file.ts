@@ -74,18 +74,19 @@ export const RUN_FILE_VERSION: number = 3;
  * JSON lines: a header, then for each run one line per entry and one line per blob. Each line has a checksum, so that
  * damage is found where it is. The header has the number of lines, so that a missing end is found.
  */
-export function runFileText(family: RunFamily): string {
+export function* runFileLines(family: RunFamily): Generator<string, void> {
   const runs = family.map(({ runId, entries, blobs }) => ({ runId, entries: entries.length, blobs: blobs.length }));
   const hasBytes = family.some(({ blobs }) => blobs.some((blob) => 'bytes' in blob));
   const header = runs.length === 1 && !hasBytes ? { version: 1, ...runs[0] } : { version: hasBytes ? 3 : 2, runs };
-  const lines = [
-    { format: RUN_FILE_FORMAT, ...header },
-    ...family.flatMap(({ entries, blobs }) => [
-      ...entries.map((entry) => ({ entry, sum: lineChecksum(entry) })),
-      ...blobs.map((blob) => ({ blob, sum: lineChecksum(blob) })),
-    ]),
-  ];
-  return lines.map((line) => `${JSON.stringify(line)}\n`).join('');
+  yield `${JSON.stringify({ format: RUN_FILE_FORMAT, ...header })}\n`;
+  for (const { entries, blobs } of family) {
+    for (const entry of entries) yield checkedLine('entry', JSON.stringify(entry));
+    for (const blob of blobs) yield checkedLine('blob', JSON.stringify(blob));
+  }
+}
+
+function checkedLine(name: string, content: string): string {
+  return `{"${name}":${content},"sum":${crc32(content)}}\n`;
 }
 
 /** Of an entry or a blob. */

@@ -11,9 +11,18 @@ type WithOutgoing = Pick<Context<Env>, 'env'>;
 /**
  * Sends JSON directly with Node's response. A web `Response` and its stream would cost more than the rest of the request.
  */
-export function sendJson(c: WithOutgoing, body: object): Response {
-  return sendBytes(c, Buffer.from(JSON.stringify(body)), { 'Content-Type': 'application/json' });
+export function sendJson(c: WithOutgoing, body: object): Response | Promise<Response> {
+  const json = JSON.stringify(body);
+  return json.length > LARGE ? sendLargeJson(c, json) : sendBytes(c, Buffer.from(json), JSON_HEADERS);
 }
+
+/** A long text is encoded in another turn of the event loop than it was made in. */
+async function sendLargeJson(c: WithOutgoing, json: string): Promise<Response> {
+  await nextTurn();
+  return sendBytes(c, Buffer.from(json), JSON_HEADERS);
+}
+
+const JSON_HEADERS = { 'Content-Type': 'application/json' };
 
 /** Sends bytes in the same way. */
 export function sendBytes(

@@ -148,8 +148,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     })
     .get('/runs/:id/export', async (c) => {
       const id = c.req.param('id');
-      const text = await runs.exported(id, reader(c));
-      return sendBytes(c, Buffer.from(text), {
+      return sendBytes(c, await runs.exported(id, reader(c)), {
         'content-type': 'application/x-ndjson; charset=utf-8',
         'content-disposition': `attachment; filename="${id.replaceAll(/[^\w.-]/g, '_')}.jsonl"`,
       });

@@ -17,7 +17,7 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
-import { readRunFamily, runFileText, type OwnedResponse } from '@treadle/store';
+import { readRunFamily, runFileLines, type OwnedResponse } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
@@ -68,7 +68,7 @@ export interface Runs {
    */
   waitingOf(runs: readonly RunSummary[], caller: Caller): Promise<readonly (readonly Waiting[])[]>;
   /** The run with its child runs and long results, as `treadle runs import` reads it. */
-  exported(runId: string, caller: Caller): Promise<string>;
+  exported(runId: string, caller: Caller): Promise<Buffer>;
   /** Replays the journal of a run, without performing anything. */
   replay(runId: string, caller: Caller): Promise<{ readonly entries: number; readonly replayed: Replayed }>;
 }
@@ -406,10 +406,18 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
         caller.hold?.(bytes);
         return bytes > LARGE ? nextTurn() : undefined;
       };
-      const text = runFileText(await inTurn(() => readRunFamily(store, runId, beforeRead), caller.tenant));
-      // What follows is large work too: it is encoded.
-      if (text.length > LARGE) await nextTurn();
-      return text;
+      const family = await inTurn(() => readRunFamily(store, runId, beforeRead), caller.tenant);
+      const lines: Buffer[] = [];
+      let chars = 0;
+      for (const line of runFileLines(family)) {
+        chars += line.length;
+        const isLarge = chars > LARGE;
+        if (isLarge) chars = 0;
+        if (isLarge) await nextTurn();
+        lines.push(Buffer.from(line));
+        if (isLarge) await nextTurn();
+      }
+      return Buffer.concat(lines);
     },
     async replay(runId, caller) {
       await findRun(runId, caller);

@@ -8,7 +8,7 @@ import {
   readRunFamily,
   RUN_FILE_FORMAT,
   RUN_FILE_VERSION,
-  runFileText,
+  runFileLines,
   type ExportedRun,
   type RunFamily,
 } from '@treadle/store';
@@ -31,7 +31,7 @@ export const exportCommand: Command = runsCommand('export ID [FILE]', {
   async run({ store, args: [prefix, file = '-'], io, note }) {
     const { runId } = await findRun(store, prefix!);
     const family = await readRunFamily(store, runId);
-    const text = runFileText(family);
+    const text = [...runFileLines(family)].join('');
     if (file === '-') return void io.stdout.write(text);
     // Only this user can read the file, and an existing file is not overwritten.
     await orFileError(file, 'written', writeFile(resolve(io.cwd, file), text, { flag: 'wx', mode: 0o600 }));
