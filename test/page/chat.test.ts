@@ -738,7 +738,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await keyboard.press('Enter');
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
-    await page.locator('.messages').focus();
+    expect(await page.evaluate(() => document.activeElement?.className)).toBe('messages');
     await keyboard.press('Shift+?');
     await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
     await keyboard.press('Escape');
