@@ -260,7 +260,16 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await top()).toBe(before);
     expect(await messages.first().textContent()).toContain('Number 0.');
     expect(await messages.nth(60).textContent()).toContain('Number 60.');
-    await button(page, 'Go to the end').click();
+    // What grows before the scroll event is followed.
+    await scroller.evaluate((element) => {
+      document.querySelector<HTMLElement>('.to-end')!.click();
+      const more = document.createElement('div');
+      more.style.height = '500px';
+      element.firstElementChild!.append(more);
+    });
+    const below = (): Promise<number> =>
+      scroller.evaluate(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight);
+    await expect.poll(below, POLL).toBeLessThan(2);
     await messages.last().getByRole('button', { name: 'Copy the answer' }).waitFor();
     await expect.poll(() => button(page, 'Go to the end').count(), POLL).toBe(0);
   });
@@ -656,6 +665,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.reload();
     const ask = page.getByRole('region', { name: 'Approval of pay' });
     expect(await ask.locator('pre').textContent()).toContain(String.raw`"a\u202eb\u200b"`);
+    expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();

@@ -2,7 +2,7 @@ import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import { costText, durationText } from '@treadle/core/describe';
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { countText, sizeText } from '../format.ts';
+import { countText, exactText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
 import { CopyButton } from '../shell/copy.tsx';
@@ -395,8 +395,8 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
             {state === 'running' ? <span class="spinner" /> : <Icon name={STATE_ICONS[state]} size={16} />}
             <span class="sr-only">{STATE_NAMES[state]}</span>
           </span>
-          <span class="call-name">{name}</span>
-          <span class="call-summary">{summary.value}</span>
+          <span class="call-name">{exactText(name)}</span>
+          <span class="call-summary">{exactText(summary.value)}</span>
           {decision.value && (
             <span class={`chip ${decision.value.approved ? 'good' : 'bad'}`} title={decisionText(decision.value)}>
               {decision.value.approved ? 'approved' : 'denied'}
@@ -443,7 +443,8 @@ function decisionText({ approved, source, by, rule, reason }: CallDecision): str
       : source === 'deadline'
         ? 'Denied, because nobody answered in time'
         : `${approved ? 'Approved' : 'Denied'}${names}`;
-  return [reason ? `${who}: ${reason}` : who, rule === null ? '' : `rule ${rule}`].filter(Boolean).join(' · ');
+  const facts = [reason ? `${who}: ${reason}` : who, rule === null ? '' : `rule ${rule}`];
+  return exactText(facts.filter(Boolean).join(' · '));
 }
 
 interface ResultProps {
