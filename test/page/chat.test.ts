@@ -315,6 +315,17 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect((await saved).suggestedFilename()).toBe('page.html');
   });
 
+  test('renders a long call when it is unfolded', async () => {
+    const command = 'echo a line\n'.repeat(2_000);
+    await using chat = await openChat([{ calls: [{ name: 'time', arguments: { command } }] }, 'I see.']);
+    const { page } = chat;
+    await chat.send('Look');
+    await chat.ended();
+    expect(await page.locator('.call .command').count()).toBe(0);
+    await page.locator('.call summary').click();
+    expect(await page.locator('.call .command').textContent()).toBe(command);
+  });
+
   test('steers an answer in progress, and stops one', async () => {
     const released = Promise.withResolvers<void>();
     const waits: ScriptStep = async () => {
