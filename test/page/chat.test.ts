@@ -260,7 +260,16 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await top()).toBe(before);
     expect(await messages.first().textContent()).toContain('Number 0.');
     expect(await messages.nth(60).textContent()).toContain('Number 60.');
-    await button(page, 'Go to the end').click();
+    // What grows before the scroll event is followed.
+    await scroller.evaluate((element) => {
+      document.querySelector<HTMLElement>('.to-end')!.click();
+      const more = document.createElement('div');
+      more.style.height = '500px';
+      element.firstElementChild!.append(more);
+    });
+    const below = (): Promise<number> =>
+      scroller.evaluate(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight);
+    await expect.poll(below, POLL).toBeLessThan(2);
     await messages.last().getByRole('button', { name: 'Copy the answer' }).waitFor();
     await expect.poll(() => button(page, 'Go to the end').count(), POLL).toBe(0);
   });
@@ -306,6 +315,17 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect((await saved).suggestedFilename()).toBe('page.html');
   });
 
+  test('renders a long call when it is unfolded', async () => {
+    const command = 'echo a line\n'.repeat(2_000);
+    await using chat = await openChat([{ calls: [{ name: 'time', arguments: { command } }] }, 'I see.']);
+    const { page } = chat;
+    await chat.send('Look');
+    await chat.ended();
+    expect(await page.locator('.call .command').count()).toBe(0);
+    await page.locator('.call summary').click();
+    expect(await page.locator('.call .command').textContent()).toBe(command);
+  });
+
   test('steers an answer in progress, and stops one', async () => {
     const released = Promise.withResolvers<void>();
     const waits: ScriptStep = async () => {
@@ -321,12 +341,16 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await button(page, 'Stop').waitFor();
     await chat.send('Answer in French');
     await page.getByText('While it worked:').waitFor();
+    await page.reload();
+    // The stream, which follows, does not have it.
+    await page.waitForResponse(/\/stream\?/);
+    await page.getByText('While it worked:').waitFor();
     released.resolve();
     await page.getByText('In French: midi.').waitFor();
     await chat.ended();
     // Where it took effect: after the call.
     await page.waitForFunction(() =>
-      /12:00|time[\s\S]*Answer in French[\s\S]*midi/.test(document.querySelector('.answer')!.textContent),
+      /time[\s\S]*12:00[\s\S]*Answer in French[\s\S]*midi/.test(document.querySelector('.answer')!.textContent),
     );
     await chat.send('And now?');
     await button(page, 'Stop').click();
@@ -652,6 +676,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.reload();
     const ask = page.getByRole('region', { name: 'Approval of pay' });
     expect(await ask.locator('pre').textContent()).toContain(String.raw`"a\u202eb\u200b"`);
+    expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
@@ -734,7 +759,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await keyboard.press('Enter');
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
-    await page.locator('.messages').focus();
+    expect(await page.evaluate(() => document.activeElement?.className)).toBe('messages');
     await keyboard.press('Shift+?');
     await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
     await keyboard.press('Escape');

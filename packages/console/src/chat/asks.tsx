@@ -11,11 +11,14 @@ import { report } from './conversation.ts';
 type OnAnswer = (answer: Answer) => Promise<void>;
 
 export function AskCard({ ask, onAnswer }: { readonly ask: Ask; readonly onAnswer: OnAnswer }): JSX.Element {
-  return 'digest' in ask ? (
-    <ApprovalCard ask={ask} onAnswer={onAnswer} />
-  ) : (
-    <QuestionCard ask={ask} onAnswer={onAnswer} />
-  );
+  async function answer(given: Answer): Promise<void> {
+    await onAnswer(given);
+    const { activeElement: focused } = document;
+    // The button that had the focus is gone. Not to the next one: a second Enter would answer what nobody has read.
+    if (!focused || focused === document.body || focused.matches(':disabled'))
+      document.querySelector<HTMLElement>('.messages')?.focus({ preventScroll: true });
+  }
+  return 'digest' in ask ? <ApprovalCard ask={ask} onAnswer={answer} /> : <QuestionCard ask={ask} onAnswer={answer} />;
 }
 
 function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly onAnswer: OnAnswer }): JSX.Element {

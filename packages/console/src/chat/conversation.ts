@@ -31,10 +31,13 @@ export interface CallPart {
   readonly startedAt: number | undefined;
 }
 
+/** A message that was sent while the answer was in progress. The stream does not have it. */
 export interface InputPart {
   readonly type: 'input';
   readonly id: string;
   readonly text: string;
+  /** How many of the other parts are before it. */
+  readonly after: number;
 }
 
 export type Part = TextPart | CallPart | InputPart;
@@ -152,13 +155,12 @@ export function openConversation(
       case 'conversation_meta': {
         const user = messages.value.at(-2) as UserMessage;
         const isNew = id.value === undefined;
+        const begun = newAnswer({ id: event.answer_id, run: event.run_id, model: namedModel(event.model) });
+        begun.parts.value = answer.parts.value.filter((part) => part.type === 'input');
+        hasSteered ||= begun.parts.value.length > 0;
         batch(() => {
           if (event.title !== null) title.value = event.title;
-          replaceLast(
-            2,
-            { ...user, id: event.message_id },
-            newAnswer({ id: event.answer_id, run: event.run_id, model: namedModel(event.model) }),
-          );
+          replaceLast(2, { ...user, id: event.message_id }, begun);
           id.value = event.conversation_id;
         });
         begin();
@@ -175,10 +177,7 @@ export function openConversation(
       case 'tool_call_start':
         deltas.flush();
         // The clock of the server is only needed for calls of before.
-        answer.parts.value = [
-          ...answer.parts.value,
-          newCall({ ...event, startedAt: loadedAsks ? event.called_at : Date.now() }),
-        ];
+        addPart(answer, newCall({ ...event, startedAt: loadedAsks ? event.called_at : Date.now() }));
         return false;
       case 'tool_call_decision': {
         const call = callPart(answer, event.id);
@@ -401,8 +400,7 @@ export function openConversation(
       hasSteered = true;
       await api.steer(id.value!, text);
       if (answer !== currentAnswer() || !isOpen(answer)) return load();
-      const { parts } = answer;
-      parts.value = [...parts.value, { type: 'input', id: `input-${parts.value.length}`, text }];
+      addPart(answer, { type: 'input', id: `input-${answer.parts.value.length}`, text, after: Infinity });
     },
     async stop() {
       await begun;
@@ -454,9 +452,10 @@ function shownMessage(message: api.WireMessage): Message {
   const { id, run_id: run, model, status, parts, warnings, waiting, error, usage } = message;
   const answer = newAnswer({ id, run: run ?? undefined, model });
   answer.status.value = status;
+  let inputs = 0;
   answer.parts.value = parts.map((part, index): Part => {
     if (part.type === 'tool_call') return newCall({ ...part, startedAt: part.called_at });
-    if (part.type === 'input') return { type: 'input', id: `input-${index}`, text: part.text };
+    if (part.type === 'input') return { type: 'input', id: `input-${index}`, text: part.text, after: index - inputs++ };
     return { type: part.type, id: `${part.type}-${index}`, text: signal(part.text) };
   });
   answer.warnings.value = warnings.map((warning) => warning.message);
@@ -503,12 +502,22 @@ function newCall({ id, name, arguments: text, startedAt, result = null, decision
   };
 }
 
-function textPart({ parts }: AnswerMessage, id: string, type: TextPart['type']): TextPart {
-  const found = parts.value.findLast((part) => part.id === id);
+function textPart(answer: AnswerMessage, id: string, type: TextPart['type']): TextPart {
+  const found = answer.parts.value.findLast((part) => part.id === id);
   if (found) return found as TextPart;
   const begun: TextPart = { type, id, text: signal('') };
-  parts.value = [...parts.value, begun];
+  addPart(answer, begun);
   return begun;
+}
+
+/** Adds the next part, before the input that comes after it. */
+function addPart({ parts }: AnswerMessage, part: Part): void {
+  const all = [...parts.value, part];
+  const ordered = all.filter(({ type }) => type !== 'input');
+  const count = ordered.length;
+  for (const input of all.filter(({ type }) => type === 'input').toReversed() as InputPart[])
+    ordered.splice(Math.min(input.after, count), 0, input);
+  parts.value = ordered;
 }
 
 function callPart({ parts }: AnswerMessage, id: string): CallPart | undefined {

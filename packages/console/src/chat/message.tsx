@@ -2,7 +2,7 @@ import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import { costText, durationText } from '@treadle/core/describe';
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { countText, sizeText } from '../format.ts';
+import { countText, exactText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
 import { CopyButton } from '../shell/copy.tsx';
@@ -372,6 +372,9 @@ function Reasoning({ part }: { readonly part: TextPart }): JSX.Element {
   );
 }
 
+/** Calls with longer arguments and results are rendered when they are unfolded. The browser finds a text in the others. */
+const LONG_CHARS = 20_000;
+
 interface CallProps {
   readonly call: CallPart;
   readonly run: string | undefined;
@@ -387,16 +390,18 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
   const outcome = result.value;
   const state = outcome ? (outcome.is_error ? 'error' : 'done') : isWaiting ? 'waiting' : isOpen ? 'running' : 'none';
   const summary = useComputed(() => callSummary(text));
+  const isUnfolded = useSignal(false);
+  const isLong = text.length + (outcome?.content.length ?? 0) > LONG_CHARS;
   return (
     <div class={`call ${state}`}>
-      <details>
+      <details onToggle={({ currentTarget }) => (isUnfolded.value = currentTarget.open)}>
         <summary>
           <span class="call-state">
             {state === 'running' ? <span class="spinner" /> : <Icon name={STATE_ICONS[state]} size={16} />}
             <span class="sr-only">{STATE_NAMES[state]}</span>
           </span>
-          <span class="call-name">{name}</span>
-          <span class="call-summary">{summary.value}</span>
+          <span class="call-name">{exactText(name)}</span>
+          <span class="call-summary">{exactText(summary.value)}</span>
           {decision.value && (
             <span class={`chip ${decision.value.approved ? 'good' : 'bad'}`} title={decisionText(decision.value)}>
               {decision.value.approved ? 'approved' : 'denied'}
@@ -411,21 +416,23 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
             <Icon name="chevron" size={16} />
           </span>
         </summary>
-        <div class="call-body">
-          <h3>Arguments</h3>
-          <CallArguments tool={name} text={text} />
-          {decision.value && (
-            <>
-              <h3>Decision</h3>
-              <p class="decision">{decisionText(decision.value)}</p>
-            </>
-          )}
-          {outcome && <ResultText result={outcome} conversation={conversation} />}
-          <p class="call-links">
-            <CopyButton text={() => outcome?.content ?? text} label="Copy the result" />
-            {run !== undefined && <StepLink run={run} call={call} />}
-          </p>
-        </div>
+        {(isUnfolded.value || !isLong) && (
+          <div class="call-body">
+            <h3>Arguments</h3>
+            <CallArguments tool={name} text={text} />
+            {decision.value && (
+              <>
+                <h3>Decision</h3>
+                <p class="decision">{decisionText(decision.value)}</p>
+              </>
+            )}
+            {outcome && <ResultText result={outcome} conversation={conversation} />}
+            <p class="call-links">
+              <CopyButton text={() => outcome?.content ?? text} label="Copy the result" />
+              {run !== undefined && <StepLink run={run} call={call} />}
+            </p>
+          </div>
+        )}
       </details>
       {!outcome && output.value !== '' && <LiveOutput output={output} />}
       {outcome && <ResultImages tool={name} result={outcome} conversation={conversation} />}
@@ -443,7 +450,8 @@ function decisionText({ approved, source, by, rule, reason }: CallDecision): str
       : source === 'deadline'
         ? 'Denied, because nobody answered in time'
         : `${approved ? 'Approved' : 'Denied'}${names}`;
-  return [reason ? `${who}: ${reason}` : who, rule === null ? '' : `rule ${rule}`].filter(Boolean).join(' · ');
+  const facts = [reason ? `${who}: ${reason}` : who, rule === null ? '' : `rule ${rule}`];
+  return exactText(facts.filter(Boolean).join(' · '));
 }
 
 interface ResultProps {

@@ -150,9 +150,15 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
   const isAtEnd = useSignal(true);
   const { messages } = conversation;
 
+  /** Where the user was at the last scroll event. */
+  const top = useRef(0);
+
   const toEnd = (): void => {
     const { current } = scroller;
-    if (current) current.scrollTop = current.scrollHeight;
+    if (!current) return;
+    isAtEnd.value = true;
+    current.scrollTop = current.scrollHeight;
+    top.current = current.scrollTop;
   };
   useEffect(() => {
     const observer = new ResizeObserver(() => isAtEnd.peek() && toEnd());
@@ -161,10 +167,7 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
     return () => observer.disconnect();
   }, [isAtEnd]);
   // A message of the user is always shown.
-  useLayoutEffect(() => {
-    isAtEnd.value = true;
-    toEnd();
-  }, [conversation, messages.value.length, isAtEnd]);
+  useLayoutEffect(toEnd, [conversation, messages.value.length, isAtEnd]);
 
   const all = messages.value;
   const older = useOlder(conversation, all.length, scroller);
@@ -176,9 +179,12 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
         role="region"
         aria-label="Messages"
         tabIndex={0}
-        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) =>
-          (isAtEnd.value = scrollHeight - scrollTop - clientHeight < NEAR)
-        }
+        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
+          // The event comes later, when an answer may have grown. Only a move upwards is one of the user.
+          if (scrollHeight - scrollTop - clientHeight < NEAR) isAtEnd.value = true;
+          else if (scrollTop < top.current) isAtEnd.value = false;
+          top.current = scrollTop;
+        }}
       >
         <div ref={content} class="column">
           {children}

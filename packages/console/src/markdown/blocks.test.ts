@@ -53,3 +53,11 @@ test('blocks that cannot change are the same objects, also in groups, and anothe
   expect(second.tail.at(-2)!.raw).toContain('Paragraph 39. More.');
   expect(typesOf(read('- other'))).toEqual(['list']);
 });
+
+test('a text that is nested too deeply to be read is one block of text', () => {
+  const read = blockReader();
+  read('Before.\n\n');
+  const { tail } = read(`Before.\n\n${'>'.repeat(50_000)}`);
+  expect(tail.map(({ type }) => type)).toEqual(['text']);
+  expect(rawOf({ groups: [], tail })).toContain('Before.');
+});

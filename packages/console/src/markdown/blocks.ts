@@ -24,7 +24,7 @@ export function blockReader(): (text: string) => Blocks {
       length = 0;
     }
     before = text;
-    const read = new Lexer({ gfm: true }).lex(text.slice(length));
+    const read = tokensIn(text.slice(length));
     // The last block may still grow. A blank line after it does not end it: the next line may belong to a list.
     const last = read.findLastIndex(({ type }) => type !== 'space');
     if (last > 0) {
@@ -35,4 +35,13 @@ export function blockReader(): (text: string) => Blocks {
     }
     return { groups, tail: last < 0 ? settled : [...settled, read[last]!] };
   };
+}
+
+function tokensIn(text: string): readonly Token[] {
+  try {
+    return new Lexer({ gfm: true }).lex(text);
+  } catch {
+    // Thousands of quotes or lists inside each other are more than the stack holds. The text is shown as it is.
+    return [{ type: 'text', raw: text, text, escaped: false }];
+  }
 }

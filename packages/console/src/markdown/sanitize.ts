@@ -61,7 +61,12 @@ export type Markup = string;
 
 /** The markup of one block of Markdown. */
 export function blockMarkup(token: Token): Markup {
-  return sanitized(new Parser({ renderer, gfm: true }).parse([token]));
+  try {
+    return sanitized(new Parser({ renderer, gfm: true }).parse([token]));
+  } catch {
+    // What is nested too deeply for the parser is shown as it is.
+    return sanitized(`<p>${escape(token.raw)}</p>`);
+  }
 }
 
 export function sanitized(html: string): Markup {
