@@ -98,7 +98,7 @@ const echo = tool({
     return {
       content: [
         { type: 'text', text },
-        { type: 'image', mediaType: 'image/png', source },
+        { type: 'image', mediaType: 'image/png', name: text, source },
         { type: 'file', mediaType: text, name: text, source },
       ],
     };

@@ -41,6 +41,7 @@ describe('converts the return value of a tool', () => {
     const content: ResultBlock[] = [
       { type: 'text', text: 'a' },
       IMAGE,
+      { ...IMAGE, name: 'dot.png' },
       { type: 'file', mediaType: 'text/csv', name: 'a.csv', source: { type: 'url', url: 'https://example.org/a.csv' } },
       { type: 'error', text: 'b' },
     ];

@@ -96,8 +96,8 @@ function blockOf(block: unknown): ResultBlock | undefined {
   if (type === 'text' || type === 'error') return typeof text === 'string' ? { type, text } : undefined;
   const copied = sourceOf(source);
   if (!copied || typeof mediaType !== 'string') return undefined;
-  if (type === 'image') return { type, mediaType, source: copied };
-  return type === 'file' ? { type, mediaType, ...(typeof name === 'string' && { name }), source: copied } : undefined;
+  if (type !== 'image' && type !== 'file') return undefined;
+  return { type, mediaType, ...(typeof name === 'string' && { name }), source: copied };
 }
 
 function sourceOf(source: unknown): Source | undefined {
