@@ -130,7 +130,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     checks: ['damage', 'effect twice', 'issued'],
     patches: [
       {
-        file: 'core/src/agents/agent-tool.ts',
+        file: 'core/src/agents/child-run.ts',
         from: "if (!first && child === 'begun') {",
         to: 'if (!first && !journal) {',
       },

@@ -1,6 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { describeFailure, simulateMany } from './farm.ts';
 import { expectFound, REVERTED_FIXES, SCHEDULES } from './reverted-fixes.ts';
+import type { Patch } from './worker.ts';
 
 /** TREADLE_SEED chooses other seeds. */
 const FIRST_SEED = Number(process.env['TREADLE_SEED'] ?? 1);
@@ -60,3 +62,9 @@ test('the same seed gives the same trace, in any number of workers', async () =>
 });
 
 test.each(REVERTED_FIXES.filter(({ rare }) => !rare))('finds a defect: $name', expectFound);
+
+test('each defect can be put back, also those that only the long tests find', () => {
+  const isStale = ({ file, from }: Patch): boolean =>
+    readFileSync(new URL(`../../packages/${file}`, import.meta.url), 'utf8').split(from).length !== 2;
+  expect(REVERTED_FIXES.filter(({ patches }) => patches.some(isStale)).map(({ name }) => name)).toEqual([]);
+});
