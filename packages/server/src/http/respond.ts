@@ -60,7 +60,7 @@ export interface EventStream {
   /**
    * Sends an event as one chunk of HTTP; without a name if `type` is undefined. A client that reconnects sends the last `id`
    * as `Last-Event-ID`. Returns a promise if the client reads too slowly: it resolves when there is room again or the client
-   * has disconnected. An event after a large one is sent in another turn of the event loop, so `data` must not change.
+   * has disconnected. A large event, and those after it, are sent in other turns of the event loop, so `data` must not change.
    */
   send(type: string | undefined, data: object, id?: number): void | Promise<void>;
   /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
@@ -96,7 +96,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   let isChunked = false;
   let isScheduled = false;
   let hasWritten = false;
-  /** What follows a large event, until it is sent. */
+  /** What follows a large event, until both are sent. */
   let later: LaterEvents | undefined;
   let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
 
@@ -127,21 +127,26 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     if (!outgoing.write(chunks)) room ??= Promise.withResolvers();
   }
 
-  /** After a large event was sent. Sends at most one large event in a turn. */
-  async function sendLater(): Promise<void> {
+  /** Sends a large event and those that follow it. A large one is made in one turn, and encoded in another. */
+  async function sendLarge(first: string): Promise<void> {
     const following: LaterEvents = { events: [], sent: Promise.withResolvers(), end: () => {} };
     later = following;
-    await nextTurn();
-    for (let event = following.events.shift(); event; event = following.events.shift()) {
-      const frame = eventFrame(event.type, event.data, event.id);
+    for (let frame: string | undefined = first; frame !== undefined; frame = nextFrame(following)) {
+      const isLarge = frame.length > LARGE;
+      if (isLarge) await nextTurn();
       void addFrame(frame);
-      if (frame.length > LARGE) await nextTurn();
+      if (isLarge) await nextTurn();
     }
     later = undefined;
     following.end();
     // A client that disconnects makes room.
     await room?.promise;
     following.sent.resolve();
+  }
+
+  function nextFrame({ events }: LaterEvents): string | undefined {
+    const event = events.shift();
+    return event && eventFrame(event.type, event.data, event.id);
   }
 
   function endStream(isCut: boolean): void {
@@ -205,9 +210,9 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
         return later.sent.promise;
       }
       const frame = eventFrame(type, data, id);
-      const written = addFrame(frame);
-      if (frame.length > LARGE) void sendLater();
-      return written;
+      if (frame.length <= LARGE) return addFrame(frame);
+      void sendLarge(frame);
+      return later!.sent.promise;
     },
     end(isCut = false) {
       if (isEnded) return;
