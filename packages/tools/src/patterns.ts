@@ -118,6 +118,8 @@ function stoppable<T>(pattern: string, work: () => T): T {
     if ((error as NodeJS.ErrnoException).code !== 'ERR_SCRIPT_EXECUTION_TIMEOUT') throw error;
     // It was stopped in the middle of its work.
     cache.delete(pattern);
+    // The clock of the timeout may be a little ahead.
+    spentMs = MAX_MS;
     throw tooSlow(pattern);
   } finally {
     delete context.work;
