@@ -721,7 +721,7 @@ test('images and files in a result are parts of it, and their bytes are attachme
     content: expect.stringMatching(/^Two pictures:\n\(An image of type image\/PNG, /),
     parts: [
       { type: 'text', text: 'Two pictures:' },
-      { type: 'image', id: expect.stringMatching(/^att_/), name: null, media_type: 'image/png', size: 4 },
+      { type: 'image', id: expect.stringMatching(/^att_/), name: 'a.png', media_type: 'image/png', size: 4 },
       { type: 'file', id: expect.any(String), name: 'a.html', media_type: 'application/octet-stream', size: 8 },
       { type: 'text', text: expect.stringContaining('An image of type image/png') },
     ],
