@@ -106,6 +106,21 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     if ('browser' in launched) await launched.browser.close();
   });
 
+  test('asks the model that is chosen', async () => {
+    const models = new Map([
+      ['first', scriptedModel(['From the first.'])],
+      ['second', scriptedModel(['From the second.'])],
+    ]);
+    await using chat = await openChat([], { server: { models: { default: 'first', models } } });
+    const { page } = chat;
+    await chat.send('Hi');
+    await page.getByText('From the first.').waitFor();
+    await page.getByRole('combobox', { name: 'Model' }).selectOption('second');
+    await chat.send('And now?');
+    await page.getByText('From the second.').waitFor();
+    await chat.ended();
+  });
+
   test('streams Markdown, code, reasoning and calls, and shows the same after a reload', async () => {
     const reasoned: ScriptStep = {
       type: 'reply',
