@@ -263,17 +263,6 @@ describe('a moment', () => {
     expect(landmarksOf(run).denials).toEqual([seqOf(run, 'guardrails-checked')]);
   });
 
-  test('has the verdict of a denial that ended its turn', async () => {
-    const store = memoryJournal();
-    const model = scriptedModel([{ calls: [{ name: 'fail' }] }, 'Done.']);
-    await runLoop({ model, tools: [fail], policy, input: 'go', journal: store, runId: 'r' });
-    const run = await modelOf(store);
-    const seq = seqOf(run, 'calls-judged');
-    expect(momentAt(run, seq)).toMatchObject({ turn: 2, judgedTurn: 1, verdicts: [{ verdict: { rule: 'no-fail' } }] });
-    expect(momentAt(run, 0)).toMatchObject({ turn: 1, judgedTurn: 1, verdicts: [] });
-    expect(momentAt(run, seq + 1)).toMatchObject({ turn: 2, judgedTurn: 2, verdicts: [] });
-  });
-
   test('does not exist from the first entry on that does not replay', async () => {
     const store = memoryJournal();
     await runLoop({
