@@ -147,7 +147,7 @@ function losingDisk(at: number, logged: number): LosingDisk {
   let durable = logged;
   const note = (added: number, until?: Stored): void => {
     written += added;
-    if (until !== 'written') durable = written;
+    if (until === undefined || until === 'durable') durable = written;
   };
   return {
     durable: () => durable,

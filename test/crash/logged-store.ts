@@ -6,8 +6,9 @@ export type Logged =
   | { readonly type: 'entry'; readonly runId: string; readonly entry: JournalEntry; readonly batch: number }
   | { readonly type: 'blob'; readonly runId: string; readonly content: BlobContent };
 
-/** A store that logs the order in which entries and blobs became durable, over all runs. */
+/** A store that logs the order in which entries and blobs were stored, over all runs. Entries of a run are logged in order. */
 export function logged(store: RunStore, log: Logged[]): RunStore {
+  const pending = new Map<string, Promise<void>>();
   return {
     ...store,
     append(runId, entries, lease, until) {
@@ -16,7 +17,12 @@ export function logged(store: RunStore, log: Logged[]): RunStore {
         for (const entry of entries) log.push({ type: 'entry', runId, entry, batch });
       };
       const appended = store.append(runId, entries, lease, until);
-      return appended ? appended.then(note) : note();
+      const before = pending.get(runId);
+      if (!appended && !before) return note();
+      const noted = Promise.all([before, appended]).then(note);
+      noted.catch(() => {}); // the caller gets it, unless the entries were accepted
+      pending.set(runId, noted);
+      return appended && noted;
     },
     blobs: {
       ...store.blobs,

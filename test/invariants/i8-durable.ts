@@ -3,7 +3,7 @@ import { ensure } from './trace.ts';
 
 /**
  * I8: an effect that is not `pure` starts, and anything leaves the process, only after everything before it is durable.
- * Facts from outside are durable before they are acknowledged. Nothing is shown or started before it is written.
+ * Facts from outside are durable before they are acknowledged. Nothing is shown or started before the journal has accepted it.
  */
 export function checkDurable({ observations }: LiveTrace): void {
   for (const observation of observations) if ('issued' in observation) checkStart(observation);
@@ -11,11 +11,11 @@ export function checkDurable({ observations }: LiveTrace): void {
 }
 
 function checkStart(observation: Extract<Observation, { issued: number }>): void {
-  const { type, id, acts, issued, written, durable, over } = observation;
+  const { type, id, acts, issued, accepted, durable, over } = observation;
   ensure(issued >= 0, () => `${type} ${id} started, and no entry issued it`);
   ensure(
-    issued < written,
-    () => `${type} ${id} started with ${written} written entries, and entry ${issued} issued it`,
+    issued < accepted,
+    () => `${type} ${id} started with ${accepted} accepted entries, and entry ${issued} issued it`,
   );
   ensure(
     !acts || issued < durable,
@@ -34,9 +34,9 @@ function checkNotification(observation: Exclude<Observation, { issued: number }>
         !observation.sent || observation.seq < observation.durable,
         () => `fact ${observation.seq} was sent with ${observation.durable} durable entries`,
       );
-      return ensureWritten(observation);
+      return ensureAccepted(observation);
     case 'snapshot':
-      return ensureWritten(observation);
+      return ensureAccepted(observation);
     case 'acknowledged':
       return ensure(
         observation.seq >= 0 && observation.seq < observation.durable,
@@ -54,6 +54,6 @@ function checkNotification(observation: Exclude<Observation, { issued: number }>
   }
 }
 
-function ensureWritten({ type, seq, written }: Extract<Observation, { type: 'fact' | 'snapshot' }>): void {
-  ensure(seq < written, () => `${type} ${seq} was visible with ${written} written entries`);
+function ensureAccepted({ type, seq, accepted }: Extract<Observation, { type: 'fact' | 'snapshot' }>): void {
+  ensure(seq < accepted, () => `${type} ${seq} was visible with ${accepted} accepted entries`);
 }

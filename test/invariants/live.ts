@@ -40,7 +40,7 @@ export interface LiveTrace {
   readonly observations: readonly Observation[];
 }
 
-/** Something that must not happen too early. `written`, `durable`: how many entries were so at that time. */
+/** Something that must not happen too early. `accepted`, `durable`: how many entries were so at that time. */
 export type Observation =
   | {
       readonly type: Performed;
@@ -50,7 +50,7 @@ export type Observation =
       readonly acts: boolean;
       /** The entry that issued it. */
       readonly issued: number;
-      readonly written: number;
+      readonly accepted: number;
       readonly durable: number;
       /** The run had been cancelled or detached. */
       readonly over: boolean;
@@ -64,10 +64,10 @@ export type Observation =
       readonly type: 'fact';
       readonly seq: number;
       readonly sent: boolean;
-      readonly written: number;
+      readonly accepted: number;
       readonly durable: number;
     }
-  | { readonly type: 'snapshot'; readonly seq: number; readonly written: number }
+  | { readonly type: 'snapshot'; readonly seq: number; readonly accepted: number }
   /** Input that was acknowledged to its sender. */
   | { readonly type: 'acknowledged'; readonly seq: number; readonly durable: number }
   | { readonly type: 'result'; readonly appended: number; readonly durable: number }
@@ -114,7 +114,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     // A call that was aborted with its process is verified by an effect of its own.
     if (type === 'verify-timeout' && issuedAt(verify) > issuedAt(id)) return onStart('verify-tool', verify, effect);
     const issued = issuedAt(id);
-    const stored = { written: journal.written(), durable: journal.durable() };
+    const stored = { accepted: journal.accepted(), durable: journal.durable() };
     const [once, acts] = [effect === 'once', effect !== 'pure'];
     const unjudged = type === 'call-tool' && policy() !== undefined && !isJudged();
     observations.push({ type, id, once, acts, issued, ...stored, over, late: isLate(), unjudged });
@@ -178,10 +178,10 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
       wait: (settle) => scheduler.jobs.push({ settle }),
       keep(stored) {
         snapshot = stored;
-        observations.push({ type: 'snapshot', seq: stored.seq - 1, written: written() });
+        observations.push({ type: 'snapshot', seq: stored.seq - 1, accepted: accepted() });
       },
     });
-    const { written, durable } = journal;
+    const { accepted, durable } = journal;
     const durableItems = moves.length % 3 === 0;
     const onItem = (item: Item): void => {
       if (item.type !== 'fact') return;
@@ -189,7 +189,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
         type: 'fact',
         seq: item.seq,
         sent: durableItems,
-        written: written(),
+        accepted: accepted(),
         durable: durable(),
       });
     };

@@ -5,8 +5,8 @@ export type Durability = 'now' | 'later' | 'never';
 
 export interface SlowJournal extends Journal {
   readonly appended: readonly JournalEntry[];
-  /** How many entries from the first on are written without a gap. */
-  readonly written: () => number;
+  /** How many entries from the first on are accepted, or written, without a gap. */
+  readonly accepted: () => number;
   /** How many of them are durable. A crash loses all others. */
   readonly durable: () => number;
 }
@@ -22,32 +22,32 @@ export interface SlowJournalOptions {
 }
 
 /**
- * A journal of one run whose appends are written at any time and in any order. Entries become durable as late as the port
- * allows: when an append is stored that waits for it.
+ * A journal of one run whose appends are accepted or written at any time and in any order. Entries become durable as late as
+ * the port allows: when an append is stored that waits for it.
  */
 export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOptions): SlowJournal {
   const appended = [...kept];
   const stored = new Set(kept.map(({ seq }) => seq));
   const failing = new Set<number>();
-  let written = kept.length;
+  let accepted = kept.length;
   let durable = kept.length;
 
   function write(entries: readonly JournalEntry[]): void {
     for (const { seq } of entries) stored.add(seq);
-    while (stored.has(written)) written++;
+    while (stored.has(accepted)) accepted++;
   }
 
   /** Everything before an append that is durable is durable too. */
   function sync(count: number): void {
     write(appended.slice(0, count).filter(({ seq }) => !failing.has(seq)));
-    durable = written;
+    durable = accepted;
   }
 
   return {
     appended,
-    written: () => written,
+    accepted: () => accepted,
     durable: () => durable,
-    read: async (_, from = 0) => appended.slice(from, written),
+    read: async (_, from = 0) => appended.slice(from, accepted),
     snapshotFrom: 5,
     readSnapshot: async () => snapshot,
     writeSnapshot: async (_, given) => keep(stringified(given)),
@@ -55,7 +55,7 @@ export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOpt
       const entries = stringified(given);
       appended.push(...entries);
       const count = appended.length;
-      const store = (): void => (until === 'written' ? write(entries) : sync(count));
+      const store = (): void => (until === 'accepted' || until === 'written' ? write(entries) : sync(count));
       const durability = next();
       if (durability === 'now') return store();
       if (durability === 'never') for (const { seq } of entries) failing.add(seq);

@@ -73,8 +73,13 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   },
   {
     name: 'an effect starts before it is durable',
-    checks: ['I8 durable', 'acknowledged'],
-    patches: [{ file: SHELL, from: "unsynced ? 'written' : 'durable'", to: "'written'" }],
+    checks: ['issued', 'I8 durable', 'acknowledged'],
+    patches: [{ file: SHELL, from: "unsynced ? soft : 'durable'", to: 'soft' }],
+  },
+  {
+    name: 'after a death, a call starts before it is written',
+    checks: ['issued', 'crash loop'],
+    patches: [{ file: SHELL, from: "lease?.takenOver ? 'written' : 'accepted'", to: "'accepted'" }],
   },
   {
     name: 'a run that another process has ended is reported before it is durable',

@@ -29,6 +29,7 @@ const LEAST_PERCENT: Readonly<Record<string, number>> = {
   'rejects with journal-damaged': 5,
   'rejects with store-full': 3,
   'lost effect': 30,
+  'accepted call': 15,
   verification: 8,
   'crash loop': 3,
   'child run': 8,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Item } from '../journal/items.ts';
-import type { Journal } from '../journal/port.ts';
+import type { Journal, Lease } from '../journal/port.ts';
 import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
 import { tool } from '../tools/tool.ts';
 import { runLoop, streamLoop } from './run.ts';
@@ -132,7 +132,7 @@ function loggingJournal(log: string[]): Journal {
 }
 
 test.each([
-  ['pure', undefined, 'written'],
+  ['pure', undefined, 'accepted'],
   ['pure', true, 'durable'],
   ['idempotent', undefined, 'durable'],
   ['once', undefined, 'durable'],
@@ -149,9 +149,24 @@ test.each([
     ...(durableItems && { durableItems }),
   });
   expect(log).toEqual([
-    `run-started: ${durableItems ? 'durable' : 'written'}`,
+    `run-started: ${durableItems ? 'durable' : 'accepted'}`,
     `model-replied: ${until}`,
-    `tool-settled: ${durableItems ? 'durable' : 'written'}`,
+    `tool-settled: ${durableItems ? 'durable' : 'accepted'}`,
+    'model-replied: durable',
+  ]);
+});
+
+test('a run whose last driver died writes each entry before anything follows from it', async () => {
+  const log: string[] = [];
+  const logging = loggingJournal(log);
+  const acquire = async (runId: string): Promise<Lease> => ({ ...(await logging.acquire!(runId)), takenOver: true });
+  const look = tool({ name: 'look', description: 'look', effect: 'pure', execute: () => 'seen' });
+  using model = scriptedModel([{ calls: [{ name: 'look' }] }, 'Done.']);
+  await runLoop({ model, tools: [look], input: 'Go.', journal: { ...logging, acquire } });
+  expect(log).toEqual([
+    'run-started: written',
+    'model-replied: written',
+    'tool-settled: written',
     'model-replied: durable',
   ]);
 });
@@ -177,7 +192,7 @@ test('input, answers, a pause and a lost effect are durable before anything foll
   ]);
 });
 
-test('a run that is detached makes what it has written durable before it is done', async () => {
+test('a run that is detached makes all its entries durable before it is done', async () => {
   const log: string[] = [];
   const look = tool({ name: 'look', description: 'look', effect: 'pure', execute: () => new Promise(() => {}) });
   using model = scriptedModel([{ calls: [{ name: 'look' }] }]);
@@ -186,16 +201,16 @@ test('a run that is detached makes what it has written durable before it is done
     if (item.type === 'fact' && item.event.type === 'model-replied') await live.detach();
   }
   expect((await live.result).detached).toBe(true);
-  expect(log).toEqual(['run-started: written', 'model-replied: written', ': durable']);
+  expect(log).toEqual(['run-started: accepted', 'model-replied: accepted', ': durable']);
 });
 
-test('a step that is only written does not overtake one that must be durable', async () => {
+test('a step that is only accepted does not overtake one that must be durable', async () => {
   const clock = manualClock();
   const log: string[] = [];
   const journal: Journal = {
     ...memoryJournal(),
     append: (_, __, ___, until) => {
-      if (until === 'written') return undefined;
+      if (until === 'accepted') return undefined;
       return new Promise((resolve) => clock.timer(10, resolve));
     },
   };
@@ -211,7 +226,7 @@ test('a step that is only written does not overtake one that must be durable', a
   await clock.advance(2);
   const sent = live.send('More.').then(() => log.push('acknowledged'));
   await clock.advance(3);
-  // The result of the tool is written, but the input before it is not durable yet.
+  // The result of the tool is accepted, but the input before it is not durable yet.
   expect(log).toEqual(['run-started', 'model-replied']);
   expect(model.requests).toHaveLength(1);
   await clock.advance(100);

@@ -14,10 +14,10 @@ import { abortChildren, abortEffects, changeToAgent, performEffect, type RunCont
  * Drives one run: applies events, journals them, notifies the listener, and performs the effects.
  *
  * 1. An event that does not apply is dropped and never journaled.
- * 2. An effect starts only when the event that issued it, and all events before it, are written. An effect that is not
- *    `pure` starts only when they are durable (I8). Model calls do not wait: a call that a power failure loses is repeated.
- * 3. The listener receives an event when it is written, in order; with `durableItems` when it is durable. Errors thrown by
- *    the listener are ignored.
+ * 2. An effect starts only when the journal has accepted the event that issued it, and all events before it. An effect that
+ *    is not `pure` starts only when they are durable (I8). Model calls do not wait: a call that a crash loses is repeated.
+ * 3. The listener receives an event when the journal has accepted it, in order; with `durableItems` when it is durable.
+ *    Errors thrown by the listener are ignored.
  * 4. When the active time is used up, nothing else starts, also if the event loop was blocked and no timer fired.
  * 5. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
  *    fails, it stops at once.
@@ -60,11 +60,13 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
   const toEntry = context.options.journal ? entryOf : unpinnedEntry;
   const alwaysDurable = !context.options.journal || context.options.durableItems === true;
+  // If a driver has died, a call that ends the process has to be in the journal before it starts, so that it is counted.
+  const soft = lease?.takenOver ? 'written' : 'accepted';
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
   let unwritten = NO_STEPS;
-  /** Resolves when everything appended is durable, or written if that suffices; undefined when it already is. */
+  /** Resolves when everything appended is durable, or accepted if that suffices; undefined when it already is. */
   let stored: Promise<void> | undefined;
   /** The last append did not wait until its entries are durable; a run that is resumed may have entries that are not. */
   let unsynced = seq > 0;
@@ -142,7 +144,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
         const batch = unwritten;
         unwritten = NO_STEPS;
         unsynced = !alwaysDurable && !onStored && !batch.some(mustBeDurable);
-        const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? 'written' : 'durable');
+        const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? soft : 'durable');
         const appended = onStored ? Promise.resolve(written).then(onStored) : written;
         onStored = undefined;
         if (appended || stored) waitForJournal(appended, batch);

@@ -9,9 +9,10 @@ export interface Journal {
   /**
    * Appends entries to a run, in order, all or none. The returned promise resolves when they, and all entries appended
    * before, are durable; if nothing is returned, they already are. With `until: 'written'` it may resolve as soon as they
-   * are written: nothing that is written later becomes durable before them, but a power failure can lose them. An append
-   * of no entries makes those before it durable. A rejection, or an exception, stops the run: no effect of these entries
-   * is performed. Rejects with `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not
+   * are written: nothing that is written later becomes durable before them, but a power failure can lose them. With
+   * `until: 'accepted'` it may return nothing before they are written. An append of no entries makes those before it
+   * durable. A rejection, or an exception, stops the run: no effect of these entries is performed. If entries that were
+   * accepted cannot be written, the journal aborts `lost` of the lease, and writes none after them. Rejects with `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not
    * the newest of the run, and with `run-driven` if no lease is passed while another driver holds one.
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void>;
@@ -34,10 +35,11 @@ export interface Journal {
 }
 
 /**
- * How far a write has come. `written`: it survives the death of the process, and every reader sees it. `durable`: it also
- * survives a power failure.
+ * How far a write has come. `accepted`: it is written within a few milliseconds, in order, and every reader in this process
+ * sees it. `written`: it survives the death of the process, and every reader sees it. `durable`: it also survives a power
+ * failure.
  */
-export type Stored = 'written' | 'durable';
+export type Stored = 'accepted' | 'written' | 'durable';
 
 /** A journal whose runs can be listed and deleted, with their blobs. */
 export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<Journal, 'snapshotFrom'> {

@@ -5,6 +5,7 @@ import {
   checkRunNames,
   summaryOf,
   TreadleError,
+  type Journal,
   type JournalEntry,
   type Lease,
   type RunStatus,
@@ -14,9 +15,9 @@ import {
 import { inputOf, nameKey, parseJson } from './database.ts';
 import { isConstraint, isCorrupt } from './failure.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
-import type { GroupCommit } from './group-commit.ts';
+import { ACCEPT_MS, type GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { encodeWithInput, type Messages, type InputPlace } from './messages.ts';
+import { encodeWithInput, type JsonWithInput, type Messages, type InputPlace } from './messages.ts';
 import type { Notices } from './notices.ts';
 import { RUN, storedSize, type SharedTexts } from './shared-texts.ts';
 
@@ -47,7 +48,12 @@ interface SnapshotRow {
  * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
  */
 export interface Entries {
-  readonly append: (runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored) => Promise<void>;
+  readonly acquire: (runId: string) => Promise<Lease>;
+  /**
+   * Entries of a run that was written less than `ACCEPT_MS` ago are accepted, if that suffices: nothing is returned, and they
+   * are written together within `ACCEPT_MS`. If that fails, the lease is.
+   */
+  readonly append: Journal['append'];
   /**
    * Returns a function that reads the next page, inside a transaction of its own, and returns all entries when it has read
    * the last one. They are those that the run had at the first page. If the run is deleted in between, reading starts again.
@@ -125,10 +131,27 @@ interface EntriesParts {
   readonly shared: SharedTexts;
   readonly changes: Changes;
   readonly notices: Notices;
+  /** A clock for short times, in milliseconds. */
+  readonly monotonic: () => number;
+}
+
+/** Entries that are written together. */
+interface Batch {
+  readonly entries: JournalEntry[];
+  readonly texts: string[];
+  /** The first entry of a run, whose text is not needed if its input is stored elsewhere. */
+  readonly first?: JsonWithInput | undefined;
+}
+
+interface Writer {
+  /** When entries were last written with this lease, by the monotonic clock. */
+  writtenAt: number;
+  /** Accepted entries, which others can join. */
+  accepted?: { readonly add: (more: Batch) => void } | undefined;
 }
 
 export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
-  const { commit, leases, messages, shared, changes, notices } = parts;
+  const { commit, leases, messages, shared, changes, notices, monotonic } = parts;
   const { write, sync } = commit;
   const { checkWriter } = leases;
   const findRun = db.prepare(
@@ -170,53 +193,99 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     'SELECT runs.id, seq, state, sum FROM snapshots JOIN runs ON runs.id = snapshots.run WHERE runs.run = ?',
   );
 
+  /** Leases that were acquired here, or that entries were written with. */
+  const writers = new WeakMap<Lease, Writer>();
+
   function runOf(runId: string): RunRow | undefined {
     return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
   }
 
-  async function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): Promise<void> {
+  function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void> {
+    const writer = lease && writers.get(lease);
+    if (until === 'accepted' && writer && added.length > 0 && canAccept(writer)) {
+      return accept(runId, added, lease, writer);
+    }
+    // What is accepted later is written later.
+    if (writer) writer.accepted = undefined;
+    return appendAndWait(runId, added, lease, until);
+  }
+
+  function canAccept({ writtenAt }: Writer): boolean {
+    return monotonic() - writtenAt < ACCEPT_MS && commit.canAccept();
+  }
+
+  function accept(runId: string, added: readonly JournalEntry[], lease: Lease, writer: Writer): void {
+    const batch = batchOf(runId, added);
+    if (writer.accepted) return writer.accepted.add(batch);
+    const grow = commit.accept(
+      () => writeBatch(runId, batch, lease),
+      (error) => {
+        writer.accepted = undefined;
+        leases.fail(lease, error);
+      },
+      lengthOf(batch),
+    );
+    writer.accepted = {
+      add(more) {
+        batch.entries.push(...more.entries);
+        batch.texts.push(...more.texts);
+        grow(lengthOf(more));
+      },
+    };
+  }
+
+  async function appendAndWait(
+    runId: string,
+    added: readonly JournalEntry[],
+    lease?: Lease,
+    until?: Stored,
+  ): Promise<void> {
     if (added.length === 0) return sync();
+    const batch = batchOf(runId, added);
+    await write(() => writeBatch(runId, batch, lease), until, lengthOf(batch));
+  }
+
+  /** Copies, because the caller may change the array before the entries are written. */
+  function batchOf(runId: string, added: readonly JournalEntry[]): Batch {
     checkRunNames(runId, added[0]);
-    // Copies, because the caller may change the array before the entries are written.
     const entries = [...added];
     const first = entries[0]!.seq === 0 ? encodeWithInput(entries[0], inputOf(entries[0])) : undefined;
-    // The text of the first entry of a run is not needed if its input is stored elsewhere.
     const texts = entries.map((entry, index) => (first && index === 0 ? '' : JSON.stringify(entry)));
-    await write(
-      () => {
-        checkWriter(runId, lease);
-        const run = runOf(runId);
-        const next = run?.entries ?? 0;
-        const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
-        if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
-        const chains: number[] = [];
-        for (const [index, text] of texts.entries()) {
-          const before = chains.at(-1) ?? run?.last_chain ?? 0;
-          chains.push(first && index === 0 ? first.crc(before) : crc32(text, before));
-        }
-        const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
-        const split = first?.split;
-        const last = split && messages.store(split);
-        if (last !== undefined) updateMessages.run(last, split!.at, id);
-        if (first) texts[0] = last === undefined ? first.whole() : split!.rest;
-        const used: number[] = [];
-        for (const [index, text] of texts.entries()) {
-          const stored = shared.share(text, used);
-          try {
-            insertEntry.run(id, next + index, stored, chains[index]!);
-          } catch (error) {
-            // The row of the run has a lower count than there are entries.
-            throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
-          }
-        }
-        shared.use([RUN, id], used);
-        addNotice(runId, run, entries);
-        changes.changed(runId);
-        changes.changed(ALL_RUNS);
-      },
-      until,
-      texts.reduce((sum, text) => sum + text.length, first?.length ?? 0),
-    );
+    return { entries, texts, first };
+  }
+
+  /** Inside a transaction. */
+  function writeBatch(runId: string, { entries, texts, first }: Batch, lease?: Lease): void {
+    checkWriter(runId, lease);
+    if (lease) writers.set(lease, { writtenAt: monotonic() });
+    const run = runOf(runId);
+    const next = run?.entries ?? 0;
+    const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
+    if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
+    const chains: number[] = [];
+    for (const [index, text] of texts.entries()) {
+      const before = chains.at(-1) ?? run?.last_chain ?? 0;
+      chains.push(first && index === 0 ? first.crc(before) : crc32(text, before));
+    }
+    const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
+    const split = first?.split;
+    const last = split && messages.store(split);
+    if (last !== undefined) updateMessages.run(last, split!.at, id);
+    if (first) texts[0] = last === undefined ? first.whole() : split!.rest;
+    const used: number[] = [];
+    for (const [index, text] of texts.entries()) {
+      const stored = shared.share(text, used);
+      try {
+        insertEntry.run(id, next + index, stored, chains[index]!);
+      } catch (error) {
+        // The row of the run has a lower count than there are entries.
+        throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
+      }
+    }
+    shared.use([RUN, id], used);
+    addNotice(runId, run, entries);
+    changes.changed(runId);
+    changes.changed(ALL_RUNS);
   }
 
   /** Adds a notice if the run got another status, or the same one again after it was running. */
@@ -446,7 +515,17 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return row?.chain ?? 0;
   }
 
-  return { append, readInPages, readPageFrom, sizeInParts, pageSize, writeSnapshot, readSnapshot };
+  async function acquire(runId: string): Promise<Lease> {
+    const lease = await leases.acquire(runId);
+    writers.set(lease, { writtenAt: monotonic() });
+    return lease;
+  }
+
+  return { acquire, append, readInPages, readPageFrom, sizeInParts, pageSize, writeSnapshot, readSnapshot };
+}
+
+function lengthOf({ texts, first }: Batch): number {
+  return texts.reduce((sum, text) => sum + text.length, first?.length ?? 0);
 }
 
 /** Undefined if a page of the file is damaged. `readPage` finds which entry that is. */

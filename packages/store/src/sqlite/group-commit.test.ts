@@ -41,40 +41,6 @@ test('leases, snapshots and blobs share one transaction', async () => {
   expect(count()).toBe(1);
 });
 
-test('a store that drives one run commits without a turn of the event loop, but lets it turn every 5 ms', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  const lease = await store.acquire('a');
-  const now = vi.spyOn(performance, 'now').mockReturnValue(1_000);
-  let seq = 0;
-  /** Whether the event loop has turned before the entry was written. */
-  async function turnsDuringAppend(): Promise<boolean> {
-    let hasTurned = false;
-    const turning = new Promise<void>((resolve) => {
-      setImmediate(() => {
-        hasTurned = true;
-        resolve();
-      });
-    });
-    await store.append('a', [entry(seq++)], lease, 'written');
-    const result = hasTurned;
-    await turning;
-    return result;
-  }
-  expect(await turnsDuringAppend()).toBe(true);
-  for (const time of [1_000, 1_002, 1_004.9]) {
-    now.mockReturnValue(time);
-    expect(await turnsDuringAppend()).toBe(false);
-  }
-  now.mockReturnValue(1_005);
-  expect(await turnsDuringAppend()).toBe(true);
-  expect(await turnsDuringAppend()).toBe(false);
-  const other = await store.acquire('b');
-  expect(await turnsDuringAppend()).toBe(true);
-  await other.release();
-  expect(await turnsDuringAppend()).toBe(false);
-});
-
 test('a resolved append is visible to other connections', async () => {
   await using temp = tempStore();
   const raw = (temp.open(), temp.raw());

@@ -3,8 +3,7 @@ import type { Stored, TreadleError } from '@treadle/core';
 import { isBusy } from './failure.ts';
 
 /**
- * Writes of one turn of the event loop share one transaction, and so one sync of the disk. While the store drives one run,
- * there is nothing to share: then a transaction ends with the callback that wrote, most of the time.
+ * Writes of one turn of the event loop share one transaction, and so one sync of the disk.
  *
  * 1. Writes are performed in the order of the calls. Each promise resolves when the write is durable, or with
  *    `until: 'written'` when it is committed. A commit is never durable before those before it.
@@ -12,10 +11,20 @@ import { isBusy } from './failure.ts';
  * 3. If the transaction fails, all of its writes reject and nothing is written. The next transaction is not affected.
  * 4. While another process writes, the writes wait. The event loop is not blocked.
  * 5. A transaction ends after the write with which it has `BATCH_CHARS`. The event loop turns before the next one.
+ * 6. A write that is accepted starts no transaction of its own for `ACCEPT_MS`. It shares that of the next write, in order.
  */
 export interface GroupCommit {
   /** `work` is synchronous and runs some time after the call. `chars`: how much it writes, if it can be much. */
   readonly write: <T>(work: () => T, until?: Stored, chars?: number) => Promise<T>;
+  /**
+   * Performs `work` within `ACCEPT_MS`. Nobody waits for it: if it fails, `failed` is called. The returned function tells that
+   * it will write more characters.
+   */
+  readonly accept: (work: () => void, failed: (error: TreadleError) => void, chars: number) => (more: number) => void;
+  /** False while much has been accepted, or another process writes: then callers have to wait. */
+  readonly canAccept: () => boolean;
+  /** Resolves when what was accepted is committed or has failed; nothing if it already is. */
+  readonly accepted: () => void | Promise<void>;
   /** Resolves when all writes so far are durable. */
   readonly sync: () => Promise<void>;
   /** Commits all waiting writes now, unless another process writes. */
@@ -55,7 +64,7 @@ export interface CommitOptions extends Disk {
 interface Write {
   readonly work: () => unknown;
   readonly until: Stored;
-  readonly chars: number;
+  chars: number;
   readonly resolve: (value: never) => void;
   readonly reject: (error: TreadleError) => void;
 }
@@ -79,10 +88,17 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   let isDelayed = false;
   let retries: Iterator<number> | undefined;
   let listener: CommitListener | undefined;
+  /** The next turn of the event loop commits what is waiting. */
+  let isDue = false;
+  /** A timer commits what is waiting. */
+  let isTimed = false;
+  /** Accepted writes that have not settled yet, and their characters. */
+  let [acceptedCount, acceptedChars] = [0, 0];
   /** When the first of the waiting writes was added, by `performance.now()`. */
   let waitingSince = 0;
 
   function flush(): void {
+    isDue = false;
     if (waiting.length === 0 || isDelayed) return;
     const opening = ready?.();
     if (opening) return delay((retry) => void opening.then(retry));
@@ -111,7 +127,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     if (last === -1 || last === waiting.length - 1) return takeWaiting();
     const writes = waiting.slice(0, last + 1);
     waiting = waiting.slice(last + 1);
-    defer(flush);
+    flushNextTurn();
     return writes;
   }
 
@@ -207,14 +223,9 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   }
 
   function write<T>(work: () => T, until: Stored = 'durable', chars = 0): Promise<T> {
-    open++;
+    flushNextTurn();
     return new Promise<T>((resolve, reject) => {
-      // Runs after the callbacks of this turn, so replies that arrived together are committed together.
-      if (waiting.length === 0) {
-        waitingSince = performance.now();
-        defer(flush);
-      }
-      waiting.push({
+      enqueue({
         work,
         until,
         chars,
@@ -230,8 +241,60 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     });
   }
 
+  function accept(work: () => void, failed: (error: TreadleError) => void, chars: number): (more: number) => void {
+    const settle = (): void => {
+      open--;
+      acceptedCount--;
+      acceptedChars -= accepted.chars;
+    };
+    const accepted: Write = {
+      work,
+      until: 'written',
+      chars: 0,
+      resolve: settle,
+      reject(error) {
+        settle();
+        failed(error);
+      },
+    };
+    const grow = (more: number): void => {
+      accepted.chars += more;
+      acceptedChars += more;
+    };
+    grow(chars);
+    acceptedCount++;
+    enqueue(accepted);
+    flushSoon();
+    return grow;
+  }
+
+  function flushSoon(): void {
+    if (isTimed) return;
+    isTimed = true;
+    defer(() => {
+      isTimed = false;
+      flush();
+    }, ACCEPT_MS);
+  }
+
+  function enqueue(write: Write): void {
+    if (waiting.length === 0) waitingSince = performance.now();
+    open++;
+    waiting.push(write);
+  }
+
+  /** After the callbacks of this turn, so replies that arrived together are committed together. */
+  function flushNextTurn(): void {
+    if (isDue) return;
+    isDue = true;
+    defer(flush);
+  }
+
   return {
     write,
+    accept,
+    canAccept: () => !isDelayed && acceptedChars < MOST_ACCEPTED_CHARS,
+    accepted: () => (acceptedCount > 0 ? write(() => {}, 'written').catch(() => {}) : undefined),
     // Without a transaction, if nothing is waiting.
     sync: () => (waiting.length > 0 ? write(() => {}) : synced()),
     flush() {
@@ -265,6 +328,10 @@ export function* pauses(timeoutMs: number): Generator<number, undefined> {
 }
 
 const LONGEST_PAUSE_MS = 50;
+
+/** The longest time for which an accepted write is only in memory, in milliseconds. */
+export const ACCEPT_MS = 5;
+const MOST_ACCEPTED_CHARS = 100_000;
 
 /** Writing this many characters takes some milliseconds. */
 const BATCH_CHARS = 1_000_000;

@@ -37,8 +37,8 @@ export interface Leases {
   readonly hasDriver: (runId: string) => boolean;
   /** See `SqliteStore`. */
   readonly releaseRun: (runId: string, options?: { readonly force?: boolean }) => Promise<boolean>;
-  /** How many runs this store drives. */
-  readonly heldCount: () => number;
+  /** Stops the driver that has this lease. It still has to release it. */
+  readonly fail: (lease: Lease, error: TreadleError) => void;
   /** Releases all leases of this store with the next transaction. */
   readonly close: () => void;
 }
@@ -346,7 +346,7 @@ export function openLeases(
     isDriven: (runId) => currentDriver(runId) !== undefined,
     hasDriver,
     releaseRun,
-    heldCount: () => held.size,
+    fail: ({ token }, error) => held.get(token)?.lost.abort(error),
     close,
   };
 }

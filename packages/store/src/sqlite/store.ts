@@ -103,22 +103,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
 /** The machine that this process runs on, without its disk. */
 export function thisMachine(location: string, options: SqliteOptions = {}): Omit<Machine, keyof Wal> {
   const { leaseTtlMs: ttlMs = 30_000, busyTimeoutMs = 5_000, clock, holder = thisProcess() } = options;
-  return { location, ttlMs, clock, holder, processState, busyTimeoutMs, defer, deferBriefly: inThisTurn() };
-}
-
-/** How long the event loop may not turn because of commits, if the model and the tools do not wait for anything either. */
-const LONGEST_TURN_MS = 5;
-
-/** Calls functions after the current callback, in the same turn of the event loop if it has not taken long. */
-function inThisTurn(): (act: () => void) => void {
-  let turnedAt = -Infinity;
-  return (act) => {
-    if (performance.now() - turnedAt < LONGEST_TURN_MS) return queueMicrotask(act);
-    setImmediate(() => {
-      turnedAt = performance.now();
-      act();
-    });
-  };
+  return { location, ttlMs, clock, holder, processState, busyTimeoutMs, defer };
 }
 
 function defer(act: () => void, ms?: number): void {
@@ -130,20 +115,14 @@ function defer(act: () => void, ms?: number): void {
 export interface Machine extends LeaseOptions, Omit<CommitOptions, 'toStoreError'> {
   /** Names the store in errors. */
   readonly location: string;
-  /** Like `defer`, but earlier: for commits that no other run can share. By default `defer`. */
-  readonly deferBriefly?: (act: () => void) => void;
   /** Called before the database is closed. */
   readonly close?: () => Promise<void>;
 }
 
 /** A store in an open database that has the schema. Closing the store closes the database. */
 export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
-  const { location, defer, deferBriefly = defer, busyTimeoutMs } = machine;
-  const commit = groupCommit(db, {
-    ...machine,
-    defer: (act, ms) => (ms === undefined && leases.heldCount() === 1 ? deferBriefly(act) : defer(act, ms)),
-    toStoreError: (error) => storeError(error, location),
-  });
+  const { location, defer, busyTimeoutMs } = machine;
+  const commit = groupCommit(db, { ...machine, toStoreError: (error) => storeError(error, location) });
   const leases = openLeases(db, commit, machine);
   const shared = openSharedTexts(db);
   const messages = openMessages(db, shared);
@@ -152,7 +131,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const notices = openNotices(db, commit, changes);
   const inbox = openInbox(db, { commit, changes, now });
   const streams = openStreams(db, { commit, leases, changes, now });
-  const entries = openEntries(db, { commit, leases, messages, shared, changes, notices });
+  const monotonic = (): number => machine.clock?.monotonic?.() ?? performance.now();
+  const entries = openEntries(db, { commit, leases, messages, shared, changes, notices, monotonic });
   const runs = openRuns(db, { commit, leases, messages, shared, changes });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, { commit, leases, runs, messages, shared });
@@ -173,6 +153,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   }
 
   async function reading<T>(read: () => T): Promise<T> {
+    const accepted = commit.accepted();
+    if (accepted) await accepted;
     const retries = pauses(busyTimeoutMs);
     for (;;) {
       try {
@@ -206,7 +188,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     read: (runId, from) => readingParts(entries.readInPages(runId, from)),
     async acquire(runId) {
       checkRunNames(runId);
-      return leases.acquire(runId);
+      return entries.acquire(runId);
     },
     snapshotFrom: 1_000,
     writeSnapshot: entries.writeSnapshot,
