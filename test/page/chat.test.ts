@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { crc32, deflateSync } from 'node:zlib';
-import { tool, type Policy } from '@treadle/core';
+import { tool, type Model, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
@@ -349,8 +349,15 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     };
     const stuck: ScriptStep = (_, signal) =>
       new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
-    const script = [waits, 'In French: midi.', stuck];
-    await using chat = await openChat(script);
+    const script = scriptedModel([waits, 'In French: midi.', stuck]);
+    const model: Model = {
+      ...script,
+      reply(request, emit, signal) {
+        if (script.requests.length === 2) emit({ type: 'text-delta', text: 'It is **still** no' });
+        return script.reply(request, emit, signal);
+      },
+    };
+    await using chat = await openChat([], { server: { models: { default: 'm', models: new Map([['m', model]]) } } });
     const { page } = chat;
     await chat.send('What time is it?');
     await button(page, 'Stop').waitFor();
@@ -368,8 +375,13 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       /time[\s\S]*12:00[\s\S]*Answer in French[\s\S]*midi/.test(document.querySelector('.answer')!.textContent),
     );
     await chat.send('And now?');
+    const partial = page.locator('.answer', { hasText: 'It is still no' });
+    await partial.waitFor();
     await button(page, 'Stop').click();
+    await partial.getByText('stopped here').waitFor();
     await page.getByText('The answer was cancelled.').waitFor();
+    await page.reload();
+    await partial.getByText('stopped here').waitFor();
   });
 
   test('steers and stops an answer that the server has not begun', async () => {

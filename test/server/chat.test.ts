@@ -803,6 +803,37 @@ describe('while an answer is in progress', () => {
     expect((await server.send('POST', `/v1/chat/${id}/cancel`, {})).status).toBe(409);
   });
 
+  test('a text that is in progress when it is cancelled stays in the answer, and the model does not get it', async () => {
+    using script = scriptedModel(['Done.']);
+    const model: Model = {
+      ...script,
+      async reply(request, emit, signal) {
+        if (JSON.stringify(request.messages).includes('And now?')) return script.reply(request, emit, signal);
+        emit({ type: 'reasoning-delta', text: 'I think' });
+        emit({ type: 'text-delta', text: 'It is ' });
+        emit({ type: 'text-delta', text: 'noo' });
+        await new Promise((resolve) => signal.addEventListener('abort', resolve));
+        return { type: 'failure', error: { code: 'cancelled', message: 'Cancelled.', retryable: false } };
+      },
+    };
+    await using server = await startInProcess(model, { store });
+    const client = await postChat(server.url, { message: 'Go' });
+    await client.event(({ delta }) => delta === 'noo');
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const { body } = await server.send('POST', `/v1/chat/${id}/cancel`, {});
+    expect(body.messages[1].parts).toEqual([
+      { type: 'reasoning', text: 'I think', stopped: true },
+      { type: 'text', text: 'It is noo', stopped: true },
+    ]);
+    expect(partsSeen(await client.ended)).toEqual(body.messages[1].parts);
+    const markdown = await (await fetch(`${server.url}/v1/chat/${id}/export?format=markdown`)).text();
+    expect(markdown).toContain('It is noo\n\n(stopped)');
+    const items = (await server.send('GET', `/v1/conversations/${id}/items?order=asc`)).body.data;
+    expect(items.at(-1)).toMatchObject({ type: 'message', status: 'incomplete', content: [{ text: 'It is noo' }] });
+    await chat(server, { conversation_id: id, message: 'And now?' });
+    expect(JSON.stringify(script.requests[0]!.messages)).not.toContain('noo');
+  });
+
   test('it is steered, answered and cancelled at any process of the store', async () => {
     await using stores = await openStores();
     const [first, last] = [heldStep(TIME), heldStep('never')];

@@ -71,7 +71,7 @@ function inputPart(block: UserBlock): InputPart {
 
 /** A part of an answer as an item. `suffix` makes its id unique. It does not name a turn. */
 function partItem(part: AnswerPart, suffix: string): InputItem {
-  const status: ItemStatus = 'completed';
+  const status: ItemStatus = 'stopped' in part ? 'incomplete' : 'completed';
   switch (part.type) {
     case 'text': {
       const text = { type: 'output_text' as const, text: part.text, annotations: [], logprobs: [] };
