@@ -58,13 +58,15 @@ const PERIODS = [
 ] as const;
 
 export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Element {
-  const [status, model, search, period] = ['status', 'model', 'search', 'period'].map((name) => query.get(name) ?? '');
+  const [status, model, search, period, parent] = ['status', 'model', 'search', 'period', 'parent'].map(
+    (name) => query.get(name) ?? '',
+  );
   const key = query.toString();
   const runs = useSignal<readonly RunHead[] | undefined>(undefined);
   const older = useSignal<readonly RunHead[]>([]);
   const cursor = useSignal<string | null>(null);
   const problem = useSignal<string | undefined>(undefined);
-  const filter = { status: status!, model: model!, search: search!, limit: String(PAGE) };
+  const filter = { status: status!, model: model!, search: search!, parent: parent!, limit: String(PAGE) };
   const since = (): { readonly since?: string } => (period ? { since: String(Date.now() - Number(period)) } : {});
 
   useEffect(() => {
@@ -159,6 +161,12 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
           )}
         </div>
       </header>
+      {parent && (
+        <p class="runs-parent small">
+          Forks and child runs of <a href={hrefTo('runs', parent)}>{shortId(parent)}</a>, the latest first.{' '}
+          <a href={hrefTo('runs')}>Show all runs</a>
+        </p>
+      )}
       {asked.value.length > 0 && (
         <section class="asked" aria-label="Waiting for you">
           <h2>
@@ -235,7 +243,7 @@ export function RecentRuns({ current }: { readonly current: string }): JSX.Eleme
   );
 }
 
-/** A fork has the start of its original. */
+/** A fork has entries that are older than itself. */
 const NO_DURATION = '–';
 
 /** How often the texts of times are written again. */

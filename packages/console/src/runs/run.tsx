@@ -245,6 +245,9 @@ interface HeaderProps {
   readonly onFork: () => void;
 }
 
+/** The latest ones. The list has all of them. */
+const SHOWN_FORKS = 8;
+
 function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
   const { id, status, title, model, parent, usage, turns, calls, outcome, driven } = details;
   const isOpen = status === 'running' || status === 'paused';
@@ -316,8 +319,9 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
       )}
       {forks.length > 0 && (
         <p class="small forks">
-          <Icon name="branch" size={15} /> {plural(forks.length, 'fork')}:{' '}
-          {forks.slice(0, 8).map((fork) => (
+          <Icon name="branch" size={15} /> {run.hasMoreRelated.value && 'at least '}
+          {plural(forks.length, 'fork')}:{' '}
+          {forks.slice(0, SHOWN_FORKS).map((fork) => (
             <span key={fork.id}>
               <a href={hrefTo('runs', fork.id)}>{shortId(fork.id)}</a> (
               <a href={hrefTo('runs', id, 'compare', fork.id)} aria-label={`Compare with ${shortId(fork.id)}`}>
@@ -326,6 +330,9 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
               ){' '}
             </span>
           ))}
+          {(forks.length > SHOWN_FORKS || run.hasMoreRelated.value) && (
+            <a href={`${hrefTo('runs')}?${new URLSearchParams({ parent: id }).toString()}`}>Show all</a>
+          )}
         </p>
       )}
     </header>
