@@ -600,6 +600,38 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('Two.').waitFor();
   });
 
+  test('keeps one draft for each conversation over a reload, until it is sent', async () => {
+    const later = Promise.withResolvers<string>();
+    await using chat = await openChat(['One.', 'Two.', () => later.promise]);
+    const { page } = chat;
+    const draft = (): Promise<string> => chat.message.inputValue();
+    await chat.send('First');
+    await chat.ended();
+    await chat.message.fill('And then?');
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await expect.poll(draft, POLL).toBe('');
+    await chat.message.fill('Something else');
+    await page.reload();
+    await expect.poll(draft, POLL).toBe('Something else');
+    await page.goBack();
+    await expect.poll(draft, POLL).toBe('And then?');
+    await chat.message.press('Enter');
+    await page.getByText('Two.').waitFor();
+    await page.reload();
+    await page.getByText('Two.').waitFor();
+    expect(await draft()).toBe('');
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await expect.poll(draft, POLL).toBe('Something else');
+    // What is written before the conversation has an id belongs to it.
+    await chat.message.press('Enter');
+    await chat.message.fill('In short');
+    await page.waitForURL(/conv_/);
+    expect(await draft()).toBe('In short');
+    later.resolve('Three.');
+    await chat.ended();
+    expect(await page.evaluate(() => Object.values(sessionStorage))).toEqual(['In short']);
+  });
+
   test('shows what another tab has done', async () => {
     const paid = Promise.withResolvers<string>();
     const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
@@ -844,16 +876,18 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await signIn(ann);
     await chat.send('Tell me');
     await chat.ended();
+    await chat.message.fill('My draft');
     await button(page, 'Sign out').click();
     await signIn(bob);
     await page.getByText('There is no such conversation').waitFor();
+    expect(await chat.message.inputValue()).toBe('');
     await page.getByText('No conversations yet.').waitFor();
     expect(await page.locator('body').innerText()).not.toContain('secret');
     // The same after the server refuses a key that it had accepted.
     await button(page, 'Sign out').click();
     await signIn(ann);
     await page.getByText('A secret of a.').waitFor();
-    await page.evaluate(() => sessionStorage.clear());
+    await chat.message.fill('My draft');
     await page.route('**/v1/chat?*', (route) =>
       route.continue({ headers: { ...route.request().headers(), authorization: 'Bearer revoked' } }),
     );
@@ -863,6 +897,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await signIn(bob);
     await page.getByText('There is no such conversation').waitFor();
     expect(await page.locator('body').innerText()).not.toContain('secret');
+    expect(await chat.message.inputValue()).toBe('');
   });
 
   describe('with treadle serve', () => {
