@@ -822,7 +822,7 @@ describe('while an answer is in progress', () => {
     const { conversation_id: id } = await client.event('conversation_meta');
     const { body } = await server.send('POST', `/v1/chat/${id}/cancel`, {});
     expect(body.messages[1].parts).toEqual([
-      { type: 'reasoning', text: 'I think', stopped: true },
+      { type: 'reasoning', text: 'I think' },
       { type: 'text', text: 'It is noo', stopped: true },
     ]);
     expect(partsSeen(await client.ended)).toEqual(body.messages[1].parts);

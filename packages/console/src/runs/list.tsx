@@ -3,12 +3,13 @@ import { durationText, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { serverInfo } from '../api/server-info.ts';
+import { numberText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
 import { isChildRun, listRuns, type OpenWait, type RunHead } from './api.ts';
 import { keepLooking } from './changes.ts';
-import { agoText, numberText, oneLine, StatusChip, StatusDot } from './texts.tsx';
+import { agoText, oneLine, StatusChip, StatusDot } from './texts.tsx';
 import { WaitCard } from './waits.tsx';
 
 interface Asked {
@@ -167,7 +168,7 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
           <a href={hrefTo('runs')}>Show all runs</a>
         </p>
       )}
-      {asked.value.length > 0 && (
+      {asked.value.length > 0 && !parent && (
         <section class="asked" aria-label="Waiting for you">
           <h2>
             Waiting for you <span class="badge">{asked.value.length}</span>

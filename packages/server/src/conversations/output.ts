@@ -20,7 +20,7 @@ import {
  * Builds an answer and its events from the items of a run.
  *
  * 1. The events add up to the answer: the deltas of each text that has no `item_incomplete`, and each call with its last decision
- *    and its result, are its parts, in order. A text with an `item_stopped` is the part that was sent before the run ended.
+ *    and its result, are its parts, in order. A text with an `item_stopped` is what was sent of it before the run ended.
  * 2. Every call has one start and one result, also a refused one. A result follows the start.
  * 3. The same items make the same answer and the same events, whether they are live or replayed. Only deltas and progress are
  *    not in a journal: the rest of a text is sent as one delta.
@@ -113,9 +113,12 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
     send({ type: 'warning', code: INCOMPLETE, message, item: id });
   }
 
-  /** The run was stopped during a reply. What the user has seen of it stays. */
+  /** The run was stopped during a reply. What the user has seen of it stays. Only its last text was not complete. */
   function keepTexts(): void {
-    for (const { type, id, text } of texts) {
+    const last = texts.pop();
+    for (const { type, text } of texts) parts.push({ type, text });
+    if (last) {
+      const { type, id, text } = last;
       const message =
         'The run ended before the model completed this text. The model does not get it with later messages.';
       sendOnce({ type: 'warning', code: STOPPED, message, item: id }, `stopped ${id}`);
