@@ -741,6 +741,22 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await chat.ended();
   });
 
+  test('shows the beginning of a long change, says how much it is not, and shows the rest on request', async () => {
+    const content = Array.from({ length: 700 }, (_, line) => `line ${line}\n`).join('');
+    const write = tool({ name: 'write', description: '', needsApproval: true, execute: () => 'written' });
+    const server = { tools: [write], defaultTools: ['write'] };
+    const script = [{ calls: [{ name: 'write', arguments: { path: 'a.txt', content } }] }, 'Done.'];
+    await using chat = await openChat(script, { server });
+    const { page } = chat;
+    await chat.send('Write');
+    const ask = page.getByLabel('Approval of write');
+    await ask.getByText('200 of 700 lines are not shown.').waitFor();
+    expect(await ask.locator('.diff-line').count()).toBe(500);
+    await ask.getByRole('button', { name: 'Show the rest' }).click();
+    await expect.poll(() => ask.locator('.diff-line').count(), POLL).toBe(700);
+    expect(await ask.locator('.diff-more').count()).toBe(0);
+  });
+
   test('finds, renames and deletes conversations', async () => {
     await using chat = await openChat(['Lions roar.', 'Planes fly.']);
     const { page, server } = chat;

@@ -2,6 +2,7 @@ import { useSignal, useSignalEffect, type ReadonlySignal, type Signal } from '@p
 import { durationText, outcomeDetail, plural, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import { numberText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { announce, notify } from '../shell/announce.tsx';
 import { Icon, type IconName } from '../shell/icon.tsx';
@@ -13,7 +14,7 @@ import { loadChildren, openRun, type LiveRun } from './live-run.ts';
 import { landmarksOf, momentAt } from './moment.ts';
 import { MomentPanel } from './moment-panel.tsx';
 import type { RunModel } from './run-model.ts';
-import { activeText, agoText, costText, numberText, oneLine, StatusChip } from './texts.tsx';
+import { activeText, agoText, costText, oneLine, StatusChip } from './texts.tsx';
 import { axisOf, turnStarts, type AxisMode } from './timeline.ts';
 import { Timeline, zoomed, type Range, type Selection } from './timeline-chart.tsx';
 import { WaitCard } from './waits.tsx';
