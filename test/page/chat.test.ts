@@ -739,6 +739,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
+    await page.locator('.call .chip').getByText('approved').waitFor();
   });
 
   test('shows the beginning of a long change, says how much it is not, and shows the rest on request', async () => {
