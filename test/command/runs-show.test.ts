@@ -40,8 +40,8 @@ describe('list', () => {
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout.split('\n').map((line) => line.trimEnd())).toEqual([
       'ID            STATUS       AGE  ENTRIES  MODEL     TITLE',
-      expect.stringMatching(/^a\.t1\.tool\.0 {3}completed +0 s +2 {2}scripted {2}help me$/),
       expect.stringMatching(/^run_\w{8} +interrupted +0 s +3 {2}scripted {2}\(fork of a\) the task$/),
+      expect.stringMatching(/^a\.t1\.tool\.0 {3}completed +0 s +2 {2}scripted {2}help me$/),
       expect.stringMatching(/^a +completed +0 s +5 {2}scripted {2}the task$/),
       '',
     ]);

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { crc32, deflateSync } from 'node:zlib';
-import { tool, type Policy } from '@treadle/core';
+import { tool, type Model, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
@@ -349,8 +349,15 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     };
     const stuck: ScriptStep = (_, signal) =>
       new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
-    const script = [waits, 'In French: midi.', stuck];
-    await using chat = await openChat(script);
+    const script = scriptedModel([waits, 'In French: midi.', stuck]);
+    const model: Model = {
+      ...script,
+      reply(request, emit, signal) {
+        if (script.requests.length === 2) emit({ type: 'text-delta', text: 'It is **still** no' });
+        return script.reply(request, emit, signal);
+      },
+    };
+    await using chat = await openChat([], { server: { models: { default: 'm', models: new Map([['m', model]]) } } });
     const { page } = chat;
     await chat.send('What time is it?');
     await button(page, 'Stop').waitFor();
@@ -368,8 +375,13 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
       /time[\s\S]*12:00[\s\S]*Answer in French[\s\S]*midi/.test(document.querySelector('.answer')!.textContent),
     );
     await chat.send('And now?');
+    const partial = page.locator('.answer', { hasText: 'It is still no' });
+    await partial.waitFor();
     await button(page, 'Stop').click();
+    await partial.getByText('stopped here').waitFor();
     await page.getByText('The answer was cancelled.').waitFor();
+    await page.reload();
+    await partial.getByText('stopped here').waitFor();
   });
 
   test('steers and stops an answer that the server has not begun', async () => {
@@ -588,6 +600,38 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await page.getByText('Two.').waitFor();
   });
 
+  test('keeps one draft for each conversation over a reload, until it is sent', async () => {
+    const later = Promise.withResolvers<string>();
+    await using chat = await openChat(['One.', 'Two.', () => later.promise]);
+    const { page } = chat;
+    const draft = (): Promise<string> => chat.message.inputValue();
+    await chat.send('First');
+    await chat.ended();
+    await chat.message.fill('And then?');
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await expect.poll(draft, POLL).toBe('');
+    await chat.message.fill('Something else');
+    await page.reload();
+    await expect.poll(draft, POLL).toBe('Something else');
+    await page.goBack();
+    await expect.poll(draft, POLL).toBe('And then?');
+    await chat.message.press('Enter');
+    await page.getByText('Two.').waitFor();
+    await page.reload();
+    await page.getByText('Two.').waitFor();
+    expect(await draft()).toBe('');
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await expect.poll(draft, POLL).toBe('Something else');
+    // What is written before the conversation has an id belongs to it.
+    await chat.message.press('Enter');
+    await chat.message.fill('In short');
+    await page.waitForURL(/conv_/);
+    expect(await draft()).toBe('In short');
+    later.resolve('Three.');
+    await chat.ended();
+    expect(await page.evaluate(() => Object.values(sessionStorage))).toEqual(['In short']);
+  });
+
   test('shows what another tab has done', async () => {
     const paid = Promise.withResolvers<string>();
     const slow = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => paid.promise });
@@ -695,6 +739,23 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
+    await page.locator('.call .chip').getByText('approved').waitFor();
+  });
+
+  test('shows the beginning of a long change, says how much it is not, and shows the rest on request', async () => {
+    const content = Array.from({ length: 700 }, (_, line) => `line ${line}\n`).join('');
+    const write = tool({ name: 'write', description: '', needsApproval: true, execute: () => 'written' });
+    const server = { tools: [write], defaultTools: ['write'] };
+    const script = [{ calls: [{ name: 'write', arguments: { path: 'a.txt', content } }] }, 'Done.'];
+    await using chat = await openChat(script, { server });
+    const { page } = chat;
+    await chat.send('Write');
+    const ask = page.getByLabel('Approval of write');
+    await ask.getByText('200 of 700 lines are not shown.').waitFor();
+    expect(await ask.locator('.diff-line').count()).toBe(500);
+    await ask.getByRole('button', { name: 'Show the rest' }).click();
+    await expect.poll(() => ask.locator('.diff-line').count(), POLL).toBe(700);
+    expect(await ask.locator('.diff-more').count()).toBe(0);
   });
 
   test('finds, renames and deletes conversations', async () => {
@@ -832,16 +893,18 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await signIn(ann);
     await chat.send('Tell me');
     await chat.ended();
+    await chat.message.fill('My draft');
     await button(page, 'Sign out').click();
     await signIn(bob);
     await page.getByText('There is no such conversation').waitFor();
+    expect(await chat.message.inputValue()).toBe('');
     await page.getByText('No conversations yet.').waitFor();
     expect(await page.locator('body').innerText()).not.toContain('secret');
     // The same after the server refuses a key that it had accepted.
     await button(page, 'Sign out').click();
     await signIn(ann);
     await page.getByText('A secret of a.').waitFor();
-    await page.evaluate(() => sessionStorage.clear());
+    await chat.message.fill('My draft');
     await page.route('**/v1/chat?*', (route) =>
       route.continue({ headers: { ...route.request().headers(), authorization: 'Bearer revoked' } }),
     );
@@ -851,6 +914,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     await signIn(bob);
     await page.getByText('There is no such conversation').waitFor();
     expect(await page.locator('body').innerText()).not.toContain('secret');
+    expect(await chat.message.inputValue()).toBe('');
   });
 
   describe('with treadle serve', () => {

@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { agentTool, Parked, tool, type Model } from '@treadle/core';
+import { agentTool, forkRun, Parked, tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -358,7 +358,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
   });
 
   test('are forked at an entry after a preview, and compared', async () => {
-    const { server, id } = await startWaiting(['It stays at 3210.']);
+    const store = sqliteStore(':memory:');
+    const { server, id } = await startWaiting(['It stays at 3210.'], { ...TOOLS, store });
     await using _ = server;
     await approve(server, id);
     await using opened = await openPage(launched, `${server.url}/#/runs/${id}/at/4`);
@@ -393,6 +394,12 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     const [fork] = (await server.send('GET', `/v1/runs?parent=${id}`)).body.data;
     await page.goto(`${server.url}/#/runs/${fork.id}`);
     await page.getByRole('link', { name: 'Compare with the original' }).waitFor();
+    for (let n = 0; n < 8; n++) await forkRun({ journal: store, runId: id, at: 0 });
+    await page.goto(`${server.url}/#/runs/${id}`);
+    await page.getByText('9 forks').waitFor();
+    await page.locator('.forks').getByRole('link', { name: 'Show all' }).click();
+    await page.getByText('Forks and child runs of').waitFor();
+    await eventually(async () => expect(await page.locator('tbody tr').count()).toBe(9));
   });
 
   test('are operated with the keyboard alone, and have no violations in light, dark and on a phone', async () => {

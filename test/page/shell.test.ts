@@ -20,6 +20,15 @@ describe.runIf(needs(...chromiumNeed(launched)))('the page', () => {
     await nav.getByRole('link', { name: 'Runs' }).click();
     await page.waitForURL(`${server.url}/#/runs`);
     await page.getByRole('heading', { name: 'Runs', level: 1 }).waitFor();
+    // The browser would open the file, and leave the page.
+    const isOpened = await page.evaluate(() =>
+      ['dragover', 'drop'].map((type) => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File(['x'], 'x.txt'));
+        return document.body.dispatchEvent(new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer }));
+      }),
+    );
+    expect(isOpened).toEqual([false, false]);
     await page.goBack();
     await nav.getByRole('link', { name: 'Chat', exact: true }).waitFor();
     expect(await nav.locator('[aria-current]').textContent()).toBe('Chat');

@@ -8,7 +8,7 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newKey, type ApiKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { local, readTool } from '@treadle/tools';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 
@@ -691,6 +691,36 @@ test('who decided about each call is in the events and in the conversation', asy
   ]);
 });
 
+test('the calls of a response that has ended have the decisions about them', async () => {
+  const policy: Policy = {
+    judge: (calls) =>
+      calls.map(({ name }) =>
+        name === 'broken' ? { type: 'deny', reason: 'No.', rule: 'no-broken' } : { type: 'allow' },
+      ),
+  };
+  const calls = (...names: string[]) => ({ text: 'I try. ', calls: names.map((name) => ({ name })) });
+  using model = scriptedModel([calls('broken', 'time', 'broken'), calls('time', 'broken'), 'Done.', 'Fine.']);
+  await using server = await startInProcess(model, { store, policy, ...withTools(time, broken) });
+  const { id } = (await server.send('POST', '/v1/conversations', {})).body;
+  await server.post({ input: 'All', conversation: id });
+  await server.post({ input: 'Thanks', conversation: id });
+  using read = vi.spyOn(store, 'read');
+  const { messages } = await getChat(server, id);
+  const decided = messages[1].parts.flatMap(({ type, name, decision }: Record<string, unknown>) =>
+    type === 'tool_call' ? [[name, decision]] : [],
+  );
+  const denied = { approved: false, source: 'policy', by: [], rule: 'no-broken', reason: 'No.' };
+  expect(decided).toEqual([
+    ['broken', denied],
+    ['time', undefined],
+    ['broken', denied],
+    ['time', undefined],
+    ['broken', denied],
+  ]);
+  // Only a run with decisions is replayed.
+  expect(read).toHaveBeenCalledTimes(1);
+});
+
 test('images and files in a result are parts of it, and their bytes are attachments of the conversation', async () => {
   const png = Buffer.from([0x89, 0x50, 0x4e, 0x47]);
   const look = tool({
@@ -728,11 +758,14 @@ test('images and files in a result are parts of it, and their bytes are attachme
   });
   const fetched = async (conversation: string, attachment: string) =>
     fetch(`${server.url}/v1/chat/${conversation}/attachments/${attachment}`);
+  using read = vi.spyOn(store, 'read');
   const shown = await fetched(id, image.id);
   expect(shown.headers.get('content-type')).toBe('image/png');
   expect(shown.headers.get('content-disposition')).toBe('attachment');
   expect(Buffer.from(await shown.arrayBuffer())).toEqual(png);
   expect((await fetched(id, file.id)).headers.get('content-type')).toBe('application/octet-stream');
+  // The run is not replayed.
+  expect(read).not.toHaveBeenCalled();
   // A branch shares the run. Another conversation does not have it.
   const { body: branch } = await server.send('POST', `/v1/chat/${id}/branch`, { message_id: answer });
   expect((await fetched(branch.id, image.id)).status).toBe(200);
@@ -801,6 +834,37 @@ describe('while an answer is in progress', () => {
     expect(body.messages[1]).toMatchObject({ status: 'cancelled' });
     expect(typesOf(await client.ended)).toEqual(['conversation_meta', 'error', 'usage', 'done']);
     expect((await server.send('POST', `/v1/chat/${id}/cancel`, {})).status).toBe(409);
+  });
+
+  test('a text that is in progress when it is cancelled stays in the answer, and the model does not get it', async () => {
+    using script = scriptedModel(['Done.']);
+    const model: Model = {
+      ...script,
+      async reply(request, emit, signal) {
+        if (JSON.stringify(request.messages).includes('And now?')) return script.reply(request, emit, signal);
+        emit({ type: 'reasoning-delta', text: 'I think' });
+        emit({ type: 'text-delta', text: 'It is ' });
+        emit({ type: 'text-delta', text: 'noo' });
+        await new Promise((resolve) => signal.addEventListener('abort', resolve));
+        return { type: 'failure', error: { code: 'cancelled', message: 'Cancelled.', retryable: false } };
+      },
+    };
+    await using server = await startInProcess(model, { store });
+    const client = await postChat(server.url, { message: 'Go' });
+    await client.event(({ delta }) => delta === 'noo');
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const { body } = await server.send('POST', `/v1/chat/${id}/cancel`, {});
+    expect(body.messages[1].parts).toEqual([
+      { type: 'reasoning', text: 'I think' },
+      { type: 'text', text: 'It is noo', stopped: true },
+    ]);
+    expect(partsSeen(await client.ended)).toEqual(body.messages[1].parts);
+    const markdown = await (await fetch(`${server.url}/v1/chat/${id}/export?format=markdown`)).text();
+    expect(markdown).toContain('It is noo\n\n(stopped)');
+    const items = (await server.send('GET', `/v1/conversations/${id}/items?order=asc`)).body.data;
+    expect(items.at(-1)).toMatchObject({ type: 'message', status: 'incomplete', content: [{ text: 'It is noo' }] });
+    await chat(server, { conversation_id: id, message: 'And now?' });
+    expect(JSON.stringify(script.requests[0]!.messages)).not.toContain('noo');
   });
 
   test('it is steered, answered and cancelled at any process of the store', async () => {

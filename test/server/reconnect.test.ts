@@ -190,3 +190,29 @@ test('a client that reconnects to another server does not wait until that one lo
   expect([...seen, ...rest].map(({ seq }) => seq)).toEqual([...seen, ...rest].map((_, index) => index + 1));
   expect(rest.at(-1)).toMatchObject({ type: 'done', status: 'completed' });
 });
+
+test('an answer whose process was lost keeps its text if it is stopped at another server', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'treadle-reconnect-'));
+  await using cleanUp = new AsyncDisposableStack();
+  cleanUp.defer(() => rm(folder, { recursive: true }));
+  const openStore = () => cleanUp.adopt(sqliteStore(path.join(folder, 'runs.db')), (store) => store.close());
+  const [first, second] = [openStore(), openStore()];
+  const lost: Reach = (point) => (point.endsWith('word 2') ? new Promise(() => {}) : Promise.resolve());
+  const server = cleanUp.use(await startInProcess(stepwiseModel(lost), { store: first }));
+  const other = cleanUp.use(await startInProcess(stepwiseModel(lost), { store: second }));
+  const client = await postChat(server.url, { message: 'Time?', on_disconnect: 'continue' });
+  await client.event(({ delta }) => delta === 'me ');
+  const { conversation_id: id, run_id: runId } = await client.event('conversation_meta');
+  client.disconnect();
+  await second.releaseRun(runId, { force: true });
+  const { body } = await other.send('POST', `/v1/chat/${id}/cancel`, {});
+  expect(body.messages[1]).toMatchObject({
+    status: 'cancelled',
+    parts: [
+      { type: 'reasoning', text: 'Hm.' },
+      { type: 'text', text: 'Let me ', stopped: true },
+    ],
+  });
+  const events = await (await followChat(other.url, id)).ended;
+  expect(partsSeen(events)).toEqual(body.messages[1].parts);
+});

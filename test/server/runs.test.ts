@@ -707,7 +707,9 @@ test('a fork can be previewed, and changes the input, the tools and the limits',
     performs: [{ type: 'call-model', effect: 't1.model.0' }],
   });
   expect(await store.list()).toHaveLength(1);
+  const before = Date.now();
   const { body } = await send({ at: 0, ...changes });
+  expect(body.started_at).toBeGreaterThanOrEqual(before);
   expect(JSON.stringify(await server.getEnded(body.id))).toContain('I do not know.');
   expect(model.requests.at(-1)).toMatchObject({ tools: [], messages: [{ content: [{ text: 'Name a price.' }] }] });
   const [first] = await store.read(body.id);

@@ -2,9 +2,12 @@
 
 const plain = new Intl.NumberFormat('en');
 
+/** Such as `30,000`. */
+export const numberText = (count: number): string => plain.format(count);
+
 /** Such as `512`, `12.3k`, `1.2M`. */
 export function countText(count: number): string {
-  if (count < 10_000) return plain.format(count);
+  if (count < 10_000) return numberText(count);
   return count < 1_000_000 ? `${(count / 1_000).toFixed(1)}k` : `${(count / 1_000_000).toFixed(1)}M`;
 }
 

@@ -115,6 +115,7 @@ export function partsSeen(events: readonly ChatEvent[]): readonly object[] {
   const incomplete = new Set(
     events.flatMap(({ type, code, item }) => (type === 'warning' && code === 'item_incomplete' ? item : [])),
   );
+  const stopped = new Set(events.flatMap(({ code, item }) => (code === 'item_stopped' ? item : [])));
   const parts: { type: string; id: string; text?: string; [field: string]: unknown }[] = [];
   for (const { type, seq: _, ...event } of events) {
     const { id } = event as { id: string };
@@ -133,5 +134,8 @@ export function partsSeen(events: readonly ChatEvent[]): readonly object[] {
       parts.find((part) => part.id === id)!['result'] = result;
     }
   }
-  return parts.map(({ id, ...part }) => (part.type === 'tool_call' ? { id, ...part } : part));
+  return parts.map(({ id, ...part }) => {
+    if (part.type === 'tool_call') return { id, ...part };
+    return stopped.has(id) ? { ...part, stopped: true } : part;
+  });
 }

@@ -34,9 +34,10 @@ export const keyRefused: ReadonlySignal<string | undefined> = refused;
 /** The server does not answer. The page tries to reach it again. */
 export const isConnectionLost: ReadonlySignal<boolean> = lost;
 
+/** With another key, nothing of the user before stays in the memory of the tab. */
 export function setKey(key: string | undefined): void {
-  if (key === undefined) sessionStorage.removeItem(KEY);
-  else sessionStorage.setItem(KEY, key);
+  if ((key ?? null) !== storedKey.value) sessionStorage.clear();
+  if (key !== undefined) sessionStorage.setItem(KEY, key);
   storedKey.value = key ?? null;
 }
 

@@ -59,7 +59,9 @@ export interface AnswerError {
 }
 
 export type WirePart =
-  | { readonly type: 'text' | 'reasoning' | 'input'; readonly text: string }
+  /** `stopped`: the answer ended before the model completed the text. */
+  | { readonly type: 'text' | 'reasoning'; readonly text: string; readonly stopped?: true }
+  | { readonly type: 'input'; readonly text: string }
   | {
       readonly type: 'tool_call';
       readonly id: string;

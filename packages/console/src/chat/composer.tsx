@@ -3,15 +3,11 @@ import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { serverInfo } from '../api/server-info.ts';
 import { notify } from '../shell/announce.tsx';
+import { takeDroppedFiles } from '../shell/dropped-files.ts';
 import { Icon } from '../shell/icon.tsx';
-import type { NewAttachment } from './api.ts';
 import { readFiles } from './attachments.ts';
 import { report, type Conversation, type SendOptions } from './conversation.ts';
-
-export interface Draft {
-  readonly text: Signal<string>;
-  readonly attachments: Signal<readonly NewAttachment[]>;
-}
+import type { Draft } from './drafts.ts';
 
 export interface ComposerProps {
   readonly conversation: Conversation;
@@ -43,7 +39,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
     for (const problem of read.problems) notify(problem);
   }
 
-  useEffect(() => onDroppedFiles((files) => void add(files), isDropping), []);
+  useEffect(() => takeDroppedFiles({ add: (files) => void add(files), isOver: isDropping }), [draft]);
 
   // An image may say enough.
   const canSend = text.value.trim() !== '' || (attachments.value.length > 0 && !isBusy);
@@ -168,33 +164,4 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
       </div>
     </form>
   );
-}
-
-/** Takes files that are dropped anywhere: the browser would open them, and leave the page. Returns what stops it. */
-function onDroppedFiles(add: (files: readonly File[]) => void, isOver: Signal<boolean>): () => void {
-  const stopping = new AbortController();
-  const { signal } = stopping;
-  const hasFiles = ({ dataTransfer }: DragEvent): boolean => dataTransfer?.types.includes('Files') ?? false;
-  addEventListener(
-    'dragover',
-    (event) => {
-      if (!hasFiles(event)) return;
-      event.preventDefault();
-      isOver.value = true;
-    },
-    { signal },
-  );
-  // It leaves the window.
-  addEventListener('dragleave', ({ relatedTarget }) => relatedTarget ?? (isOver.value = false), { signal });
-  addEventListener(
-    'drop',
-    (event) => {
-      isOver.value = false;
-      if (!hasFiles(event)) return;
-      event.preventDefault();
-      add([...event.dataTransfer!.files]);
-    },
-    { signal },
-  );
-  return () => stopping.abort();
 }

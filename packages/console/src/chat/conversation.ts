@@ -17,6 +17,8 @@ export interface TextPart {
   readonly type: 'text' | 'reasoning';
   readonly id: string;
   readonly text: Signal<string>;
+  /** The answer ended before the model completed it. */
+  readonly isStopped: Signal<boolean>;
 }
 
 export interface CallPart {
@@ -204,6 +206,7 @@ export function openConversation(
         return false;
       case 'warning':
         if (event.item === undefined) answer.warnings.value = [...answer.warnings.value, event.message];
+        else if (event.code === 'item_stopped') stopText(answer, event.item);
         else answer.parts.value = answer.parts.value.filter((part) => part.id !== event.item);
         return false;
       case 'error':
@@ -456,7 +459,7 @@ function shownMessage(message: api.WireMessage): Message {
   answer.parts.value = parts.map((part, index): Part => {
     if (part.type === 'tool_call') return newCall({ ...part, startedAt: part.called_at });
     if (part.type === 'input') return { type: 'input', id: `input-${index}`, text: part.text, after: index - inputs++ };
-    return { type: part.type, id: `${part.type}-${index}`, text: signal(part.text) };
+    return newText({ type: part.type, id: `${part.type}-${index}` }, part.text, part.stopped);
   });
   answer.warnings.value = warnings.map((warning) => warning.message);
   answer.waiting.value = waiting;
@@ -505,9 +508,18 @@ function newCall({ id, name, arguments: text, startedAt, result = null, decision
 function textPart(answer: AnswerMessage, id: string, type: TextPart['type']): TextPart {
   const found = answer.parts.value.findLast((part) => part.id === id);
   if (found) return found as TextPart;
-  const begun: TextPart = { type, id, text: signal('') };
+  const begun = newText({ type, id });
   addPart(answer, begun);
   return begun;
+}
+
+function newText(named: Pick<TextPart, 'type' | 'id'>, text = '', isStopped = false): TextPart {
+  return { ...named, text: signal(text), isStopped: signal(isStopped) };
+}
+
+function stopText({ parts }: AnswerMessage, id: string): void {
+  const found = parts.value.find((part) => part.id === id);
+  if (found && 'isStopped' in found) found.isStopped.value = true;
 }
 
 /** Adds the next part, before the input that comes after it. */

@@ -1,6 +1,7 @@
 import { signal, type ReadonlySignal } from '@preact/signals';
 import { hrefTo, navigate, place } from '../router.ts';
 import { listConversations, type ConversationSummary } from './api.ts';
+import { nameNewDraft } from './drafts.ts';
 import { openConversation, report, type Conversation } from './conversation.ts';
 
 /** The conversation that is shown, and the list at the side. */
@@ -73,6 +74,7 @@ const TITLE_MS = [400, 1_500, 4_000];
 function open(id: string | undefined): Conversation {
   const opened = openConversation(id, {
     onCreated(created) {
+      nameNewDraft(created);
       const [part = 'chat', shownId] = place.peek().segments;
       // The user may have gone elsewhere.
       if (part === 'chat' && shownId === undefined) navigate(hrefTo('chat', created), { replace: true });

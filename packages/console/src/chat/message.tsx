@@ -256,11 +256,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
           );
         }
         if (part.type !== 'call') {
-          return part.type === 'text' ? (
-            <Markdown key={part.id} text={part.text} />
-          ) : (
-            <Reasoning key={part.id} part={part} />
-          );
+          return <AnswerText key={part.id} part={part} />;
         }
         const asks = waiting.value.filter(({ call_id }) => call_id === part.id);
         return (
@@ -357,6 +353,21 @@ function UsageText({ message: { usage, model } }: { readonly message: AnswerMess
         .filter(Boolean)
         .join(' · ')}
     </span>
+  );
+}
+
+function AnswerText({ part }: { readonly part: TextPart }): JSX.Element {
+  return (
+    <>
+      {part.type === 'text' ? <Markdown text={part.text} /> : <Reasoning part={part} />}
+      {part.isStopped.value && (
+        <p class="stopped">
+          <span class="chip" title="The model did not complete this text, and does not get it with later messages">
+            stopped here
+          </span>
+        </p>
+      )}
+    </>
   );
 }
 

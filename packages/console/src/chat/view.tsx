@@ -14,16 +14,16 @@ import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
 import * as api from './api.ts';
 import { base64Of } from './attachments.ts';
-import { Composer, type Draft } from './composer.tsx';
+import { Composer } from './composer.tsx';
 import { report, type Conversation, type Message, type SendOptions, type UserMessage } from './conversation.ts';
 import { loadList, show, shown } from './conversations.ts';
+import { draftOf, removeDraft } from './drafts.ts';
 import { Guide } from './guide.tsx';
 import { AnswerView, saveBlob, textOf, UserView } from './message.tsx';
 import { ModelsDialog } from './models.tsx';
 
 export { Side } from './side.tsx';
 
-const draft: Draft = { text: signal(''), attachments: signal([]) };
 const model = signal<string | undefined>(undefined);
 const areModelsOpen = signal(false);
 
@@ -100,7 +100,7 @@ export function View({ segments }: ViewProps): JSX.Element {
       )}
       <div class="dock">
         {messages.value.length > 0 && guide}
-        <Composer conversation={conversation} draft={draft} model={model} onSend={send} />
+        <Composer conversation={conversation} draft={draftOf(conversation.id.value)} model={model} onSend={send} />
       </div>
       {areModelsOpen.value && <ModelsDialog onClose={() => (areModelsOpen.value = false)} />}
     </div>
@@ -454,7 +454,9 @@ function Delete({
   readonly onClose: () => void;
 }): JSX.Element {
   async function remove(): Promise<void> {
-    await api.deleteConversation(conversation.id.value!);
+    const id = conversation.id.value!;
+    await api.deleteConversation(id);
+    removeDraft(id);
     onClose();
     navigate(hrefTo('chat'), { replace: true });
     void loadList();

@@ -4,13 +4,14 @@ import type { Change } from 'diff';
 import type * as DiffModule from 'diff';
 import type { JSX } from 'preact';
 import { useEffect, useMemo } from 'preact/hooks';
+import { numberText } from '../format.ts';
 import { hrefTo } from '../router.ts';
 import type { RunDetails } from './api.ts';
 import { comparedText, compareRuns, type Pair } from './compare-runs.ts';
 import { lineOf } from './entry-list.tsx';
 import { openRun, type LiveRun } from './live-run.ts';
 import type { RunModel } from './run-model.ts';
-import { activeText, costText, numberText, oneLine, StatusChip } from './texts.tsx';
+import { activeText, costText, oneLine, StatusChip } from './texts.tsx';
 import { WaitCard } from './waits.tsx';
 
 type Diff = typeof DiffModule;

@@ -3,12 +3,13 @@ import { durationText, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { serverInfo } from '../api/server-info.ts';
+import { numberText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
 import { isChildRun, listRuns, type OpenWait, type RunHead } from './api.ts';
 import { keepLooking } from './changes.ts';
-import { agoText, numberText, oneLine, StatusChip, StatusDot } from './texts.tsx';
+import { agoText, oneLine, StatusChip, StatusDot } from './texts.tsx';
 import { WaitCard } from './waits.tsx';
 
 interface Asked {
@@ -58,13 +59,15 @@ const PERIODS = [
 ] as const;
 
 export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Element {
-  const [status, model, search, period] = ['status', 'model', 'search', 'period'].map((name) => query.get(name) ?? '');
+  const [status, model, search, period, parent] = ['status', 'model', 'search', 'period', 'parent'].map(
+    (name) => query.get(name) ?? '',
+  );
   const key = query.toString();
   const runs = useSignal<readonly RunHead[] | undefined>(undefined);
   const older = useSignal<readonly RunHead[]>([]);
   const cursor = useSignal<string | null>(null);
   const problem = useSignal<string | undefined>(undefined);
-  const filter = { status: status!, model: model!, search: search!, limit: String(PAGE) };
+  const filter = { status: status!, model: model!, search: search!, parent: parent!, limit: String(PAGE) };
   const since = (): { readonly since?: string } => (period ? { since: String(Date.now() - Number(period)) } : {});
 
   useEffect(() => {
@@ -159,7 +162,13 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
           )}
         </div>
       </header>
-      {asked.value.length > 0 && (
+      {parent && (
+        <p class="runs-parent small">
+          Forks and child runs of <a href={hrefTo('runs', parent)}>{shortId(parent)}</a>, the latest first.{' '}
+          <a href={hrefTo('runs')}>Show all runs</a>
+        </p>
+      )}
+      {asked.value.length > 0 && !parent && (
         <section class="asked" aria-label="Waiting for you">
           <h2>
             Waiting for you <span class="badge">{asked.value.length}</span>
@@ -235,7 +244,7 @@ export function RecentRuns({ current }: { readonly current: string }): JSX.Eleme
   );
 }
 
-/** A fork has the start of its original. */
+/** A fork has entries that are older than itself. */
 const NO_DURATION = '–';
 
 /** How often the texts of times are written again. */

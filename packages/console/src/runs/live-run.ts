@@ -15,8 +15,9 @@ export interface LiveRun {
   /** All entries that existed when the run was opened are in the model. */
   readonly isLoaded: ReadonlySignal<boolean>;
   readonly problem: ReadonlySignal<string | undefined>;
-  /** Its forks and child runs. */
+  /** Its latest forks and child runs. */
   readonly related: ReadonlySignal<readonly RunHead[]>;
+  readonly hasMoreRelated: ReadonlySignal<boolean>;
   /** Reads the details again, after the user has done something. */
   refresh(details?: RunDetails): void;
   close(): void;
@@ -35,6 +36,7 @@ export function openRun(id: string): LiveRun {
   const isLoaded = signal(false);
   const problem = signal<string | undefined>(undefined);
   const related = signal<readonly RunHead[]>([]);
+  const hasMoreRelated = signal(false);
   const closing = new AbortController();
   const { signal: closed } = closing;
   let woken = Promise.withResolvers<void>();
@@ -95,7 +97,9 @@ export function openRun(id: string): LiveRun {
   );
   const family = keepLooking(
     async (aborted) => {
-      related.value = (await listRuns({ parent: id, limit: '100' }, aborted)).data;
+      const page = await listRuns({ parent: id, limit: '100' }, aborted);
+      related.value = page.data;
+      hasMoreRelated.value = page.has_more;
     },
     { gapMs: RELATED_GAP_MS, concerns: (run) => run.parent?.startsWith(id) ?? false },
   );
@@ -138,6 +142,7 @@ export function openRun(id: string): LiveRun {
     isLoaded,
     problem,
     related,
+    hasMoreRelated,
     refresh(given) {
       if (!given) return looking.again();
       details.value = given;

@@ -5,8 +5,8 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Moment, OpenEffect } from './moment.ts';
 import type { RunModel } from './run-model.ts';
-import { prettyJson } from '../format.ts';
-import { costText, Exact, numberText } from './texts.tsx';
+import { numberText, prettyJson } from '../format.ts';
+import { costText, Exact } from './texts.tsx';
 
 const TABS = ['Conversation', 'Request', 'Reply', 'State', 'Event'] as const;
 type MomentTab = (typeof TABS)[number];

@@ -2,6 +2,7 @@ import { useSignal, useSignalEffect, type ReadonlySignal, type Signal } from '@p
 import { durationText, outcomeDetail, plural, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import { numberText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { announce, notify } from '../shell/announce.tsx';
 import { Icon, type IconName } from '../shell/icon.tsx';
@@ -13,7 +14,7 @@ import { loadChildren, openRun, type LiveRun } from './live-run.ts';
 import { landmarksOf, momentAt } from './moment.ts';
 import { MomentPanel } from './moment-panel.tsx';
 import type { RunModel } from './run-model.ts';
-import { activeText, agoText, costText, numberText, oneLine, StatusChip } from './texts.tsx';
+import { activeText, agoText, costText, oneLine, StatusChip } from './texts.tsx';
 import { axisOf, turnStarts, type AxisMode } from './timeline.ts';
 import { Timeline, zoomed, type Range, type Selection } from './timeline-chart.tsx';
 import { WaitCard } from './waits.tsx';
@@ -245,6 +246,9 @@ interface HeaderProps {
   readonly onFork: () => void;
 }
 
+/** The latest ones. The list has all of them. */
+const SHOWN_FORKS = 8;
+
 function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
   const { id, status, title, model, parent, usage, turns, calls, outcome, driven } = details;
   const isOpen = status === 'running' || status === 'paused';
@@ -316,8 +320,9 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
       )}
       {forks.length > 0 && (
         <p class="small forks">
-          <Icon name="branch" size={15} /> {plural(forks.length, 'fork')}:{' '}
-          {forks.slice(0, 8).map((fork) => (
+          <Icon name="branch" size={15} /> {run.hasMoreRelated.value && 'at least '}
+          {plural(forks.length, 'fork')}:{' '}
+          {forks.slice(0, SHOWN_FORKS).map((fork) => (
             <span key={fork.id}>
               <a href={hrefTo('runs', fork.id)}>{shortId(fork.id)}</a> (
               <a href={hrefTo('runs', id, 'compare', fork.id)} aria-label={`Compare with ${shortId(fork.id)}`}>
@@ -326,6 +331,9 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
               ){' '}
             </span>
           ))}
+          {(forks.length > SHOWN_FORKS || run.hasMoreRelated.value) && (
+            <a href={`${hrefTo('runs')}?${new URLSearchParams({ parent: id }).toString()}`}>Show all</a>
+          )}
         </p>
       )}
     </header>

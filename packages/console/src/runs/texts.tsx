@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { RunStatus } from '@treadle/core';
 import { costText as formatCost, durationText } from '@treadle/core/describe';
+import { numberText } from '../format.ts';
 import type { RunModel } from './run-model.ts';
 
 /** One line of at most `length` characters. */
@@ -66,8 +67,6 @@ export function activeText({ shown }: RunModel): string {
 export function costText(cost: number | null | undefined): string {
   return cost === null || cost === undefined ? '' : formatCost(cost);
 }
-
-export const numberText = (value: number): string => value.toLocaleString('en');
 
 /** Texts longer than this are shown in part first. */
 const SHOWN_CHARS = 8_000;

@@ -3,6 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { hasKey, isConnectionLost, keyRefused, setKey } from '../api/client.ts';
 import { loadServerInfo, serverInfo } from '../api/server-info.ts';
+import './dropped-files.ts';
 import { hrefTo, navigate, place } from '../router.ts';
 import { ROUTES, type Route, type RouteModule } from '../routes.ts';
 import { Announcements } from './announce.tsx';

@@ -1,7 +1,9 @@
+import { useSignal } from '@preact/signals';
 import { diffLines } from 'diff';
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { exactText } from '../format.ts';
+import { exactText, numberText } from '../format.ts';
+import { Icon } from './icon.tsx';
 
 interface DiffLine {
   readonly type: 'same' | 'added' | 'removed' | 'gap';
@@ -29,28 +31,47 @@ export function TextDiff({ before, after, label }: TextDiffProps): JSX.Element {
 
 /** A patch in unified format. */
 export function PatchText({ patch, label }: { readonly patch: string; readonly label: string }): JSX.Element {
-  const lines = patch.split('\n').map((text): DiffLine => {
-    if (/^(\+\+\+|---|@@|\*\*\*)/.test(text)) return { type: 'gap', text };
-    if (text.startsWith('+')) return { type: 'added', text: text.slice(1) };
-    return text.startsWith('-')
-      ? { type: 'removed', text: text.slice(1) }
-      : { type: 'same', text: text.replace(/^ /, '') };
-  });
+  const lines = useMemo(() => patch.split('\n').map(patchLine), [patch]);
   return <DiffLines lines={lines} label={label} />;
 }
 
+function patchLine(text: string): DiffLine {
+  if (/^(\+\+\+|---|@@|\*\*\*)/.test(text)) return { type: 'gap', text };
+  if (text.startsWith('+')) return { type: 'added', text: text.slice(1) };
+  if (text.startsWith('-')) return { type: 'removed', text: text.slice(1) };
+  return { type: 'same', text: text.replace(/^ /, '') };
+}
+
+/** How many lines are shown at first. With each request for more, ten times as many are. */
+const FIRST_LINES = 500;
+
 function DiffLines({ lines, label }: { readonly lines: readonly DiffLine[]; readonly label: string }): JSX.Element {
+  const most = useSignal(FIRST_LINES);
+  const hidden = lines.length - most.value;
   return (
-    <div class="diff" role="group" aria-label={label} tabIndex={0}>
-      {lines.map(({ type, text }, index) => (
-        <div key={index} class={`diff-line ${type}`}>
-          <span class="diff-mark" aria-label={NAMES[type]} role={NAMES[type] && 'img'}>
-            {MARKS[type]}
+    <>
+      <div class="diff" role="group" aria-label={label} tabIndex={0}>
+        {lines.slice(0, most.value).map(({ type, text }, index) => (
+          <div key={index} class={`diff-line ${type}`}>
+            <span class="diff-mark" aria-label={NAMES[type]} role={NAMES[type] && 'img'}>
+              {MARKS[type]}
+            </span>
+            <span class="diff-text">{exactText(text)}</span>
+          </div>
+        ))}
+      </div>
+      {hidden > 0 && (
+        <p class="diff-more">
+          <Icon name="warning" size={16} />
+          <span>
+            {numberText(hidden)} of {numberText(lines.length)} lines are not shown.
           </span>
-          <span class="diff-text">{exactText(text)}</span>
-        </div>
-      ))}
-    </div>
+          <button type="button" class="button small-button" onClick={() => (most.value *= 10)}>
+            Show {hidden > 9 * most.value ? `${numberText(9 * most.value)} more` : 'the rest'}
+          </button>
+        </p>
+      )}
+    </>
   );
 }
 

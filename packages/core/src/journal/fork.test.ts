@@ -57,6 +57,24 @@ describe('forkRun', () => {
     expect(rest[0]).toMatchObject({ a: { event: { type: 'tool-settled' } }, b: { event: { type: 'tool-settled' } } });
   });
 
+  test('starts when it is made, so it is listed before runs that are older than it', async () => {
+    const clock = manualClock(1_000);
+    const journal = memoryJournal();
+    const run = { model: scriptedModel(['a', 'b']), input: 'go', journal, clock };
+    await runLoop({ ...run, runId: 'r' });
+    await clock.advance(1_000);
+    await runLoop({ ...run, runId: 'later' });
+    await clock.advance(1_000);
+    await forkRun({ journal, runId: 'r', at: 0, newRunId: 'fork', clock });
+    const listed = (await journal.list()).map(({ runId, startedAt }) => [runId, startedAt]);
+    expect(listed).toEqual([
+      ['fork', 3_000],
+      ['later', 2_000],
+      ['r', 1_000],
+    ]);
+    expect((await journal.read('fork'))[0]!.event).toMatchObject({ at: 1_000 });
+  });
+
   test('does not count the time since the original as active', async () => {
     const clock = manualClock(1_000);
     const journal = memoryJournal();

@@ -1,6 +1,7 @@
 import type { ResultBlock } from '../messages.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
+import type { Clock } from '../platform.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { Journal, JournalEntry } from './port.ts';
 
@@ -12,6 +13,8 @@ export interface ForkOptions {
   readonly changes?: ForkChanges;
   /** The id of the fork. */
   readonly newRunId?: string;
+  /** Tells when the fork is made. */
+  readonly clock?: Clock;
 }
 
 /** What is different in the fork. */

@@ -6,7 +6,7 @@ import type { Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { UserMessage } from '../messages.ts';
-import { newRunId, nextLoopTurn } from '../platform.ts';
+import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
 import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf } from '../tools/tool.ts';
@@ -169,10 +169,11 @@ async function sharedEntries(
   return shared;
 }
 
-function forkedEvent(event: Event, newId: string, { runId, at, changes }: ForkOptions, maxChars: number): Event {
+function forkedEvent(event: Event, newId: string, options: ForkOptions, maxChars: number): Event {
+  const { runId, at, changes, clock = systemClock } = options;
   if (event.type === 'run-started') {
     const rules = changes?.limits ? withLimits(event.rules, changes.limits) : event.rules;
-    return { ...event, rules, runId: newId, parent: { runId, seq: at } };
+    return { ...event, rules, runId: newId, parent: { runId, seq: at, at: clock.now() } };
   }
   const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
   if (replacement === undefined || !isResult(event)) return event;

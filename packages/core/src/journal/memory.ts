@@ -279,12 +279,17 @@ export function summaryOf(runId: string, first: JournalEntry, last: JournalEntry
   return {
     runId,
     status: last.status ?? 'running',
-    startedAt: first.event.at,
+    startedAt: startOf(first),
     updatedAt: last.event.at,
     entries: last.seq + 1,
     ...originOf(first),
     ...(last.wakeAt !== undefined && callerOf(first) === undefined && { wakeAt: last.wakeAt }),
   };
+}
+
+/** A fork has the first entries of its original, and starts when it is made. */
+function startOf({ event }: JournalEntry): number {
+  return (event.type === 'run-started' ? event.parent?.at : undefined) ?? event.at;
 }
 
 function originOf({ event }: JournalEntry): Pick<RunSummary, 'model' | 'title' | 'tenant' | 'parent'> {

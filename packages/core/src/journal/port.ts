@@ -146,6 +146,7 @@ export interface Snapshot {
 export interface RunSummary {
   readonly runId: string;
   readonly status: RunStatus;
+  /** Of a fork: when it was made. Its first entries are older. */
   readonly startedAt: number;
   readonly updatedAt: number;
   readonly entries: number;

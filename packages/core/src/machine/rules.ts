@@ -165,4 +165,6 @@ export interface Parent {
   readonly runId: string;
   readonly effect?: string;
   readonly seq?: number;
+  /** When the fork was made. Forks of earlier versions do not have it. */
+  readonly at?: number;
 }

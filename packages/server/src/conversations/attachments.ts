@@ -1,13 +1,4 @@
-import type {
-  FileBlock,
-  ImageBlock,
-  Item,
-  Message,
-  ResultBlock,
-  TextBlock,
-  UserBlock,
-  UserMessage,
-} from '@treadle/core';
+import type { FileBlock, ImageBlock, Message, ResultBlock, TextBlock, UserBlock, UserMessage } from '@treadle/core';
 import { z } from 'zod';
 import { ApiError, badRequest } from '../api-error.ts';
 import { RESPONSE_PREFIX } from '../ids.ts';
@@ -186,18 +177,12 @@ function describedBlock(block: ResultBlock): Attachment | undefined {
   };
 }
 
-/** The image or file at a place in a result, from the items of the run. */
+/** The image or file at a position in a result. */
 export function resultAttachment(
-  items: readonly Item[],
-  { index, in: result }: AttachmentPlace,
+  content: readonly ResultBlock[],
+  index: number,
 ): (Attachment & { readonly bytes: Buffer }) | undefined {
-  let turn = 0;
-  for (const item of items) {
-    if (item.type === 'turn-started') ({ turn } = item);
-    if (item.type !== 'call-answered' || turn !== result?.turn || item.index !== result.call) continue;
-    const block = item.result.content[index];
-    const described = block && describedBlock(block);
-    return described && { ...described, bytes: Buffer.from(dataOf(block as ImageBlock), 'base64') };
-  }
-  return undefined;
+  const block = content[index];
+  const described = block && describedBlock(block);
+  return described && { ...described, bytes: Buffer.from(dataOf(block as ImageBlock), 'base64') };
 }

@@ -1,7 +1,7 @@
 import type { UserBlock, UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { OWN_LABEL } from '../engine/executors.ts';
-import { ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
+import { itemOrigin, ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { StoredRequest } from '../responses/responses.ts';
 import {
   mcpCallResult,
@@ -15,7 +15,7 @@ import {
 import { sentMessage } from './attachments.ts';
 import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChatMessage } from './conversations.ts';
-import type { AnswerPart, ChatStatus, ToolCallPart } from './events.ts';
+import type { AnswerPart, CallDecision, ChatStatus, ToolCallPart } from './events.ts';
 import { firstTitle } from './titles.ts';
 
 /*
@@ -71,7 +71,7 @@ function inputPart(block: UserBlock): InputPart {
 
 /** A part of an answer as an item. `suffix` makes its id unique. It does not name a turn. */
 function partItem(part: AnswerPart, suffix: string): InputItem {
-  const status: ItemStatus = 'completed';
+  const status: ItemStatus = 'stopped' in part ? 'incomplete' : 'completed';
   switch (part.type) {
     case 'text': {
       const text = { type: 'output_text' as const, text: part.text, annotations: [], logprobs: [] };
@@ -261,6 +261,32 @@ export function withResults(
     );
     return { ...message, parts };
   });
+}
+
+/** The answers of a response with the decisions about its calls. `replayed`: all calls of its run, in order. */
+export function withDecisions(
+  messages: readonly ChatMessage[],
+  replayed: readonly ToolCallPart[],
+): readonly ChatMessage[] {
+  if (!replayed.some(({ decision }) => decision)) return messages;
+  const left = [...replayed];
+  // The items of a response have ids of their own, and some calls have none.
+  const decisionOn = ({ id, name }: ToolCallPart): CallDecision | undefined => {
+    const at = left.findIndex((call) => call.name === name && turnOf(call.id) === turnOf(id));
+    return at === -1 ? undefined : left.splice(0, at + 1).at(-1)!.decision;
+  };
+  return messages.map((message) => {
+    if (message.role === 'user') return message;
+    const parts = message.parts.map((part) => {
+      const decision = part.type === 'tool_call' ? decisionOn(part) : undefined;
+      return decision ? { ...part, decision } : part;
+    });
+    return { ...message, parts };
+  });
+}
+
+function turnOf(id: string): string | undefined {
+  return itemOrigin(id)?.turnKey;
 }
 
 const NO_MESSAGE = { type: 'message', id: '', status: 'completed', role: 'user' } as const;

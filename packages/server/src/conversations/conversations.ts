@@ -1,4 +1,4 @@
-import { isPaused, waiting, type Answer } from '@treadle/core';
+import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '@treadle/core';
 import type { ConversationFilter, ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
@@ -7,6 +7,7 @@ import type { Numbered } from '../engine/stored-streams.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
+import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   attachmentBytes,
@@ -29,7 +30,15 @@ import {
   type StoredAnswer,
   type StoredMessage,
 } from './chain.ts';
-import { resultsIn, askedMessage, inputOfRecord, messagesOfItems, withResults } from './chain-items.ts';
+import {
+  askedMessage,
+  inputOfRecord,
+  isItemsRecord,
+  messagesOfItems,
+  resultsIn,
+  withDecisions,
+  withResults,
+} from './chain-items.ts';
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
@@ -40,6 +49,7 @@ import {
   type ChatWarning,
   type NumberedEvent,
   type QuestionRequest,
+  type ToolCallPart,
 } from './events.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
 import { createFork } from './fork-chat.ts';
@@ -312,7 +322,9 @@ async function messagesOfRecord(
 ): Promise<readonly ChatMessage[]> {
   const { runId, createdAt, status, response } = record;
   const isChat = isChatRecord(record.id);
-  if (!isChat && status !== 'in_progress') return messagesOfItems(record);
+  if (!isChat && status !== 'in_progress') {
+    return withDecisions(messagesOfItems(record), await decidedCalls(store, record, reader));
+  }
   const ids = messageIds(runId);
   const asked = (isChat ? messageOfChat(record) : askedMessage(record)) ?? [];
   const { model = null, after = 0, warnings = [] } = record.request as Partial<StoredMessage>;
@@ -331,17 +343,64 @@ async function messagesOfRecord(
   return [asked, { ...answer, status: current, parts: out.parts, error: null, usage, waiting: open } as const].flat();
 }
 
+/** The calls of a response that has ended; empty if people were asked about none of them and the policy denied none. */
+async function decidedCalls(
+  store: ServerStore,
+  { id, runId }: ResponseRecord,
+  { tenant, hold }: Reader,
+): Promise<readonly ToolCallPart[]> {
+  if (isItemsRecord(id)) return [];
+  const found = [await store.entriesWith(runId, 'type', 'ask'), await store.entriesWith(runId, 'type', 'deny')];
+  // The first entry may have the rules of the policy.
+  if (!found.flat().some((seq) => seq > 0)) return [];
+  let counted = 0;
+  const count = (bytes: number): void => {
+    hold!(bytes);
+    counted += bytes;
+  };
+  const out = chatOutput({ runId });
+  try {
+    for (const item of (await replayItems(store, runId, { tenant, hold: hold && count })).items) void out.addItem(item);
+  } catch (error) {
+    // The response is stored apart from its run.
+    if (!(error instanceof TreadleError && error.code === 'journal-damaged')) throw error;
+  } finally {
+    if (counted > 0) hold!(-counted);
+  }
+  return out.parts.filter((part) => part.type === 'tool_call');
+}
+
 async function attachmentAt(
   store: ServerStore,
   recordId: string,
   place: AttachmentPlace,
   reader: Reader,
 ): Promise<(Attachment & { readonly bytes: Buffer }) | undefined> {
-  if (place.in) return resultAttachment((await replayItems(store, place.runId, reader)).items, place);
+  if (place.in) return resultAttachment(await storedResult(store, place.runId, place.in, reader), place.index);
   const record = await readRecord(store, recordId, reader);
   const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
   const described = attachments[place.index];
   return message && described && { ...described, bytes: attachmentBytes(message, described, place.index) };
+}
+
+/** The content of the result of a call. Only its entry is read, and those that share a page with it. */
+async function storedResult(
+  store: ServerStore,
+  runId: string,
+  { turn, call }: NonNullable<AttachmentPlace['in']>,
+  { tenant, hold }: Reader,
+): Promise<readonly ResultBlock[]> {
+  for (const kind of ['tool', 'verify']) {
+    const found = await store.entriesWith(runId, 'effect', `t${turn}.${kind}.${call}`);
+    // A call has at most one result, after what else is recorded about it.
+    for (const seq of found.toReversed()) {
+      hold?.(await store.pageSize(runId, seq));
+      const [{ event } = {}] = await inTurn(() => store.readPage(runId, seq), tenant);
+      if (event?.type === 'client-result-given') return event.content;
+      if (event?.type === 'tool-settled' && event.result.type === 'result') return event.result.content;
+    }
+  }
+  return [];
 }
 
 function messageOfChat({ runId, createdAt, request }: ResponseRecord): ChatMessage {

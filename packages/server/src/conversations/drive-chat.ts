@@ -118,6 +118,8 @@ interface DrivenChat {
   readonly record: ResponseRecord;
   readonly sink: ChatSink;
   readonly resume?: ResumedRun;
+  /** The run has ended, or is cancelled at once: the model is not called again. */
+  readonly isOver?: boolean;
   /** What the run waited for when it was resumed. */
   readonly waited?: readonly Waiting[];
   /** The events that were sent before the process died. Absent: all events so far were sent. */
@@ -127,7 +129,7 @@ interface DrivenChat {
 /** Starts or resumes a run. Releases the lease of the plan at the end. */
 export function driveChat(
   { engine, stored, streams, onUntitled }: ChatDriver,
-  { plan, record, sink, resume, waited = [], sent }: DrivenChat,
+  { plan, record, sink, resume, isOver = false, waited = [], sent }: DrivenChat,
 ): { readonly finished: Promise<StoredEnd> } {
   const { store, log } = engine;
   const { id: runId, lease } = plan;
@@ -139,7 +141,7 @@ export function driveChat(
     ...(sent && { sent }),
   });
   for (const item of resume?.items ?? []) void out.addItem(item);
-  if (resume) out.closeTexts();
+  if (resume && !isOver) out.closeTexts();
   out.announce(waited);
   isReplaying = false;
   let announcing = Promise.resolve();

@@ -31,7 +31,7 @@ export type ChatEvent =
   | ({ readonly type: 'tool_call_result'; readonly id: string; readonly duration_ms: number } & ResultContent)
   | ({ readonly type: 'approval_request' } & ApprovalRequest)
   | ({ readonly type: 'question' } & QuestionRequest)
-  /** `item_incomplete`: the text with the id `item` is not part of the answer. */
+  /** `item_incomplete`: the text with the id `item` is not part of the answer. `item_stopped`: it is, as far as it was sent. */
   | ({ readonly type: 'warning'; readonly item?: string } & ChatWarning)
   | { readonly type: 'error'; readonly code: string; readonly message: string }
   | ({ readonly type: 'usage' } & ChatUsage)
@@ -117,8 +117,8 @@ export type ChatStatus = 'completed' | 'incomplete' | 'failed' | 'cancelled';
 
 /** A piece of an answer, in order. Stored as JSON, so its fields must not change. */
 export type AnswerPart =
-  | { readonly type: 'text'; readonly text: string }
-  | { readonly type: 'reasoning'; readonly text: string }
+  /** `stopped`: the run ended before the model completed the text. */
+  | { readonly type: 'text' | 'reasoning'; readonly text: string; readonly stopped?: true }
   | ToolCallPart
   /** A message that was sent while the answer was in progress. */
   | { readonly type: 'input'; readonly text: string };

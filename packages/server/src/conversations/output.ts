@@ -20,7 +20,7 @@ import {
  * Builds an answer and its events from the items of a run.
  *
  * 1. The events add up to the answer: the deltas of each text that has no `item_incomplete`, and each call with its last decision
- *    and its result, are its parts, in order.
+ *    and its result, are its parts, in order. A text with an `item_stopped` is what was sent of it before the run ended.
  * 2. Every call has one start and one result, also a refused one. A result follows the start.
  * 3. The same items make the same answer and the same events, whether they are live or replayed. Only deltas and progress are
  *    not in a journal: the rest of a text is sent as one delta.
@@ -32,9 +32,9 @@ export interface ChatOutput {
   addItem(item: Item): void | Promise<void>;
   /** Sends the approvals and questions that were not sent yet. */
   announce(waiting: readonly Waiting[]): void;
-  /** No reply for the texts so far will come. */
+  /** The model is called again for the texts so far. */
   closeTexts(): void;
-  /** Sends how the run has ended, without `done`. */
+  /** Sends how the run has ended, without `done`. Texts that the model did not complete stay in the answer. */
   end(ending: Ending): void;
   readonly parts: readonly AnswerPart[];
 }
@@ -111,6 +111,20 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
   function discard({ id }: SentText): void {
     const message = 'The model did not complete this text, so it is not part of the answer. Remove it.';
     send({ type: 'warning', code: INCOMPLETE, message, item: id });
+  }
+
+  /** The run was stopped during a reply. What the user has seen of it stays. Only its last text was not complete. */
+  function keepTexts(): void {
+    const last = texts.pop();
+    for (const { type, text } of texts) parts.push({ type, text });
+    if (last) {
+      const { type, id, text } = last;
+      const message =
+        'The run ended before the model completed this text. The model does not get it with later messages.';
+      sendOnce({ type: 'warning', code: STOPPED, message, item: id }, `stopped ${id}`);
+      parts.push({ type, text, stopped: true });
+    }
+    texts = [];
   }
 
   function closeTexts(): void {
@@ -245,7 +259,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
     },
     closeTexts,
     end(ending) {
-      closeTexts();
+      keepTexts();
       const error = endError(ending);
       if (error) sendOnce({ type: 'error', ...error }, 'error');
       sendOnce({ type: 'usage', ...chatUsage(ending.usage) }, 'usage');
@@ -254,6 +268,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
 }
 
 const INCOMPLETE = 'item_incomplete';
+const STOPPED = 'item_stopped';
 
 function decisionKey(id: string, { source, approved }: CallDecision): string {
   return `decision ${id} ${source} ${approved}`;
@@ -306,6 +321,7 @@ function sentBefore(events: readonly ChatEvent[]): SentBefore {
         break;
       case 'warning':
         if (event.code === INCOMPLETE && event.item !== undefined) open.delete(event.item);
+        if (event.code === STOPPED) once.add(`stopped ${event.item}`);
         break;
       case 'error':
       case 'usage':

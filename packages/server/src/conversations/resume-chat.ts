@@ -47,16 +47,19 @@ export async function resumeChat(
       for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
     }
     const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const hasEnded = state.phase.type === 'ended';
+    // The client of a run that was not paused has disconnected: its process died.
+    const isAbandoned = !continues && !isPaused(state) && !hasEnded;
+    const isCancelled = signal?.aborted || isAbandoned;
     const { finished } = driveChat(driver, {
       plan,
       record,
       sink,
+      isOver: hasEnded || isCancelled,
       ...(!isNew && { resume, waited: waiting(state) }),
       ...(sent && { sent }),
     });
-    // The client of a run that was not paused has disconnected: its process died.
-    const isAbandoned = !continues && !isPaused(state) && state.phase.type !== 'ended';
-    if (signal?.aborted || isAbandoned) engine.driven.get(runId)?.cancel();
+    if (isCancelled) engine.driven.get(runId)?.cancel();
     return { finished };
   } catch (error) {
     await leaveForLater(taken, error);

@@ -467,7 +467,7 @@ function markdownOf(title: string, messages: readonly ChatMessage[]): string {
       continue;
     }
     for (const part of message.parts) {
-      if (part.type === 'text') blocks.push(part.text);
+      if (part.type === 'text') blocks.push(part.text, ...(part.stopped ? ['(stopped)'] : []));
       else if (part.type === 'input') blocks.push('## User', part.text, '## Assistant');
       else if (part.type === 'tool_call') {
         blocks.push(`Call of \`${part.name}\`:`, fenced(part.arguments), 'Result:', fenced(part.result?.content ?? ''));

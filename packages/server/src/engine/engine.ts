@@ -18,6 +18,7 @@ export type ServerStore = RunStore &
     | 'inbox'
     | 'readPage'
     | 'pageSize'
+    | 'entriesWith'
     | 'sizeOf'
     | 'watch'
     | 'watchRuns'

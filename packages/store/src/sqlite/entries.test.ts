@@ -6,6 +6,20 @@ import { tempStore } from '../../test/temp-store.ts';
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
+test('finds the entries with a value of a field, over many entries, without reading them', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const all = entries(5_003).map((one, seq) => ({
+    ...one,
+    ...(seq % 5_000 === 2 && { value: { effect: 't1.tool.1', text: 'x'.repeat(600) } }),
+    ...(seq === 7 && { value: { effect: 't1.tool.10', text: '"effect":"t1.tool.1"' } }),
+  }));
+  await store.append('a', all);
+  expect(await store.entriesWith('a', 'effect', 't1.tool.1')).toEqual([2, 5_002]);
+  expect(await store.entriesWith('a', 'effect', 't2.tool.1')).toEqual([]);
+  expect(await store.entriesWith('b', 'effect', 't1.tool.1')).toEqual([]);
+});
+
 /** Changes a stored entry directly in the database. */
 type Damage = (db: DatabaseSync, runId: string, seq: number) => void;
 

@@ -70,6 +70,11 @@ export interface Entries {
    * the last one. It reads no entry.
    */
   readonly sizeInParts: (runId: string) => () => { readonly size: number } | undefined;
+  /**
+   * Returns a function that looks through some entries, inside a transaction, and returns the numbers of those with this text in
+   * their JSON when it has looked through all. Texts that are stored elsewhere are not looked at.
+   */
+  readonly findInParts: (runId: string, text: string) => () => readonly number[] | undefined;
   /** Inside a transaction: the bytes of what `readPageFrom` reads. */
   readonly pageSize: (runId: string, from: number) => number;
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
@@ -82,6 +87,9 @@ export interface Entries {
 const PAGE_ENTRIES = 500;
 /** It ends after the entry that reaches this number of characters. */
 const PAGE_CHARS = 1_000_000;
+
+/** So many entries are looked through in one transaction. */
+const FOUND_ENTRIES = 5_000;
 
 /** The messages of an input with more bytes are read in parts of at least `PAGE_CHARS`. */
 const LARGE_INPUT = 2 * PAGE_CHARS;
@@ -184,6 +192,9 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   );
   const findSizes = db.prepare(
     `SELECT ${storedSize('entry')} AS size FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ${PAGE_ENTRIES}`,
+  );
+  const findEntries = db.prepare(
+    'SELECT seq FROM entries WHERE run = ? AND seq >= ? AND seq < ? AND instr(entry, ?) > 0 ORDER BY seq',
   );
   const upsertSnapshot = db.prepare(
     `INSERT INTO snapshots (run, seq, state, sum) VALUES (?, ?, ?, ?)
@@ -486,6 +497,18 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     };
   }
 
+  function findInParts(runId: string, text: string): () => readonly number[] | undefined {
+    const found: number[] = [];
+    let from = 0;
+    return () => {
+      const run = runOf(runId);
+      if (!run) return [];
+      for (const { seq } of findEntries.iterate(run.id, from, from + FOUND_ENTRIES, text)) found.push(seq as number);
+      from += FOUND_ENTRIES;
+      return from >= run.entries ? found : undefined;
+    };
+  }
+
   function pageSize(runId: string, from: number): number {
     const run = runOf(runId);
     let size = 0;
@@ -521,7 +544,17 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return lease;
   }
 
-  return { acquire, append, readInPages, readPageFrom, sizeInParts, pageSize, writeSnapshot, readSnapshot };
+  return {
+    acquire,
+    append,
+    readInPages,
+    readPageFrom,
+    findInParts,
+    sizeInParts,
+    pageSize,
+    writeSnapshot,
+    readSnapshot,
+  };
 }
 
 function lengthOf({ texts, first }: Batch): number {

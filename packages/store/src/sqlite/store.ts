@@ -57,6 +57,11 @@ export interface SqliteStore extends RunStore {
    * entries before, and it does not find damage there.
    */
   readPage(runId: string, from: number): Promise<readonly JournalEntry[]>;
+  /**
+   * The numbers of the entries of a run in which a field has this value, at any depth, in order. The value is shorter than 512
+   * characters. It reads no long texts, and no entry leaves the store.
+   */
+  entriesWith(runId: string, field: string, value: string): Promise<readonly number[]>;
   /** The bytes of JSON that `read` reads; 0 if there is no such run. It does not read them. */
   sizeOf(runId: string): Promise<number>;
   /** The same for `readPage`. */
@@ -207,6 +212,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     rates: openRates(db, commit),
     secretKey: openKeys(db, commit),
     readPage: (runId, from) => reading(() => entries.readPageFrom(runId, from)),
+    entriesWith: (runId, field, value) =>
+      readingParts(entries.findInParts(runId, `${JSON.stringify(field)}:${JSON.stringify(value)}`)),
     sizeOf: async (runId) => (await readingParts(entries.sizeInParts(runId))).size,
     pageSize: (runId, from) => reading(() => entries.pageSize(runId, from)),
     watch: changes.watch,

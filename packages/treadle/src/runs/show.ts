@@ -66,7 +66,7 @@ async function heading({ run, state, status, related }: ShownRun, request: RunsR
   if (state) {
     const cost = state.usage.cost === undefined ? ', unknown cost' : '';
     rows.push(['used', `${workText({ turns: state.turn, calls: state.calls })}; ${usageText(state.usage)}${cost}`]);
-    rows.push(['active', `${durationText(state.activeMs)} of ${durationText(updatedAt - startedAt)}`]);
+    rows.push(['active', `${durationText(state.activeMs)} of ${durationText(Math.max(0, updatedAt - startedAt))}`]);
   }
   if (recovered) {
     const times = recovered.times === 1 ? 'once' : `${recovered.times} times, the last time`;
