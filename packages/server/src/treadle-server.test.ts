@@ -37,3 +37,12 @@ test('returns the same address when listen is called twice', async () => {
   expect(await server.listen()).toBe(await server.listen());
   await server.close();
 });
+
+test('completes deletions of conversations that were interrupted, also without retention', async () => {
+  const pruned = Promise.withResolvers<number>();
+  const conversations = { ...store.conversations, prune: async (before: number) => (pruned.resolve(before), 0) };
+  const server = treadleServer({ ...good, store: { ...store, conversations }, retentionMs: 0 });
+  await server.listen();
+  expect(await pruned.promise).toBe(-Infinity);
+  await server.close();
+});

@@ -358,8 +358,9 @@ function pruneResponses(
     const now = Date.now();
     await first();
     let deleted = await records.pruneExpired(now);
+    // Without retention, it completes deletions that were interrupted.
+    await chains.prune(retentionMs > 0 ? now - retentionMs : -Infinity);
     if (retentionMs > 0) {
-      await chains.prune(now - retentionMs);
       deleted += await records.prune(now - retentionMs);
       await streams.prune(now - retentionMs);
     }
