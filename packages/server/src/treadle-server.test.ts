@@ -22,6 +22,7 @@ test.each<[Partial<TreadleServerOptions>, string]>([
   [{ errorLimit: -1 }, 'errorLimit'],
   [{ maxConcurrentRuns: Number.NaN }, 'maxConcurrentRuns'],
   [{ heartbeatMs: 0 }, 'heartbeatMs'],
+  [{ sendTimeoutMs: 0 }, 'sendTimeoutMs'],
   [{ maxBodyBytes: -1 }, 'maxBodyBytes'],
   [{ requestsPerMinute: 0 }, 'requestsPerMinute'],
   [{ models: { default: 'x', models: good.models.models } }, 'The default model "x" is not one of the models: m.'],

@@ -94,6 +94,11 @@ export interface TreadleServerOptions {
   readonly errorLimit?: number;
   /** The interval of heartbeats in a stream without events; default 15 seconds. */
   readonly heartbeatMs?: number;
+  /**
+   * How long a client may read nothing of a response; default 1 minute. One that reads less than 1,000 bytes a second is
+   * disconnected after twice this time.
+   */
+  readonly sendTimeoutMs?: number;
   /** Default 16 MiB: room for images and files of 12 MB. */
   readonly maxBodyBytes?: number;
   /**
@@ -216,7 +221,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
   const parseOptions = labels.length > 0 ? { labels } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
-  const { host, port, corsOrigins: cors, requestsPerMinute } = options;
+  const { host, port, corsOrigins: cors, requestsPerMinute, sendTimeoutMs } = options;
   const server = createServer({
     ...(host !== undefined && { host }),
     ...(port !== undefined && { port }),
@@ -225,6 +230,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...(requestsPerMinute !== undefined && {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
     }),
+    ...(sendTimeoutMs !== undefined && { timeouts: { sendMs: sendTimeoutMs } }),
     memory,
     streams: streamLimit({ max: maxOpenStreams, maxPerTenant: perTenant(maxOpenStreams) }),
     log,
@@ -399,6 +405,7 @@ const MINIMUMS = {
   toolTimeoutMs: 1,
   errorLimit: 0,
   heartbeatMs: 1,
+  sendTimeoutMs: 1,
   maxBodyBytes: 1,
   maxBytesInProgress: 1,
   retentionMs: 0,

@@ -6,6 +6,7 @@ import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
 import { readJson } from './body.ts';
+import { memoryLimit } from './admission.ts';
 import { hashKey } from './keys.ts';
 import { newLog } from './log.ts';
 import { sendJson } from './respond.ts';
@@ -283,6 +284,28 @@ describe('a client that stops reading', () => {
     expect(await at.requests(1)).toMatchObject([{ path: '/large', status: 200, aborted: true }]);
     release();
     expect((await waiting.answer()).status).toBe(200);
+  });
+
+  test('is disconnected also if it sends something now and then, and what it held is free', async () => {
+    const memory = memoryLimit({ max: Infinity });
+    const large = { text: 'x'.repeat(20_000_000) };
+    await using at = await served({
+      routes: (app) => void app.get('/large', (c) => sendJson(c, large)),
+      timeouts: { sendMs: 100 },
+      memory,
+    });
+    await using stuck = await at.connect();
+    stuck.socket.pause();
+    stuck.write(GET('/large'));
+    while (memory.used === 0) await new Promise(setImmediate);
+    stuck.write('GET / HTTP/1.1\r\nx: ');
+    let sent = 0;
+    const sending = setInterval(() => (stuck.write('x'), (sent += 1)), 20);
+    // Without the timeout it would take 20 s.
+    while (memory.used > 0 && sent < 100) await new Promise(setImmediate);
+    clearInterval(sending);
+    expect(memory.used).toBe(0);
+    expect(await at.requests(1)).toMatchObject([{ path: '/large', status: 200, aborted: true }]);
   });
 });
 

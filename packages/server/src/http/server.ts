@@ -31,6 +31,7 @@ import { afterConnections, connectionAccepted } from './large-work.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
+import { slowClientFinder } from './slow-clients.ts';
 import type { AcceptedSocket, MessageAnswer, Upgrade } from './websocket.ts';
 
 export interface ServerOptions {
@@ -69,7 +70,10 @@ export interface Timeouts {
   readonly requestMs?: number;
   /** Until the next request on an open connection; default 75 s, because proxies reuse connections for up to a minute. */
   readonly keepAliveMs?: number;
-  /** How long a client may read nothing while data is waiting for it; default 1 min. */
+  /**
+   * How long a client may read nothing while data is waiting for it; default 1 min. A client that reads less than 1,000 bytes a
+   * second in that time is disconnected after it, or after twice the time.
+   */
   readonly sendMs?: number;
 }
 
@@ -125,11 +129,16 @@ export function createServer(options: ServerOptions): Server {
     shouldUpgradeCallback: isWebSocketRequest,
   });
   const connections = trackConnections(server);
+  const findSlowClients = slowClientFinder(sendMs);
+  let slowCheck: NodeJS.Timeout | undefined;
   metrics?.addConnections(connections.counts);
   // Node calls it after this time without progress in either direction, and after the time for the next request.
   server.setTimeout(sendMs, (socket) => {
     if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
   });
+  function closeSlowConnections(): void {
+    for (const socket of findSlowClients(connections.sockets())) socket.destroy();
+  }
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     const exchange = beginExchange(incoming, outgoing, exchangeOptions);
     const listener = listenerFor({ incoming, outgoing, exchange });
@@ -230,6 +239,7 @@ export function createServer(options: ServerOptions): Server {
     } catch (error) {
       throw error instanceof TreadleError ? error : listenError(error as NodeJS.ErrnoException, host, port);
     }
+    slowCheck = setInterval(closeSlowConnections, sendMs).unref();
     const bound = server.address() as AddressInfo;
     const address = urlOf(bound.address, bound.port);
     log.info({ url: address }, 'listening');
@@ -246,6 +256,7 @@ export function createServer(options: ServerOptions): Server {
     await atMost(clock, DRAIN_MS, drainRuns());
     await atMost(clock, LAST_EVENTS_MS, connections.allAnswered());
     connections.destroyAll();
+    clearInterval(slowCheck);
     await stopped;
     log.info('stopped');
   }
@@ -331,6 +342,7 @@ interface Connections {
   /** Resolves when no request is being answered. */
   allAnswered(): Promise<void>;
   destroyAll(): void;
+  sockets(): Iterable<Socket>;
   readonly counts: ConnectionGauges;
 }
 
@@ -417,6 +429,7 @@ function trackConnections(server: HttpServer): Connections {
     destroyAll() {
       for (const socket of connections.keys()) socket.destroy();
     },
+    sockets: () => connections.keys(),
     counts: {
       connections: () => connections.size,
       requestsInProgress: () => responses.size,
