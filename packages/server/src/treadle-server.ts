@@ -13,7 +13,8 @@ import { activeRuns, type Engine, type ServedModels, type ServerStore } from './
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
-import { isDrivenElsewhere, RECOVERED, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
+import { isDrivenElsewhere } from './engine/interruption.ts';
+import { RECOVERED, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';

@@ -5,7 +5,8 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../engine/event-log.ts';
 import type { Numbered } from '../engine/stored-streams.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
-import { isDrivenElsewhere, replayItems } from '../engine/stored-runs.ts';
+import { isDrivenElsewhere } from '../engine/interruption.ts';
+import { replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import {

@@ -26,7 +26,7 @@ import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
-import { shownReply } from './output.ts';
+import { shownReply } from './turn-items.ts';
 import { openCompaction } from './compaction.ts';
 import { unsealedReasoning, type ReasoningSeal, type TenantSeal } from './reasoning-seal.ts';
 import type { CompactionItem, InputItem, McpCallItem, OutputItem, ReasoningItem, ResponseResource } from './wire.ts';
