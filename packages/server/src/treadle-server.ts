@@ -144,14 +144,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
-  // The keys can be replaced.
-  const perTenant = (max: number) => (): number => (keys.tenants > 1 ? Math.ceil(max / 2) : max);
   const maxBytes = options.maxBytesInProgress ?? 192 * 1024 * 1024;
   const memory = memoryLimit({ max: maxBytes });
   const registry = options.metrics ?? newMetrics();
   const metrics = serverMetrics(registry);
   if (options.webhooks) checkWebhooks(options.webhooks);
-  const { policy, toolTimeoutMs = 60_000 } = options;
+  const { policy, toolTimeoutMs = 60_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
   const engine: Engine = {
     models,
     store,
@@ -174,7 +172,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     driven: new Map(),
     runs: activeRuns({
       max: maxConcurrentRuns,
-      maxPerTenant: options.maxConcurrentRunsPerTenant ?? perTenant(maxConcurrentRuns),
+      ...(maxPerTenant !== undefined && { maxPerTenant }),
+      keys,
       memory,
     }),
     log,
@@ -233,7 +232,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     }),
     ...(sendTimeoutMs !== undefined && { timeouts: { sendMs: sendTimeoutMs } }),
     memory,
-    streams: streamLimit({ max: maxOpenStreams, maxPerTenant: perTenant(maxOpenStreams) }),
+    streams: streamLimit({ max: maxOpenStreams, keys }),
     log,
     metrics,
     routes: (app) =>

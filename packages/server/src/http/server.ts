@@ -27,7 +27,7 @@ import {
 } from './admission.ts';
 import { errorResponse, requestHandler, shuttingDown } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
-import { afterConnections, connectionAccepted } from './large-work.ts';
+import { afterConnections, arrivals } from './large-work.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
@@ -382,7 +382,7 @@ function trackConnections(server: HttpServer): Connections {
     waiting = [];
   }
   server.on('connection', (socket: Socket) => {
-    connectionAccepted();
+    arrivals.connections += 1;
     connections.set(socket, { isBusy: false, waiting: [] });
     socket.once('close', () => connections.delete(socket));
   });
