@@ -3,7 +3,7 @@ import { networkInterfaces } from 'node:os';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
 import { readJson } from './body.ts';
 import { memoryLimit } from './admission.ts';
@@ -307,6 +307,16 @@ describe('a client that stops reading', () => {
     expect(memory.used).toBe(0);
     expect(await at.requests(1)).toMatchObject([{ path: '/large', status: 200, aborted: true }]);
   });
+});
+
+test('a send timeout that is longer than any timer is the longest one', async () => {
+  const intervals = vi.spyOn(globalThis, 'setInterval');
+  const sendMs = Number.MAX_SAFE_INTEGER;
+  await using _ = await served({ timeouts: { sendMs } });
+  const delays = intervals.mock.calls.map(([, ms]) => ms);
+  intervals.mockRestore();
+  expect(delays).toContain(2 ** 31 - 1);
+  expect(delays).not.toContain(sendMs);
 });
 
 describe('closing', () => {

@@ -99,6 +99,9 @@ export interface Server {
 const DRAIN_MS = 5_000;
 const LAST_EVENTS_MS = 1_000;
 
+/** A timer of Node with a longer delay fires at once. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
+
 /** How many connections may wait to be accepted. A client whose connection finds no room tries again after a second. */
 const BACKLOG = 4_096;
 
@@ -106,7 +109,8 @@ export function createServer(options: ServerOptions): Server {
   const { host = '127.0.0.1', port = 3210, keys: given = [], limits = {}, cors = [], timeouts = {} } = options;
   const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }), metrics } = options;
   const keys = 'areRequired' in given ? given : serverKeys(given, clock);
-  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
+  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000 } = timeouts;
+  const sendMs = Math.min(timeouts.sendMs ?? 60_000, MAX_DELAY_MS);
   checkServerOptions(host, port, limits);
   checkOrigins(cors, keys.areRequired);
   let listening: Promise<Listening> | undefined;

@@ -47,7 +47,7 @@ test('what a real client reads is found while one large write waits', async () =
   const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
   const [accepted] = (await once(server, 'connection')) as [Socket];
   accepted.on('error', () => {});
-  accepted.write(Buffer.alloc(40_000_000));
+  accepted.write(Buffer.alloc(80_000_000));
   // Any byte is enough.
   const find = slowClientFinder(1);
   const isFoundSoon = async (): Promise<boolean> => {
