@@ -102,6 +102,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'server.max_body_bytes': ['`16777216`', 'per request'],
   'server.max_bytes_in_progress': ['`201326592`', 'of all requests and conversations in progress'],
   'server.heartbeat_ms': ['`15000`', 'interval of keep-alive comments in a stream without events'],
+  'server.send_timeout_ms': [
+    '`60000`',
+    'how long a client may read nothing of a response; then the connection is closed',
+  ],
   'server.shutdown_grace_ms': ['`10000`', 'how long runs may continue when the server is stopped'],
   'server.retention_days': ['`30`', 'how long responses are stored after they ended or paused; `0` is for ever'],
   'server.requires_action_status': ['`false`', 'use the status `requires_action` for all clients'],

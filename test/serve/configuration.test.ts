@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { hashKey } from '@treadle/server';
 import { main } from 'treadle';
 import { describe, expect, test } from 'vitest';
@@ -155,6 +156,24 @@ test('SIGHUP reloads the keys, and an invalid configuration changes nothing', as
   await fixture.configure('');
   await server.reload!('would open the server to everybody');
   expect([await models('one'), await models('two')]).toEqual([401, 200]);
+});
+
+test('of two SIGHUPs, the second reads the configuration after the keys of the first were set', async () => {
+  await fixture.configure(`[[server.keys]]\nname = "one"\nhash = "${hashKey('one')}"\n`);
+  const { io, written, waitFor, terminate, reload } = testIo({ cwd: fixture.play.folder, isTTY: false });
+  const reloaded = (): number => written.stderr.split('the keys were reloaded').length - 1;
+  /** How many reloads were complete when the configuration was read. */
+  const reads: number[] = [];
+  const cwd = { get: () => (reads.push(reloaded()), fixture.play.folder) };
+  const ended = main(['serve', '--port', '0'], Object.defineProperty({ ...io }, 'cwd', cwd));
+  await waitFor('\n', 'stdout');
+  reads.length = 0;
+  reload();
+  reload();
+  while (reloaded() < 2) await setImmediate();
+  terminate();
+  expect(await ended).toBe(0);
+  expect([...new Set(reads)]).toEqual([0, 1]);
 });
 
 test('SIGHUP is caught before the server listens', async () => {

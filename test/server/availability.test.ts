@@ -88,6 +88,7 @@ test('every route that reads a stored conversation is limited by its bytes', asy
   const routes: readonly (readonly [string, RequestInit?])[] = [
     [`/v1/runs/${previous}`],
     [`/v1/runs/${previous}/events`],
+    [`/v1/runs/${previous}/export`],
     [`/v1/runs/${previous}/replay`, post],
     [`/v1/responses/${previous}`],
     [`/v1/responses/${previous}/input_items`],
@@ -130,6 +131,41 @@ test('every route that reads a stored conversation is limited by its bytes', asy
   await server.send('POST', `/v1/responses/${id}/cancel`);
   expect(await statuses()).toEqual(routes.map(([path]) => [path, 200, null]));
   stop.abort();
+  await server[Symbol.asyncDispose]();
+  await store.close();
+});
+
+test('an export counts a run and its long results before it reads them', async () => {
+  const { model, waiting } = waitingModel();
+  const store = sqliteStore(':memory:');
+  const read: string[] = [];
+  const watched: typeof store = {
+    ...store,
+    read: (runId, from) => (read.push(runId), store.read(runId, from)),
+    blobs: {
+      ...store.blobs,
+      read(runId, id, from, to) {
+        if (to > 0) read.push(id);
+        return store.blobs.read(runId, id, from, to);
+      },
+    },
+  };
+  await using server = await startInProcess(model, { store: watched, maxBytesInProgress: 7_600_000 });
+  const large = responseIdIn((await server.post({ input: [MESSAGE] })).text);
+  const small = responseIdIn((await server.post({ input: 'Hello' })).text);
+  const result = await store.blobs.put(small, MESSAGE.content);
+  const stop = new AbortController();
+  const request = { input: [MESSAGE, MESSAGE, { role: 'user', content: 'wait' }] };
+  await streamed(server.url, '/v1/responses', request, stop.signal);
+  await waiting(1);
+  read.length = 0;
+  const exported = async (id: string): Promise<number> => (await fetch(`${server.url}/v1/runs/${id}/export`)).status;
+  expect([await exported(large), await exported(small)]).toEqual([429, 429]);
+  expect(read).toEqual([small]);
+  stop.abort();
+  await server.send('POST', `/v1/responses/${(await store.responses.unfinished())[0]!.id}/cancel`);
+  expect(await exported(small)).toBe(200);
+  expect(read).toEqual([small, small, result]);
   await server[Symbol.asyncDispose]();
   await store.close();
 });

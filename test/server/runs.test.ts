@@ -598,7 +598,7 @@ describe('the changes of all runs', () => {
   });
 
   test('end when the key of the client is removed, and need the scope runs:read', async () => {
-    const models = { default: 'm', models: new Map([['m', scriptedModel([])]]) };
+    const models = { default: 'm', models: new Map([['m', scriptedModel(['Done.'])]]) };
     const server = treadleServer({ port: 0, models, store, keys: KEYS, log: newLog({ level: 'silent' }) });
     const { url } = await server.listen();
     try {
@@ -606,7 +606,12 @@ describe('the changes of all runs', () => {
       for (const reader of [removed!, kept!]) await reader.until('ready');
       await expect(readChanges(url, as('app'))).rejects.toThrow('status 403');
       server.replaceKeys(KEYS.filter(({ name }) => name !== 'see'));
-      await removed!.ended;
+      // It would get the change of a run that starts now.
+      const headers = { 'content-type': 'application/json', ...as('ann') };
+      const body = JSON.stringify({ model: 'm', input: 'Hi' });
+      expect((await fetch(`${url}/v1/responses`, { method: 'POST', headers, body })).status).toBe(200);
+      await Promise.race([removed!.ended, removed!.until('completed')]);
+      expect(removed!.seen).toEqual(['ready']);
       await expect(readChanges(url, as('see'))).rejects.toThrow('status 401');
       kept!.disconnect();
       await kept!.ended;

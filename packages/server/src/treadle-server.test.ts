@@ -22,6 +22,7 @@ test.each<[Partial<TreadleServerOptions>, string]>([
   [{ errorLimit: -1 }, 'errorLimit'],
   [{ maxConcurrentRuns: Number.NaN }, 'maxConcurrentRuns'],
   [{ heartbeatMs: 0 }, 'heartbeatMs'],
+  [{ sendTimeoutMs: 0 }, 'sendTimeoutMs'],
   [{ maxBodyBytes: -1 }, 'maxBodyBytes'],
   [{ requestsPerMinute: 0 }, 'requestsPerMinute'],
   [{ models: { default: 'x', models: good.models.models } }, 'The default model "x" is not one of the models: m.'],
@@ -35,5 +36,14 @@ test.each<[Partial<TreadleServerOptions>, string]>([
 test('returns the same address when listen is called twice', async () => {
   const server = treadleServer(good);
   expect(await server.listen()).toBe(await server.listen());
+  await server.close();
+});
+
+test('completes deletions of conversations that were interrupted, also without retention', async () => {
+  const pruned = Promise.withResolvers<number>();
+  const conversations = { ...store.conversations, prune: async (before: number) => (pruned.resolve(before), 0) };
+  const server = treadleServer({ ...good, store: { ...store, conversations }, retentionMs: 0 });
+  await server.listen();
+  expect(await pruned.promise).toBe(-Infinity);
   await server.close();
 });

@@ -13,7 +13,8 @@ import { activeRuns, type Engine, type ServedModels, type ServerStore } from './
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './engine/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
-import { isDrivenElsewhere, RECOVERED, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
+import { isDrivenElsewhere } from './engine/interruption.ts';
+import { RECOVERED, storedRuns, type StoredRuns } from './engine/stored-runs.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
@@ -94,6 +95,11 @@ export interface TreadleServerOptions {
   readonly errorLimit?: number;
   /** The interval of heartbeats in a stream without events; default 15 seconds. */
   readonly heartbeatMs?: number;
+  /**
+   * How long a client may read nothing of a response; default 1 minute. One that reads less than 1,000 bytes a second is
+   * disconnected after twice this time.
+   */
+  readonly sendTimeoutMs?: number;
   /** Default 16 MiB: room for images and files of 12 MB. */
   readonly maxBodyBytes?: number;
   /**
@@ -138,14 +144,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
   checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
-  // The keys can be replaced.
-  const perTenant = (max: number) => (): number => (keys.tenants > 1 ? Math.ceil(max / 2) : max);
   const maxBytes = options.maxBytesInProgress ?? 192 * 1024 * 1024;
   const memory = memoryLimit({ max: maxBytes });
   const registry = options.metrics ?? newMetrics();
   const metrics = serverMetrics(registry);
   if (options.webhooks) checkWebhooks(options.webhooks);
-  const { policy, toolTimeoutMs = 60_000 } = options;
+  const { policy, toolTimeoutMs = 60_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
   const engine: Engine = {
     models,
     store,
@@ -168,7 +172,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     driven: new Map(),
     runs: activeRuns({
       max: maxConcurrentRuns,
-      maxPerTenant: options.maxConcurrentRunsPerTenant ?? perTenant(maxConcurrentRuns),
+      ...(maxPerTenant !== undefined && { maxPerTenant }),
+      keys,
       memory,
     }),
     log,
@@ -216,7 +221,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
   const parseOptions = labels.length > 0 ? { labels } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
-  const { host, port, corsOrigins: cors, requestsPerMinute } = options;
+  const { host, port, corsOrigins: cors, requestsPerMinute, sendTimeoutMs } = options;
   const server = createServer({
     ...(host !== undefined && { host }),
     ...(port !== undefined && { port }),
@@ -225,8 +230,9 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...(requestsPerMinute !== undefined && {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
     }),
+    ...(sendTimeoutMs !== undefined && { timeouts: { sendMs: sendTimeoutMs } }),
     memory,
-    streams: streamLimit({ max: maxOpenStreams, maxPerTenant: perTenant(maxOpenStreams) }),
+    streams: streamLimit({ max: maxOpenStreams, keys }),
     log,
     metrics,
     routes: (app) =>
@@ -358,8 +364,9 @@ function pruneResponses(
     const now = Date.now();
     await first();
     let deleted = await records.pruneExpired(now);
+    // Without retention, it completes deletions that were interrupted.
+    await chains.prune(retentionMs > 0 ? now - retentionMs : -Infinity);
     if (retentionMs > 0) {
-      await chains.prune(now - retentionMs);
       deleted += await records.prune(now - retentionMs);
       await streams.prune(now - retentionMs);
     }
@@ -398,6 +405,7 @@ const MINIMUMS = {
   toolTimeoutMs: 1,
   errorLimit: 0,
   heartbeatMs: 1,
+  sendTimeoutMs: 1,
   maxBodyBytes: 1,
   maxBytesInProgress: 1,
   retentionMs: 0,

@@ -39,10 +39,14 @@ export interface ConversationStore {
   setMetadata(tenant: string, id: string, metadata: Readonly<Record<string, string>>): Promise<boolean>;
   /**
    * Deletes the conversation, its stream of events, and its responses with their runs. False if it does not exist. Rejects
-   * with `run-driven` while one of the runs has a driver.
+   * with `run-driven` while one of the runs has a driver. The conversation is gone, and that is durable, before the responses
+   * are deleted one after the other, from the newest one on. If the process dies meanwhile, `prune` deletes the others.
    */
   delete(tenant: string, id: string): Promise<boolean>;
-  /** Deletes conversations last extended before `before`, except those with a run in progress. Resolves to their number. */
+  /**
+   * Deletes conversations last extended before `before`, except those with a run in progress. Resolves to their number. Also
+   * completes deletions that were interrupted.
+   */
   prune(before: number): Promise<number>;
 }
 

@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib';
-import { childRuns, type JournalEntry, type Parent, type RunStore } from '@treadle/core';
+import type { JournalEntry, Parent, RunStore } from '@treadle/core';
 
 /** An exported run, and its child runs at every depth, each after its parent. */
 export type RunFamily = readonly [ExportedRun, ...ExportedRun[]];
@@ -18,35 +18,41 @@ export type ExportedBlob =
 /**
  * Reads a run before its children. So if a process drives it at the same time, all children that it has recorded are
  * found. Those that it called later are left out: the exported run has yet to call them. `beforeRead` is called before each run
- * and each long result, with its size.
+ * and each long result, with its size, and with a negative size for what is not kept.
  */
-export async function readRunFamily(
-  store: RunStore & { sizeOf?(runId: string): Promise<number> },
-  runId: string,
-  beforeRead?: (bytes: number) => void | Promise<void>,
-): Promise<RunFamily> {
-  const first = await readExported(store, runId, beforeRead);
-  const family = new Map([[runId, first]]);
+export async function readRunFamily(store: MeasuredStore, runId: string, beforeRead?: BeforeRead): Promise<RunFamily> {
+  const { entries } = await readMeasured(store, runId, beforeRead);
+  const first = { runId, entries, blobs: await readBlobs(store, runId, beforeRead) };
+  const family = new Map<string, ExportedRun>([[runId, first]]);
   // The loop also visits the children that it adds.
-  for (const [caller, { entries }] of family) {
-    const issued = new Set(entries.flatMap((entry) => entry.issued));
-    for (const summary of await childRuns(store, caller)) {
-      const child = await readExported(store, summary.runId, beforeRead);
+  for (const caller of family.values()) {
+    const issued = new Set(caller.entries.flatMap((entry) => entry.issued));
+    for (const { runId: id } of await store.list({ parent: caller.runId, limit: Infinity })) {
+      const child = await readMeasured(store, id, beforeRead);
       const effect = parentOf(child)?.effect;
-      if (effect !== undefined && issued.has(effect) && !family.has(child.runId)) family.set(child.runId, child);
+      // A fork has no effect.
+      if (effect === undefined || !issued.has(effect) || family.has(id)) await beforeRead?.(-child.bytes);
+      else family.set(id, { runId: id, entries: child.entries, blobs: await readBlobs(store, id, beforeRead) });
     }
   }
   const [, ...others] = family.values();
   return [first, ...others];
 }
 
-async function readExported(
-  store: Parameters<typeof readRunFamily>[0],
+type MeasuredStore = RunStore & { sizeOf?(runId: string): Promise<number> };
+type BeforeRead = (bytes: number) => void | Promise<void>;
+
+async function readMeasured(
+  store: MeasuredStore,
   runId: string,
-  beforeRead?: Parameters<typeof readRunFamily>[2],
-): Promise<ExportedRun> {
-  if (beforeRead && store.sizeOf) await beforeRead(await store.sizeOf(runId));
-  const entries = await store.read(runId);
+  beforeRead?: BeforeRead,
+): Promise<Pick<ExportedRun, 'entries'> & { readonly bytes: number }> {
+  const bytes = (beforeRead && (await store.sizeOf?.(runId))) ?? 0;
+  await beforeRead?.(bytes);
+  return { entries: await store.read(runId), bytes };
+}
+
+async function readBlobs(store: RunStore, runId: string, beforeRead?: BeforeRead): Promise<readonly ExportedBlob[]> {
   const blobs: ExportedBlob[] = [];
   for (const id of await store.blobs.list(runId)) {
     if (beforeRead) await beforeRead((await store.blobs.read(runId, id, 0, 0))?.length ?? 0);
@@ -54,11 +60,11 @@ async function readExported(
     if (!content?.bytes) blobs.push({ id, text: content?.text ?? '' });
     else blobs.push({ id, bytes: Buffer.from(content.bytes).toString('base64'), mediaType: content.mediaType });
   }
-  return { runId, entries, blobs };
+  return blobs;
 }
 
 /** What started an exported run, if it is the child run or the fork of another one. */
-export function parentOf({ entries }: ExportedRun): Parent | undefined {
+export function parentOf({ entries }: Pick<ExportedRun, 'entries'>): Parent | undefined {
   const first = entries[0]?.event;
   return first?.type === 'run-started' ? first.parent : undefined;
 }

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { matchPattern } from './patterns.ts';
 
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -25,6 +25,18 @@ test.each(['^(?=a)(a+)+$', String.raw`^(a+)+\1$`, '^(a+){1,2000}b$'])(
     expect(matchPattern('^(?=a)', 'a')).toBe(true);
   },
 );
+
+test('after a match was stopped, all others of the turn are, also if little time has passed by the other clock', async () => {
+  const now = vi.spyOn(performance, 'now').mockReturnValue(0);
+  try {
+    expect(() => matchPattern('^(?=a)(a+)+$', `${'a'.repeat(40)}!`)).toThrow('takes too long');
+    expect(() => matchPattern('^(?=a)', 'a')).toThrow('takes too long');
+  } finally {
+    now.mockRestore();
+  }
+  await nextTurn();
+  expect(matchPattern('^(?=a)', 'a')).toBe(true);
+});
 
 test('a large pattern for a long text is stopped', async () => {
   // Any of the states of the pattern is possible after any character.

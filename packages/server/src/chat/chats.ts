@@ -16,16 +16,18 @@ import {
 } from '../engine/run.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
-  cancelIfReadable,
-  checkRunKey,
   isDrivenElsewhere,
   leaveForLater,
-  replayItems,
   retryLater,
   TAKEN_OVER,
   unresumableReason,
-  type FinalEnd,
   type Interruption,
+} from '../engine/interruption.ts';
+import {
+  cancelIfReadable,
+  checkRunKey,
+  replayItems,
+  type FinalEnd,
   type RepeatedRequest,
   type ResumeOptions,
   type StoredEnd,

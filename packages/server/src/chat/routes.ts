@@ -20,7 +20,8 @@ export function chatRoutes({ chats, parseOptions, maxBodyBytes, heartbeatMs }: C
   return new Hono<Env>().post('/chat/completions', async (c) => {
     const body = await readJson(c, maxBodyBytes);
     const request = parseChat(body, parseOptions);
-    const key = requestKey(c.env.incoming.headers, 'chat/completions', body);
+    const { 'idempotency-key': given } = c.env.incoming.headers;
+    const key = given === undefined ? undefined : requestKey(given, 'chat/completions', body);
     const prepared = await chats.prepare(request, c.get('caller'), key);
     if (request.stream) return streamCompletion(c, prepared);
     const completion = await prepared.run(undefined, disconnectSignal(c));

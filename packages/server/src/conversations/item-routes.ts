@@ -34,7 +34,9 @@ export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOpt
   ): Promise<{ readonly body: T; readonly key: RequestKey | undefined }> {
     const body = await readJson(c, maxBodyBytes);
     checkJson(body, DEFAULT_LIMITS.depth);
-    return { body: validateBody(schema, body), key: requestKey(c.env.incoming.headers, endpoint, body) };
+    const { 'idempotency-key': given } = c.env.incoming.headers;
+    const valid = validateBody(schema, body);
+    return { body: valid, key: given === undefined ? undefined : requestKey(given, endpoint, body) };
   }
 
   return new Hono<Env>()

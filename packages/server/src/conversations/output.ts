@@ -1,7 +1,7 @@
 import { textOf, type AssistantPart, type Item, type ResultBlock, type Waiting } from '@treadle/core';
 import type { Ending } from '../engine/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
-import { shownReply } from '../responses/output.ts';
+import { shownReply } from '../responses/turn-items.ts';
 import { shownResult } from '../responses/wire.ts';
 import { resultParts } from './attachments.ts';
 import { callDecisions } from './decisions.ts';

@@ -1,10 +1,9 @@
 import { isPaused, NEW, waiting, type State } from '@treadle/core';
 import type { Ending } from '../engine/run.ts';
+import { leaveForLater, unresumableReason } from '../engine/interruption.ts';
 import {
   cancelIfReadable,
-  leaveForLater,
   replayItems,
-  unresumableReason,
   type ResumeOptions,
   type StoredEnd,
   type TakenRecord,

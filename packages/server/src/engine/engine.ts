@@ -103,11 +103,8 @@ export interface Capacity {
   hold(bytes: number): void;
 }
 
-export interface ActiveRunsOptions {
-  /** The most runs on the whole server. */
-  readonly max: number;
-  /** The most runs of one tenant; default: `max`. */
-  readonly maxPerTenant?: NonNullable<CountLimitOptions['maxPerTenant']>;
+/** The most runs: on the whole server, and of one tenant. */
+export interface ActiveRunsOptions extends Omit<CountLimitOptions, 'tooMany'> {
   /** Default: no limit. */
   readonly memory?: Memory;
 }

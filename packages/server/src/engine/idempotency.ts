@@ -12,14 +12,8 @@ export interface RequestKey {
 
 const HEADER = 'idempotency-key';
 
-/** Undefined for a request without a key. Throws a 400 for an invalid one. */
-export function requestKey(
-  headers: Readonly<Record<string, string | readonly string[] | undefined>>,
-  endpoint: string,
-  body: unknown,
-): RequestKey | undefined {
-  const key = headers[HEADER];
-  if (key === undefined) return undefined;
+/** `key`: the header `Idempotency-Key` of a request that has one. Throws a 400 if it is not valid. */
+export function requestKey(key: string | readonly string[], endpoint: string, body: unknown): RequestKey {
   if (typeof key !== 'string' || !/^[!-~]{1,255}$/.test(key)) {
     const message = 'The header Idempotency-Key must have 1 to 255 visible ASCII characters, without spaces.';
     throw badRequest(message, undefined, 'invalid_idempotency_key');

@@ -221,19 +221,21 @@ export interface CountLimit {
 export interface CountLimitOptions {
   /** On the whole server. */
   readonly max: number;
-  /** For one tenant; default: `max`. A function is called for each that is counted. */
-  readonly maxPerTenant?: number | (() => number);
+  /** For one tenant; default: half of `max` if there are several, else `max`. */
+  readonly maxPerTenant?: number;
+  /** Has the number of tenants, which may change; default: there is one. */
+  readonly keys?: Pick<Keys, 'tenants'>;
   /** `own`: how many the tenant has, if that is its limit. */
   tooMany(own?: number): ApiError;
 }
 
-export function countLimit({ max, maxPerTenant = max, tooMany }: CountLimitOptions): CountLimit {
+export function countLimit({ max, maxPerTenant, keys = ONE_TENANT, tooMany }: CountLimitOptions): CountLimit {
   const byTenant = new Map<string, number>();
   let count = 0;
   return {
     take(tenant) {
       const own = byTenant.get(tenant) ?? 0;
-      const most = typeof maxPerTenant === 'function' ? maxPerTenant() : maxPerTenant;
+      const most = maxPerTenant ?? (keys.tenants > 1 ? Math.ceil(max / 2) : max);
       if (own >= most && most < max) throw tooMany(own);
       if (count >= max) throw tooMany();
       count += 1;
@@ -253,6 +255,8 @@ export function countLimit({ max, maxPerTenant = max, tooMany }: CountLimitOptio
     },
   };
 }
+
+const ONE_TENANT = { tenants: 1 };
 
 /** The limit on open streams of events. Their clients may wait for a run for any time. */
 export function streamLimit(limits: Omit<CountLimitOptions, 'tooMany'>): CountLimit {

@@ -5,7 +5,7 @@ import type { Context } from 'hono';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Env } from './admission.ts';
 import { jsonErrorAt, lineAndColumn } from './json-error.ts';
-import { firstTurn, isLargeNow, nextTurn } from './large-work.ts';
+import { firstTurn, isLargeNow, MEDIUM, nextTurn } from './large-work.ts';
 
 export interface BodyOptions {
   /** How long the whole body may take to arrive; default 60 s. */
@@ -46,7 +46,7 @@ export async function parseBody(
   { maxDepth = 128, maxValues = 100_000 }: Pick<BodyOptions, 'maxDepth' | 'maxValues'> = {},
 ): Promise<unknown> {
   await checkStructure(bytes, { maxDepth, maxValues });
-  if (!isLargeNow(bytes.length)) return parseJson(decodeUtf8(bytes));
+  if (bytes.length < MEDIUM || !isLargeNow(bytes.length)) return parseJson(decodeUtf8(bytes));
   await firstTurn(tenant);
   const text = decodeUtf8(bytes);
   await nextTurn();

@@ -124,7 +124,7 @@ describe('the keys of a running server', () => {
 
 test('the number of tenants is that of the current keys', () => {
   const keys = serverKeys([{ name: 'a', hash: hashKey('a') }]);
-  const limit = countLimit({ max: 4, maxPerTenant: () => 4 / keys.tenants, tooMany: () => badRequest('too many') });
+  const limit = countLimit({ max: 4, keys, tooMany: () => badRequest('too many') });
   for (let count = 0; count < 3; count += 1) limit.take('default');
   keys.replace([
     { name: 'a', hash: hashKey('a') },

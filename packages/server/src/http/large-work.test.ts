@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { setImmediate as nextLoopTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { readJson } from './body.ts';
-import { connectionAccepted, firstTurn, inTurn, LARGE, nextTurn } from './large-work.ts';
+import { arrivals, firstTurn, inTurn, LARGE, nextTurn } from './large-work.ts';
 
 /** Counts the turns of the event loop until it is disposed. */
 function countTurns(): Disposable & { readonly now: number } {
@@ -43,7 +43,7 @@ test('large work waits while connections are accepted, but not for ever', async 
   let isArriving = true;
   const accept = (): void => {
     if (!isArriving) return;
-    connectionAccepted();
+    arrivals.connections += 1;
     setImmediate(accept);
   };
   await firstTurn('a');

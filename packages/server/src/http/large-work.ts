@@ -21,9 +21,9 @@ export const MEDIUM = 16_384;
 /** The size of the work of medium size in this turn. */
 let inThisTurn = 0;
 
-/** Whether work is large, also together with what was asked for before in the same turn. */
+/** Whether work of at least medium size is large, also together with what was asked for before in the same turn. */
 export function isLargeNow(size: number): boolean {
-  if (size < MEDIUM || size >= LARGE) return size >= LARGE;
+  if (size >= LARGE) return true;
   if (inThisTurn === 0) setImmediate(() => (inThisTurn = 0));
   inThisTurn += size;
   return inThisTurn >= LARGE;
@@ -66,12 +66,8 @@ export async function inTurn<T>(work: () => Promise<T>, tenant: string): Promise
   return result;
 }
 
-/** The number of connections that were accepted. */
-let accepted = 0;
-
-export function connectionAccepted(): void {
-  accepted += 1;
-}
+/** The server counts the connections that it accepts. */
+export const arrivals = { connections: 0 };
 
 const MOST_ACCEPTING_MS = 50;
 
@@ -82,9 +78,9 @@ export function afterConnections(next: () => void): void {
 }
 
 function awaitConnections(until: number, next: () => void): void {
-  const before = accepted;
+  const before = arrivals.connections;
   setImmediate(() => {
-    if (accepted === before || performance.now() >= until) next();
+    if (arrivals.connections === before || performance.now() >= until) next();
     else awaitConnections(until, next);
   });
 }

@@ -53,14 +53,14 @@ interface PageFile {
 }
 
 /** `/` and `/assets/{file}`: the page for people. It needs no key, but what it shows comes from the API, which does. */
-export function pageRoutes(check: (incoming: IncomingMessage) => void): Hono<Env> {
+export function pageRoutes(check: (incoming: IncomingMessage) => void, folder: URL = FOLDER): Hono<Env> {
   let files: Promise<ReadonlyMap<string, PageFile>> | undefined;
 
   async function sendFile(c: Context<Env>, name: string, caching: string): Promise<Response> {
     const { incoming, exchange } = c.env;
     exchange.route = c.req.routePath;
     check(incoming);
-    const file = (await (files ??= readFiles())).get(name);
+    const file = (await (files ??= readFiles(folder))).get(name);
     if (!file) throw missingFile(name);
     const headers = { ...HEADERS, 'cache-control': caching, etag: file.etag };
     if (c.req.header('if-none-match') === file.etag) return c.body(null, 304, headers);
@@ -80,13 +80,13 @@ export function pageRoutes(check: (incoming: IncomingMessage) => void): Hono<Env
 }
 
 /** All files of the page: they are few and small. None if it is not built. */
-async function readFiles(): Promise<ReadonlyMap<string, PageFile>> {
-  const assets = await readdir(new URL('assets/', FOLDER)).catch((): string[] => []);
+async function readFiles(folder: URL): Promise<ReadonlyMap<string, PageFile>> {
+  const assets = await readdir(new URL('assets/', folder)).catch((): string[] => []);
   const names = assets.length === 0 ? [] : ['index.html', ...assets.map((name) => `assets/${name}`)];
   const read = names
     .filter((name) => extname(name) in TYPES)
     .map(async (name) => {
-      const bytes = await readFile(new URL(name, FOLDER));
+      const bytes = await readFile(new URL(name, folder));
       const compressed = await promisify(gzip)(bytes);
       const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`;
       return [name, { type: TYPES[extname(name)]!, bytes, compressed, etag }] as const;

@@ -3,9 +3,10 @@ import { networkInterfaces } from 'node:os';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
 import { readJson } from './body.ts';
+import { memoryLimit } from './admission.ts';
 import { hashKey } from './keys.ts';
 import { newLog } from './log.ts';
 import { sendJson } from './respond.ts';
@@ -284,6 +285,38 @@ describe('a client that stops reading', () => {
     release();
     expect((await waiting.answer()).status).toBe(200);
   });
+
+  test('is disconnected also if it sends something now and then, and what it held is free', async () => {
+    const memory = memoryLimit({ max: Infinity });
+    const large = { text: 'x'.repeat(20_000_000) };
+    await using at = await served({
+      routes: (app) => void app.get('/large', (c) => sendJson(c, large)),
+      timeouts: { sendMs: 100 },
+      memory,
+    });
+    await using stuck = await at.connect();
+    stuck.socket.pause();
+    stuck.write(GET('/large'));
+    while (memory.used === 0) await new Promise(setImmediate);
+    stuck.write('GET / HTTP/1.1\r\nx: ');
+    let sent = 0;
+    const sending = setInterval(() => (stuck.write('x'), (sent += 1)), 20);
+    // Without the timeout it would take 20 s.
+    while (memory.used > 0 && sent < 100) await new Promise(setImmediate);
+    clearInterval(sending);
+    expect(memory.used).toBe(0);
+    expect(await at.requests(1)).toMatchObject([{ path: '/large', status: 200, aborted: true }]);
+  });
+});
+
+test('a send timeout that is longer than any timer is the longest one', async () => {
+  const intervals = vi.spyOn(globalThis, 'setInterval');
+  const sendMs = Number.MAX_SAFE_INTEGER;
+  await using _ = await served({ timeouts: { sendMs } });
+  const delays = intervals.mock.calls.map(([, ms]) => ms);
+  intervals.mockRestore();
+  expect(delays).toContain(2 ** 31 - 1);
+  expect(delays).not.toContain(sendMs);
 });
 
 describe('closing', () => {

@@ -27,10 +27,11 @@ import {
 } from './admission.ts';
 import { errorResponse, requestHandler, shuttingDown } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
-import { afterConnections, connectionAccepted } from './large-work.ts';
+import { afterConnections, arrivals } from './large-work.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
+import { slowClientFinder } from './slow-clients.ts';
 import type { AcceptedSocket, MessageAnswer, Upgrade } from './websocket.ts';
 
 export interface ServerOptions {
@@ -69,7 +70,10 @@ export interface Timeouts {
   readonly requestMs?: number;
   /** Until the next request on an open connection; default 75 s, because proxies reuse connections for up to a minute. */
   readonly keepAliveMs?: number;
-  /** How long a client may read nothing while data is waiting for it; default 1 min. */
+  /**
+   * How long a client may read nothing while data is waiting for it; default 1 min. A client that reads less than 1,000 bytes a
+   * second in that time is disconnected after it, or after twice the time.
+   */
   readonly sendMs?: number;
 }
 
@@ -95,6 +99,9 @@ export interface Server {
 const DRAIN_MS = 5_000;
 const LAST_EVENTS_MS = 1_000;
 
+/** A timer of Node with a longer delay fires at once. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
+
 /** How many connections may wait to be accepted. A client whose connection finds no room tries again after a second. */
 const BACKLOG = 4_096;
 
@@ -102,7 +109,8 @@ export function createServer(options: ServerOptions): Server {
   const { host = '127.0.0.1', port = 3210, keys: given = [], limits = {}, cors = [], timeouts = {} } = options;
   const { log = newLog(), clock = systemClock, memory = memoryLimit({ max: Infinity }), metrics } = options;
   const keys = 'areRequired' in given ? given : serverKeys(given, clock);
-  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000, sendMs = 60_000 } = timeouts;
+  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000 } = timeouts;
+  const sendMs = Math.min(timeouts.sendMs ?? 60_000, MAX_DELAY_MS);
   checkServerOptions(host, port, limits);
   checkOrigins(cors, keys.areRequired);
   let listening: Promise<Listening> | undefined;
@@ -125,11 +133,16 @@ export function createServer(options: ServerOptions): Server {
     shouldUpgradeCallback: isWebSocketRequest,
   });
   const connections = trackConnections(server);
+  const findSlowClients = slowClientFinder(sendMs);
+  let slowCheck: NodeJS.Timeout | undefined;
   metrics?.addConnections(connections.counts);
   // Node calls it after this time without progress in either direction, and after the time for the next request.
   server.setTimeout(sendMs, (socket) => {
     if (!connections.isBusy(socket) || socket.writableLength > 0) socket.destroy();
   });
+  function closeSlowConnections(): void {
+    for (const socket of findSlowClients(connections.sockets())) socket.destroy();
+  }
   server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     const exchange = beginExchange(incoming, outgoing, exchangeOptions);
     const listener = listenerFor({ incoming, outgoing, exchange });
@@ -230,6 +243,7 @@ export function createServer(options: ServerOptions): Server {
     } catch (error) {
       throw error instanceof TreadleError ? error : listenError(error as NodeJS.ErrnoException, host, port);
     }
+    slowCheck = setInterval(closeSlowConnections, sendMs).unref();
     const bound = server.address() as AddressInfo;
     const address = urlOf(bound.address, bound.port);
     log.info({ url: address }, 'listening');
@@ -246,6 +260,7 @@ export function createServer(options: ServerOptions): Server {
     await atMost(clock, DRAIN_MS, drainRuns());
     await atMost(clock, LAST_EVENTS_MS, connections.allAnswered());
     connections.destroyAll();
+    clearInterval(slowCheck);
     await stopped;
     log.info('stopped');
   }
@@ -331,6 +346,7 @@ interface Connections {
   /** Resolves when no request is being answered. */
   allAnswered(): Promise<void>;
   destroyAll(): void;
+  sockets(): Iterable<Socket>;
   readonly counts: ConnectionGauges;
 }
 
@@ -370,7 +386,7 @@ function trackConnections(server: HttpServer): Connections {
     waiting = [];
   }
   server.on('connection', (socket: Socket) => {
-    connectionAccepted();
+    arrivals.connections += 1;
     connections.set(socket, { isBusy: false, waiting: [] });
     socket.once('close', () => connections.delete(socket));
   });
@@ -417,6 +433,7 @@ function trackConnections(server: HttpServer): Connections {
     destroyAll() {
       for (const socket of connections.keys()) socket.destroy();
     },
+    sockets: () => connections.keys(),
     counts: {
       connections: () => connections.size,
       requestsInProgress: () => responses.size,

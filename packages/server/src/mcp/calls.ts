@@ -44,15 +44,17 @@ import {
 import { callLogger } from '../engine/run-report.ts';
 import { readEntries, readRecord } from '../engine/stored-reads.ts';
 import {
-  cancelIfReadable,
-  checkRunKey,
   isDrivenElsewhere,
   leaveForLater,
-  isOpenRecord,
   isUnfit,
-  replayItems,
   unresumableReason,
   type Interruption,
+} from '../engine/interruption.ts';
+import {
+  cancelIfReadable,
+  checkRunKey,
+  isOpenRecord,
+  replayItems,
   type ResumeOptions,
   type ResumeRecord,
   type StoredEnd,

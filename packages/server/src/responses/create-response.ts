@@ -16,7 +16,7 @@ import { LARGE, nextTurn } from '../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId } from '../ids.ts';
 import { fileBlock } from '../request/media.ts';
 import { shortenedConversation } from './compaction.ts';
-import type { BegunCall } from './output.ts';
+import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
 import type { ConversationParts, LocalConversations } from './request-conversation.ts';

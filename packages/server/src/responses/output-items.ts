@@ -394,6 +394,11 @@ export interface WholeItem {
   readonly done: McpListToolsItem | McpApprovalRequestItem | CompactionItem;
 }
 
+/** Stands for all that came before it. */
+export function compactionItem(id: string, encrypted_content: string): WholeItem {
+  return { type: 'whole', done: { type: 'compaction', id, encrypted_content } };
+}
+
 export type StreamedItem = OpenText | OpenCall | WholeItem;
 
 /** Sends all events of an item that has no parts. */

@@ -14,12 +14,13 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { RunPlan } from '../engine/run.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { RESPONSE_PREFIX } from '../ids.ts';
+import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
 import type { FinishedResponse } from './responses.ts';
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
+import { conversationFrom } from './restore-messages.ts';
 import type { InputItem } from './wire.ts';
 
 /*
@@ -124,12 +125,13 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     return { ...withInput(request, restored, before), counted };
   }
 
-  function restore(
+  async function restore(
     items: readonly InputItem[],
     reader: Reader,
     options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
   ): Promise<RestoredHistory> {
     const { tenant } = reader;
+    if (items.every(isNewMessage)) return { input: items, ...conversationFrom(items, options.before) };
     return restoreHistory(items, (response) => outputs.lookUp(response, reader), {
       ...options,
       seal: () => sealFor(tenant),
@@ -224,4 +226,9 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     },
     forgetOutput: outputs.forget,
   };
+}
+
+/** Whether nothing of an earlier response belongs to an item, so that there is nothing to restore. */
+function isNewMessage(item: InputItem): boolean {
+  return item.type === 'message' && item.role !== 'assistant' && itemOrigin(item.id) === undefined;
 }

@@ -9,13 +9,10 @@ import { modelNamed, type ActiveRun, type Engine } from '../engine/engine.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { driveRequest, planRun, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
 import { holdStored, readRecord } from '../engine/stored-reads.ts';
+import { isDrivenElsewhere, retryLater, TAKEN_OVER, type Interruption } from '../engine/interruption.ts';
 import {
-  isDrivenElsewhere,
   isOpenRecord,
-  retryLater,
-  TAKEN_OVER,
   type FinalEnd,
-  type Interruption,
   type RepeatedRequest,
   type StoredEnd,
   type StoredRuns,
@@ -28,7 +25,8 @@ import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
 import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
-import { errorEvent, responseOutput, type BegunCall, type ResponseOutputOptions } from './output.ts';
+import { errorEvent, responseOutput, type ResponseOutputOptions } from './output.ts';
+import type { BegunCall } from './turn-items.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { ENCRYPTED, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';

@@ -26,7 +26,7 @@ import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
-import { shownReply } from './output.ts';
+import { shownReply } from './turn-items.ts';
 import { openCompaction } from './compaction.ts';
 import { unsealedReasoning, type ReasoningSeal, type TenantSeal } from './reasoning-seal.ts';
 import type { CompactionItem, InputItem, McpCallItem, OutputItem, ReasoningItem, ResponseResource } from './wire.ts';
@@ -66,7 +66,6 @@ export async function restoreHistory(
   lookUp: LookUpResponse,
   { before, seal, compactionSeal, isStored = false, accepted = 0 }: RestoreOptions,
 ): Promise<RestoredHistory> {
-  if (items.every(isNewMessage)) return { input: items, ...conversationFrom(items, before) };
   const found = new Map<string, ReturnType<LookUpResponse>>();
   const lookUpOnce: LookUpResponse = (response) => {
     const stored = found.get(response) ?? lookUp(response);
@@ -78,11 +77,6 @@ export async function restoreHistory(
   const readable = await openSealed(input.map(asFunctionCall), { seal, compactionSeal, isTrusted });
   const withCalls = await insertServerCalls(insertCarriedCalls(readable), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
-}
-
-/** Whether nothing of an earlier response belongs to an item. */
-function isNewMessage(item: InputItem): boolean {
-  return item.type === 'message' && item.role !== 'assistant' && itemOrigin(item.id) === undefined;
 }
 
 interface Seals extends Pick<RestoreOptions, 'seal'> {

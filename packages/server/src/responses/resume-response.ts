@@ -5,13 +5,11 @@ import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { planRun, type RunPlan } from '../engine/run.ts';
 import type { Reader } from '../engine/stored-reads.ts';
+import { leaveForLater, isUnfit, unresumableReason } from '../engine/interruption.ts';
 import {
   cancelRun,
   checkRunKey,
-  leaveForLater,
-  isUnfit,
   replayItems,
-  unresumableReason,
   type ForkedRun,
   type ResumeOptions,
   type TakenRecord,

@@ -46,7 +46,8 @@ export function responsesRoutes({
     .post('/responses', async (c) => {
       const body = await readJson(c, maxBodyBytes);
       const request = parseRequest(body, parseOptions);
-      const key = requestKey(c.env.incoming.headers, 'responses', body);
+      const { 'idempotency-key': given } = c.env.incoming.headers;
+      const key = given === undefined ? undefined : requestKey(given, 'responses', body);
       // Its stream may outlive the run, which the other limit counts.
       if (request.background && request.stream) c.env.exchange.openStream();
       const prepared = await responses.prepare(request, c.get('caller'), key);

@@ -10,7 +10,7 @@ import {
   type StreamedItem,
   type TextKind,
 } from './output-items.ts';
-import type { ShownPart } from './output.ts';
+import type { ShownPart } from './turn-items.ts';
 import type { McpListToolsItem, OutputItem, ResponseResource, WireLogprob } from './wire.ts';
 
 /*

@@ -84,6 +84,50 @@ test('a conversation whose run has a driver is not deleted, and nothing is chang
   expect(await other.conversations.delete('acme', 'c')).toBe(true);
 });
 
+test('a conversation is gone before its responses are deleted, in several transactions and from the newest one on', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const raw = temp.raw().prepare('SELECT response FROM responses ORDER BY id');
+  const found = (): readonly unknown[] => raw.all().map(({ response }) => response);
+  await store.conversations.create(conversation('c'));
+  for (let n = 0; n < 25; n++) await extend(store, 'c', `r${n}`);
+  const all = found();
+  const seen: (readonly unknown[])[] = [];
+  store.onCommit(() => seen.push(found()));
+  expect(await store.conversations.delete('acme', 'c')).toBe(true);
+  expect([...new Set(seen.map(({ length }) => length))]).toEqual([25, 15, 5, 0]);
+  for (const left of seen) expect(left).toEqual(all.slice(0, left.length));
+});
+
+test('a deletion that was interrupted is completed by the next prune', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.conversations.create({ ...conversation('c'), title: 'Tea' });
+  for (let n = 0; n < 15; n++) await extend(store, 'c', `r${n}`);
+  await store.streams.append('c', 1, [{}]);
+  const raw = temp.raw();
+  raw.exec(`CREATE TRIGGER interrupt BEFORE DELETE ON responses WHEN old.response = 'r2'
+            BEGIN SELECT raise(ABORT, 'interrupted'); END`);
+  await expect(store.conversations.delete('acme', 'c')).rejects.toThrow('interrupted');
+  raw.exec('DROP TRIGGER interrupt');
+  const { conversations, responses, streams, acquire } = temp.open();
+  expect(await conversations.get('acme', 'c')).toBeUndefined();
+  expect(await conversations.responses('c')).toEqual([]);
+  for (const search of [undefined, 'tea', 'text'])
+    expect(await conversations.list({ tenant: 'acme', limit: 9, ...(search && { search }) })).toEqual([]);
+  expect(await conversations.extend('c', { response: 'r15', head: 'r14', text: '', at: 1 })).toBe(false);
+  expect(await conversations.delete('acme', 'c')).toBe(false);
+  const first = async (): Promise<string | undefined> => (await responses.get('acme', 'r0'))?.id;
+  expect([await first(), await responses.get('acme', 'r5')]).toEqual(['r0', undefined]);
+  const lease = await acquire('run r0');
+  expect(await conversations.prune(-Infinity)).toBe(0);
+  expect([await first(), await responses.get('acme', 'r1')]).toEqual(['r0', undefined]);
+  await lease.release();
+  expect(await conversations.prune(-Infinity)).toBe(0);
+  expect([await first(), await streams.last('c')]).toEqual([undefined, 0]);
+  await conversations.create(conversation('c'));
+});
+
 test('old conversations are pruned as a whole, and their responses not before', async () => {
   await using temp = tempStore();
   const store = temp.open();

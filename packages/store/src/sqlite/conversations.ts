@@ -4,6 +4,7 @@ import type { ConversationFilter, ConversationRecord, ConversationStore } from '
 import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Responses } from './responses.ts';
+import { PRUNE_BATCH_ENTRIES } from './runs.ts';
 import type { Streams } from './streams.ts';
 
 /** The methods of a `ConversationStore`. Those that only read are synchronous and need a transaction of the caller. */
@@ -35,12 +36,22 @@ interface ConversationsParts {
 
 const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head, metadata';
 
-/** How many conversations are deleted in one transaction. */
+/** How many conversations are found in one transaction. */
 const PRUNE_CONVERSATIONS = 20;
+/** How many responses are checked in one transaction. */
+const CHECKED_AT_ONCE = 100;
+
+/**
+ * A conversation is deleted in several transactions, because it may have many runs. The first one adds this to the name of its
+ * tenant, so that it does not exist for anybody any more. If the process dies after that, the next `prune` deletes the rest.
+ * Until then, the responses that are left are found by their own ids, each of them complete, from the oldest one on.
+ */
+const DELETED = '\u0001deleted ';
+const AFTER_DELETED = '\u0001deleted!';
 
 /** A record is found by the beginning of its text. The index takes some milliseconds for it, in which nothing else happens. */
 const MAX_TEXT_CHARS = 100_000;
-/** How many texts are copied or removed in one transaction. */
+/** How many texts are copied, or parts removed, in one transaction. */
 const TEXTS_AT_ONCE = 10;
 
 export function openConversations(db: DatabaseSync, { commit, responses, streams }: ConversationsParts): Conversations {
@@ -59,6 +70,8 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
      ORDER BY updated_at, id LIMIT ${PRUNE_CONVERSATIONS}`,
   );
   const updateHead = db.prepare('UPDATE conversations SET head = ?, updated_at = ? WHERE id = ?');
+  const updateTenant = db.prepare('UPDATE conversations SET tenant = ? WHERE id = ?');
+  const findDeleted = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE tenant > ? AND tenant < ?`);
   const updateTitle = db.prepare('UPDATE conversations SET title = ? WHERE id = ?');
   const updateMetadata = db.prepare('UPDATE conversations SET metadata = ? WHERE id = ?');
   const remove = db.prepare('DELETE FROM conversations WHERE id = ?');
@@ -69,12 +82,16 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
   );
   const findPart = db.prepare('SELECT id FROM conversation_parts WHERE conversation = ? AND response IS ?');
   const countUses = db.prepare('SELECT count(*) AS uses FROM conversation_parts WHERE response = ?');
-  const removeParts = db.prepare('DELETE FROM conversation_parts WHERE conversation = ?');
+  const findLastParts = db.prepare(
+    `SELECT id, response FROM conversation_parts WHERE conversation = ? AND id < ? ORDER BY id DESC LIMIT ${TEXTS_AT_ONCE}`,
+  );
+  const removePart = db.prepare('DELETE FROM conversation_parts WHERE id = ?');
   let texts: Texts | undefined;
   const textsOf = (): Texts => (texts ??= openTexts(db));
 
   function rowOf(id: string): ConversationRow | undefined {
-    return find.get(nameKey(id)) as unknown as ConversationRow | undefined;
+    const row = find.get(nameKey(id)) as unknown as ConversationRow | undefined;
+    return row && isDeleted(row) ? undefined : row;
   }
 
   function partsOf(row: ConversationRow): readonly { readonly id: number; readonly response: string }[] {
@@ -113,34 +130,54 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
     }
   }
 
-  function isBusy(row: ConversationRow): boolean {
-    return partsOf(row).some(({ response }) => responses.isBusy(response));
+  /** Whether `is` returns true for one of the responses. Called in several transactions. */
+  async function hasResponse(row: ConversationRow, is: (response: string) => boolean): Promise<boolean> {
+    const parts = await commit.write(() => partsOf(row), 'written');
+    for (let at = 0; at < parts.length; at += CHECKED_AT_ONCE) {
+      const some = parts.slice(at, at + CHECKED_AT_ONCE);
+      if (await commit.write(() => some.some(({ response }) => is(response)), 'written')) return true;
+    }
+    return false;
   }
 
-  /**
-   * Removes the texts of conversations that are going to be removed, in several transactions, but for the last ones. A
-   * conversation that is busy stays, and so do its texts.
-   */
-  async function removeTexts(find: () => readonly ConversationRow[]): Promise<void> {
-    const parts = await commit.write(() => find().flatMap((row) => (isBusy(row) ? [] : partsOf(row))), 'written');
-    for (let at = 0; at + TEXTS_AT_ONCE < parts.length; at += TEXTS_AT_ONCE) {
-      const some = parts.slice(at, at + TEXTS_AT_ONCE);
-      await commit.write(() => {
-        for (const { id } of some) textsOf().removeOne.run(id);
-      }, 'written');
+  /** Whether a response is deleted with its conversation: no other one has it. */
+  function isLastUse(response: string): boolean {
+    return countUses.get(response)!['uses'] === 1;
+  }
+
+  /** Returns the new row; undefined if the conversation was extended or deleted meanwhile. */
+  function markDeleted(row: ConversationRow): ConversationRow | undefined {
+    if (rowOf(row.conversation)?.head !== row.head) return undefined;
+    const tenant = DELETED + row.tenant;
+    updateTenant.run(tenant, row.id);
+    return { ...row, tenant };
+  }
+
+  /** Removes what is left of a deleted conversation, but not the runs that are driven: a later call does. */
+  async function removeDeleted(row: ConversationRow): Promise<void> {
+    for (let before: number | undefined = Infinity; before !== undefined;) {
+      const position: number = before;
+      before = await commit.write(() => removeSomeParts(row, position), 'written');
     }
   }
 
-  /** Rejects, so that nothing is written, if one of the runs is driven. */
-  function removeConversation(row: ConversationRow): void {
-    const parts = partsOf(row);
-    textsOf().remove.run(row.id);
-    removeParts.run(row.id);
-    for (const { response } of parts) {
-      if (countUses.get(response)!['uses'] === 0) responses.removeNow(row.tenant, response);
+  /** Removes the last parts before this one. Returns the first of them; undefined if there are no more. */
+  function removeSomeParts({ id, tenant, conversation }: ConversationRow, before: number): number | undefined {
+    let entries = 0;
+    let first: number | undefined;
+    for (const part of findLastParts.all(id, before) as unknown as readonly ConversationPart[]) {
+      if (entries > PRUNE_BATCH_ENTRIES) break;
+      first = part.id;
+      const response = part.response !== null && isLastUse(part.response) ? part.response : undefined;
+      if (response !== undefined && responses.isDriven(response)) continue;
+      textsOf().remove.run(part.id);
+      removePart.run(part.id);
+      if (response !== undefined) entries += responses.removeNow(tenant.slice(DELETED.length), response) ?? 0;
     }
-    streams.removeNow(row.conversation);
-    remove.run(row.id);
+    if (first !== undefined || findLastParts.get(id, Infinity)) return first;
+    streams.removeNow(conversation);
+    remove.run(id);
+    return undefined;
   }
 
   return {
@@ -213,36 +250,50 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
       }),
 
     async delete(tenant, id) {
-      const find = (): ConversationRow[] => [rowOf(id) ?? []].flat().filter((row) => row.tenant === tenant);
-      await removeTexts(find);
-      return commit.write(() => {
-        const [row] = find();
-        if (!row) return false;
-        removeConversation(row);
+      for (;;) {
+        const row = await commit.write(() => rowOf(id), 'written');
+        if (row?.tenant !== tenant) return false;
+        await hasResponse(row, (response) => {
+          if (isLastUse(response)) responses.checkRemovable(response);
+          return false;
+        });
+        const deleted = await commit.write(() => markDeleted(row));
+        if (!deleted) continue;
+        await removeDeleted(deleted);
         return true;
-      });
+      }
     },
 
     async prune(before) {
       let pruned = 0;
+      const interrupted = await commit.write(() => findDeleted.all(DELETED, AFTER_DELETED), 'written');
+      for (const row of interrupted as unknown as ConversationRow[]) await removeDeleted(row);
       for (let position: readonly [number, number] | undefined = [-Infinity, 0]; position;) {
-        const [updatedAt, after] = position;
-        const find = (): ConversationRow[] => findOld.all(before, updatedAt, after) as unknown as ConversationRow[];
-        await removeTexts(find);
-        position = await commit.write(() => {
-          const old = find();
-          for (const row of old) {
-            if (isBusy(row)) continue;
-            removeConversation(row);
-            pruned += 1;
-          }
-          const last = old.at(-1);
-          return last && old.length === PRUNE_CONVERSATIONS ? ([last.updated_at, last.id] as const) : undefined;
-        });
+        const after: readonly [number, number] = position;
+        const old = await commit.write(() => findOld.all(before, ...after) as unknown as ConversationRow[], 'written');
+        for (const row of old) {
+          if (isDeleted(row) || (await hasResponse(row, responses.isBusy))) continue;
+          const deleted = await commit.write(() => markDeleted(row), 'written');
+          if (!deleted) continue;
+          await removeDeleted(deleted);
+          pruned += 1;
+        }
+        const last = old.at(-1);
+        position = last && old.length === PRUNE_CONVERSATIONS ? [last.updated_at, last.id] : undefined;
       }
       return pruned;
     },
   };
+}
+
+interface ConversationPart {
+  readonly id: number;
+  /** Null: it is the title. */
+  readonly response: string | null;
+}
+
+function isDeleted({ tenant }: ConversationRow): boolean {
+  return tenant.startsWith(DELETED);
 }
 
 interface CopiedPart {
@@ -266,10 +317,7 @@ function openTexts(db: DatabaseSync) {
       `INSERT INTO conversation_texts (rowid, text) SELECT ?1, text FROM conversation_texts WHERE rowid = ?2
          AND EXISTS (SELECT 1 FROM conversation_parts WHERE id = ?1)`,
     ),
-    removeOne: db.prepare('DELETE FROM conversation_texts WHERE rowid = ?'),
-    remove: db.prepare(
-      'DELETE FROM conversation_texts WHERE rowid IN (SELECT id FROM conversation_parts WHERE conversation = ?)',
-    ),
+    remove: db.prepare('DELETE FROM conversation_texts WHERE rowid = ?'),
     findMatching: db.prepare(
       `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?1 AND (updated_at, conversation) < (?2, ?3)
          AND id IN (SELECT conversation FROM conversation_parts WHERE id IN

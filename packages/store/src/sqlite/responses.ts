@@ -27,8 +27,12 @@ export interface Responses extends Pick<
   readonly sizeOf: (tenant: string, id: string) => number;
   readonly headOfRun: (runId: string) => OwnedResponse | undefined;
   readonly unfinished: (now?: number) => readonly UnfinishedResponse[];
-  /** In a transaction of the caller: does the same as `delete`. */
-  readonly removeNow: (tenant: string, id: string) => boolean;
+  /** In a transaction of the caller: does the same as `delete`. Returns the number of deleted entries; undefined for false. */
+  readonly removeNow: (tenant: string, id: string) => number | undefined;
+  /** In a transaction of the caller: throws if `delete` would reject. */
+  readonly checkRemovable: (id: string) => void;
+  /** In a transaction of the caller: whether one of the runs of a response is driven. */
+  readonly isDriven: (id: string) => boolean;
   /** In a transaction of the caller: whether a response is in progress, or one of its runs is driven. */
   readonly isBusy: (id: string) => boolean;
 }
@@ -123,7 +127,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
       find: (after) =>
         (findRows(after) as readonly EndedResponseRow[]).map((row) => {
           const family = familyOf(row.run);
-          return { ...row, family, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
+          return { ...row, family, entries: entriesOf(family) };
         }),
       remove({ run, family }) {
         if (runNames(run, family).some(isDriven)) return 0;
@@ -138,13 +142,22 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     removeResponse(run);
   }
 
-  function removeNow(tenant: string, id: string): boolean {
-    const row = findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
-    if (row?.tenant !== tenant) return false;
+  function removeNow(tenant: string, id: string): number | undefined {
+    const row = ownerOf(id);
+    if (row?.tenant !== tenant) return undefined;
     const family = familyOf(row.run);
     for (const run of runNames(row.run, family)) checkWriter(run);
     removeWithRuns(row.run, family);
-    return true;
+    return entriesOf(family);
+  }
+
+  function ownerOf(id: string): Pick<ResponseRow, 'tenant' | 'run'> | undefined {
+    return findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
+  }
+
+  function runsOf(id: string): readonly string[] {
+    const row = ownerOf(id);
+    return row ? runNames(row.run, familyOf(row.run)) : [];
   }
 
   /** Undefined if the row is damaged. */
@@ -269,13 +282,13 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 
     headOfRun: (runId) => findByRun.get(nameKey(runId)) as OwnedResponse | undefined,
 
-    delete: (tenant, id) => commit.write(() => removeNow(tenant, id)),
+    delete: (tenant, id) => commit.write(() => removeNow(tenant, id) !== undefined),
     removeNow,
-    isBusy(id) {
-      const row = findResponse.get(id) as unknown as ResponseRow | undefined;
-      if (!row) return false;
-      return row.status === 'in_progress' || runNames(row.run, familyOf(row.run)).some(isDriven);
+    checkRemovable(id) {
+      for (const run of runsOf(id)) checkWriter(run);
     },
+    isDriven: (id) => runsOf(id).some(isDriven),
+    isBusy: (id) => findStatus.get(id)?.['status'] === 'in_progress' || runsOf(id).some(isDriven),
 
     unfinished: (now = Infinity) =>
       findUnfinished.all(now).map(({ id, tenant, runId }) => ({ id, tenant, runId }) as UnfinishedResponse),
@@ -293,6 +306,10 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 /** Includes the run of the response even if it has not started: its driver may already have the lease. */
 function runNames(run: string, family: readonly RunRow[]): readonly string[] {
   return [run, ...family.map((row) => row.run)];
+}
+
+function entriesOf(family: readonly RunRow[]): number {
+  return family.reduce((sum, { entries }) => sum + entries, 0);
 }
 
 /** Encodes the value at once, so that later changes by the caller have no effect. */

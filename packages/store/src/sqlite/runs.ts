@@ -281,7 +281,7 @@ function toSummary(row: SummaryRow): RunSummary {
 /** A transaction of `pruneInBatches` examines at most this many candidates, so that drivers do not wait long. */
 export const PRUNE_BATCH = 100;
 /** It also deletes at most this many entries, unless a single candidate has more. */
-const PRUNE_BATCH_ENTRIES = 10_000;
+export const PRUNE_BATCH_ENTRIES = 10_000;
 
 export type PrunePosition = readonly [updatedAt: number, id: number];
 

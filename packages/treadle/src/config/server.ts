@@ -31,6 +31,7 @@ export interface ServerConfig {
   readonly max_bytes_in_progress?: number;
   readonly max_duration_ms?: number;
   readonly heartbeat_ms?: number;
+  readonly send_timeout_ms?: number;
   /** How long runs may take to end when the server stops. */
   readonly shutdown_grace_ms?: number;
   /** How long responses are stored after they ended or paused; 0 is forever. */
@@ -169,6 +170,7 @@ export const SERVER_SHAPE: Shape = {
     max_bytes_in_progress: count,
     max_duration_ms: count,
     heartbeat_ms: count,
+    send_timeout_ms: count,
     shutdown_grace_ms: { type: 'count', min: 0 },
     retention_days: { type: 'count', min: 0 },
     log_level: { type: 'text', choices: LOG_LEVELS },

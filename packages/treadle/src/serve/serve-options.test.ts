@@ -36,6 +36,7 @@ max_body_bytes = 4
 max_bytes_in_progress = 40
 max_duration_ms = 5
 heartbeat_ms = 6
+send_timeout_ms = 60
 wait_for_answers = true
 chat_titles = false
 [server.webhooks]
@@ -74,6 +75,7 @@ default_tool_timeout_ms = 9
     maxBytesInProgress: 40,
     maxDurationMs: 5,
     heartbeatMs: 6,
+    sendTimeoutMs: 60,
     waitForAnswers: true,
     chatTitles: false,
     webhooks: { url: 'https://example.com/hook', secret: SECRET, events: ['run.waiting'], allowPrivate: true },

@@ -47,6 +47,7 @@ export function serveOptions(
     maxBytesInProgress: server.max_bytes_in_progress,
     maxDurationMs: server.max_duration_ms,
     heartbeatMs: server.heartbeat_ms,
+    sendTimeoutMs: server.send_timeout_ms,
     maxTurns: orchestrator.max_tool_iterations,
     toolTimeoutMs: orchestrator.default_tool_timeout_ms,
     errorLimit: orchestrator.tool_error_limit,
