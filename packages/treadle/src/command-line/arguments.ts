@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util';
 import { CommandError, type Command, type Flag, type Flags, type ParsedArguments } from './command.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 
 export const HELP_FLAG: Flag = { type: 'switch', short: 'h', help: 'Show this help' };
 

@@ -1,7 +1,7 @@
 import type { Effort } from '@treadle/core';
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
 import type { ToolSupport } from '@treadle/models';
-import { nearest } from '@treadle/tools/nearest';
+import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';

@@ -4,7 +4,7 @@ import { shortId } from '@treadle/core/describe';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
-import { nearest } from '@treadle/tools/nearest';
+import { nearest } from '@treadle/core/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { missingStoreText, openExistingStore } from '../config/store.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';
