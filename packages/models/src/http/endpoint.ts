@@ -1,4 +1,12 @@
-import { TreadleError, type Accepts, type Clock, type Settings } from '@treadle/core';
+import {
+  checkOptions,
+  TreadleError,
+  type Accepts,
+  type Clock,
+  type KnownOptions,
+  type OptionNames,
+  type Settings,
+} from '@treadle/core';
 import { checkPrice, type Price } from '../prices/price.ts';
 import type { Protocol } from '../protocol.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
@@ -35,8 +43,25 @@ export interface EndpointOptions {
   readonly random?: () => number;
 }
 
+const NAMES: OptionNames<EndpointOptions> = {
+  model: 'string',
+  baseURL: 'string',
+  apiKey: 'string',
+  headers: '',
+  stream: 'boolean',
+  fetch: 'function',
+  maxRetries: 'number',
+  timeouts: '',
+  price: '',
+  accepts: '',
+  settings: '',
+  toolSupport: '',
+  clock: '',
+  random: 'function',
+};
+
 /** Names that other libraries have for options of a model, with the names here. */
-const MODEL_NAMES = {
+const ELSEWHERE = {
   baseUrl: 'baseURL',
   base_url: 'baseURL',
   api_key: 'apiKey',
@@ -48,20 +73,21 @@ const MODEL_NAMES = {
   maxTokens: 'settings.maxOutputTokens',
   maxOutputTokens: 'settings.maxOutputTokens',
   reasoning: 'settings.reasoning',
-} as const;
+};
+
+/** The names of the options that a model has besides those of every protocol. */
+export type OwnNames<Options extends EndpointOptions> = OptionNames<Omit<Options, keyof EndpointOptions>>;
 
 export function rejectOptions(factory: string, problem: string): never {
   throw new TreadleError('invalid-options', `${factory}: ${problem}`);
 }
 
-/** Throws if the options are invalid; `factory` is the function that was called with them. */
-export function checkEndpoint(factory: string, options: EndpointOptions): void {
+/** Throws if the options are invalid; `factory` is the function that was called with them, `own` has its further options. */
+export function checkEndpoint(factory: string, options: EndpointOptions, own: KnownOptions['names'] = {}): void {
   const wrong = (problem: string): never => rejectOptions(factory, problem);
   if (typeof options !== 'object' || options === null) wrong("pass an object, such as { model: '…', apiKey: '…' }.");
-  for (const [name, right] of Object.entries(MODEL_NAMES)) {
-    if (options[name as never] !== undefined) wrong(`there is no option "${name}". Use "${right}".`);
-  }
-  const { model, apiKey, timeouts, fetch } = options;
+  checkOptions(factory, options, { names: { ...NAMES, ...own }, elsewhere: ELSEWHERE });
+  const { model, apiKey, timeouts } = options;
   if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: pass the name of the model to use.');
   if (typeof apiKey === 'string' && apiKey.trim() === '') {
     wrong('"apiKey" is empty. Set the variable that it is read from, or omit it if no key is needed.');
@@ -74,7 +100,6 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
       wrong(`"timeouts.${name}" must be a number of milliseconds above 0.`);
     }
   }
-  if (fetch !== undefined && typeof fetch !== 'function') wrong('"fetch" must be a function.');
   for (const [name, taken] of Object.entries(options.accepts ?? {})) {
     if (!['images', 'files'].includes(name) || typeof taken !== 'boolean') {
       wrong('"accepts" must be an object such as { images: true, files: false }.');
