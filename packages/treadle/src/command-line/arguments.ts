@@ -62,6 +62,11 @@ function checkCount(command: Command, actual: readonly string[]): void {
   if (missing !== undefined && !missing.startsWith('[')) {
     throw new CommandError(`${name} needs ${missing.replace('…', '')}. Usage: ${usageOf(command)}`);
   }
+  // Such as that of a variable of the shell that is not set.
+  const empty = actual.map((word, i) => (word === '' ? (expected[i] ?? expected.at(-1)) : undefined)).find(Boolean);
+  if (empty !== undefined && !empty.startsWith('[')) {
+    throw new CommandError(`${name} got an empty text as ${empty.replace('…', '')}. Usage: ${usageOf(command)}`);
+  }
   if (actual.length <= expected.length || expected.at(-1)?.endsWith('…')) return;
   const surplus = JSON.stringify(actual[expected.length]);
   if (expected.length === 0) throw new CommandError(`${name} takes no argument, but got ${surplus}.`);

@@ -183,6 +183,7 @@ export function modelProblems(config: Config): string[] {
   const unknown = config.models?.default !== undefined && !names.includes(config.models.default);
   return [
     ...(unknown ? [`models.default does not name an entry of [models]. Entries: ${names.join(', ') || 'none'}`] : []),
+    ...(names.includes('') ? ['models has an entry without a name. Give it one, such as [models.main]'] : []),
     ...[...entries].flatMap(([name, entry]) => entryProblems(`models.${name}`, entry, { name, names })),
   ];
 }

@@ -125,7 +125,9 @@ export async function findRun(store: RunStore, prefix: string): Promise<RunSumma
   const all = await store.list({ limit: Infinity });
   const exact = all.find(({ runId }) => runId === prefix);
   if (exact) return exact;
-  const matches = all.filter(({ runId }) => runId.startsWith(prefix) || runId.startsWith(`run_${prefix}`));
+  // Every id begins with an empty text.
+  const matches =
+    prefix === '' ? [] : all.filter(({ runId }) => runId.startsWith(prefix) || runId.startsWith(`run_${prefix}`));
   if (matches.length === 0) throw new CommandError(unknownRun(prefix, all));
   // The ids of child runs begin with the id of their parent, which is then the shortest match.
   const shortest = matches.reduce((a, b) => (a.runId.length <= b.runId.length ? a : b));
