@@ -38,10 +38,9 @@ const CHANGES: KnownOptions = {
 
 /** See `forkRun`. */
 export async function makeFork(options: ForkOptions): Promise<string> {
-  checkOptions('A fork', options, FORK_OPTIONS);
-  const { journal, runId } = options;
-  const newId = options.newRunId ?? newRunId();
+  const newId = options?.newRunId ?? newRunId();
   const { entries } = await forkedEntries({ ...options, newRunId: newId });
+  const { journal, runId } = options;
   await journal.append(newId, entries);
   if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
   return newId;
@@ -49,6 +48,7 @@ export async function makeFork(options: ForkOptions): Promise<string> {
 
 /** The entries of a fork and the state that they lead to. Stores nothing. Rejects if the run cannot be forked so. */
 export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> {
+  checkOptions('A fork', options, FORK_OPTIONS);
   const { journal, runId, at, changes = {}, newRunId: newId = '' } = options;
   checkOptions('A fork', changes, CHANGES);
   const entries = await journal.read(runId);

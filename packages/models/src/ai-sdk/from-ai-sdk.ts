@@ -49,7 +49,7 @@ const NAMES: OptionNames<FromAiSdkOptions> = {
   maxRetries: 'number',
   price: '',
   toolSupport: '',
-  clock: '',
+  clock: '.now',
   random: 'function',
 };
 

@@ -30,6 +30,9 @@ test.each([
   [{ temperature: 1 }, 'openaiChat has no option "temperature". Use "settings.temperature".'],
   [{ modle: 'm' }, 'openaiChat has no option "modle". Did you mean "model"?'],
   [{ thinking: 'budget' }, 'openaiChat has no option "thinking". Use model, baseURL, apiKey, '],
+  [{ timeouts: { header: 5 } }, 'openaiChat: "timeouts" has no option "header". Did you mean "headers"?'],
+  [{ timeouts: 5 }, 'openaiChat has 5 as "timeouts". Use an object.'],
+  [{ settings: { temprature: 1 } }, 'the model takes no "settings.temprature". Did you mean "temperature"?'],
   [{ stream: 'no' }, 'openaiChat has "no" as "stream". Use true or false.'],
 ])('says which option is meant: %j', (options, message) => {
   expect(() => openaiChat({ model: 'm', ...(options as object) })).toThrow(message);

@@ -7,6 +7,7 @@ import {
   type OptionNames,
   type Settings,
 } from '@treadle/core';
+import { didYouMean } from '@treadle/core/nearest';
 import { checkPrice, type Price } from '../prices/price.ts';
 import type { Protocol } from '../protocol.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
@@ -51,14 +52,16 @@ const NAMES: OptionNames<EndpointOptions> = {
   stream: 'boolean',
   fetch: 'function',
   maxRetries: 'number',
-  timeouts: '',
+  timeouts: 'object',
   price: '',
-  accepts: '',
-  settings: '',
+  accepts: 'object',
+  settings: 'object',
   toolSupport: '',
-  clock: '',
+  clock: '.now',
   random: 'function',
 };
+
+const TIMEOUTS: OptionNames<NonNullable<EndpointOptions['timeouts']>> = { headers: '', idle: '' };
 
 /** Names that other libraries have for options of a model, with the names here. */
 const ELSEWHERE = {
@@ -95,6 +98,7 @@ export function checkEndpoint(factory: string, options: EndpointOptions, own: Kn
   if (apiKey !== undefined && (typeof apiKey !== 'string' || !isSendable(apiKey))) {
     wrong('"apiKey" must be a string without spaces and line breaks. Check where it is read from.');
   }
+  checkOptions(`${factory}: "timeouts"`, timeouts ?? {}, { names: TIMEOUTS });
   for (const [name, ms] of Object.entries(timeouts ?? {})) {
     if (ms !== undefined && !(typeof ms === 'number' && ms > 0)) {
       wrong(`"timeouts.${name}" must be a number of milliseconds above 0.`);
@@ -133,7 +137,8 @@ export function checkCallOptions(
 export function checkSettings(factory: string, settings: Settings = {}, takes: readonly (keyof Settings)[]): void {
   const ignored = Object.keys(settings).filter((name) => !takes.some((taken) => taken === name));
   if (ignored.length === 0) return;
-  rejectOptions(factory, `the model takes no "settings.${ignored[0]}". Remove it. It takes ${takes.join(', ')}.`);
+  const remedy = didYouMean(ignored[0]!, takes) || ` Remove it. It takes ${takes.join(', ')}.`;
+  rejectOptions(factory, `the model takes no "settings.${ignored[0]}".${remedy}`);
 }
 
 /** The URL of a protocol below a base URL. */

@@ -25,11 +25,11 @@ export interface RouterOptions<Name extends string = string> {
 const NAMES: OptionNames<RouterOptions> = {
   models: '',
   default: 'string',
-  fallback: '',
-  limits: '',
+  fallback: 'object',
+  limits: 'object',
   breaker: '',
   maxRetries: 'number',
-  clock: '',
+  clock: '.now',
   random: 'function',
 };
 const LIMIT_NAMES: OptionNames<TurnstileOptions> = { concurrency: 'number', requestsPerMinute: 'number' };
