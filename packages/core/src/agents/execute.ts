@@ -162,7 +162,9 @@ function checkExecution(
   }
   checkOptions('An execution', options, EXECUTION_OPTIONS);
   checkSettings('An execution', options.settings);
-  if (options.callbacks) checkOptions('An execution', options.callbacks, CALLBACKS);
+  // The object may have other properties that its callbacks use.
+  const callbacks = Object.entries(options.callbacks ?? {}).filter(([name]) => name.startsWith('on'));
+  checkOptions('An execution', Object.fromEntries(callbacks), CALLBACKS);
   checkSignal(options.signal);
   checkSignal(options.detach);
 }

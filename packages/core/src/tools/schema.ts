@@ -78,8 +78,9 @@ export function requireSchema(what: string, schema: Schema, code: TreadleErrorCo
   throw new TreadleError(code, `${what} is ${found}, not a schema. ${remedy}.`);
 }
 
+/** Whether an object has a keyword of JSON Schema, or is empty. Other schemas are not JSON Schema. */
 export function isJsonSchema(schema: unknown): schema is JsonSchema {
-  if (!isRecord(schema)) return false;
+  if (!isRecord(schema) || '~standard' in schema) return false;
   const keys = Object.keys(schema);
   // A Date or a Map has no keys either.
   if (keys.length === 0) return isPlain(schema);
