@@ -241,6 +241,9 @@ describe('--output-schema', () => {
   test.each([
     ['{', 'is not JSON'],
     ['[]', 'is not a JSON object'],
+    ['{}', '--output-schema schema.json is not a valid JSON Schema: it is empty.'],
+    ['{"city":{"type":"string"}}', 'is not a valid JSON Schema: it has no keyword of JSON Schema.'],
+    ['{"type":"strng"}', 'is not a valid JSON Schema: there is no type "strng".'],
   ])('rejects a file with %s', async (text, message) => {
     await play.write('schema.json', text);
     const printed = await command(['run', '--output-schema', 'schema.json', 'hi'], play.folder);

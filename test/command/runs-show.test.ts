@@ -209,13 +209,21 @@ describe('an id', () => {
 
   test('that matches several runs lists them', async () => {
     await stored(answering('run_abc1', 'one'), answering('run_abd2', 'two'));
-    for (const prefix of ['run_', 'ab', '']) {
+    for (const prefix of ['run_', 'ab']) {
       expect(await fixture.treadle('runs', 'show', prefix)).toEqual({
         code: 2,
         stdout: '',
         stderr: `treadle: "${prefix}" matches 2 runs. Give more of the id:\n  run_abd2  two\n  run_abc1  one\n`,
       });
     }
+  });
+
+  test('that is empty is refused', async () => {
+    await stored(answering('run_abc1'));
+    expect(await fixture.treadle('runs', 'show', '')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('got an empty text as'),
+    });
   });
 
   test('that matches no run suggests a similar one', async () => {

@@ -32,7 +32,7 @@ const SERVER_PACKAGES = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-s
 const SHELL_PACKAGES = ['@treadle/tools/commands', 'unbash'];
 
 test.each(['--version', '--help'])('%j loads no package but one small module', (flag) => {
-  expect(loadedBy(flag)).toEqual(['@treadle/tools/nearest']);
+  expect(loadedBy(flag)).toEqual(['@treadle/core/nearest']);
 });
 
 test.each([[['serve', '--help']], [['models', '--no-test']], [['run', 'hello', '--store', 'memory:']]])(

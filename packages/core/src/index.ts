@@ -192,7 +192,7 @@ export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Ve
 export { wakeAtOf } from './machine/parking.ts';
 export { Broken, Finished, Parked, type ParkedUntil } from './tools/result.ts';
 export type { PatternMatcher } from './tools/json-schema.ts';
-export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
+export { isJsonSchema, type OutputOf, type Schema, type StandardSchema } from './tools/schema.ts';
 export {
   registry,
   type ExecuteOptions,
@@ -201,11 +201,14 @@ export {
   type RegistryEntry,
 } from './tools/registry.ts';
 export {
+  checkOptions,
   tool,
   type AskQuestion,
   type Held,
   type HoldOptions,
   type HoldResource,
+  type KnownOptions,
+  type OptionNames,
   type QuestionOptions,
   type Tool,
   type ToolContext,

@@ -237,7 +237,7 @@ export function contentProblem(owner: PartOwner, parts: unknown): string | undef
 export function described(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
-  return String(value);
+  return typeof value === 'function' ? 'a function' : String(value);
 }
 
 function isProviderData(value: unknown): boolean {

@@ -28,6 +28,11 @@ test.each<[Partial<TreadleServerOptions>, string]>([
   [{ models: { default: 'x', models: good.models.models } }, 'The default model "x" is not one of the models: m.'],
   [{ tools: [tool({ name: 'ask', description: 'Asks' })] }, 'has no execute function'],
   [{ tools: [read, read] }, 'same name'],
+  [{ tools: {} as never }, 'treadleServer has an object as "tools". Use an array.'],
+  [{ maxTruns: 3 } as object, 'treadleServer has no option "maxTruns". Did you mean "maxTurns"?'],
+  [{ model: scriptedModel([]) } as object, 'treadleServer has no option "model". Use "models".'],
+  [{ models: scriptedModel([]) as never }, 'There are no models. Pass { default'],
+  [{ store: undefined as never }, 'There is no store. Pass sqliteStore(path) as store.'],
   [{ tools: [read], defaultTools: ['write'] }, 'not one of the tools: read.'],
 ])('rejects the options %j', (options, message) => {
   expect(() => treadleServer({ ...good, ...options })).toThrow(message);

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { TreadleError, type Policy, type Tool } from '@treadle/core';
+import { checkOptions, TreadleError, type OptionNames, type Policy, type Tool } from '@treadle/core';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { chats } from './chat/chats.ts';
@@ -131,6 +131,7 @@ export interface TreadleServer {
 
 /** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
+  checkServerOptions(options);
   const {
     models,
     store,
@@ -142,7 +143,6 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
   const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
-  checkOptions(options);
   const keys = serverKeys(options.keys ?? []);
   const maxBytes = options.maxBytesInProgress ?? 192 * 1024 * 1024;
   const memory = memoryLimit({ max: maxBytes });
@@ -411,8 +411,51 @@ const MINIMUMS = {
   retentionMs: 0,
 } as const satisfies Partial<Record<keyof TreadleServerOptions, number>>;
 
-function checkOptions(options: TreadleServerOptions): void {
-  const { models, tools = [], defaultTools = [] } = options;
+const NAMES: OptionNames<TreadleServerOptions> = {
+  models: '',
+  store: '',
+  tools: 'array',
+  executors: 'array',
+  defaultTools: 'array',
+  mcpServers: 'object',
+  policy: '.judge',
+  askingPolicy: '.judge',
+  testModel: 'function',
+  waitForAnswers: 'boolean',
+  chatTitles: 'boolean',
+  mcp: 'object',
+  webhooks: 'object',
+  host: 'string',
+  port: '',
+  keys: 'array',
+  corsOrigins: 'array',
+  requestsPerMinute: '',
+  maxConcurrentRuns: '',
+  maxConcurrentRunsPerTenant: '',
+  maxOpenStreams: '',
+  requiresAction: 'boolean',
+  maxTurns: '',
+  maxDurationMs: '',
+  toolTimeoutMs: '',
+  errorLimit: '',
+  heartbeatMs: '',
+  maxBodyBytes: '',
+  maxBytesInProgress: '',
+  retentionMs: '',
+  log: '.info',
+  metrics: 'object',
+};
+
+/** Names that users of the library expect, with the names here. */
+const ELSEWHERE = { model: 'models', journal: 'store' };
+
+function checkServerOptions(options: TreadleServerOptions): void {
+  checkOptions('treadleServer', options, { names: NAMES, elsewhere: ELSEWHERE });
+  const { models, store, tools = [], defaultTools = [] } = options;
+  if (!(models?.models instanceof Map)) {
+    throw invalidOption("There are no models. Pass { default: 'main', models: new Map([['main', model]]) } as models.");
+  }
+  if (typeof store?.responses !== 'object') throw invalidOption('There is no store. Pass sqliteStore(path) as store.');
   if (!models.models.get(models.default)) {
     const known = [...models.models.keys()].join(', ');
     throw invalidOption(`The default model "${models.default}" is not one of the models: ${known}.`);

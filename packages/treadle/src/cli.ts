@@ -2,7 +2,7 @@ import type { TreadleErrorCode } from '@treadle/core';
 import { parseArguments } from './command-line/arguments.ts';
 import { CommandError, EXIT, SUMMARIES, type Command, type CommandGroup } from './command-line/command.ts';
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import type { Io } from './terminal/io.ts';
 import { isOldNode, OLDEST_NODE, version } from './version.ts';
 

@@ -1,8 +1,26 @@
 import type { LoopOptions } from '../driver/options.ts';
-import { callableModels, narrowOption, requirePrices, RUN_NAMES } from '../driver/open.ts';
+import {
+  callableModels,
+  narrowOption,
+  requireModel,
+  requirePrices,
+  rulesOf,
+  RUN_NAMES,
+  RUN_OPTIONS,
+} from '../driver/open.ts';
+import { TreadleError } from '../errors.ts';
 import type { InputMessage } from '../messages.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { rejectMisnamed, tool, type Tool, type ToolDefinition } from '../tools/tool.ts';
+import {
+  checkOptions,
+  checkSettings,
+  tool,
+  toolsByName,
+  type KnownOptions,
+  type OptionNames,
+  type Tool,
+  type ToolDefinition,
+} from '../tools/tool.ts';
 import type { ChildRun, runChild } from './child-run.ts';
 
 /** A tool that is a whole run: its input becomes the task of the run, and the answer of the run its result. */
@@ -38,6 +56,25 @@ const TASK = {
   required: ['task'],
 } as const;
 
+const SET_BY_CALLER = ['runId', 'parent', 'journal', 'ledger', 'signal', 'clock', 'output', 'resume', 'answers'];
+
+const AGENT_TOOL_OPTIONS: KnownOptions = {
+  names: {
+    ...RUN_NAMES,
+    name: 'string',
+    description: 'string',
+    input: '',
+    prompt: 'function',
+    share: '',
+    timeoutMs: 'number',
+    touches: 'function',
+    permissions: '',
+    operation: '',
+    needsApproval: '',
+  } satisfies OptionNames<Omit<AgentToolDefinition<Schema>, 'resume'>>,
+  elsewhere: RUN_OPTIONS.elsewhere!,
+};
+
 /** The code of child runs. A program without such a tool does not load it. */
 let run: typeof runChild | undefined;
 
@@ -56,11 +93,24 @@ function loadChildRuns(): void {
  * its parent.
  */
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
+  checkOptions(`The tool "${definition?.name}"`, definition, AGENT_TOOL_OPTIONS);
   const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, narrow, ...rest } = definition;
   const { touches, permissions, operation, needsApproval, ...options } = rest;
-  rejectMisnamed(`The tool "${name}"`, options, RUN_NAMES, 'invalid-options');
-  requirePrices(limits ?? {}, options);
+  checkSettings(`The tool "${name}"`, options.settings);
+  const set = SET_BY_CALLER.find((one) => options[one as never] !== undefined);
+  if (set)
+    throw new TreadleError('invalid-options', `The tool "${name}" has "${set}", which the calling run sets. Omit it.`);
+  requireModel(options.model);
+  toolsByName(options.tools ?? []);
+  const { limits: given } = rulesOf({ ...options, input: name, ...(limits && { limits }), ...(narrow && { narrow }) });
+  requirePrices(given, options);
   if (narrow) narrowOption(narrow);
+  if (share !== 'ledger' && !(share > 0 && share <= 1)) {
+    throw new TreadleError(
+      'invalid-options',
+      `The tool "${name}" has the share ${String(share)}. Use a number above 0, up to 1.`,
+    );
+  }
   if (!run) loadChildRuns();
   const made = tool({
     name,

@@ -46,7 +46,17 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
     ['no name', { name: undefined }, 'The agent has no name. Give one.'],
     ['instructions', { instructions: 'x' }, 'Agent "a" has no option "instructions". Use "prompts.system".'],
     ['outputSchema', { outputSchema: {} }, 'Agent "a" has no option "outputSchema". Use "validation.outputSchema".'],
-    ['an unknown setting', { settings: { temprature: 0 } }, 'Agent "a" has no setting "temprature". Use temperature, '],
+    [
+      'an unknown setting',
+      { settings: { temprature: 0 } },
+      'Agent "a" has no setting "temprature". Did you mean "temperature"?',
+    ],
+    ['an unknown option', { paralel: true }, 'Agent "a" has no option "paralel". Did you mean "parallel"?'],
+    [
+      'an unknown option of a part',
+      { prompts: { user: 'x', sytem: 'y' } },
+      '"prompts" of agent "a" has no option "sytem". Did you mean "system"?',
+    ],
     ['an array of tools', { tools: [] }, 'its tools are an array. Give { helpers: [tools], output: '],
     ['an empty name', { name: '' }, 'The agent has no name. Give one.'],
     ['no model', { model: undefined }, 'it has no model. Give one, such as openaiChat({ model })'],

@@ -1,17 +1,56 @@
 import { TreadleError } from '../errors.ts';
-import { rejectMisnamed } from '../tools/tool.ts';
 import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
 import { agentTools, submitName } from './tools.ts';
+import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../tools/tool.ts';
 
-/** Names that other libraries have for parts of an agent, with the names here. */
-const AGENT_NAMES = {
-  instructions: 'prompts.system',
-  system: 'prompts.system',
-  prompt: 'prompts.user',
-  output: 'tools.output',
-  outputSchema: 'validation.outputSchema',
-  outputType: 'validation.outputSchema',
-  maxAttempts: 'validation.maxAttempts',
+type Definition = AgentDefinition<unknown, unknown>;
+
+const AGENT_OPTIONS: KnownOptions = {
+  names: {
+    name: 'string',
+    description: 'string',
+    model: '',
+    prompts: '',
+    tools: '',
+    validation: '',
+    state: 'object',
+    projectFinalState: 'function',
+    observability: 'object',
+    settings: 'object',
+    limits: 'object',
+    toolChoice: '',
+    parallel: 'boolean',
+    maxParallel: 'number',
+    maxResultChars: 'number',
+    toolTimeoutMs: 'number',
+  } satisfies OptionNames<Definition>,
+  elsewhere: {
+    instructions: 'prompts.system',
+    system: 'prompts.system',
+    prompt: 'prompts.user',
+    output: 'tools.output',
+    outputSchema: 'validation.outputSchema',
+    outputType: 'validation.outputSchema',
+    maxAttempts: 'validation.maxAttempts',
+  },
+  code: 'invalid-agent',
+};
+
+type Part = 'prompts' | 'tools' | 'validation' | 'state' | 'observability';
+
+const PARTS: { readonly [Name in Part]: OptionNames<NonNullable<Definition[Name]>> } = {
+  prompts: { system: '', user: '', error: 'function' },
+  tools: { helpers: '', output: '' },
+  validation: {
+    outputSchema: '',
+    customValidators: '',
+    maxAttempts: 'number',
+    maxIterationsPerAttempt: 'number',
+    textOnly: '',
+    earlySubmit: '',
+  },
+  state: { run: '', attempt: '' },
+  observability: { trackTokens: 'boolean', trackLatency: 'boolean' },
 };
 
 /** Throws `invalid-agent` for a definition that could never work. */
@@ -22,7 +61,8 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   const reject = (what: string): never => {
     throw new TreadleError('invalid-agent', `Agent "${name}": ${what}.`);
   };
-  rejectMisnamed(`Agent "${name}"`, definition, AGENT_NAMES, 'invalid-agent');
+  checkOptions(`Agent "${name}"`, definition, AGENT_OPTIONS);
+  checkSettings(`Agent "${name}"`, definition.settings, 'invalid-agent');
   if (typeof model?.reply !== 'function') reject('it has no model. Give one, such as openaiChat({ model })');
   if (prompts?.user === null || !['string', 'object', 'function'].includes(typeof prompts?.user))
     reject('it has no prompts.user. Give a text, content blocks or a function');
@@ -44,6 +84,11 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   checkValidation(validation, reject);
   if (!Array.isArray(helpers)) reject('its tools.helpers is not an array');
   for (const [index, helper] of helpers.entries()) checkHelper(helper as HelperTool, index, reject);
+
+  for (const part in PARTS) {
+    const known = { names: PARTS[part as Part], code: 'invalid-agent' } as const;
+    checkOptions(`"${part}" of agent "${name}"`, definition[part as Part] ?? {}, known);
+  }
 
   const submitTool = submitName(definition as unknown as AnyAgent);
   const names = [output.name, ...(submitTool === undefined ? [] : [submitTool]), ...helpers.map(helperName)];

@@ -133,7 +133,14 @@ test('a run that was detached is resumed by executing it again', async () => {
   model.assertDone();
 });
 
-test('rejects an unknown setting of an execution', async () => {
+test.each([
+  [{ settings: { temprature: 1 } }, 'An execution has no setting "temprature". Did you mean "temperature"?'],
+  [{ jurnal: memoryJournal() }, 'An execution has no option "jurnal". Did you mean "journal"?'],
+  [{ runId: '' }, 'An execution has "" as "runId". Use a text that is not empty.'],
+  [{ onItem: 'log' }, 'An execution has "log" as "onItem". Use a function.'],
+  [{ callbacks: { onSucess: () => {} } }, 'An execution has no callback "onSucess". Did you mean "onSuccess"?'],
+  [{ callbacks: { onSuccess: 1 } }, 'An execution has 1 as "onSuccess". Use a function.'],
+])('rejects the options %j of an execution', async (wrong, message) => {
   const agent = defineAgent({
     name: 'a',
     description: 'An agent',
@@ -142,8 +149,5 @@ test('rejects an unknown setting of an execution', async () => {
     tools: { output: { name: 'answer', description: 'The answer' } },
     validation: { outputSchema: z.number(), maxAttempts: 1 },
   });
-  const options = { input: undefined, settings: { temprature: 1 } as never };
-  await expect(executeAgent(agent, options)).rejects.toThrow(
-    'An execution has no setting "temprature". Use temperature, ',
-  );
+  await expect(executeAgent(agent, { input: undefined, ...(wrong as object) })).rejects.toThrow(message);
 });

@@ -10,11 +10,11 @@ import type { Model, Settings } from '../model.ts';
 import { newRunId, type Clock } from '../platform.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
-import { rejectMisnamed } from '../tools/tool.ts';
 import type { ExecuteCallbacks } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteResult } from './result.ts';
 import type { RunSetup } from './run-agent.ts';
+import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../tools/tool.ts';
 
 export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
   /** Passed to the prompts, the helpers and the validators. */
@@ -106,12 +106,53 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   return { runId, result, cancel, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
 }
 
-/** Names that other libraries have for options, with the names here. */
-const EXECUTION_NAMES = { prompt: 'input', messages: 'input', abortSignal: 'signal' };
+const EXECUTION_OPTIONS: KnownOptions = {
+  names: {
+    input: '',
+    signal: '',
+    detach: '',
+    callbacks: 'object',
+    journal: '',
+    runId: 'name',
+    model: '',
+    settings: 'object',
+    limits: 'object',
+    policy: '',
+    verifyAnswer: 'function',
+    audit: '.rejectedAnswer',
+    ledger: '.reserve',
+    principal: 'object',
+    context: '',
+    answers: 'array',
+    acceptChangedTools: 'boolean',
+    keepMissingTools: 'boolean',
+    onItem: 'function',
+    matchPattern: 'function',
+    clock: '.now',
+    session: 'string',
+    task: 'string',
+    trace: 'string',
+    labels: 'object',
+  } satisfies OptionNames<ExecuteAgentOptions<unknown, unknown>>,
+  elsewhere: { prompt: 'input', messages: 'input', abortSignal: 'signal' },
+};
+
+const CALLBACKS: KnownOptions = {
+  names: {
+    onAttemptStart: 'function',
+    onAttemptComplete: 'function',
+    onToolCall: 'function',
+    onToolResult: 'function',
+    onValidationFailure: 'function',
+    onSuccess: 'function',
+    onFailure: 'function',
+  } satisfies OptionNames<ExecuteCallbacks<unknown>>,
+  noun: 'callback',
+};
 
 function checkExecution(
   agent: unknown,
-  options: { readonly signal?: AbortSignal; readonly detach?: AbortSignal },
+  options: Pick<ExecuteAgentOptions<unknown, never>, 'signal' | 'detach' | 'settings' | 'callbacks' | 'runId'>,
 ): void {
   if ((agent as AnyAgent | undefined)?.validation === undefined) {
     throw new TreadleError('invalid-options', 'The agent is missing. Give one that defineAgent returned.');
@@ -119,7 +160,11 @@ function checkExecution(
   if (typeof options !== 'object' || options === null) {
     throw new TreadleError('invalid-options', 'The options are missing. Give { input }.');
   }
-  rejectMisnamed('An execution', options, EXECUTION_NAMES, 'invalid-options');
+  checkOptions('An execution', options, EXECUTION_OPTIONS);
+  checkSettings('An execution', options.settings);
+  // The object may have other properties that its callbacks use.
+  const callbacks = Object.entries(options.callbacks ?? {}).filter(([name]) => name.startsWith('on'));
+  checkOptions('An execution', Object.fromEntries(callbacks), CALLBACKS);
   checkSignal(options.signal);
   checkSignal(options.detach);
 }

@@ -4,6 +4,8 @@ import { driveRun, newResult } from '../driver/run.ts';
 import type { Item } from '../journal/items.ts';
 import { NO_USAGE } from '../model.ts';
 import { systemClock } from '../platform.ts';
+import { schemaProblem } from '../tools/schema-problem.ts';
+import { isJsonSchema } from '../tools/schema.ts';
 import { callbackDispatcher } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteAgentOptions } from './execute.ts';
@@ -56,6 +58,12 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
 
   let prompts: Prompts | undefined;
   if (!started) {
+    const { outputSchema } = agent.validation;
+    const problem = isJsonSchema(outputSchema) ? schemaProblem(outputSchema) : undefined;
+    if (problem) {
+      const message = `Agent "${agent.name}": its validation.outputSchema is not a valid JSON Schema: ${problem}.`;
+      throw new TreadleError('invalid-agent', message);
+    }
     const built = await buildPrompts(agent.prompts, input, signal);
     if (built.type === 'failure') return finish(emptyResult(runId), built);
     prompts = built;

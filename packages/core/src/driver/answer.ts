@@ -5,7 +5,7 @@ import type { Event } from '../machine/events.ts';
 import { findQuestion, type Question } from '../machine/questions.ts';
 import type { State, Waiting } from '../machine/state.ts';
 import { fits, step } from '../machine/step.ts';
-import { arePartsOf } from '../messages.ts';
+import { arePartsOf, described } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';
@@ -31,6 +31,7 @@ export async function answerEvents(
   const earlier: Answer[] = [];
   for (const answer of answers) {
     try {
+      requireEffect(answer);
       const { verifyAnswer } = admission;
       const admitted = verifyAnswer ? await verifiedAnswer(state, answer, verifyAnswer) : answer;
       if (earlier.some((other) => isAnsweredTwice(other, admitted))) {
@@ -56,6 +57,14 @@ export async function answerEvents(
     }
   }
   return { events, childAnswers };
+}
+
+/** Throws `answer-unfit` for something else than an answer. */
+export function requireEffect(answer: Answer): void {
+  if (typeof answer?.effect === 'string') return;
+  const form =
+    'Pass { type: \'approval\', effect, digest, approved }, or another answer, with the effect of its entry in "waiting".';
+  throw new TreadleError('answer-unfit', `${described(answer)} is not an answer. ${form}`);
 }
 
 /** Only approvals by different people may have the same effect. */

@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import type { Handoff } from '../machine/rules.ts';
 import type { Model } from '../model.ts';
-import { tool, toolsByName, type Tool } from '../tools/tool.ts';
+import { checkOptions, tool, toolsByName, type KnownOptions, type OptionNames, type Tool } from '../tools/tool.ts';
 import type { ContinueOptions, LoopOptions } from './options.ts';
 
 /** An agent that a run can be handed to: it continues the same conversation with its own instructions, tools and model. */
@@ -20,6 +20,7 @@ export interface HandoffAgent {
  * enough if `agents` of the run has it, such as for two agents that hand over to each other.
  */
 export function handoff(agent: HandoffAgent): Tool {
+  checkHandoffAgent(agent);
   const { name, description } = agent;
   const made = tool({
     name: `hand_off_to_${name}`,
@@ -33,6 +34,25 @@ export function handoff(agent: HandoffAgent): Tool {
   return isNameOnly(agent) ? { ...made, handsTo: name } : { ...made, handsTo: name, agent };
 }
 
+const HANDOFF_OPTIONS: KnownOptions = {
+  names: {
+    name: 'name',
+    description: 'string',
+    instructions: 'string',
+    tools: 'array',
+    model: '.reply',
+  } satisfies OptionNames<HandoffAgent>,
+};
+
+function checkHandoffAgent(agent: HandoffAgent): void {
+  checkOptions('An agent', agent, HANDOFF_OPTIONS);
+  if (agent.name === undefined)
+    throw new TreadleError(
+      'invalid-options',
+      'An agent has no name. Give one that its handoff tool can be named after.',
+    );
+}
+
 function isNameOnly({ instructions, tools, model }: HandoffAgent): boolean {
   return instructions === undefined && tools === undefined && model === undefined;
 }
@@ -41,6 +61,7 @@ function isNameOnly({ instructions, tools, model }: HandoffAgent): boolean {
 export function withHandoffAgents<Options extends Agents>(options: Options): Options {
   const { agents = [], tools = [] } = options;
   const all = [...agents];
+  agents.forEach(checkHandoffAgent);
   const add = (some: readonly Tool[] = []): void => {
     for (const { agent } of some) {
       if (!agent || all.some(({ name }) => name === agent.name)) continue;

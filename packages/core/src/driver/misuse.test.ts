@@ -3,11 +3,12 @@ import { z } from 'zod';
 import { agentTool } from '../agents/agent-tool.ts';
 import { TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
+import { forkRun } from '../journal/fork.ts';
 import { userText, type Message } from '../messages.ts';
-import type { Settings } from '../model.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
 import { registry } from '../tools/registry.ts';
 import { tool, type ToolDefinition } from '../tools/tool.ts';
+import { handoff } from './handoff.ts';
 import type { ContinueOptions, LoopOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
@@ -26,24 +27,6 @@ async function errorFor(options: Partial<LoopOptions>): Promise<unknown> {
   return { code, message };
 }
 
-/** A record, so that the compiler reports a setting that is missing. */
-const settings: Record<keyof Settings, 1> = {
-  temperature: 1,
-  maxOutputTokens: 1,
-  topP: 1,
-  stop: 1,
-  seed: 1,
-  reasoning: 1,
-  presencePenalty: 1,
-  frequencyPenalty: 1,
-  logitBias: 1,
-  serviceTier: 1,
-  promptCacheKey: 1,
-  verbosity: 1,
-  topLogprobs: 1,
-};
-const SETTINGS = Object.keys(settings).join(', ');
-
 const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])[] = [
   [
     'a missing model',
@@ -52,15 +35,19 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
   ],
   ['maxTurns 0', { maxTurns: 0 }, 'maxTurns is 0. Use a whole number of at least 1.'],
   ['a fraction as maxTurns', { maxTurns: 1.5 }, 'maxTurns is 1.5. Use a whole number of at least 1.'],
-  ['a text as maxTurns', { maxTurns: '3' as never }, 'maxTurns is "3". Use a whole number of at least 1.'],
-  ['a number as limits', { limits: 5 as never }, 'limits is 5. Use an object, such as { calls: 5 }.'],
+  ['a text as maxTurns', { maxTurns: '3' as never }, 'A run has "3" as "maxTurns". Use a number.'],
+  ['a number as limits', { limits: 5 as never }, 'A run has 5 as "limits". Use an object.'],
   [
     'a text as a limit',
     { limits: { tokens: '5' as never } },
     'limits.tokens is "5". Use a number of at least 0, or omit it for no limit.',
   ],
-  ['a number as runId', { runId: 7 as never }, 'runId is 7. Use a text.'],
-  ['an object as instructions', { instructions: { a: 1 } as never }, 'instructions is {"a":1}. Use a text.'],
+  ['a number as runId', { runId: 7 as never }, 'A run has 7 as "runId". Use a text that is not empty.'],
+  [
+    'an object as instructions',
+    { instructions: { a: 1 } as never },
+    'A run has an object as "instructions". Use a text.',
+  ],
   [
     'rules as policy',
     { policy: { deny: ['bash'] } as never },
@@ -70,6 +57,53 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
     'a text as output',
     { output: 'json' as never },
     "The output is a string, not a schema. Use z.object({ … }), or JSON Schema: { type: 'object', properties: { … } }.",
+  ],
+  ['an empty runId', { runId: '' }, 'A run has "" as "runId". Use a text that is not empty.'],
+  ['a misspelt option', { maxTruns: 3 } as never, 'A run has no option "maxTruns". Did you mean "maxTurns"?'],
+  ['a misspelt model', { modle: {} } as never, 'A run has no option "modle". Did you mean "model"?'],
+  ['a text as onItem', { onItem: 'log' as never }, 'A run has "log" as "onItem". Use a function.'],
+  ['null as onFinish', { onFinish: null as never }, 'A run has null as "onFinish". Use a function.'],
+  ['a text as parallel', { parallel: 'no' as never }, 'A run has "no" as "parallel". Use true or false.'],
+  ['a text as allowedTools', { allowedTools: 'quick' as never }, 'A run has "quick" as "allowedTools". Use an array.'],
+  ['null as tools', { tools: null as never }, 'A run has null as "tools". Use an array.'],
+  [
+    'a clock without now',
+    { clock: {} as never },
+    'A run has an object as "clock". Use an object with the function "now".',
+  ],
+  ['a list of guardrails', { guardrails: [] as never }, 'A run has an array as "guardrails". Use an object.'],
+  [
+    'a misspelt compaction',
+    { compaction: { token: 5 } as never },
+    '"compaction" has no option "token". Did you mean "tokens"?',
+  ],
+  [
+    'a text among models',
+    { models: ['gpt' as never] },
+    'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
+  ],
+  [
+    'an agent with a misspelt option',
+    { agents: [{ name: 'b', instruction: 'x' } as never] },
+    'An agent has no option "instruction". Did you mean "instructions"?',
+  ],
+  [
+    'an agent without a name',
+    { agents: [{} as never] },
+    'An agent has no name. Give one that its handoff tool can be named after.',
+  ],
+  ...[0, null, false, '', [], new Date()].map(
+    (output) =>
+      [
+        `${JSON.stringify(output)} as output`,
+        { output: output as never },
+        expect.stringMatching(/^The output is .*, not a schema\. Use z\.object/) as string,
+      ] as const,
+  ),
+  [
+    'an empty object as output',
+    { output: {} },
+    'The output is an empty schema, which accepts everything. Describe the answer, or omit it.',
   ],
   ['the option maxTurn', { maxTurn: 3 } as never, 'A run has no option "maxTurn". Use "maxTurns".'],
   ['the option store', { store: {} } as never, 'A run has no option "store". Use "journal".'],
@@ -98,12 +132,13 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
   [
     'an unknown setting',
     { settings: { temprature: 0.2 } as never },
-    `A run has no setting "temprature". Use ${SETTINGS}.`,
+    'A run has no setting "temprature". Did you mean "temperature"?',
   ],
   [
     'a setting of another library',
     { settings: { maxTokens: 9 } as never },
-    `A run has no setting "maxTokens". Use ${SETTINGS}.`,
+    'A run has no setting "maxTokens". Use temperature, maxOutputTokens, topP, stop, seed, reasoning, presencePenalty, ' +
+      'frequencyPenalty, logitBias, serviceTier, promptCacheKey, verbosity, topLogprobs.',
   ],
   [
     'a plain object as output',
@@ -340,7 +375,7 @@ const runUntyped = (options: unknown): Promise<unknown> => runLoop(options as Lo
 describe('rejects values that the types do not allow', () => {
   test.each([
     ['no options', undefined, 'There is no model'],
-    ['tools that are not an array', { ...validOptions, tools: {} }, 'Give an array'],
+    ['tools that are not an array', { ...validOptions, tools: {} }, 'Use an array'],
     ['undefined as a tool', { ...validOptions, tools: [undefined] }, 'tools[0] is not a tool'],
     [
       'a tool that was not created by tool()',
@@ -362,7 +397,7 @@ describe('rejects values that the types do not allow', () => {
 
   test.each([
     ['null', null, 'is not accepted by providers'],
-    ['an execute that is not a function', { execute: 'ls' }, 'Give a function'],
+    ['an execute that is not a function', { execute: 'ls' }, 'Tool "a" has "ls" as "execute". Use a function.'],
     ['an input schema that is not an object', { input: { type: 'string' } }, 'define its properties'],
     ['a plain object of schemas as input', { input: { type: z.string(), city: z.string() } }, 'Use z.object({ … })'],
     ['a function as input', { input: () => true }, 'is a function, not a schema'],
@@ -380,6 +415,73 @@ describe('rejects values that the types do not allow', () => {
   });
 });
 
+test.each([
+  [{ type: 'strng' }, 'there is no type "strng"'],
+  [{ type: 'object', properties: { a: 'string' } }, "'a' in its 'properties' is not a schema"],
+  [{ type: 'object', properties: { type: { enum: 'a' } } }, "its 'enum' is not a list"],
+  [{ type: 'string', pattern: '(' }, 'a pattern is not valid'],
+  [{ $ref: '#/$defs/a' }, "there is no '#/$defs/a' in it"],
+])('rejects the output %j before the model is called', async (output, problem) => {
+  const model = scriptedModel([]);
+  await expect(runLoop({ model, input: 'Go.', output })).rejects.toMatchObject({
+    code: 'invalid-options',
+    message: expect.stringContaining(`The output is not a valid JSON Schema: ${problem}`),
+  });
+  expect(model.requests).toEqual([]);
+});
+
+test.each([
+  ['no options', undefined, 'has undefined as options. Use an object.'],
+  ['a misspelt option', { maxTruns: 3 }, 'has no option "maxTruns". Did you mean "maxTurns"?'],
+  [
+    'an option of the calling run',
+    { journal: memoryJournal() },
+    'The tool "ask" has "journal", which the calling run sets. Omit it.',
+  ],
+  ['maxTurns 0', { maxTurns: 0 }, 'maxTurns is 0.'],
+  ['an unknown limit', { limits: { turns: 1 } }, 'limits.turns is not a limit.'],
+  ['no model', { model: undefined }, 'There is no model.'],
+  ['share 2', { share: 2 }, 'has the share 2. Use a number above 0, up to 1.'],
+  ['two tools of the same name', { tools: [quick, quick] }, 'two tools named "quick"'],
+])('rejects a tool that is a run with %s', (_, options, message) => {
+  const definition = options && { name: 'ask', description: 'Asks', model: scriptedModel([]), ...(options as object) };
+  expect(() => agentTool(definition as never)).toThrow(message);
+});
+
+test.each([[undefined], ['bob'], [{ instructions: 'x' }], [{ name: 'b', tools: {} }]])(
+  'rejects a handoff to %j',
+  (agent) => {
+    expect(() => handoff(agent as never)).toThrow(expect.objectContaining({ code: 'invalid-options' }));
+  },
+);
+
+test.each([[undefined], ['yes'], [{ type: 'approval' }]])('rejects the answer %j', async (answer) => {
+  const live = streamLoop({ model: scriptedModel(['Done.']), input: 'Go.' });
+  await expect(live.answer(answer as never)).rejects.toMatchObject({
+    code: 'answer-unfit',
+    message: expect.stringContaining('is not an answer. Pass {'),
+  });
+  await expect(resume({ answers: [answer as never] })).rejects.toBeInstanceOf(TreadleError);
+  await live.result;
+});
+
+test('rejects a principal without a tenant', async () => {
+  const principal = { subject: 'ann' } as never;
+  await expect(runLoop({ model: scriptedModel([]), input: 'Go.', principal })).rejects.toMatchObject({
+    code: 'invalid-input',
+    message: 'The tenant undefined is not a text. Choose another one.',
+  });
+});
+
+test.each([
+  [{ newRunid: 'b' }, 'A fork has no option "newRunid". Did you mean "newRunId"?'],
+  [{ newRunId: '' }, 'A fork has "" as "newRunId". Use a text that is not empty.'],
+  [{ changes: { instruction: 'x' } }, 'A fork has no change "instruction". Did you mean "instructions"?'],
+])('rejects a fork with %j', async (options, message) => {
+  const fork = { journal: memoryJournal(), runId: 'run', at: 0, ...(options as object) };
+  await expect(forkRun(fork)).rejects.toThrow(message);
+});
+
 test('rejects a misnamed option of a tool that is a run', () => {
   const definition = { name: 'ask', description: 'Asks', model: scriptedModel([]), system: 'Be brief.' };
   expect(() => agentTool(definition)).toThrow('The tool "ask" has no option "system". Use "instructions".');
@@ -387,13 +489,14 @@ test('rejects a misnamed option of a tool that is a run', () => {
 
 test('rejects an unknown setting of a tool that is a run', () => {
   const definition = { name: 'ask', description: 'Asks', model: scriptedModel([]), settings: { top_p: 1 } as never };
-  expect(() => agentTool(definition)).toThrow(`The tool "ask" has no setting "top_p". Use ${SETTINGS}.`);
+  expect(() => agentTool(definition)).toThrow('The tool "ask" has no setting "top_p". Did you mean "topP"?');
 });
 
-test('ignores a setting without a value, and the property "settings" of a tool', async () => {
-  const own = { name: 'own', description: 'own', settings: { temprature: 1 } } as ToolDefinition;
+test('ignores options and settings without a value', async () => {
+  const own = { name: 'own', description: 'own', handler: undefined } as ToolDefinition;
   const model = scriptedModel([{ text: 'done' }]);
-  const run = await runLoop({ model, tools: [tool(own)], input: 'Go.', settings: { temprature: undefined } as never });
+  const unset = { settings: { temprature: undefined }, modle: undefined, onItem: undefined } as object;
+  const run = await runLoop({ model, tools: [tool(own)], input: 'Go.', ...unset });
   expect(run.outcome).toMatchObject({ type: 'completed' });
 });
 

@@ -17,13 +17,13 @@ import {
   type ToolResult,
   type UserMessage,
 } from '../messages.ts';
-import type { Model } from '../model.ts';
+import type { JsonSchema, Model } from '../model.ts';
 import { copyOf, isPlain } from '../plain.ts';
 import type { Policy, PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import { withReadResult } from '../tools/read-result.ts';
-import { toJsonSchema } from '../tools/schema.ts';
-import { factsOf, type Tool } from '../tools/tool.ts';
+import { toJsonSchema, type Schema } from '../tools/schema.ts';
+import { checkOptions, factsOf, type KnownOptions, type OptionNames, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
 import { toolNames, withHandoffAgents } from './handoff.ts';
 import type {
@@ -69,7 +69,7 @@ export function openRun(
     tools: tools.map(factsOf),
     model: model.id,
     settings,
-    ...(instructions !== undefined && { instructions: checkedText('instructions', instructions) }),
+    ...(instructions !== undefined && { instructions }),
     input: conversationOf(options.input, options.answered),
     ...(options.answered && { answered: copyOf(options.answered) }),
     ...(principal && { principal }),
@@ -169,34 +169,108 @@ export function currentTools(
 
 /* Options */
 
-/** Names that other libraries have for options of a run, with the names here. */
-export const RUN_NAMES = {
-  prompt: 'input',
-  messages: 'input',
-  system: 'instructions',
-  systemPrompt: 'instructions',
-  instruction: 'instructions',
-  maxTurn: 'maxTurns',
-  maxSteps: 'maxTurns',
-  maxIterations: 'maxTurns',
-  stopWhen: 'maxTurns',
-  schema: 'output',
-  outputSchema: 'output',
-  outputType: 'output',
-  tool: 'tools',
-  store: 'journal',
-  prepareStep: 'prepareTurn',
-  onStepFinish: 'onItem',
-  abortSignal: 'signal',
-  temperature: 'settings.temperature',
-  maxTokens: 'settings.maxOutputTokens',
-  maxOutputTokens: 'settings.maxOutputTokens',
+export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
+  model: '',
+  input: '',
+  instructions: 'string',
+  tools: 'array',
+  maxTurns: 'number',
+  maxParallel: 'number',
+  parallel: 'boolean',
+  maxCallsPerTurn: 'number',
+  errorLimit: 'number',
+  crashLimit: 'number',
+  repeatLimit: 'number',
+  maxResultChars: 'number',
+  limits: 'object',
+  toolTimeoutMs: 'number',
+  closingTurn: 'boolean',
+  settings: 'object',
+  principal: 'object',
+  toolChoice: '',
+  allowedTools: 'array',
+  finish: '',
+  output: '',
+  outputCheck: '',
+  compaction: '',
+  retryLater: '',
+  runId: 'name',
+  memory: 'object',
+  narrow: '',
+  parent: 'object',
+  answered: 'array',
+  resume: '',
+  answers: 'array',
+  acceptChangedTools: 'boolean',
+  keepMissingTools: 'boolean',
+  acceptChangedProgram: 'boolean',
+  context: '',
+  policy: '',
+  verifyAnswer: 'function',
+  audit: '.rejectedAnswer',
+  ledger: '.reserve',
+  guardrails: 'object',
+  prepareTurn: 'function',
+  agents: 'array',
+  models: 'array',
+  summariser: '.reply',
+  journal: '',
+  signal: '',
+  onItem: 'function',
+  onTurnStart: 'function',
+  onToolCall: 'function',
+  onToolResult: 'function',
+  onFinish: 'function',
+  durableItems: 'boolean',
+  beforePause: 'function',
+  canAnswer: 'boolean',
+  holdIdleMs: 'number',
+  killProcess: 'function',
+  matchPattern: 'function',
+  clock: '.now',
+  session: 'string',
+  task: 'string',
+  trace: 'string',
+  labels: 'object',
+};
+
+export const RUN_OPTIONS: KnownOptions = {
+  names: RUN_NAMES,
+  elsewhere: {
+    prompt: 'input',
+    messages: 'input',
+    system: 'instructions',
+    systemPrompt: 'instructions',
+    instruction: 'instructions',
+    maxTurn: 'maxTurns',
+    maxSteps: 'maxTurns',
+    maxIterations: 'maxTurns',
+    stopWhen: 'maxTurns',
+    schema: 'output',
+    outputSchema: 'output',
+    outputType: 'output',
+    tool: 'tools',
+    store: 'journal',
+    prepareStep: 'prepareTurn',
+    onStepFinish: 'onItem',
+    abortSignal: 'signal',
+    temperature: 'settings.temperature',
+    maxTokens: 'settings.maxOutputTokens',
+    maxOutputTokens: 'settings.maxOutputTokens',
+  },
 };
 
 const NO_LIMITS: PolicyLimits = {};
 
+/** Throws `invalid-options` for something else than a model. */
+export function requireModel(model: Model | undefined): void {
+  if (typeof model?.reply === 'function' && typeof model.id === 'string') return;
+  const problem = typeof model?.reply === 'function' ? 'The model has no id' : 'There is no model';
+  throw invalidOptions(`${problem}. Pass one, such as openaiChat({ model }) of @treadle/models`);
+}
+
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
-function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules): Rules {
+export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules): Rules {
   const { toolChoice = 'auto', allowedTools, tools = [], policy, narrow } = options;
   const { defaults } = options.model;
   const limits = limitsOf(options.limits);
@@ -233,7 +307,7 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
       retryLater: atLeast(1, 'retryLater', options.retryLater === true ? 10 : options.retryLater),
     }),
     ...(options.prepareTurn && { prepared: true }),
-    ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
+    ...(options.output !== undefined && { output: outputSchema(options.output) }),
     ...(options.outputCheck && { outputCheck: options.outputCheck }),
     ...(options.guardrails && guardrailRules(options.guardrails)),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
@@ -334,15 +408,12 @@ function runFactsOf(options: RunFacts): RunFacts {
   const facts: { -readonly [Name in keyof RunFacts]: RunFacts[Name] } = {};
   for (const name of FACTS) {
     const { [name]: value } = options;
-    if (value !== undefined) facts[name] = checkedText(name, value);
+    if (value !== undefined) facts[name] = value;
   }
   if (facts.trace !== undefined && !TRACE.test(facts.trace)) {
     throw invalidOptions(`trace is "${facts.trace}". Use a traceparent, such as 00-<32 hex digits>-<16 hex digits>-01`);
   }
   if (labels === undefined) return facts;
-  if (typeof labels !== 'object' || labels === null || Array.isArray(labels)) {
-    throw invalidOptions('labels is not an object. Use an object of texts, such as { team: "sales" }');
-  }
   return {
     ...facts,
     labels: Object.fromEntries(
@@ -354,12 +425,24 @@ function runFactsOf(options: RunFacts): RunFacts {
 const TRACE = /^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$/;
 
 /** Throws `invalid-options` for something else than a text. */
-export function checkedText(name: string, value: unknown): string {
+function checkedText(name: string, value: unknown): string {
   if (typeof value === 'string') return value;
   throw invalidOptions(`${name} is ${JSON.stringify(value) ?? typeof value}. Use a text`);
 }
 
+/** An empty schema would accept everything. */
+function outputSchema(output: Schema): JsonSchema {
+  const schema = toJsonSchema('The output', output, 'invalid-options');
+  if (schema !== output || Object.keys(schema).length > 0) return schema;
+  throw invalidOptions('The output is an empty schema, which accepts everything. Describe the answer, or omit it');
+}
+
+const COMPACTION: KnownOptions = {
+  names: { tokens: 'number', keepTurns: 'number' } satisfies OptionNames<CompactionOptions>,
+};
+
 function compactionOf(compaction: true | CompactionOptions): CompactionRules {
+  if (compaction !== true) checkOptions('"compaction"', compaction, COMPACTION);
   const { tokens, keepTurns = 3 } = compaction === true ? {} : compaction;
   return {
     ...(tokens !== undefined && { tokens: atLeast(1, 'compaction.tokens', tokens) }),
@@ -369,8 +452,6 @@ function compactionOf(compaction: true | CompactionOptions): CompactionRules {
 
 function limitsOf(limits: Limits | undefined): Limits {
   if (limits === undefined) return {};
-  if (typeof limits !== 'object')
-    throw invalidOptions(`limits is ${described(limits)}. Use an object, such as { calls: 5 }`);
   const set = Object.entries(limits).filter(([, value]) => value !== undefined);
   for (const [name, value] of set) {
     if (!(LIMIT_NAMES as readonly string[]).includes(name)) {

@@ -52,9 +52,9 @@ test('a run of a typed agent has them', async () => {
 });
 
 test.each([
-  ['a session that is not a text', { session: 7 }, 'session is 7. Use a text.'],
+  ['a session that is not a text', { session: 7 }, 'A run has 7 as "session". Use a text.'],
   ['a trace that is not a traceparent', { trace: 'abc' }, 'trace is "abc". Use a traceparent'],
-  ['labels that are not an object', { labels: ['a'] }, 'labels is not an object.'],
+  ['labels that are not an object', { labels: ['a'] }, 'A run has an array as "labels". Use an object.'],
   ['a label that is not a text', { labels: { tier: 2 } }, 'labels.tier is 2. Use a text.'],
 ])('rejects %s', async (_, wrong, message) => {
   const run = runLoop({ ...(wrong as RunFacts), model: scriptedModel([]), input: 'Hello' });

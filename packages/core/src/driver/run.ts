@@ -14,9 +14,9 @@ import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
-import { duplicateTool, factsOf, rejectMisnamed, toolsByName, type Tool } from '../tools/tool.ts';
+import { checkOptions, checkSettings, duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
+import { answerEvent, rejectAnswer, requireEffect, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames, withHandoffAgents } from './handoff.ts';
 import {
@@ -25,9 +25,9 @@ import {
   hasStarted,
   inputMessages,
   openRun,
+  requireModel,
   requirePrices,
-  RUN_NAMES,
-  checkedText,
+  RUN_OPTIONS,
   type Opening,
 } from './open.ts';
 import type { Reopening } from './reopen.ts';
@@ -117,13 +117,10 @@ export function driveRun(
   listener: Listener | undefined,
   { agent, onStored }: DriveOptions = {},
 ): StartedRun {
-  if (typeof given?.model?.reply !== 'function') {
-    throw new TreadleError(
-      'invalid-options',
-      'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
-    );
-  }
-  rejectMisnamed('A run', given, RUN_NAMES, 'invalid-options');
+  checkOptions('A run', given ?? {}, RUN_OPTIONS);
+  requireModel(given?.model);
+  given.models?.forEach(requireModel);
+  checkSettings('A run', (given as LoopOptions).settings);
   const { agents, tools: offered = [] } = given;
   const isHandedOver = agents !== undefined || (Array.isArray(offered) && offered.some((one) => one?.handsTo));
   const options = isHandedOver ? withHandoffAgents(given) : given;
@@ -143,7 +140,7 @@ export function driveRun(
   const isAuto = options.resume !== undefined;
   if (isAuto) checkAutoResume(options);
   if (isHandedOver) checkAgents(options);
-  const runId = options.runId === undefined ? newRunId() : checkedText('runId', options.runId);
+  const runId = options.runId ?? newRunId();
   let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   /** Aborts everything in progress. */
   const controller = new AbortController();
@@ -191,6 +188,7 @@ export function driveRun(
       rejectAnswer(runId, answer, error as TreadleError, { ...options, clock });
     let event: Event;
     try {
+      requireEffect(answer);
       const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
       event = answerEvent(state(), admitted, clock.now(), options.matchPattern);
     } catch (error) {
@@ -229,6 +227,13 @@ export function driveRun(
       lease = await options.journal?.acquire?.(runId);
       // With the lease, so that no other driver can start the run in between.
       if (isAuto && (await hasStarted(options, opened!, clock))) opened = undefined;
+      const schema = opened?.rules.output;
+      // Other schemas have code of their own that checks answers.
+      if (schema && schema === options.output) {
+        const { schemaProblem } = await import('../tools/schema-problem.ts');
+        const problem = schemaProblem(schema);
+        if (problem) throw new TreadleError('invalid-options', `The output is not a valid JSON Schema: ${problem}.`);
+      }
       const opening = opened ?? (await reopen({ clock, agent: agent?.rules, lease, signal: controller.signal }));
       const blobs = blobsOf(options.journal);
       const readResult =

@@ -9,16 +9,38 @@ import type { UserMessage } from '../messages.ts';
 import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
 import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
-import { factsOf } from '../tools/tool.ts';
+import { checkOptions, factsOf, type KnownOptions, type OptionNames } from '../tools/tool.ts';
 import type { Blobs, JournalEntry, RunStore } from './port.ts';
 import { entryOf, SLICE_ENTRIES, walkInSlices } from './replay.ts';
 import type { ForkChanges, ForkOptions, PlannedFork } from './fork.ts';
 
+const FORK_OPTIONS: KnownOptions = {
+  names: {
+    journal: '.append',
+    runId: 'name',
+    at: 'number',
+    changes: 'object',
+    newRunId: 'name',
+  } satisfies OptionNames<ForkOptions>,
+};
+
+const CHANGES: KnownOptions = {
+  names: {
+    model: 'name',
+    instructions: 'string',
+    tools: 'array',
+    input: 'string',
+    limits: 'object',
+    results: 'object',
+  } satisfies OptionNames<ForkChanges>,
+  noun: 'change',
+};
+
 /** See `forkRun`. */
 export async function makeFork(options: ForkOptions): Promise<string> {
-  const { journal, runId } = options;
-  const newId = options.newRunId ?? newRunId();
+  const newId = options?.newRunId ?? newRunId();
   const { entries } = await forkedEntries({ ...options, newRunId: newId });
+  const { journal, runId } = options;
   await journal.append(newId, entries);
   if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
   return newId;
@@ -26,7 +48,9 @@ export async function makeFork(options: ForkOptions): Promise<string> {
 
 /** The entries of a fork and the state that they lead to. Stores nothing. Rejects if the run cannot be forked so. */
 export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> {
+  checkOptions('A fork', options, FORK_OPTIONS);
   const { journal, runId, at, changes = {}, newRunId: newId = '' } = options;
+  checkOptions('A fork', changes, CHANGES);
   const entries = await journal.read(runId);
   const shared = await sharedEntries(entries, options);
   // They were applied once, and are applied again.

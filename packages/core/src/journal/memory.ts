@@ -267,8 +267,9 @@ export function checkRunNames(runId: string, first?: JournalEntry): void {
 }
 
 function checkName(what: string, name: string): void {
-  if (name.isWellFormed()) return;
-  const message = `The ${what} ${JSON.stringify(name)} has an unpaired surrogate. Choose another one.`;
+  if (typeof name === 'string' && name.isWellFormed()) return;
+  const problem = typeof name === 'string' ? 'has an unpaired surrogate' : 'is not a text';
+  const message = `The ${what} ${JSON.stringify(name)} ${problem}. Choose another one.`;
   throw new TreadleError('invalid-input', message);
 }
 

@@ -191,3 +191,11 @@ describe('assertDone', () => {
     await expect(empty).rejects.toThrow('Its last message: none');
   });
 });
+
+test.each([
+  ['a text', 'Hello.', 'scriptedModel takes an array of replies'],
+  ['nothing', undefined, 'scriptedModel takes an array of replies'],
+  ['a misspelt part', [{ call: [] }], 'A reply of scriptedModel has no part "call". Did you mean "calls"?'],
+])('rejects %s as a script', (_, script, message) => {
+  expect(() => scriptedModel(script as never)).toThrow(message);
+});

@@ -1,5 +1,7 @@
+import { TreadleError } from '../errors.ts';
 import { textOf, type AssistantPart, type Message } from '../messages.ts';
 import type { Model, ModelDelta, ModelReply, ModelRequest, Usage } from '../model.ts';
+import { checkOptions, type KnownOptions, type OptionNames } from '../tools/tool.ts';
 
 /** The reply to one request: a text, calls, both, a complete reply, or a function that returns one of these. */
 export type ScriptStep =
@@ -32,7 +34,18 @@ export interface ScriptedModel extends Model, Disposable {
 
 const USAGE: Usage = { inputTokens: 10, outputTokens: 5, cost: 0 };
 
+const REPLY: KnownOptions = {
+  names: { text: 'string', calls: 'array', finish: 'string', usage: 'object' } satisfies OptionNames<ScriptedReply>,
+  noun: 'part',
+};
+
 export function scriptedModel(script: readonly ScriptStep[]): ScriptedModel {
+  if (!Array.isArray(script)) {
+    throw new TreadleError('invalid-options', "scriptedModel takes an array of replies, such as ['Hello.'].");
+  }
+  for (const step of script as readonly ScriptStep[]) {
+    if (typeof step === 'object' && !('type' in step)) checkOptions('A reply of scriptedModel', step, REPLY);
+  }
   const requests: ModelRequest[] = [];
 
   function assertDone(): void {

@@ -173,6 +173,13 @@ describe('resumeDue', () => {
     expect(await journal.list({ due: { to: clock.now() } })).toHaveLength(3);
   });
 
+  test.each([[undefined], [{ journal: memoryJournal() }], [memoryJournal()]])('rejects %j alone', async (store) => {
+    await expect(resumeDue(store as never, undefined as never)).rejects.toMatchObject({
+      code: 'invalid-options',
+      message: expect.stringContaining('Call resumeDue(store, (run) =>'),
+    });
+  });
+
   test.each([0, -1, Number.NaN, 1.5])('rejects maxParallel %d, with which it could not end', async (maxParallel) => {
     const error = {
       code: 'invalid-options',

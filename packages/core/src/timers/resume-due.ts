@@ -41,6 +41,10 @@ export async function resumeDue(
   resume: ResumeDueRun,
   { maxParallel = 10, clock = systemClock, signal }: DueOptions = {},
 ): Promise<readonly DueRun[]> {
+  if (typeof store?.list !== 'function' || typeof resume !== 'function') {
+    const form = 'resumeDue(store, (run) => ({ model, tools }))';
+    throw new TreadleError('invalid-options', `resumeDue takes a store and a function. Call ${form}.`);
+  }
   atLeast(1, 'maxParallel', maxParallel);
   const done: DueRun[] = [];
   const inProgress = new Set<Promise<unknown>>();

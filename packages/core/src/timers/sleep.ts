@@ -1,6 +1,6 @@
 import { systemClock, type Clock } from '../platform.ts';
 import { Parked } from '../tools/result.ts';
-import { tool, type Tool } from '../tools/tool.ts';
+import { checkOptions, tool, type OptionNames, type Tool } from '../tools/tool.ts';
 
 export interface SleepOptions {
   /** Default `sleep`. */
@@ -9,6 +9,8 @@ export interface SleepOptions {
   readonly maxMs?: number;
   readonly clock?: Clock;
 }
+
+const NAMES: OptionNames<SleepOptions> = { name: 'name', maxMs: 'number', clock: '.now' };
 
 const INPUT = {
   type: 'object',
@@ -22,7 +24,9 @@ const INPUT = {
  * A tool with which a model waits for a time. The call is parked, so the run pauses, and whatever resumes due runs
  * (`resumeDue`, `treadle serve`) continues it. If the process dies while the call starts, it sleeps from then on.
  */
-export function sleepTool({ name = 'sleep', maxMs = 30 * 86_400_000, clock = systemClock }: SleepOptions = {}): Tool {
+export function sleepTool(options: SleepOptions = {}): Tool {
+  checkOptions('sleepTool', options, { names: NAMES });
+  const { name = 'sleep', maxMs = 30 * 86_400_000, clock = systemClock } = options;
   return tool({
     name,
     description:

@@ -1,5 +1,7 @@
 import { messageOf, TreadleError, type TreadleErrorCode } from '../errors.ts';
+import { described } from '../messages.ts';
 import type { JsonSchema } from '../model.ts';
+import { isPlain } from '../plain.ts';
 import { matchRegExp, schemaCheck, type PatternMatcher, type SchemaCheck } from './json-schema.ts';
 
 /**
@@ -35,7 +37,7 @@ interface StandardIssue {
 }
 
 function isStandardSchema(schema: Schema): schema is StandardSchema {
-  return (schema as Partial<StandardSchema>)['~standard'] !== undefined;
+  return (schema as Partial<StandardSchema> | null)?.['~standard'] !== undefined;
 }
 
 /** Converts a schema to JSON Schema. Throws `code` if that is not possible; `what` names the schema in the message. */
@@ -64,16 +66,25 @@ const KEYWORDS =
 
 /** Throws `code` for an object that is no schema, such as `{ city: z.string() }`: as JSON Schema it would accept everything. */
 export function requireSchema(what: string, schema: Schema, code: TreadleErrorCode): void {
-  if (isStandardSchema(schema)) return;
-  const keys = Object.keys(schema);
-  if (
-    (keys.length === 0 && typeof schema === 'object') ||
-    keys.some((key) => KEYWORDS.test(key) && !isNested(schema[key]))
-  )
-    return;
+  if (isStandardSchema(schema) || isJsonSchema(schema)) return;
+  const keys = isRecord(schema) ? Object.keys(schema) : [];
   const remedy = "Use z.object({ … }), or JSON Schema: { type: 'object', properties: { … } }";
-  const found = typeof schema === 'object' ? `a plain object with ${keys.join(', ')}` : `a ${typeof schema}`;
+  const found =
+    keys.length > 0
+      ? `a plain object with ${keys.join(', ')}`
+      : typeof schema === 'object'
+        ? described(schema)
+        : `a ${typeof schema}`;
   throw new TreadleError(code, `${what} is ${found}, not a schema. ${remedy}.`);
+}
+
+/** Whether an object has a keyword of JSON Schema, or is empty. Other schemas are not JSON Schema. */
+export function isJsonSchema(schema: unknown): schema is JsonSchema {
+  if (!isRecord(schema) || '~standard' in schema) return false;
+  const keys = Object.keys(schema);
+  // A Date or a Map has no keys either.
+  if (keys.length === 0) return isPlain(schema);
+  return keys.some((key) => KEYWORDS.test(key) && !isNested(schema[key]));
 }
 
 /** A property that is called like a keyword, such as `description: z.string()`. */

@@ -220,13 +220,15 @@ test.each([[5], ['text'], [null], [true]])('rejects %j as an input schema', (inp
 });
 
 test.each<[string, object]>([
-  ['has a object as touches', { touches: [] }],
+  ['has an array as "touches". Use a function', { touches: [] }],
+  ['has "yes" as "exclusive". Use true or false', { exclusive: 'yes' }],
+  ['has no option "descripton". Did you mean "description"?', { descripton: 'x' }],
   ['has permissions that are not a list of names', { permissions: 'file_write' }],
   ['has a number as operation', { operation: 7 }],
   ['has a string as needsApproval', { needsApproval: 'yes' }],
 ])('rejects a tool that %s', (what, definition) => {
   expect(() => tool({ name: 'x', description: 'x', ...definition })).toThrow(
-    expect.objectContaining({ code: 'invalid-tool', message: expect.stringContaining(`Tool "x" ${what}.`) }),
+    expect.objectContaining({ code: 'invalid-tool', message: expect.stringContaining(`Tool "x" ${what}`) }),
   );
 });
 

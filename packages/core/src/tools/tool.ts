@@ -10,8 +10,9 @@ import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking, State } from '../machine/state.ts';
-import type { ErrorFacts, ResultBlock } from '../messages.ts';
+import { described, type ErrorFacts, type ResultBlock } from '../messages.ts';
 import type { CustomForm, JsonSchema, Model, Settings } from '../model.ts';
+import { didYouMean } from '../nearest.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from './json-schema.ts';
 import type { Parked } from './result.ts';
@@ -271,16 +272,50 @@ const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
 const EFFECTS: readonly ToolEffect[] = ['pure', 'idempotent', 'once'];
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
-/** Names that other libraries have for parts of a tool, with the names here. */
-const TOOL_NAMES = {
-  inputSchema: 'input',
-  schema: 'input',
-  outputSchema: 'output',
-  handler: 'execute',
-  func: 'execute',
-  invoke: 'execute',
-  run: 'execute',
-  timeout: 'timeoutMs',
+/** A definition may be that of another tool with some parts replaced, so it may have all parts of a tool. */
+const TOOL_OPTIONS: KnownOptions = {
+  names: {
+    name: 'string',
+    description: 'string',
+    input: '',
+    parameters: 'object',
+    output: '',
+    effect: '',
+    timeoutMs: '',
+    ttlMs: 'number',
+    exclusive: 'boolean',
+    polling: 'boolean',
+    strict: 'boolean',
+    custom: 'object',
+    asWritten: 'boolean',
+    uncounted: 'boolean',
+    spends: 'object',
+    resources: 'function',
+    remembers: '',
+    touches: 'function',
+    permissions: '',
+    fingerprint: 'string',
+    operation: '',
+    needsApproval: '',
+    verify: 'function',
+    execute: 'function',
+    share: 'number',
+    drawsOnLedger: 'boolean',
+    handsTo: 'string',
+    agent: '',
+    asks: 'array',
+  } satisfies OptionNames<ToolDefinition & Tool>,
+  elsewhere: {
+    inputSchema: 'input',
+    schema: 'input',
+    outputSchema: 'output',
+    handler: 'execute',
+    func: 'execute',
+    invoke: 'execute',
+    run: 'execute',
+    timeout: 'timeoutMs',
+  },
+  code: 'invalid-tool',
 };
 
 /** Creates a tool. Throws `invalid-tool` if the definition could never work. */
@@ -313,32 +348,6 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   return made as unknown as Tool;
 }
 
-/**
- * Throws if an option would be ignored because of its name: an option that other libraries have, or an unknown setting.
- * `names`: the right names of the options.
- */
-export function rejectMisnamed(
-  what: string,
-  options: object & { readonly settings?: Settings },
-  names: Readonly<Record<string, string>>,
-  code: TreadleErrorCode,
-): void {
-  for (const name in options) {
-    if (!Object.hasOwn(names, name) || options[name as never] === undefined) continue;
-    throw new TreadleError(code, `${what} has no option "${name}". Use "${names[name]}".`);
-  }
-  // A tool has no settings. Other properties of its definition are not checked.
-  if (code === 'invalid-tool') return;
-  for (const name in options.settings) {
-    if (SETTINGS.split(', ').includes(name) || options.settings[name as never] === undefined) continue;
-    throw new TreadleError(code, `${what} has no setting "${name}". Use ${SETTINGS}.`);
-  }
-}
-
-/** One text, because that is smaller than a list of them. `misuse.test.ts` checks that none is missing. */
-const SETTINGS =
-  'temperature, maxOutputTokens, topP, stop, seed, reasoning, presencePenalty, frequencyPenalty, logitBias, serviceTier, promptCacheKey, verbosity, topLogprobs';
-
 function memoryResource(key: string): string {
   return `memory ${key}`;
 }
@@ -351,7 +360,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
       `The tool name ${JSON.stringify(name)} is not accepted by providers. Use 1 to 64 letters, digits, "_" or "-".`,
     );
   }
-  rejectMisnamed(`Tool "${name}"`, definition, TOOL_NAMES, 'invalid-tool');
+  checkOptions(`Tool "${name}"`, definition, TOOL_OPTIONS);
   if (typeof description !== 'string')
     throw invalidTool(name, 'has no description', 'Describe in a sentence what it does');
   if (input === null || !['object', 'function'].includes(typeof input)) {
@@ -360,6 +369,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (timeoutMs !== undefined && typeof timeoutMs !== 'function' && !isTime(timeoutMs)) {
     throw invalidTool(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
   }
+  if (definition.output !== undefined) requireSchema(`The output of tool "${name}"`, definition.output, 'invalid-tool');
   if (ttlMs !== undefined && !isTime(ttlMs)) {
     throw invalidTool(name, `has ttlMs ${ttlMs}`, 'Give a number above 0');
   }
@@ -387,11 +397,6 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
     throw invalidTool(name, `has a ${typeof needsApproval} as needsApproval`, 'Give true or a function');
   }
   if (definition.spends) checkAmounts(`"spends" of tool "${name}"`, definition.spends);
-  for (const part of ['execute', 'verify', 'resources', 'touches'] as const) {
-    if (!['function', 'undefined'].includes(typeof definition[part])) {
-      throw invalidTool(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
-    }
-  }
 }
 
 function isTime(value: unknown): value is number {
@@ -467,4 +472,108 @@ export function duplicateTool(name: string, what: string, first: string, second:
     'duplicate-tool',
     `There are two ${what} named "${name}": one from ${first}, one from ${second}. Rename or leave out one.`,
   );
+}
+
+/* Options of functions */
+
+/**
+ * The names of the options in a type, with the kind of each. The compiler reports a name that is missing, one that the type
+ * does not have, and a wrong kind. `name`: a text that is not empty. `.now`: an object with the function `now`. Empty: any
+ * value, or it is checked elsewhere.
+ */
+export type OptionNames<Options> = { readonly [Name in keyof Options]-?: KindOf<NonNullable<Options[Name]>> | '' };
+
+type KindOf<Value> = [Value] extends [(...args: never) => unknown]
+  ? 'function'
+  : [Value] extends [boolean]
+    ? 'boolean'
+    : [Value] extends [number]
+      ? 'number'
+      : [Value] extends [string]
+        ? 'string' | 'name'
+        : [Value] extends [readonly unknown[]]
+          ? 'array'
+          : 'object' | `.${keyof Value & string}`;
+
+/** What `checkOptions` knows of the options of a function. */
+export interface KnownOptions {
+  readonly names: Readonly<Record<string, string>>;
+  /** Names that other libraries have for options, with the names here. */
+  readonly elsewhere?: Readonly<Record<string, string>>;
+  /** Default: `invalid-options`. */
+  readonly code?: TreadleErrorCode;
+  /** Default: `option`. */
+  readonly noun?: string;
+}
+
+/**
+ * Throws if an option would be ignored because of its name, or has a value of the wrong kind. An option that is undefined is
+ * not set. `what` names who has the options: `A run`.
+ */
+export function checkOptions(what: string, options: object, known: KnownOptions): void {
+  if (typeof options !== 'object' || options === null) throw wrongValue(what, 'options', options, 'object', known);
+  for (const name in options) {
+    const value: unknown = options[name as never];
+    const kind = Object.hasOwn(known.names, name) ? known.names[name] : undefined;
+    if (kind === '' || value === undefined) continue;
+    if (kind === undefined) throw unknownName(what, name, known);
+    if (!isOfKind(value, kind)) throw wrongValue(what, `"${name}"`, value, kind, known);
+  }
+}
+
+function isOfKind(value: unknown, kind: string): boolean {
+  if (kind === 'name') return typeof value === 'string' && value !== '';
+  if (typeof value !== 'object' || value === null) return typeof value === kind && value !== null;
+  if (kind.startsWith('.')) return typeof value[kind.slice(1) as never] === 'function';
+  return kind === (Array.isArray(value) ? 'array' : 'object');
+}
+
+function wrongValue(
+  what: string,
+  name: string,
+  value: unknown,
+  kind: string,
+  { code = 'invalid-options' }: KnownOptions,
+): TreadleError {
+  const wanted = VALUES[kind] ?? `an object with the function "${kind.slice(1)}"`;
+  return new TreadleError(code, `${what} has ${described(value)} as ${name}. Use ${wanted}.`);
+}
+
+const VALUES: Readonly<Record<string, string>> = {
+  function: 'a function',
+  boolean: 'true or false',
+  number: 'a number',
+  string: 'a text',
+  name: 'a text that is not empty',
+  array: 'an array',
+  object: 'an object',
+};
+
+function unknownName(what: string, name: string, known: KnownOptions): TreadleError {
+  const { names, elsewhere = {}, code = 'invalid-options', noun = 'option' } = known;
+  const remedy = Object.hasOwn(elsewhere, name)
+    ? ` Use "${elsewhere[name]}".`
+    : didYouMean(name, Object.keys(names)) || ` Use ${Object.keys(names).join(', ')}.`;
+  return new TreadleError(code, `${what} has no ${noun} "${name}".${remedy}`);
+}
+
+const SETTINGS: OptionNames<Settings> = {
+  temperature: 'number',
+  maxOutputTokens: 'number',
+  topP: 'number',
+  stop: 'array',
+  seed: 'number',
+  reasoning: 'string',
+  presencePenalty: 'number',
+  frequencyPenalty: 'number',
+  logitBias: 'object',
+  serviceTier: 'string',
+  promptCacheKey: 'string',
+  verbosity: 'string',
+  topLogprobs: 'number',
+};
+
+/** Throws if a setting would be ignored because of its name, or has a value of the wrong kind. */
+export function checkSettings(what: string, settings: Settings | undefined, code?: TreadleErrorCode): void {
+  if (settings) checkOptions(what, settings, { names: SETTINGS, noun: 'setting', ...(code && { code }) });
 }

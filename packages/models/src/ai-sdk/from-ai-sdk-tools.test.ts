@@ -238,3 +238,12 @@ test.each([
   expect(() => fromAiSdkTools(tools as never)).toThrow(message);
   expect(() => fromAiSdkTools(tools as never)).toThrow(TreadleError);
 });
+
+test.each([
+  [undefined, {}, 'pass the tools by name'],
+  [[], {}, 'pass the tools by name'],
+  [{}, { effect: {} }, 'fromAiSdkTools has no option "effect". Did you mean "effects"?'],
+  [{}, { effects: { wether: 'pure' } }, '"effects" names "wether", which is not one of the tools.'],
+])('rejects the arguments %j, %j', (tools, options, message) => {
+  expect(() => fromAiSdkTools(tools as never, options as never)).toThrow(message);
+});

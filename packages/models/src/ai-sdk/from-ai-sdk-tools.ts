@@ -1,7 +1,9 @@
 import {
+  checkOptions,
   tool,
   TreadleError,
   type JsonSchema,
+  type OptionNames,
   type Policy,
   type ResultBlock,
   type Schema,
@@ -33,6 +35,8 @@ export interface FromAiSdkToolsOptions {
   readonly approvals?: 'policy';
 }
 
+const NAMES: OptionNames<FromAiSdkToolsOptions> = { effects: 'object', approvals: 'string' };
+
 /** The second argument of `execute`. `messages` is empty: tools of the loop do not see the conversation. */
 interface CallInfo {
   readonly toolCallId: string;
@@ -54,6 +58,20 @@ type NeedsApproval =
  * the provider executes, and for one that needs approval if there is no policy for it.
  */
 export function fromAiSdkTools(tools: AiSdkTools, options: FromAiSdkToolsOptions = {}): Tool[] {
+  checkOptions('fromAiSdkTools', options, { names: NAMES });
+  if (typeof tools !== 'object' || tools === null || Array.isArray(tools)) {
+    throw new TreadleError(
+      'invalid-options',
+      'fromAiSdkTools: pass the tools by name, such as { weather: tool({ … }) }.',
+    );
+  }
+  const unknown = Object.keys(options.effects ?? {}).find((name) => !Object.hasOwn(tools, name));
+  if (unknown !== undefined) {
+    throw new TreadleError(
+      'invalid-options',
+      `fromAiSdkTools: "effects" names "${unknown}", which is not one of the tools.`,
+    );
+  }
   return Object.entries(tools).map(([name, aiSdkTool]) => {
     checkTool(name, aiSdkTool, options);
     const { execute, toModelOutput } = aiSdkTool as { execute?: Execute; toModelOutput?: ToModelOutput };

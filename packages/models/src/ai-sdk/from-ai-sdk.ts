@@ -1,4 +1,13 @@
-import { systemClock, TreadleError, type Clock, type Model, type ModelError, type ModelReply } from '@treadle/core';
+import {
+  checkOptions,
+  systemClock,
+  TreadleError,
+  type Clock,
+  type Model,
+  type ModelError,
+  type ModelReply,
+  type OptionNames,
+} from '@treadle/core';
 import { checkCallOptions } from '../http/endpoint.ts';
 import { CANCELLED } from '../http/failures.ts';
 import { redactor } from '../http/redact.ts';
@@ -33,6 +42,17 @@ export interface FromAiSdkOptions {
   readonly random?: () => number;
 }
 
+const NAMES: OptionNames<FromAiSdkOptions> = {
+  stream: 'boolean',
+  providerOptions: '',
+  headers: '',
+  maxRetries: 'number',
+  price: '',
+  toolSupport: '',
+  clock: '.now',
+  random: 'function',
+};
+
 /**
  * A language model of the AI SDK (specification V3 or V4) as a model of the loop. Throws for anything else.
  *
@@ -40,7 +60,7 @@ export interface FromAiSdkOptions {
  */
 export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Model {
   checkModel(model);
-  checkOptions(options);
+  checkFromAiSdk(options);
   const { specificationVersion: version, provider, modelId } = model;
   const { stream = true, providerOptions, headers, maxRetries = 2, toolSupport = 'error' } = options;
   const { price = priceOf(modelId), clock = systemClock, random = Math.random } = options;
@@ -130,9 +150,10 @@ function rejectOptions(what: string): never {
   throw new TreadleError('invalid-options', `fromAiSdk: ${what}`);
 }
 
-function checkOptions(options: FromAiSdkOptions): void {
+function checkFromAiSdk(options: FromAiSdkOptions): void {
   if (typeof options !== 'object' || options === null)
     rejectOptions('its second argument must be an object of options.');
+  checkOptions('fromAiSdk', options, { names: NAMES });
   checkCallOptions('fromAiSdk', options);
   const { providerOptions = {} } = options;
   const isByName = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value);

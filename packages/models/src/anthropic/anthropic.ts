@@ -1,6 +1,6 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import { checkEndpoint, rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
+import { checkEndpoint, rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { anthropicBody, omittedSampling, type AnthropicBody } from './body.ts';
@@ -48,9 +48,19 @@ export interface AnthropicOptions extends EndpointOptions {
   readonly sampling?: boolean;
 }
 
+const OWN_NAMES: OwnNames<AnthropicOptions> = {
+  version: 'string',
+  betas: '',
+  cache: 'boolean',
+  thinking: '',
+  thinkingDisplay: '',
+  forcedTools: 'boolean',
+  sampling: 'boolean',
+};
+
 /** A model behind Anthropic's Messages API, or a host with the same API. Throws if the options are invalid. */
 export function anthropic(options: AnthropicOptions): Model {
-  checkEndpoint('anthropic', options);
+  checkEndpoint('anthropic', options, OWN_NAMES);
   const { model, baseURL = BASE_URL, stream = true, version = VERSION, betas = [], cache = true } = options;
   const known = traitsOf(model);
   const { thinking = known.thinking, forcedTools = known.forcedTools, sampling = known.sampling } = options;
@@ -70,6 +80,7 @@ export function anthropic(options: AnthropicOptions): Model {
   return httpModel(
     {
       factory: 'anthropic',
+      own: OWN_NAMES,
       protocol: anthropicProtocol({
         model,
         stream,

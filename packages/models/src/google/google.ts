@@ -1,6 +1,6 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import { checkEndpoint, rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
+import { checkEndpoint, rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
@@ -20,15 +20,18 @@ export interface GoogleOptions extends EndpointOptions {
   readonly thinking?: GoogleThinking;
 }
 
+const OWN_NAMES: OwnNames<GoogleOptions> = { thinking: '' };
+
 /** A model behind Google's Gemini API, or a host with the same API. Throws if the options are invalid. */
 export function google(options: GoogleOptions): Model {
-  checkEndpoint('google', options);
+  checkEndpoint('google', options, OWN_NAMES);
   const { model, baseURL = BASE_URL, stream = true, thinking = thinkingOf(model) } = options;
   const isKnown = ['level', 'budget', 'none'].includes(thinking);
   if (!isKnown) rejectOptions('google', '"thinking" must be "level", "budget" or "none".');
   return httpModel(
     {
       factory: 'google',
+      own: OWN_NAMES,
       protocol: googleProtocol({ model, stream, thinking, signer: signerOf('google', baseURL) }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ 'x-goog-api-key': apiKey }),

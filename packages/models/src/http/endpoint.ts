@@ -1,4 +1,13 @@
-import { TreadleError, type Accepts, type Clock, type Settings } from '@treadle/core';
+import {
+  checkOptions,
+  TreadleError,
+  type Accepts,
+  type Clock,
+  type KnownOptions,
+  type OptionNames,
+  type Settings,
+} from '@treadle/core';
+import { didYouMean } from '@treadle/core/nearest';
 import { checkPrice, type Price } from '../prices/price.ts';
 import type { Protocol } from '../protocol.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
@@ -35,8 +44,27 @@ export interface EndpointOptions {
   readonly random?: () => number;
 }
 
+const NAMES: OptionNames<EndpointOptions> = {
+  model: 'string',
+  baseURL: 'string',
+  apiKey: 'string',
+  headers: '',
+  stream: 'boolean',
+  fetch: 'function',
+  maxRetries: 'number',
+  timeouts: 'object',
+  price: '',
+  accepts: 'object',
+  settings: 'object',
+  toolSupport: '',
+  clock: '.now',
+  random: 'function',
+};
+
+const TIMEOUTS: OptionNames<NonNullable<EndpointOptions['timeouts']>> = { headers: '', idle: '' };
+
 /** Names that other libraries have for options of a model, with the names here. */
-const MODEL_NAMES = {
+const ELSEWHERE = {
   baseUrl: 'baseURL',
   base_url: 'baseURL',
   api_key: 'apiKey',
@@ -48,20 +76,21 @@ const MODEL_NAMES = {
   maxTokens: 'settings.maxOutputTokens',
   maxOutputTokens: 'settings.maxOutputTokens',
   reasoning: 'settings.reasoning',
-} as const;
+};
+
+/** The names of the options that a model has besides those of every protocol. */
+export type OwnNames<Options extends EndpointOptions> = OptionNames<Omit<Options, keyof EndpointOptions>>;
 
 export function rejectOptions(factory: string, problem: string): never {
   throw new TreadleError('invalid-options', `${factory}: ${problem}`);
 }
 
-/** Throws if the options are invalid; `factory` is the function that was called with them. */
-export function checkEndpoint(factory: string, options: EndpointOptions): void {
+/** Throws if the options are invalid; `factory` is the function that was called with them, `own` has its further options. */
+export function checkEndpoint(factory: string, options: EndpointOptions, own: KnownOptions['names'] = {}): void {
   const wrong = (problem: string): never => rejectOptions(factory, problem);
   if (typeof options !== 'object' || options === null) wrong("pass an object, such as { model: '…', apiKey: '…' }.");
-  for (const [name, right] of Object.entries(MODEL_NAMES)) {
-    if (options[name as never] !== undefined) wrong(`there is no option "${name}". Use "${right}".`);
-  }
-  const { model, apiKey, timeouts, fetch } = options;
+  checkOptions(factory, options, { names: { ...NAMES, ...own }, elsewhere: ELSEWHERE });
+  const { model, apiKey, timeouts } = options;
   if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: pass the name of the model to use.');
   if (typeof apiKey === 'string' && apiKey.trim() === '') {
     wrong('"apiKey" is empty. Set the variable that it is read from, or omit it if no key is needed.');
@@ -69,12 +98,12 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
   if (apiKey !== undefined && (typeof apiKey !== 'string' || !isSendable(apiKey))) {
     wrong('"apiKey" must be a string without spaces and line breaks. Check where it is read from.');
   }
+  checkOptions(`${factory}: "timeouts"`, timeouts ?? {}, { names: TIMEOUTS });
   for (const [name, ms] of Object.entries(timeouts ?? {})) {
     if (ms !== undefined && !(typeof ms === 'number' && ms > 0)) {
       wrong(`"timeouts.${name}" must be a number of milliseconds above 0.`);
     }
   }
-  if (fetch !== undefined && typeof fetch !== 'function') wrong('"fetch" must be a function.');
   for (const [name, taken] of Object.entries(options.accepts ?? {})) {
     if (!['images', 'files'].includes(name) || typeof taken !== 'boolean') {
       wrong('"accepts" must be an object such as { images: true, files: false }.');
@@ -108,7 +137,8 @@ export function checkCallOptions(
 export function checkSettings(factory: string, settings: Settings = {}, takes: readonly (keyof Settings)[]): void {
   const ignored = Object.keys(settings).filter((name) => !takes.some((taken) => taken === name));
   if (ignored.length === 0) return;
-  rejectOptions(factory, `the model takes no "settings.${ignored[0]}". Remove it. It takes ${takes.join(', ')}.`);
+  const remedy = didYouMean(ignored[0]!, takes) || ` Remove it. It takes ${takes.join(', ')}.`;
+  rejectOptions(factory, `the model takes no "settings.${ignored[0]}".${remedy}`);
 }
 
 /** The URL of a protocol below a base URL. */

@@ -1,6 +1,7 @@
 import {
   messageOf,
   systemClock,
+  type KnownOptions,
   type Model,
   type ModelError,
   type ModelReply,
@@ -26,6 +27,8 @@ export interface HttpModel<State> {
   /** The function that the user called, for error messages. */
   readonly factory: string;
   readonly protocol: Protocol<State>;
+  /** The options that the function has besides those of every protocol. */
+  readonly own?: KnownOptions['names'];
   readonly baseURL: string;
   /** The headers that carry the key. */
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
@@ -49,10 +52,10 @@ function builtInSend(): Send {
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
-  { factory, protocol, baseURL, auth, keyVariable, otherKeyVariable, reportsCost = false }: HttpModel<State>,
+  { factory, protocol, baseURL, auth, keyVariable, otherKeyVariable, reportsCost = false, own }: HttpModel<State>,
   options: EndpointOptions,
 ): Model {
-  checkEndpoint(factory, options);
+  checkEndpoint(factory, options, own);
   const { model, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
   const { price = priceOf(model), toolSupport = 'error', settings } = options;
   checkSettings(factory, settings, protocol.takes);

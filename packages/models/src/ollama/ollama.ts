@@ -1,6 +1,6 @@
 import type { Model, Settings } from '@treadle/core';
 import { ndjson } from '../framing.ts';
-import { rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
+import { rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
 import type { Protocol } from '../protocol.ts';
 import { ollamaBody, type OllamaBody, type Think } from './body.ts';
@@ -33,6 +33,8 @@ export interface OllamaOptions extends EndpointOptions {
   readonly think?: Think;
 }
 
+const OWN_NAMES: OwnNames<OllamaOptions> = { contextTokens: 'number', keepAlive: '', think: '' };
+
 /** A model behind Ollama's own API, on this machine or at `baseURL`. Throws if the options are invalid. */
 export function ollama(options: OllamaOptions): Model {
   const { model, stream = true, contextTokens, keepAlive, think } = options ?? {};
@@ -40,6 +42,7 @@ export function ollama(options: OllamaOptions): Model {
   return httpModel(
     {
       factory: 'ollama',
+      own: OWN_NAMES,
       protocol: ollamaProtocol({ model, stream, contextTokens, keepAlive, think }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),

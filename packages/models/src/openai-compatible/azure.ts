@@ -1,4 +1,5 @@
 import { TreadleError, type Model } from '@treadle/core';
+import { checkEndpoint, type OwnNames } from '../http/endpoint.ts';
 import { compatibleModel } from './openai-compatible.ts';
 import type { PresetOptions } from './presets.ts';
 
@@ -10,6 +11,8 @@ export interface AzureOptions extends PresetOptions {
   readonly apiVersion?: string;
 }
 
+const OWN_NAMES: OwnNames<AzureOptions> = { quirks: '', resource: 'string', apiVersion: 'string' };
+
 /**
  * A deployment at Azure OpenAI. `apiKey` is sent in the header `api-key`. For a token of Entra, set `authorization` in
  * `headers`. Throws if the options are invalid.
@@ -17,8 +20,12 @@ export interface AzureOptions extends PresetOptions {
 export function azure(options: AzureOptions): Model {
   const quirks = { maxTokensField: 'max_completion_tokens', customTools: true } as const;
   const auth = (apiKey: string): Record<string, string> => ({ 'api-key': apiKey });
-  const baseURL = addressOf(options ?? {});
-  return compatibleModel({ factory: 'azure', baseURL, quirks, auth, keyVariable: 'AZURE_OPENAI_API_KEY' }, options);
+  checkEndpoint('azure', options, OWN_NAMES);
+  const baseURL = addressOf(options);
+  return compatibleModel(
+    { factory: 'azure', own: OWN_NAMES, baseURL, quirks, auth, keyVariable: 'AZURE_OPENAI_API_KEY' },
+    options,
+  );
 }
 
 function addressOf({ baseURL, resource, apiVersion, model }: AzureOptions): string {

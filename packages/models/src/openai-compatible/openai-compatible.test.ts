@@ -290,7 +290,7 @@ test('deepSeek sends the reasoning back with its call', async () => {
 });
 
 test.each<[string, () => unknown, string]>([
-  ['no options', () => openaiCompatible(undefined as unknown as OpenAiCompatibleOptions), '"baseURL" is missing'],
+  ['no options', () => openaiCompatible(undefined as unknown as OpenAiCompatibleOptions), 'pass an object'],
   ['no baseURL', () => openaiCompatible({ model: 'm' } as OpenAiCompatibleOptions), '"baseURL" is missing'],
   ['no model', () => openaiCompatible({ baseURL: 'http://h/v1' } as OpenAiCompatibleOptions), '"model" is missing'],
   ['no options for a preset', () => groq(undefined as unknown as PresetOptions), 'groq: pass an object'],
@@ -316,7 +316,12 @@ test.each<[string, () => unknown, string]>([
     () => azure({ model: 'm', resource: 'a', baseURL: 'https://a.org' }),
     'azure: "baseURL" cannot be combined',
   ],
-  ['no options for azure', () => azure(undefined as unknown as AzureOptions), 'azure: "resource"'],
+  ['no options for azure', () => azure(undefined as unknown as AzureOptions), 'azure: pass an object'],
+  [
+    'a misspelt resource',
+    () => azure({ model: 'm', resouce: 'r' } as object as AzureOptions),
+    'azure has no option "resouce". Did you mean "resource"?',
+  ],
 ])('throws for %s', (_, make, message) => {
   expect(make).toThrow(TreadleError);
   expect(make).toThrow(message);

@@ -1,5 +1,5 @@
 import { TreadleError, type Model } from '@treadle/core';
-import type { EndpointOptions } from '../http/endpoint.ts';
+import { checkEndpoint, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { httpModel, type HttpModel } from '../http/model.ts';
 import { openaiChatProtocol } from '../openai-chat/openai-chat.ts';
 import { checkQuirks, UNKNOWN_HOST, type Quirks } from '../openai-chat/quirks.ts';
@@ -12,9 +12,12 @@ export interface OpenAiCompatibleOptions extends EndpointOptions {
   readonly quirks?: Quirks;
 }
 
+const OWN_NAMES: OwnNames<OpenAiCompatibleOptions> = { quirks: '' };
+
 /** A model at any host that is compatible with OpenAI's Chat Completions. Throws if the options are invalid. */
 export function openaiCompatible(options: OpenAiCompatibleOptions): Model {
-  if (options?.baseURL === undefined) {
+  checkEndpoint('openaiCompatible', options, OWN_NAMES);
+  if (options.baseURL === undefined) {
     const message = `openaiCompatible: "baseURL" is missing. Pass one such as "http://127.0.0.1:8080/v1".`;
     throw new TreadleError('invalid-options', message);
   }
@@ -27,6 +30,8 @@ export interface Host {
   readonly factory: string;
   readonly baseURL: string;
   readonly quirks: Quirks;
+  /** The options that the function has besides those of `openaiCompatible`. */
+  readonly own?: HttpModel<never>['own'];
   readonly auth?: HttpModel<never>['auth'];
   readonly keyVariable?: string;
   readonly reportsCost?: boolean;
@@ -34,13 +39,21 @@ export interface Host {
 
 /** The quirks in the options override those of the host. */
 export function compatibleModel(host: Host, options: EndpointOptions & { readonly quirks?: Quirks }): Model {
-  const { factory, baseURL, auth = bearer, keyVariable, reportsCost = false } = host;
+  const { factory, own, baseURL, auth = bearer, keyVariable, reportsCost = false } = host;
   const { model, stream = true, quirks = {} } = options ?? {};
   checkQuirks(factory, quirks);
   const signer = signerOf(OPENROUTER, options?.baseURL ?? baseURL);
   const protocol = openaiChatProtocol({ ...host.quirks, ...quirks, model, stream, signer });
   return httpModel(
-    { factory, protocol, baseURL, auth, reportsCost, ...(keyVariable !== undefined && { keyVariable }) },
+    {
+      factory,
+      own: { ...OWN_NAMES, ...own },
+      protocol,
+      baseURL,
+      auth,
+      reportsCost,
+      ...(keyVariable !== undefined && { keyVariable }),
+    },
     options,
   );
 }

@@ -1,6 +1,6 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import type { EndpointOptions } from '../http/endpoint.ts';
+import type { EndpointOptions, OwnNames } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
@@ -22,6 +22,14 @@ export interface OpenAiResponsesOptions extends EndpointOptions {
   /** False: the host has no tools that take a text, so they are sent as functions. Default true. */
   readonly customTools?: boolean;
 }
+
+const OWN_NAMES: OwnNames<OpenAiResponsesOptions> = {
+  store: 'boolean',
+  encryptedReasoning: 'boolean',
+  reasoningSummary: '',
+  strict: 'boolean',
+  customTools: 'boolean',
+};
 
 const BASE_URL = 'https://api.openai.com/v1';
 /** The API has no stop sequences, seed, penalties and biases. */
@@ -45,6 +53,7 @@ export function openaiResponses(options: OpenAiResponsesOptions): Model {
   return httpModel(
     {
       factory: 'openaiResponses',
+      own: OWN_NAMES,
       protocol: openaiResponsesProtocol({
         model,
         stream,

@@ -1,4 +1,4 @@
-import { TreadleError, type Clock, type Model } from '@treadle/core';
+import { checkOptions, TreadleError, type Clock, type Model, type OptionNames } from '@treadle/core';
 import type { BreakerOptions } from './breaker.ts';
 import type { TurnstileOptions } from './turnstile.ts';
 
@@ -22,8 +22,22 @@ export interface RouterOptions<Name extends string = string> {
   readonly random?: () => number;
 }
 
+const NAMES: OptionNames<RouterOptions> = {
+  models: '',
+  default: 'string',
+  fallback: 'object',
+  limits: 'object',
+  breaker: '',
+  maxRetries: 'number',
+  clock: '.now',
+  random: 'function',
+};
+const LIMIT_NAMES: OptionNames<TurnstileOptions> = { concurrency: 'number', requestsPerMinute: 'number' };
+const BREAKER_NAMES: OptionNames<BreakerOptions> = { failures: 'number', cooldownMs: 'number' };
+
 /** Throws if the options are invalid. */
 export function checkRouter(options: RouterOptions): void {
+  checkOptions('router', options ?? {}, { names: NAMES });
   const { models, fallback = {}, limits = {}, breaker, maxRetries } = options ?? {};
   const names = typeof models === 'object' && models !== null ? Object.keys(models) : [];
   if (names.length === 0) {
@@ -43,13 +57,16 @@ export function checkRouter(options: RouterOptions): void {
     if (new Set([name, ...others]).size <= others.length)
       rejectOptions(`"fallback.${name}" names a model twice, or itself`);
   }
-  for (const [name, { concurrency, requestsPerMinute } = {}] of Object.entries(limits)) {
+  for (const [name, limit = {}] of Object.entries(limits)) {
     requireModel(name, '"limits"');
+    checkOptions(`router: "limits.${name}"`, limit, { names: LIMIT_NAMES });
+    const { concurrency, requestsPerMinute } = limit;
     checkWholeNumber(concurrency, 1, `limits.${name}.concurrency`);
     checkWholeNumber(requestsPerMinute, 1, `limits.${name}.requestsPerMinute`);
   }
   checkWholeNumber(maxRetries, 0, 'maxRetries');
   if (breaker) {
+    checkOptions('router: "breaker"', breaker, { names: BREAKER_NAMES });
     checkWholeNumber(breaker.failures, 1, 'breaker.failures');
     checkWholeNumber(breaker.cooldownMs, 1, 'breaker.cooldownMs');
   }

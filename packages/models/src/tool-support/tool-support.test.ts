@@ -407,3 +407,7 @@ test('text: answers a call of an unknown tool with the available tools', async (
     content: [{ name: 'weather', isError: true, content: [{ text: expect.stringContaining('get_weather') }] }],
   });
 });
+
+test('rejects something else than a model', () => {
+  expect(() => withToolSupport('llama' as never, 'text')).toThrow('withToolSupport: pass a model');
+});

@@ -1,6 +1,7 @@
 import {
   systemClock,
   textOf,
+  TreadleError,
   type AssistantMessage,
   type AssistantPart,
   type Attempt,
@@ -32,6 +33,9 @@ export function withToolSupport(
   mode: ToolSupport,
   { clock = systemClock }: { readonly clock?: Clock } = {},
 ): Model {
+  if (typeof model?.reply !== 'function') {
+    throw new TreadleError('invalid-options', 'withToolSupport: pass a model, such as ollama({ model }).');
+  }
   checkToolSupport('withToolSupport', mode);
   let refusal: ModelError | undefined;
 

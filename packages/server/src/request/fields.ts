@@ -1,4 +1,5 @@
-import type { Effort, Settings } from '@treadle/core';
+import { isJsonSchema, type Effort, type Settings } from '@treadle/core';
+import { schemaProblem } from '@treadle/core/schema-problem';
 import { z } from 'zod';
 import { MAX_CONVERSATION_CHARS } from '../engine/conversation.ts';
 import type { AnswerFormat } from '../engine/request-model.ts';
@@ -170,7 +171,7 @@ export function jsonSchemaFormat(
       strict: z.boolean().nullish(),
     })
     .superRefine(({ schema, strict }, ctx) => {
-      const problem = strict ? uncheckable(schema, rootOf(schema)) : undefined;
+      const problem = strict ? answerSchemaProblem(schema) : undefined;
       if (problem === undefined) return;
       const message = `Invalid ${PARAM}: ${problem}, so that no answer can be checked. Correct it, or leave 'strict' out.`;
       refuse(ctx, message, { path: ['schema'], code: 'invalid_json_schema' });
@@ -181,55 +182,9 @@ export function jsonSchemaFormat(
     }));
 }
 
-/** Keywords with values that are no schemas. */
-const VALUES = new Set(['const', 'enum', 'default', 'examples']);
-
-/** What references are resolved in; undefined if parts have ids: then references are left to the check. */
-function rootOf(schema: JsonObject): JsonObject | undefined {
-  return JSON.stringify(schema).includes('"$id":') ? undefined : schema;
-}
-
-/** Why no answer can be checked with a part of a schema; undefined if it can. */
-function uncheckable(part: unknown, root: JsonObject | undefined): string | undefined {
-  if (Array.isArray(part)) return firstProblem(part, (one) => uncheckable(one, root));
-  if (!isObject(part)) return undefined;
-  const { pattern, $ref: reference, patternProperties } = part;
-  const patterns = [pattern, ...Object.keys(isObject(patternProperties) ? patternProperties : {})];
-  return (
-    firstProblem(patterns, (one) => (typeof one === 'string' ? patternProblem(one) : undefined)) ??
-    (typeof reference === 'string' && root && !isResolved(reference, root)
-      ? `there is no '${reference.slice(0, 100)}' in it`
-      : undefined) ??
-    firstProblem(Object.keys(part), (key) => (VALUES.has(key) ? undefined : uncheckable(part[key], root)))
-  );
-}
-
-function firstProblem<T>(list: readonly T[], problemOf: (one: T) => string | undefined): string | undefined {
-  for (const one of list) {
-    const problem = problemOf(one);
-    if (problem !== undefined) return problem;
-  }
-  return undefined;
-}
-
-function patternProblem(pattern: string): string | undefined {
-  try {
-    return void new RegExp(pattern, 'u');
-  } catch (error) {
-    return `a pattern is not valid (${(error as Error).message})`;
-  }
-}
-
-/** Only paths are looked up. Anchors are left to the check. */
-function isResolved(reference: string, root: JsonObject): boolean {
-  if (!reference.startsWith('#/')) return reference.startsWith('#');
-  let found: unknown = root;
-  for (const key of reference.slice(2).split('/')) {
-    const name = key.replaceAll('~1', '/').replaceAll('~0', '~');
-    found = (found as Record<string, unknown> | null | undefined)?.[name];
-  }
-  // The check decodes the path.
-  return found !== undefined || reference.includes('%');
+/** Why no answer can be checked with the schema; undefined if it can. */
+function answerSchemaProblem(schema: JsonObject): string | undefined {
+  return isJsonSchema(schema) ? schemaProblem(schema) : 'it has no keyword of JSON Schema';
 }
 
 /** A format by its type. `jsonSchema` is the form that `json_schema` has in the API, and `form` its schema. */

@@ -402,6 +402,21 @@ describe('rejects, with the path of the field,', () => {
     ]),
     [{ input: 'a', text: { format: { type: 'json_schema', name: 'a', schema: [] } } }, { param: 'text.format.schema' }],
     [
+      { input: 'a', text: { format: { type: 'json_schema', name: 'a', strict: true, schema: {} } } },
+      { param: 'text.format.schema', code: 'invalid_json_schema' },
+    ],
+    [
+      {
+        input: 'a',
+        text: { format: { type: 'json_schema', name: 'a', strict: true, schema: { city: { type: 'string' } } } },
+      },
+      { param: 'text.format.schema', code: 'invalid_json_schema' },
+    ],
+    [
+      { input: 'a', text: { format: { type: 'json_schema', name: 'a', strict: true, schema: { type: 'strng' } } } },
+      { param: 'text.format.schema', code: 'invalid_json_schema' },
+    ],
+    [
       { input: 'a', text: { format: { type: 'json_schema', json_schema: { name: 'a', schema: {} } } } },
       { param: 'text.format.schema', message: expect.stringContaining("not under 'json_schema'") },
     ],

@@ -1,5 +1,5 @@
 import { tool, type Tool, type ToolContext } from '@treadle/core';
-import { didYouMean } from '../nearest.ts';
+import { didYouMean } from '@treadle/core/nearest';
 import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';

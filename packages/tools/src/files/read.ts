@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { posix } from 'node:path';
 import { tool, type ImageBlock, type TextBlock, type Tool, type ToolContext } from '@treadle/core';
-import { nearest } from '../nearest.ts';
+import { nearest } from '@treadle/core/nearest';
 import type { FolderEntry, OpenFile, Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';

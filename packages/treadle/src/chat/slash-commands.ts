@@ -1,6 +1,6 @@
 import type { RunStore, Usage } from '@treadle/core';
 import { columns } from '../command-line/help.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import { modelEntries } from '../config/config.ts';
 import type { Session } from '../run/session.ts';
 import { workText } from '../run/outcome-text.ts';

@@ -96,6 +96,13 @@ test('checks the number of arguments', () => {
   expect(() => parseArguments(several, [])).toThrow('needs ID. Usage: treadle runs diff ID… [flags]');
 });
 
+test('rejects an empty text as a required argument', () => {
+  const several = defineCommand({ ...pair, arguments: ['ID…'] });
+  const message = 'treadle runs diff got an empty text as ID. Usage: treadle runs diff ID… [flags]';
+  for (const args of [[''], ['x', '', 'y']]) expect(() => parseArguments(several, args)).toThrow(message);
+  expect(parseArguments(run, [''])).toMatchObject({ arguments: [''] });
+});
+
 test('returns help whatever the other arguments are', () => {
   expect(parseArguments(run, ['a', 'b', '--help'])).toBe('help');
   expect(parseArguments(bare, ['-h'])).toBe('help');

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util';
 import { CommandError, type Command, type Flag, type Flags, type ParsedArguments } from './command.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 
 export const HELP_FLAG: Flag = { type: 'switch', short: 'h', help: 'Show this help' };
 
@@ -61,6 +61,11 @@ function checkCount(command: Command, actual: readonly string[]): void {
   }
   if (missing !== undefined && !missing.startsWith('[')) {
     throw new CommandError(`${name} needs ${missing.replace('…', '')}. Usage: ${usageOf(command)}`);
+  }
+  // Such as that of a variable of the shell that is not set.
+  const empty = actual.map((word, i) => (word === '' ? (expected[i] ?? expected.at(-1)) : undefined)).find(Boolean);
+  if (empty !== undefined && !empty.startsWith('[')) {
+    throw new CommandError(`${name} got an empty text as ${empty.replace('…', '')}. Usage: ${usageOf(command)}`);
   }
   if (actual.length <= expected.length || expected.at(-1)?.endsWith('…')) return;
   const surplus = JSON.stringify(actual[expected.length]);

@@ -2,7 +2,7 @@ import type { Accepts, Settings } from '@treadle/core';
 import type { Price, ToolSupport } from '@treadle/models';
 import { CommandError } from '../command-line/command.ts';
 import type { ModelValues } from '../command-line/flags.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import type { Io } from '../terminal/io.ts';
 import { isWebAddress, modelEntries, type ModelEntry } from './config.ts';
 import type { LoadedConfig } from './load.ts';

@@ -1,7 +1,7 @@
 import type { Effort } from '@treadle/core';
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
 import type { ToolSupport } from '@treadle/models';
-import { nearest } from '@treadle/tools/nearest';
+import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
@@ -183,6 +183,7 @@ export function modelProblems(config: Config): string[] {
   const unknown = config.models?.default !== undefined && !names.includes(config.models.default);
   return [
     ...(unknown ? [`models.default does not name an entry of [models]. Entries: ${names.join(', ') || 'none'}`] : []),
+    ...(names.includes('') ? ['models has an entry without a name. Give it one, such as [models.main]'] : []),
     ...[...entries].flatMap(([name, entry]) => entryProblems(`models.${name}`, entry, { name, names })),
   ];
 }

@@ -105,6 +105,7 @@ describe('errors name the file, the path and what is allowed', () => {
       '[models]\ndefault = "b"\n[models.a]\nmodel = "m"',
       'models.default does not name an entry of [models]. Entries: a.',
     ],
+    ['[models.""]\nprovider = "demo"', 'models has an entry without a name. Give it one, such as [models.main].'],
     ['[models.a]\nmodel = "m"\ntemperature = 3', 'models.a.temperature must be a number from 0 to 2, but is 3.'],
     [
       '[models.a]\nmodel = "m"\nreasoning = "hard"',

@@ -1,4 +1,4 @@
-import { nearest } from '@treadle/tools/nearest';
+import { nearest } from '@treadle/core/nearest';
 
 /** What a value in a configuration file must be. */
 export type Shape =

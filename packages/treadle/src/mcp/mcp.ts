@@ -1,5 +1,5 @@
 import { messageOf, type Tool } from '@treadle/core';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import {
   CommandError,
   defineCommand,

@@ -3,7 +3,7 @@ import { messageOf, type StartedRun, type Tool } from '@treadle/core';
 import { MAX_OFFERED_TOOLS, toolSearchTool } from '@treadle/tools';
 import type { McpServer, McpServerOptions, SignInBrowser, SignInOptions } from '@treadle/tools/mcp';
 import type * as McpPackage from '@treadle/tools/mcp';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import type { Secrets } from '@treadle/store';
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';

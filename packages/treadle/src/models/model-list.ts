@@ -1,5 +1,5 @@
 import { CommandError } from '../command-line/command.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import { chooseModel, defaultModelName, keyFor } from '../config/choose-model.ts';
 import { modelEntries, type ModelEntry } from '../config/config.ts';
 import type { LoadedConfig } from '../config/load.ts';

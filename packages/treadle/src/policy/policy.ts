@@ -10,7 +10,7 @@ import {
   type CommandGroup,
 } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
-import { didYouMean, nearest } from '@treadle/tools/nearest';
+import { didYouMean, nearest } from '@treadle/core/nearest';
 import type { Config } from '../config/config.ts';
 import { resolveContext, workingFolder, type CommandContext } from '../config/context.ts';
 import { checkConfig, readConfig } from '../config/load.ts';

@@ -1,4 +1,4 @@
-import { messageOf, type JsonSchema } from '@treadle/core';
+import { isJsonSchema, messageOf, type JsonSchema } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import {
   KEY_NOTE,
@@ -101,6 +101,9 @@ async function readSchema(file: string, io: Io): Promise<JsonSchema> {
   } catch (error) {
     throw problem(`is not JSON: ${messageOf(error)}`);
   }
-  if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) return schema as JsonSchema;
-  throw problem('is not a JSON object');
+  if (typeof schema !== 'object' || schema === null || Array.isArray(schema)) throw problem('is not a JSON object');
+  const { schemaProblem } = await import('@treadle/core/schema-problem');
+  const wrong = isJsonSchema(schema) ? schemaProblem(schema) : 'it has no keyword of JSON Schema';
+  if (wrong !== undefined) throw problem(`is not a valid JSON Schema: ${wrong}`);
+  return schema as JsonSchema;
 }

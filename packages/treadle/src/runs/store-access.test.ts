@@ -49,6 +49,11 @@ test('lists the newest matches if there are several', async () => {
   );
 });
 
+test('an empty text is not the beginning of an id', async () => {
+  await add('run_a');
+  await expect(find('')).rejects.toThrow('There is no run "".');
+});
+
 test('suggests a run if none matches', async () => {
   await add(`run_${HEX}`);
   await expect(find('run_0123457')).rejects.toThrow('There is no run "run_0123457". Did you mean run_01234567?');

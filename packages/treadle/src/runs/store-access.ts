@@ -4,7 +4,7 @@ import { shortId } from '@treadle/core/describe';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
-import { nearest } from '@treadle/tools/nearest';
+import { nearest } from '@treadle/core/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { missingStoreText, openExistingStore } from '../config/store.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';
@@ -125,7 +125,9 @@ export async function findRun(store: RunStore, prefix: string): Promise<RunSumma
   const all = await store.list({ limit: Infinity });
   const exact = all.find(({ runId }) => runId === prefix);
   if (exact) return exact;
-  const matches = all.filter(({ runId }) => runId.startsWith(prefix) || runId.startsWith(`run_${prefix}`));
+  // Every id begins with an empty text.
+  const matches =
+    prefix === '' ? [] : all.filter(({ runId }) => runId.startsWith(prefix) || runId.startsWith(`run_${prefix}`));
   if (matches.length === 0) throw new CommandError(unknownRun(prefix, all));
   // The ids of child runs begin with the id of their parent, which is then the shortest match.
   const shortest = matches.reduce((a, b) => (a.runId.length <= b.runId.length ? a : b));

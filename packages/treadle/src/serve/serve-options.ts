@@ -1,7 +1,7 @@
 import type { Tool } from '@treadle/core';
 import type { ApiKey, TreadleServerOptions, WebhookOptions } from '@treadle/server';
 import { CommandError } from '../command-line/command.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import type { LoadedConfig } from '../config/load.ts';
 import { HOST, type KeyEntry } from '../config/server.ts';
 import { isMcpWord } from '../mcp/servers.ts';

@@ -1,7 +1,7 @@
 import { messageOf, type Model, type Tool } from '@treadle/core';
 import { codingTools, local, policyCheck, questionTool, readOnlyTools, taskTool, type Ops } from '@treadle/tools';
 import { CommandError } from '../command-line/command.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';

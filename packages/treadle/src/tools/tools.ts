@@ -1,7 +1,7 @@
 import type { JsonSchema, Tool } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
 import { LOCATION_FLAGS, LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
-import { didYouMean } from '@treadle/tools/nearest';
+import { didYouMean } from '@treadle/core/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { canAskOn } from '../run/run-and-report.ts';
 import type { Io } from '../terminal/io.ts';
