@@ -200,15 +200,13 @@ export {
   type Registry,
   type RegistryEntry,
 } from './tools/registry.ts';
+export { checkOptions, type KnownOptions, type OptionNames } from './known-options.ts';
 export {
-  checkOptions,
   tool,
   type AskQuestion,
   type Held,
   type HoldOptions,
   type HoldResource,
-  type KnownOptions,
-  type OptionNames,
   type QuestionOptions,
   type Tool,
   type ToolContext,

@@ -439,6 +439,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   toolTimeoutMs: '',
   errorLimit: '',
   heartbeatMs: '',
+  sendTimeoutMs: '',
   maxBodyBytes: '',
   maxBytesInProgress: '',
   retentionMs: '',

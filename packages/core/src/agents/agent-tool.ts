@@ -11,16 +11,8 @@ import {
 import { TreadleError } from '../errors.ts';
 import type { InputMessage } from '../messages.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import {
-  checkOptions,
-  checkSettings,
-  tool,
-  toolsByName,
-  type KnownOptions,
-  type OptionNames,
-  type Tool,
-  type ToolDefinition,
-} from '../tools/tool.ts';
+import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../known-options.ts';
+import { tool, toolsByName, type Tool, type ToolDefinition } from '../tools/tool.ts';
 import type { ChildRun, runChild } from './child-run.ts';
 
 /** A tool that is a whole run: its input becomes the task of the run, and the answer of the run its result. */

@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
 import { agentTools, submitName } from './tools.ts';
-import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../tools/tool.ts';
+import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../known-options.ts';
 
 type Definition = AgentDefinition<unknown, unknown>;
 

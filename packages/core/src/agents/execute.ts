@@ -14,7 +14,7 @@ import type { ExecuteCallbacks } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
 import type { ExecuteResult } from './result.ts';
 import type { RunSetup } from './run-agent.ts';
-import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../tools/tool.ts';
+import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../known-options.ts';
 
 export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
   /** Passed to the prompts, the helpers and the validators. */

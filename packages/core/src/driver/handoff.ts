@@ -1,7 +1,8 @@
 import { TreadleError } from '../errors.ts';
 import type { Handoff } from '../machine/rules.ts';
 import type { Model } from '../model.ts';
-import { checkOptions, tool, toolsByName, type KnownOptions, type OptionNames, type Tool } from '../tools/tool.ts';
+import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
+import { tool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { ContinueOptions, LoopOptions } from './options.ts';
 
 /** An agent that a run can be handed to: it continues the same conversation with its own instructions, tools and model. */

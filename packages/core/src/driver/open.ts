@@ -23,7 +23,8 @@ import type { Policy, PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema, type Schema } from '../tools/schema.ts';
-import { checkOptions, factsOf, type KnownOptions, type OptionNames, type Tool } from '../tools/tool.ts';
+import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
+import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
 import { toolNames, withHandoffAgents } from './handoff.ts';
 import type {

@@ -9,7 +9,8 @@ import type { UserMessage } from '../messages.ts';
 import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
 import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
-import { checkOptions, factsOf, type KnownOptions, type OptionNames } from '../tools/tool.ts';
+import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
+import { factsOf } from '../tools/tool.ts';
 import type { Blobs, JournalEntry, RunStore } from './port.ts';
 import { entryOf, SLICE_ENTRIES, walkInSlices } from './replay.ts';
 import type { ForkChanges, ForkOptions, PlannedFork } from './fork.ts';
@@ -21,6 +22,7 @@ const FORK_OPTIONS: KnownOptions = {
     at: 'number',
     changes: 'object',
     newRunId: 'name',
+    clock: '.now',
   } satisfies OptionNames<ForkOptions>,
 };
 

@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import { textOf, type AssistantPart, type Message } from '../messages.ts';
 import type { Model, ModelDelta, ModelReply, ModelRequest, Usage } from '../model.ts';
-import { checkOptions, type KnownOptions, type OptionNames } from '../tools/tool.ts';
+import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
 
 /** The reply to one request: a text, calls, both, a complete reply, or a function that returns one of these. */
 export type ScriptStep =

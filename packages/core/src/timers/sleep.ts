@@ -1,6 +1,7 @@
 import { systemClock, type Clock } from '../platform.ts';
 import { Parked } from '../tools/result.ts';
-import { checkOptions, tool, type OptionNames, type Tool } from '../tools/tool.ts';
+import { checkOptions, type OptionNames } from '../known-options.ts';
+import { tool, type Tool } from '../tools/tool.ts';
 
 export interface SleepOptions {
   /** Default `sleep`. */

@@ -1,6 +1,15 @@
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { checkRunNames, systemClock, TreadleError, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
+import {
+  checkOptions,
+  checkRunNames,
+  systemClock,
+  TreadleError,
+  type Clock,
+  type JournalEntry,
+  type OptionNames,
+  type RunStore,
+} from '@treadle/core';
 import type { Budgets } from '@treadle/core/budgets';
 import type { RateStore } from '@treadle/core/policy';
 import type { ConversationStore } from '../conversation-store.ts';
@@ -41,6 +50,13 @@ export interface SqliteOptions {
   /** The holder of the leases that the store acquires. By default this process. */
   readonly holder?: Holder;
 }
+
+const OPTIONS: OptionNames<SqliteOptions> = {
+  leaseTtlMs: 'number',
+  busyTimeoutMs: 'number',
+  clock: '.now',
+  holder: 'object',
+};
 
 /** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
@@ -98,6 +114,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   if (typeof file !== 'string') {
     throw new TreadleError('invalid-options', 'sqliteStore: pass the path of a file, or ":memory:".');
   }
+  checkOptions('sqliteStore', options, { names: OPTIONS });
   const location = file === ':memory:' ? file : path.resolve(file);
   const machine = thisMachine(location, options);
   const db = openDatabase(location, machine.busyTimeoutMs);
