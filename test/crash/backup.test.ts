@@ -72,9 +72,9 @@ describe('a backup under load', () => {
 
   test('is a state that the store had, in which every run resumes', { timeout: 180_000 }, async ({ annotate }) => {
     const live = inFolder('runs.db');
-    const names = ['a', 'b', 'c'];
+    const names = ['a', 'b'];
     await using writing = await writers(live, names);
-    const backups = ['1.db', '2.db', '3.db'];
+    const backups = ['1.db', '2.db'];
     for (const name of backups) {
       const before = writing.ended.length;
       const { code, stderr } = await treadle(['store', 'backup', name, '--store', 'sqlite:runs.db'], { cwd: folder })
@@ -95,7 +95,7 @@ describe('a backup under load', () => {
       }
     });
 
-    const restore = treadle(['store', 'restore', '3.db', '--store', 'sqlite:runs.db'], { cwd: folder });
+    const restore = treadle(['store', 'restore', '2.db', '--store', 'sqlite:runs.db'], { cwd: folder });
     expect(await restore.ended).toMatchObject({ code: 0 });
     const replaced = readdirSync(folder).find((name) => name.startsWith('runs.db.replaced-'))!;
     await inStore(inFolder(replaced), (old) => inStore(live, (store) => expectResumable(store, old)));
