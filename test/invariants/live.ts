@@ -11,7 +11,7 @@ import type {
   TreadleError,
 } from '@treadle/core';
 import {
-  answerTo,
+  answersTo,
   modelOf,
   optionsOf,
   outputOf,
@@ -262,7 +262,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     if (problem !== undefined) observations.push({ type: 'budget', problem });
     if (settled) {
       const { result } = settled;
-      const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, scheduler) ?? []) ?? [];
+      const answers = answersTo(world, result?.waiting ?? [], scheduler);
       if ((result && !result.detached && answers.length === 0) || observations.at(-1)?.type === 'stuck') break;
       reopen(answers);
       continue;
