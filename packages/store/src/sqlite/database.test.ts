@@ -154,7 +154,9 @@ test('a new store has no rows', async () => {
     temp.open();
     const db = temp.raw();
     const tables = db.prepare(`SELECT name FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`);
-    const rows = tables.all().map(({ name }) => [name, db.prepare(`SELECT count(*) AS rows FROM ${name}`).get()!['rows']]);
+    const rows = tables
+      .all()
+      .map(({ name }) => [name, db.prepare(`SELECT count(*) AS rows FROM ${name}`).get()!['rows']]);
     expect(rows.length).toBeGreaterThan(10);
     expect(rows.filter(([, count]) => count !== 0)).toEqual([]);
   }
