@@ -13,15 +13,24 @@ const ISOLATED = [
   'packages/core/src/**/large-result.test.ts',
 ];
 
-/** Test files that take long. They run first, so that at the end no worker waits for the one that has such a file. */
+/**
+ * Test files that start many processes. They run before all others: starting a process takes several times as long in a
+ * worker whose memory has grown.
+ */
+const MANY_PROCESSES = /src\/(git|files\/search|local\/exec|shell\/bash)|test\/(tasks|policy\/commands|crash\/kill)/;
+
+/** Test files that take long. They run next, so that at the end no worker waits for the one that has such a file. */
 const LONG =
   /test\/(invariants|simulation|crash|docs|policy\/swaps|policy\/commands|server\/(load|memory|backpressure))/;
 
 class LongFilesFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const sorted = await super.sort(files);
-    const isLong = ({ moduleId, project }: TestSpecification): boolean => project.config.isolate || LONG.test(moduleId);
-    return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))];
+    const place = ({ moduleId, project }: TestSpecification): number => {
+      if (project.config.isolate) return 0;
+      if (MANY_PROCESSES.test(moduleId)) return 1;
+      return LONG.test(moduleId) ? 2 : 3;
+    };
+    return (await super.sort(files)).sort((a, b) => place(a) - place(b));
   }
 }
 

@@ -5,7 +5,7 @@ import { stopLeftovers, type Program } from './kill/process.ts';
 afterEach(stopLeftovers);
 
 /** test/long/kill.test.ts kills many times as many. */
-const KILLS = { program: 10, 'agent-program': 5, 'workflow-program': 3 } as const;
+const KILLS = { program: 6, 'agent-program': 3, 'workflow-program': 2 } as const;
 
 /*
  * Real processes on a real store are killed with `SIGKILL` at moments that a seed determines. The tools write a ledger of

@@ -27,10 +27,10 @@ const TITLES: Record<keyof typeof PROPERTIES, string> = {
   total: 'step never throws, for any event in any state',
 };
 
-for (const [names, property] of Object.entries(ALL_PROPERTIES)) {
+for (const [names, { property, part }] of Object.entries(ALL_PROPERTIES)) {
   const titles = names.split(', ').map((name) => TITLES[name as keyof typeof PROPERTIES]);
   test(`${names} ${titles.join(' · ')}`, { timeout: 600_000 }, async () => {
-    await fc.assert(property(core), PARAMETERS);
+    await fc.assert(property(core), { ...PARAMETERS, numRuns: Math.ceil(PARAMETERS.numRuns * part) });
   });
 }
 
@@ -79,14 +79,18 @@ test('the worlds contain every type of event, applied and ignored, and every out
   const traces = fc.sample(worlds, { ...PARAMETERS, numRuns: 2_000 }).map((world) => drive(core, world));
   const share = (holds: (trace: (typeof traces)[number]) => boolean): number =>
     traces.filter(holds).length / traces.length;
+  const types = traces.map(({ moments }) => ({
+    applied: new Set(moments.flatMap(({ event, applied }) => (applied ? event.type : []))),
+    ignored: new Set(moments.flatMap(({ event, applied }) => (applied ? [] : event.type))),
+  }));
 
-  for (const [type, least] of Object.entries(LEAST)) {
-    const applied = share(({ moments }) => moments.some(({ event, applied }) => applied && event.type === type));
+  for (const [type, least] of Object.entries(LEAST) as [Event['type'], number][]) {
+    const applied = types.filter((one) => one.applied.has(type)).length / traces.length;
     expect(applied, `${type} is applied`).toBeGreaterThanOrEqual(least);
     expect(
-      share(({ moments }) => moments.some(({ event, applied }) => !applied && event.type === type)),
+      types.some(({ ignored }) => ignored.has(type)),
       `${type} is ignored`,
-    ).toBeGreaterThan(0);
+    ).toBe(true);
   }
   for (const [name, isShown] of Object.entries(FEATURES)) {
     const shown = share(({ moments }) => moments.some((moment) => moment.applied && isShown(moment)));

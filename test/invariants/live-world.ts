@@ -330,8 +330,19 @@ async function askAll({ asks }: Fate, ask: ToolContext['ask']): Promise<void> {
   for (const questions of asks) await Promise.all(questions.map((question) => ask(question).catch(() => {})));
 }
 
-/** The answer to a paused run; undefined if there will never be one. */
-export function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualScheduler): Answer | undefined {
+/** The answers to a paused run. */
+export function answersTo(world: World, waiting: readonly Waiting[], scheduler: ManualScheduler): readonly Answer[] {
+  const given = waiting.map((one) => ({ waiting: one, answer: answerTo(world, one, scheduler) }));
+  // One that is given late can make time pass until the deadline of another.
+  return given.flatMap(({ waiting: { type, expiresAt = Infinity }, answer }) =>
+    answer === undefined || ((type === 'client' || type === 'parked') && scheduler.clock.now() >= expiresAt)
+      ? []
+      : answer,
+  );
+}
+
+/** The answer to what a paused run waits for; undefined if there will never be one. */
+function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualScheduler): Answer | undefined {
   const { effect } = waiting;
   const { answer, content, isError, forRun } = fateOf(world, callIn(effect.split('/')[0]!));
   if (answer === 'never') return undefined;

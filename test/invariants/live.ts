@@ -11,7 +11,7 @@ import type {
   TreadleError,
 } from '@treadle/core';
 import {
-  answerTo,
+  answersTo,
   modelOf,
   optionsOf,
   outputOf,
@@ -257,12 +257,12 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   open(undefined);
   for (let count = 0; ; count++) {
     if (count > MOST_MOVES) throw new Error('the run never ends');
-    await promisesSettled();
+    await promisesSettled(journal.appended.length);
     const problem = await budget?.problem();
     if (problem !== undefined) observations.push({ type: 'budget', problem });
     if (settled) {
       const { result } = settled;
-      const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, scheduler) ?? []) ?? [];
+      const answers = answersTo(world, result?.waiting ?? [], scheduler);
       if ((result && !result.detached && answers.length === 0) || observations.at(-1)?.type === 'stuck') break;
       reopen(answers);
       continue;
@@ -305,7 +305,12 @@ function startRun(
   return { result: runLoop({ ...options, signal: controller.signal }), cancel, detach: cancel, send: () => undefined };
 }
 
-/** Resolves in a macrotask, after all promises that can settle have settled. */
-function promisesSettled(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
+/** Resolves in a macrotask, after all promises that can settle have settled. A run with many entries is read in slices. */
+async function promisesSettled(entries: number): Promise<void> {
+  for (let left = entries; left >= 0; left -= FEWER_THAN_A_SLICE) {
+    await new Promise<void>((resolve) => void setImmediate(resolve));
+  }
 }
+
+/** The driver lets the event loop turn after more entries than these. */
+const FEWER_THAN_A_SLICE = 200;

@@ -112,13 +112,11 @@ describe.each(pairs)('started with $from.name, continued with $to.name', ({ from
   });
 });
 
-test('all request bodies have the types of the official clients', { timeout: 60_000 }, async () => {
+test('all request bodies have the types of the official clients, and invalid ones have not', async () => {
   expect(bodies.length).toBeGreaterThan(pairs.length * 4);
-  expect(await typeProblems(bodies)).toEqual([]);
-});
-
-test('the type check detects an invalid body', { timeout: 60_000 }, async () => {
-  const wrong: NamedBody[] = PROTOCOLS.map((form) => ({ name: form, form, body: { model: 'm', messages: [{}] } }));
-  const problems = await typeProblems(wrong);
+  const wrong = PROTOCOLS.map((form): NamedBody => ({ name: form, form, body: { model: 'm', messages: [{}] } }));
+  const problems = await typeProblems([...bodies, ...wrong]);
+  const isExpected = (problem: string): boolean => wrong.some(({ name }) => problem.startsWith(`${name}:`));
+  expect(problems.filter((problem) => !isExpected(problem))).toEqual([]);
   expect([...new Set(problems.map((problem) => problem.split(':')[0]))].sort()).toEqual([...PROTOCOLS].sort());
 });

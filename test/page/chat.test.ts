@@ -8,7 +8,7 @@ import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { Locator, Page } from 'playwright-core';
-import { afterAll, describe, expect, expectTypeOf, test } from 'vitest';
+import { afterAll, describe, expect, expectTypeOf, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
@@ -52,6 +52,8 @@ const DOT = { type: 'image', mediaType: 'image/png', source: { type: 'data', dat
 const POLL = { timeout: 20_000 };
 
 const launched = await launch();
+// Each test has a server and a page of its own, and waits most of the time.
+vi.setConfig({ maxConcurrency: 2 });
 
 interface ChatPage extends OpenPage {
   readonly server: InProcessServer;
@@ -101,7 +103,7 @@ test('the types of the page are those of the server', () => {
   expectTypeOf<page.Answer>().toExtend<ChatAnswer>();
 });
 
-describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
+describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
   afterAll(async () => {
     if ('browser' in launched) await launched.browser.close();
   });
@@ -917,7 +919,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     expect(await chat.message.inputValue()).toBe('');
   });
 
-  describe('with treadle serve', () => {
+  describe('with treadle serve', { concurrent: false }, () => {
     const fixture = useServeFixture();
 
     test('the demo model leads through a call, an approval, a step back in time and a real model', async () => {
@@ -944,39 +946,43 @@ describe.runIf(needs(...chromiumNeed(launched)))('the chat', () => {
     });
   });
 
-  // Last: axe slows the browser down for seconds.
-  test('has no accessibility violations in light, dark and on a phone, and fits a phone', async () => {
-    const text =
-      '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
-    const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => ({ content: [DOT] }) });
-    const server = { tools: [pay, look], defaultTools: ['pay', 'look'] };
-    const script: ScriptStep[] = [{ calls: [{ name: 'look' }] }, text, PAY, 'Paid.', PAY, 'Thank you.'];
-    await using chat = await openChat(script, { server, reducedMotion: 'reduce' });
-    const { page } = chat;
-    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
-    expect(await axeViolations(page)).toEqual([]);
-    await chat.send('Everything');
-    await chat.ended();
-    await page.getByRole('img', { name: 'Image of look' }).waitFor();
-    await page.locator('.call summary').click();
-    await chat.send('Pay');
-    await button(page, 'Approve').click();
-    await page.getByText('Paid.').waitFor();
-    await chat.ended();
-    await page.locator('.call summary').last().click();
-    await chat.send('Pay');
-    await button(page, 'Approve').waitFor();
-    await page.locator('.call summary').last().click();
-    expect(await axeViolations(page)).toEqual([]);
-    await page.emulateMedia({ colorScheme: 'dark' });
-    expect(await axeViolations(page)).toEqual([]);
-    await page.setViewportSize({ width: 390, height: 780 });
-    expect(await axeViolations(page)).toEqual([]);
-    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(390);
-    await button(page, 'Navigation').click();
-    await page.getByRole('link', { name: 'New chat' }).click();
-    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
-    await page.locator('.side').waitFor({ state: 'hidden' });
-    expect(await axeViolations(page)).toEqual([]);
-  });
+  // Last, and alone: axe slows the browser down for seconds.
+  test(
+    'has no accessibility violations in light, dark and on a phone, and fits a phone',
+    { concurrent: false },
+    async () => {
+      const text =
+        '### Deep first\n\n# Then high\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n\n```json\n{"a": 1}\n```';
+      const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => ({ content: [DOT] }) });
+      const server = { tools: [pay, look], defaultTools: ['pay', 'look'] };
+      const script: ScriptStep[] = [{ calls: [{ name: 'look' }] }, text, PAY, 'Paid.', PAY, 'Thank you.'];
+      await using chat = await openChat(script, { server, reducedMotion: 'reduce' });
+      const { page } = chat;
+      await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+      expect(await axeViolations(page)).toEqual([]);
+      await chat.send('Everything');
+      await chat.ended();
+      await page.getByRole('img', { name: 'Image of look' }).waitFor();
+      await page.locator('.call summary').click();
+      await chat.send('Pay');
+      await button(page, 'Approve').click();
+      await page.getByText('Paid.').waitFor();
+      await chat.ended();
+      await page.locator('.call summary').last().click();
+      await chat.send('Pay');
+      await button(page, 'Approve').waitFor();
+      await page.locator('.call summary').last().click();
+      expect(await axeViolations(page)).toEqual([]);
+      await page.emulateMedia({ colorScheme: 'dark' });
+      expect(await axeViolations(page)).toEqual([]);
+      await page.setViewportSize({ width: 390, height: 780 });
+      expect(await axeViolations(page)).toEqual([]);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(390);
+      await button(page, 'Navigation').click();
+      await page.getByRole('link', { name: 'New chat' }).click();
+      await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+      await page.locator('.side').waitFor({ state: 'hidden' });
+      expect(await axeViolations(page)).toEqual([]);
+    },
+  );
 });

@@ -16,6 +16,8 @@ import { startServer } from '../server/support/server-process.ts';
 import { axeViolations, chromiumNeed, launch, openPage } from './browser.ts';
 
 const launched = await launch();
+// Each test has a server and a page of its own, and waits most of the time.
+vi.setConfig({ maxConcurrency: 2 });
 
 const read = tool({ name: 'read', description: 'Reads a file', effect: 'pure', execute: () => 'port = 3210' });
 const broken = tool({ name: 'broken', description: '', execute: () => Promise.reject(new Error('no such host')) });
@@ -65,7 +67,7 @@ const slider = (page: Page) => page.getByRole('slider', { name: 'Entry' });
 const tab = (page: Page, name: string) => page.getByRole('tab', { name });
 const panel = (page: Page) => page.getByRole('tabpanel');
 
-describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
+describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the page', () => {
   afterAll(async () => {
     if ('browser' in launched) await launched.browser.close();
   });
@@ -402,49 +404,53 @@ describe.runIf(needs(...chromiumNeed(launched)))('the runs of the page', () => {
     await eventually(async () => expect(await page.locator('tbody tr').count()).toBe(9));
   });
 
-  test('are operated with the keyboard alone, and have no violations in light, dark and on a phone', async () => {
-    const { server } = await startWaiting();
-    await using _ = server;
-    await using opened = await openPage(launched, `${server.url}/#/runs`, {
-      colorScheme: 'light',
-      reducedMotion: 'reduce',
-    });
-    const { page } = opened;
-    /** In light, in dark and on a phone. */
-    async function check(): Promise<void> {
-      expect(await axeViolations(page)).toEqual([]);
-      await page.emulateMedia({ colorScheme: 'dark' });
-      expect(await axeViolations(page)).toEqual([]);
-      await page.setViewportSize({ width: 390, height: 844 });
-      expect(await axeViolations(page)).toEqual([]);
-      expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBe(0);
-      await page.emulateMedia({ colorScheme: 'light' });
-      await page.setViewportSize({ width: 1180, height: 800 });
-    }
-    const link = page.getByRole('main').getByRole('link', { name: 'Change the port' }).last();
-    await link.waitFor();
-    await check();
-    await link.press('Enter');
-    await page.getByRole('listbox', { name: 'Entries' }).waitFor();
-    await check();
-    for (const name of ['Request', 'Reply', 'State', 'Event']) {
-      await page.getByRole('tab', { selected: true }).press('ArrowRight');
-      await tab(page, name).and(page.locator('[aria-selected=true]')).waitFor();
-      if (name !== 'Event') expect(await axeViolations(page)).toEqual([]);
-    }
-    const list = page.getByRole('listbox', { name: 'Entries' });
-    await list.press('Home');
-    await list.press('ArrowDown');
-    expect(await slider(page).getAttribute('aria-valuetext')).toMatch(/^Entry 1 of 6, .*: model/);
-    await page.keyboard.press('e');
-    await page.getByRole('option', { selected: true }).getByText('broken error').waitFor();
-    await page.keyboard.press('f');
-    await page.getByRole('dialog').waitFor();
-    await page.keyboard.press('Escape');
-    await page.getByRole('dialog').waitFor({ state: 'detached' });
-    await page.getByRole('button', { name: 'Approve', exact: true }).press('Enter');
-    await page.getByRole('main').getByText('Completed', { exact: true }).waitFor();
-  });
+  test(
+    'are operated with the keyboard alone, and have no violations in light, dark and on a phone',
+    { concurrent: false },
+    async () => {
+      const { server } = await startWaiting();
+      await using _ = server;
+      await using opened = await openPage(launched, `${server.url}/#/runs`, {
+        colorScheme: 'light',
+        reducedMotion: 'reduce',
+      });
+      const { page } = opened;
+      /** In light, in dark and on a phone. */
+      async function check(): Promise<void> {
+        expect(await axeViolations(page)).toEqual([]);
+        await page.emulateMedia({ colorScheme: 'dark' });
+        expect(await axeViolations(page)).toEqual([]);
+        await page.setViewportSize({ width: 390, height: 844 });
+        expect(await axeViolations(page)).toEqual([]);
+        expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBe(0);
+        await page.emulateMedia({ colorScheme: 'light' });
+        await page.setViewportSize({ width: 1180, height: 800 });
+      }
+      const link = page.getByRole('main').getByRole('link', { name: 'Change the port' }).last();
+      await link.waitFor();
+      await check();
+      await link.press('Enter');
+      await page.getByRole('listbox', { name: 'Entries' }).waitFor();
+      await check();
+      for (const name of ['Request', 'Reply', 'State', 'Event']) {
+        await page.getByRole('tab', { selected: true }).press('ArrowRight');
+        await tab(page, name).and(page.locator('[aria-selected=true]')).waitFor();
+        if (name !== 'Event') expect(await axeViolations(page)).toEqual([]);
+      }
+      const list = page.getByRole('listbox', { name: 'Entries' });
+      await list.press('Home');
+      await list.press('ArrowDown');
+      expect(await slider(page).getAttribute('aria-valuetext')).toMatch(/^Entry 1 of 6, .*: model/);
+      await page.keyboard.press('e');
+      await page.getByRole('option', { selected: true }).getByText('broken error').waitFor();
+      await page.keyboard.press('f');
+      await page.getByRole('dialog').waitFor();
+      await page.keyboard.press('Escape');
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Approve', exact: true }).press('Enter');
+      await page.getByRole('main').getByText('Completed', { exact: true }).waitFor();
+    },
+  );
 
   test('of another tenant are not visible', async () => {
     const store = sqliteStore(':memory:');
