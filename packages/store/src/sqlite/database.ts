@@ -395,35 +395,15 @@ function migrate(db: DatabaseSync, file: string): void {
   }
 }
 
-/** The statements that create the tables of a new store: all migrations take five times as long. Known after the first. */
-let newSchema: string | undefined;
-
 function migrateEntries(db: DatabaseSync, file: string, readable: ReadableEntries): void {
   inTransaction(db, 'BEGIN IMMEDIATE', () => {
     // Read again: another process may have migrated the store since.
-    const version = versionOf(db, file);
-    if (version === 0 && newSchema !== undefined) db.exec(newSchema);
-    else {
-      for (const migration of MIGRATIONS.slice(version)) {
-        if (typeof migration === 'string') db.exec(migration);
-        else migration(db, readable);
-      }
-      if (version === 0) newSchema = schemaOf(db);
+    for (const migration of MIGRATIONS.slice(versionOf(db, file))) {
+      if (typeof migration === 'string') db.exec(migration);
+      else migration(db, readable);
     }
     db.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${MIGRATIONS.length}`);
   });
-}
-
-/** Without the tables that SQLite itself creates for others. */
-function schemaOf(db: DatabaseSync): string {
-  const own = `
-    SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
-    AND name NOT IN (SELECT name FROM pragma_table_list WHERE type = 'shadow') ORDER BY rowid`;
-  return db
-    .prepare(own)
-    .all()
-    .map(({ sql }) => `${sql as string};\n`)
-    .join('');
 }
 
 export function versionOf(db: DatabaseSync, file: string): number {
