@@ -1,32 +1,31 @@
 /**
- * Drives the run `run` in the store of a folder. Its tool ends the process: `die` kills it, `detach` detaches cleanly.
- * Prints the outcome if the run ends.
+ * Starts or resumes the run `run` in the store of a folder. Its tool ends the process: `die` kills it when the call is
+ * written, `die-at-once` does not wait for that, and `detach` detaches cleanly. Prints the outcome if the run ends.
  */
 import { appendFileSync } from 'node:fs';
 import path from 'node:path';
 import { streamLoop, tool } from '@treadle/core';
-import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
+import { keyedModel } from '../keyed-model.ts';
 
-const [folder, how, resumed] = process.argv.slice(2) as [string, 'die' | 'detach', string?];
+const [folder, how] = process.argv.slice(2) as [string, 'die' | 'die-at-once' | 'detach'];
 const store = sqliteStore(path.join(folder, 'runs.db'));
 const act = tool({
   name: 'act',
   description: 'Ends the process',
   effect: 'pure',
-  execute() {
+  async execute() {
     appendFileSync(path.join(folder, 'attempts'), `${how}\n`);
+    if (how === 'die-at-once') process.kill(process.pid, 'SIGKILL');
+    await store.read('run'); // writes what is accepted
     if (how === 'die') process.kill(process.pid, 'SIGKILL');
     void run.detach();
     return new Promise(() => {});
   },
 });
-const code = { tools: [act], journal: store, runId: 'run' };
-const run = streamLoop(
-  resumed === undefined
-    ? { ...code, model: scriptedModel([{ calls: [{ name: 'act' }] }]), input: 'Go.' }
-    : { ...code, model: scriptedModel([]) },
-);
+const model = keyedModel({ 't1.model.0': { calls: [['act', {}]] } });
+const crashLimit = how === 'die-at-once' ? 2 : 5;
+const run = streamLoop({ model, tools: [act], journal: store, runId: 'run', input: 'Go.', resume: 'auto', crashLimit });
 const { outcome } = await run.result;
 await store.close();
 process.stdout.write(JSON.stringify(outcome ?? { type: 'detached' }));

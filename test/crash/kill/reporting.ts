@@ -15,15 +15,15 @@ export function report(line: string): void {
   if (++printed === Number(lines)) process.kill(process.pid, 'SIGKILL');
 }
 
-/** Reports each append before and after it is durable. */
+/** Reports each append before and after it is accepted, written or durable, as the run asks. */
 export function reportingStore(store: RunStore): RunStore {
   return {
     ...store,
-    async append(runId, entries, lease) {
+    async append(runId, entries, lease, until = 'durable') {
       const facts = entries.map(({ seq, event }) => `${runId}@${seq} ${event.type}`).join(', ');
       report(`append ${facts}`);
-      await store.append(runId, entries, lease);
-      report(`durable ${facts}`);
+      await store.append(runId, entries, lease, until);
+      report(`${until} ${facts}`);
     },
   };
 }

@@ -28,11 +28,11 @@ const store = sqliteStore(path.join(folder, 'runs.db'));
 const reporting = reportingStore(store);
 const journal: typeof reporting = {
   ...reporting,
-  append(runId, entries, lease) {
+  append(runId, entries, ...rest) {
     const isOfMap = entries.every(({ seq, event }) => {
       return event.type === 'tool-settled' && runId === 'run' && /^t[2-6]\./.test(event.effect) && seq % 25 > 0;
     });
-    return isOfMap ? store.append(runId, entries, lease) : reporting.append(runId, entries, lease);
+    return (isOfMap ? store : reporting).append(runId, entries, ...rest);
   },
 };
 const run = { model, tools, journal, runId: 'run' };

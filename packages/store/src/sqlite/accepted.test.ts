@@ -1,14 +1,15 @@
-import { runLoop, systemClock, tool, type JournalEntry, type Lease } from '@treadle/core';
+import { DatabaseSync } from 'node:sqlite';
+import { replay, runLoop, systemClock, tool, type JournalEntry, type Lease } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import type { SqliteStore } from './store.ts';
 
-/** A store whose clock for short times stands still, and a run that it has just acquired. */
+/** A store whose clock for short times stands still, and a run that it has just acquired. No lease is renewed meanwhile. */
 async function acquired(temp: TempStore) {
   let now = 1_000;
-  const store = temp.open({ clock: { ...systemClock, monotonic: () => now } });
+  const store = temp.open({ clock: { ...systemClock, monotonic: () => now }, leaseTtlMs: 1_000_000 });
   const lease = await store.acquire('a');
   let commits = 0;
   store.onCommit(() => void commits++);
@@ -51,6 +52,33 @@ test('accepted entries are committed soon, without another write', async () => {
   expect(accept(entry(0))).toBeUndefined();
   await committed;
   expect(stored()).toBe(1);
+});
+
+test('an append of no entries, a release and closing the store write the accepted entries before', async () => {
+  await using temp = tempStore();
+  const { store, lease, accept } = await acquired(temp);
+  const stored = counter(temp);
+  expect(accept(entry(0))).toBeUndefined();
+  await store.append('a', [], lease);
+  expect(stored()).toBe(1);
+  expect(accept(entry(1))).toBeUndefined();
+  await lease.release();
+  expect(stored()).toBe(2);
+  const next = await store.acquire('a');
+  expect(store.append('a', [entry(2)], next, 'accepted')).toBeUndefined();
+  await store.close();
+  expect(stored()).toBe(3);
+});
+
+test('nothing is accepted with a lease that was released, or when the store is closed', async () => {
+  await using temp = tempStore();
+  const { store, lease, accept } = await acquired(temp);
+  expect(accept(entry(0))).toBeUndefined();
+  await lease.release();
+  await expect(accept(entry(1))).rejects.toMatchObject({ code: 'lease-lost' });
+  const next = await store.acquire('a');
+  await store.close();
+  await expect(store.append('a', [entry(1)], next, 'accepted')).rejects.toMatchObject({ code: 'store-failed' });
 });
 
 test('readers of the same store see accepted entries, and so do others from then on', async () => {
@@ -106,7 +134,34 @@ test.each([
   const after = store.append('a', [entry(8)], lease);
   await expect(after).rejects.toMatchObject({ code });
   expect(await lost).toMatchObject({ code });
+  await expect(accept(entry(9))).rejects.toMatchObject({ code });
   expect(await store.read('a')).toEqual([entry(0)]);
+});
+
+test('a run whose accepted entries cannot be committed stops, calls nothing that acts, and can be resumed', async () => {
+  await using temp = tempStore();
+  const opening = vi.spyOn(DatabaseSync.prototype, 'exec');
+  const store = temp.open({ clock: { ...systemClock, monotonic: () => 1_000 } });
+  const db = opening.mock.contexts[0] as DatabaseSync;
+  opening.mockRestore();
+  const failCommit = (): void => {
+    const exec = vi.spyOn(db, 'exec').mockImplementation((sql) => {
+      if (sql !== 'COMMIT') return DatabaseSync.prototype.exec.call(db, sql);
+      exec.mockRestore();
+      throw Object.assign(new Error('database or disk is full'), { errcode: 13 });
+    });
+  };
+  let calls = 0;
+  const pay = tool({ name: 'pay', description: 'Pays', execute: () => ++calls });
+  const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => void failCommit() });
+  const [looking, paying] = [{ calls: [{ name: 'look' }] }, { calls: [{ name: 'pay' }] }];
+  const run = { tools: [pay, look], journal: store, runId: 'a', input: 'Go.', resume: 'auto' } as const;
+  const failed = runLoop({ ...run, model: scriptedModel([looking, paying]) });
+  await expect(failed).rejects.toMatchObject({ code: 'store-full' });
+  expect([calls, await store.list(), await store.isDriven('a')]).toEqual([0, [], false]);
+  const { outcome } = await runLoop({ ...run, model: scriptedModel([paying, 'Done.']) });
+  expect([calls, outcome]).toEqual([1, { type: 'completed' }]);
+  expect(replay(await store.read('a'))).toMatchObject({ type: 'replayed' });
 });
 
 test('nothing more is accepted while another process writes', async () => {

@@ -213,7 +213,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
 
   function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void> {
     const writer = lease && writers.get(lease);
-    if (until === 'accepted' && writer && added.length > 0 && canAccept(writer)) {
+    if (until === 'accepted' && writer && added.length > 0 && canAccept(lease, writer)) {
       return accept(runId, added, lease, writer);
     }
     // What is accepted later is written later.
@@ -221,8 +221,9 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return appendAndWait(runId, added, lease, until);
   }
 
-  function canAccept({ writtenAt }: Writer): boolean {
-    return monotonic() - writtenAt < ACCEPT_MS && commit.canAccept();
+  /** If the entries could not be written, only the lease could tell. */
+  function canAccept(lease: Lease, { writtenAt }: Writer): boolean {
+    return monotonic() - writtenAt < ACCEPT_MS && commit.canAccept() && leases.isHeld(lease);
   }
 
   function accept(runId: string, added: readonly JournalEntry[], lease: Lease, writer: Writer): void {
@@ -230,10 +231,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     if (writer.accepted) return writer.accepted.add(batch);
     const grow = commit.accept(
       () => writeBatch(runId, batch, lease),
-      (error) => {
-        writer.accepted = undefined;
-        leases.fail(lease, error);
-      },
+      (error) => leases.fail(lease, error),
       lengthOf(batch),
     );
     writer.accepted = {

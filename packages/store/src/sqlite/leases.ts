@@ -37,6 +37,8 @@ export interface Leases {
   readonly hasDriver: (runId: string) => boolean;
   /** See `SqliteStore`. */
   readonly releaseRun: (runId: string, options?: { readonly force?: boolean }) => Promise<boolean>;
+  /** Whether the lease is neither released nor lost, as far as this store has noticed. */
+  readonly isHeld: (lease: Lease) => boolean;
   /** Stops the driver that has this lease. It still has to release it. */
   readonly fail: (lease: Lease, error: TreadleError) => void;
   /** Releases all leases of this store with the next transaction. */
@@ -346,6 +348,7 @@ export function openLeases(
     isDriven: (runId) => currentDriver(runId) !== undefined,
     hasDriver,
     releaseRun,
+    isHeld: ({ token }) => held.get(token)?.lost.signal.aborted === false,
     fail: ({ token }, error) => held.get(token)?.lost.abort(error),
     close,
   };
