@@ -44,6 +44,18 @@ test('entries are accepted for 5 ms after a write of their run, and committed wi
   expect(await store.read('a')).toEqual(entries(6));
 });
 
+test('a write of accepted entries does not prolong the time: what takes 5 ms longer than the last wait is written', async () => {
+  await using temp = tempStore();
+  const { store, accept, pass } = await acquired(temp);
+  const stored = counter(temp);
+  pass(4.9);
+  expect(accept(entry(0))).toBeUndefined();
+  expect(await store.read('a')).toHaveLength(1);
+  pass(0.2);
+  await expect(accept(entry(1))).resolves.toBeUndefined();
+  expect(stored()).toBe(2);
+});
+
 test('accepted entries are committed soon, without another write', async () => {
   await using temp = tempStore();
   const { store, accept } = await acquired(temp);

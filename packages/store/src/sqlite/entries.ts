@@ -50,8 +50,8 @@ interface SnapshotRow {
 export interface Entries {
   readonly acquire: (runId: string) => Promise<Lease>;
   /**
-   * Entries of a run that was written less than `ACCEPT_MS` ago are accepted, if that suffices: nothing is returned, and they
-   * are written together within `ACCEPT_MS`. If that fails, the lease is.
+   * For `ACCEPT_MS` after its lease was acquired, or an append of it has waited, the entries of a run are accepted, if that
+   * suffices: nothing is returned, and they are written together within `ACCEPT_MS`. If that fails, the lease does too.
    */
   readonly append: Journal['append'];
   /**
@@ -152,9 +152,12 @@ interface Batch {
 }
 
 interface Writer {
-  /** When entries were last written with this lease, by the monotonic clock. */
-  writtenAt: number;
-  /** Accepted entries, which others can join. */
+  /**
+   * When the driver last waited for a write, by the monotonic clock. That of accepted entries does not count: so a reply that
+   * took longer than `ACCEPT_MS` is written before anything follows from it.
+   */
+  readonly waitedAt: number;
+  /** Accepted entries that are not written yet, which others can join. */
   accepted?: { readonly add: (more: Batch) => void } | undefined;
 }
 
@@ -204,7 +207,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     'SELECT runs.id, seq, state, sum FROM snapshots JOIN runs ON runs.id = snapshots.run WHERE runs.run = ?',
   );
 
-  /** Leases that were acquired here, or that entries were written with. */
+  /** Leases that were acquired here, or that an append has waited with. */
   const writers = new WeakMap<Lease, Writer>();
 
   function runOf(runId: string): RunRow | undefined {
@@ -222,15 +225,18 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   }
 
   /** If the entries could not be written, only the lease could tell. */
-  function canAccept(lease: Lease, { writtenAt }: Writer): boolean {
-    return monotonic() - writtenAt < ACCEPT_MS && commit.canAccept() && leases.isHeld(lease);
+  function canAccept(lease: Lease, { waitedAt }: Writer): boolean {
+    return monotonic() - waitedAt < ACCEPT_MS && commit.canAccept() && leases.isHeld(lease);
   }
 
   function accept(runId: string, added: readonly JournalEntry[], lease: Lease, writer: Writer): void {
     const batch = batchOf(runId, added);
     if (writer.accepted) return writer.accepted.add(batch);
     const grow = commit.accept(
-      () => writeBatch(runId, batch, lease),
+      () => {
+        writer.accepted = undefined;
+        writeBatch(runId, batch, lease);
+      },
       (error) => leases.fail(lease, error),
       lengthOf(batch),
     );
@@ -251,7 +257,11 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   ): Promise<void> {
     if (added.length === 0) return sync();
     const batch = batchOf(runId, added);
-    await write(() => writeBatch(runId, batch, lease), until, lengthOf(batch));
+    const work = (): void => {
+      writeBatch(runId, batch, lease);
+      if (lease) writers.set(lease, { waitedAt: monotonic() });
+    };
+    await write(work, until, lengthOf(batch));
   }
 
   /** Copies, because the caller may change the array before the entries are written. */
@@ -266,7 +276,6 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   /** Inside a transaction. */
   function writeBatch(runId: string, { entries, texts, first }: Batch, lease?: Lease): void {
     checkWriter(runId, lease);
-    if (lease) writers.set(lease, { writtenAt: monotonic() });
     const run = runOf(runId);
     const next = run?.entries ?? 0;
     const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
@@ -538,7 +547,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
 
   async function acquire(runId: string): Promise<Lease> {
     const lease = await leases.acquire(runId);
-    writers.set(lease, { writtenAt: monotonic() });
+    writers.set(lease, { waitedAt: monotonic() });
     return lease;
   }
 
