@@ -115,7 +115,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   },
   {
     name: 'a write that fails is stored in part',
-    checks: ['lease', 'append only', 'I5 replay'],
+    checks: ['lease', 'append only', 'I5 replay', 'ending'],
     patches: [
       {
         file: 'store/src/sqlite/group-commit.ts',
