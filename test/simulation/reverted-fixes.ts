@@ -74,7 +74,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   {
     name: 'an effect starts before it is durable',
     checks: ['issued', 'I8 durable', 'acknowledged'],
-    patches: [{ file: SHELL, from: "unsynced ? soft : 'durable'", to: 'soft' }],
+    patches: [{ file: SHELL, from: "unsynced ? least : 'durable'", to: 'least' }],
   },
   {
     name: 'after a death, a call starts before it is written',

@@ -26,8 +26,8 @@ export interface Journal {
   /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */
   acquire?(runId: string): Promise<Lease>;
   /**
-   * Stores a snapshot, so that opening a long run does not need all its entries. A later snapshot replaces it. It is not
-   * durable before the entries that it covers.
+   * Stores a snapshot of entries that are written, so that opening a long run does not need all of them. A later snapshot
+   * replaces it. It is not durable before the entries that it covers.
    */
   writeSnapshot?(runId: string, snapshot: Snapshot): Promise<void>;
   readSnapshot?(runId: string): Promise<Snapshot | undefined>;
