@@ -77,7 +77,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   {
     name: 'an effect starts before it is durable',
     checks: ['issued', 'I8 durable', 'acknowledged'],
-    patches: [{ file: SHELL, from: "unsynced ? soft : 'durable'", to: 'soft' }],
+    patches: [{ file: SHELL, from: "unsynced ? least : 'durable'", to: 'least' }],
   },
   {
     name: 'after a death, a call starts before it is written',
@@ -118,7 +118,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   },
   {
     name: 'a write that fails is stored in part',
-    checks: ['lease', 'append only', 'I5 replay'],
+    checks: ['lease', 'append only', 'I5 replay', 'ending'],
     patches: [
       {
         file: 'store/src/sqlite/group-commit.ts',

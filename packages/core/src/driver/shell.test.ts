@@ -171,6 +171,26 @@ test('a run whose last driver died writes each entry before anything follows fro
   ]);
 });
 
+test('an entry that a snapshot covers is written first: another driver may have appended a different one', async () => {
+  const log: string[] = [];
+  const journal: Journal = {
+    ...loggingJournal(log),
+    snapshotFrom: 2,
+    writeSnapshot: async (_, { seq }) => void log.push(`snapshot of ${seq}`),
+  };
+  const look = tool({ name: 'look', description: 'look', effect: 'pure', execute: () => 'seen' });
+  using model = scriptedModel([{ calls: [{ name: 'look' }] }, 'Done.']);
+  await runLoop({ model, tools: [look], input: 'Go.', journal });
+  expect(log).toEqual([
+    'run-started: accepted',
+    'model-replied: written',
+    'snapshot of 2',
+    'tool-settled: written',
+    'snapshot of 3',
+    'model-replied: durable',
+  ]);
+});
+
 test('input, answers, a pause and a lost effect are durable before anything follows from them', async () => {
   const log: string[] = [];
   const journal = loggingJournal(log);

@@ -144,7 +144,9 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
         const batch = unwritten;
         unwritten = NO_STEPS;
         unsynced = !alwaysDurable && !onStored && !batch.some(mustBeDurable);
-        const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? soft : 'durable');
+        // A snapshot covers only what is written: in place of accepted entries, another driver may write different ones.
+        const least = seq < snapshotAt ? soft : 'written';
+        const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? least : 'durable');
         const appended = onStored ? Promise.resolve(written).then(onStored) : written;
         onStored = undefined;
         if (appended || stored) waitForJournal(appended, batch);
@@ -208,7 +210,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     else if (effect.type === 'call-tool') orphans.push(effect.call);
   }
 
-  /** A snapshot only makes opening the run faster, so a failure is ignored. */
+  /** The entries that it covers are written. A snapshot only makes opening the run faster, so a failure is ignored. */
   function writeSnapshot({ entry, next }: Stepped): void {
     snapshotAt = nextSnapshot(journal, entry.seq + 1);
     journal.writeSnapshot?.(runId, snapshotOf(next.state, entry.seq + 1)).catch(() => {});

@@ -12,8 +12,9 @@ export interface Journal {
    * are written: nothing that is written later becomes durable before them, but a power failure can lose them. With
    * `until: 'accepted'` it may return nothing before they are written. An append of no entries makes those before it
    * durable. A rejection, or an exception, stops the run: no effect of these entries is performed. If entries that were
-   * accepted cannot be written, the journal aborts `lost` of the lease, and writes none after them. Rejects with `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not
-   * the newest of the run, and with `run-driven` if no lease is passed while another driver holds one.
+   * accepted cannot be written, the journal aborts `lost` of the lease, and writes none after them. Rejects with `run-exists` if
+   * the entries are not the next ones, with `lease-lost` if the lease is not the newest of the run, and with `run-driven` if no
+   * lease is passed while another driver holds one.
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void>;
   /**
@@ -25,8 +26,8 @@ export interface Journal {
   /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */
   acquire?(runId: string): Promise<Lease>;
   /**
-   * Stores a snapshot, so that opening a long run does not need all its entries. A later snapshot replaces it. It is not
-   * durable before the entries that it covers.
+   * Stores a snapshot of entries that are written, so that opening a long run does not need all of them. A later snapshot
+   * replaces it. It is not durable before the entries that it covers.
    */
   writeSnapshot?(runId: string, snapshot: Snapshot): Promise<void>;
   readSnapshot?(runId: string): Promise<Snapshot | undefined>;
@@ -35,9 +36,9 @@ export interface Journal {
 }
 
 /**
- * How far a write has come. `accepted`: it is written within a few milliseconds, in order, and every reader in this process
- * sees it. `written`: it survives the death of the process, and every reader sees it. `durable`: it also survives a power
- * failure.
+ * How far a write has come. `accepted`: it is written within a few milliseconds, in order, and every reader of the same
+ * journal object sees it. `written`: it survives the death of the process, and every reader sees it. `durable`: it also
+ * survives a power failure.
  */
 export type Stored = 'accepted' | 'written' | 'durable';
 

@@ -1,5 +1,5 @@
 import { DatabaseSync } from 'node:sqlite';
-import type { JournalEntry } from '@treadle/core';
+import type { JournalEntry, TreadleError } from '@treadle/core';
 import { afterEach, expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
@@ -189,4 +189,41 @@ test('every method of a closed store rejects with an error that says so', async 
     expect(settled).toMatchObject({ status: 'rejected', reason: { code: 'store-failed' } });
     expect(String((settled as PromiseRejectedResult).reason)).toContain('The store :memory: is closed. Open it again.');
   }
+});
+
+test('writes that arrive while a commit is due share its turn of the event loop, also if accepted ones are due', async () => {
+  using db = new DatabaseSync(':memory:');
+  const turns: (() => void)[] = [];
+  const timers: (() => void)[] = [];
+  const { write, accept } = groupCommit(db, {
+    defer: (act, ms) => void (ms === undefined ? turns : timers).push(act),
+    sync: () => {},
+    busyTimeoutMs: 0,
+    toStoreError: (error) => error as TreadleError,
+  });
+  const done: string[] = [];
+  accept(
+    () => void done.push('accepted'),
+    () => expect.unreachable(),
+    1,
+  );
+  const first = write(() => void done.push('first'));
+  timers.shift()!();
+  const second = write(() => void done.push('second'));
+  expect([turns.length, timers.length]).toEqual([1, 0]);
+  turns.shift()!();
+  await Promise.all([first, second]);
+  expect(done).toEqual(['accepted', 'first', 'second']);
+  // And the next ones get a turn of their own.
+  const third = write(() => void done.push('third'));
+  expect(turns).toHaveLength(1);
+  turns.shift()!();
+  await third;
+  accept(
+    () => void done.push('last'),
+    () => expect.unreachable(),
+    1,
+  );
+  timers.shift()!();
+  expect(done).toEqual(['accepted', 'first', 'second', 'third', 'last']);
 });

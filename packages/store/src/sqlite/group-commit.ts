@@ -98,7 +98,6 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   let waitingSince = 0;
 
   function flush(): void {
-    isDue = false;
     if (waiting.length === 0 || isDelayed) return;
     const opening = ready?.();
     if (opening) return delay((retry) => void opening.then(retry));
@@ -273,7 +272,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     isTimed = true;
     defer(() => {
       isTimed = false;
-      flush();
+      if (!isDue) flush();
     }, ACCEPT_MS);
   }
 
@@ -287,7 +286,10 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   function flushNextTurn(): void {
     if (isDue) return;
     isDue = true;
-    defer(flush);
+    defer(() => {
+      isDue = false;
+      flush();
+    });
   }
 
   return {
