@@ -77,12 +77,12 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   {
     name: 'an effect starts before it is durable',
     checks: ['issued', 'I8 durable', 'acknowledged'],
-    patches: [{ file: SHELL, from: "unsynced ? least : 'durable'", to: 'least' }],
+    patches: [{ file: SHELL, from: 'batch.some(mustBeDurable)', to: 'false' }],
   },
   {
     name: 'after a death, a call starts before it is written',
     checks: ['issued', 'crash loop'],
-    patches: [{ file: SHELL, from: "lease?.takenOver ? 'written' : 'accepted'", to: "'accepted'" }],
+    patches: [{ file: SHELL, from: 'lease?.takenOver || ', to: '' }],
   },
   {
     name: 'a run that another process has ended is reported before it is durable',

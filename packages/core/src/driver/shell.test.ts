@@ -151,7 +151,7 @@ test.each([
   expect(log).toEqual([
     `run-started: ${durableItems ? 'durable' : 'accepted'}`,
     `model-replied: ${until}`,
-    `tool-settled: ${durableItems ? 'durable' : 'accepted'}`,
+    `tool-settled: ${durableItems ? 'durable' : effect === 'pure' ? 'accepted' : 'written'}`,
     'model-replied: durable',
   ]);
 });

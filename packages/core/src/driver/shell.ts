@@ -1,9 +1,9 @@
 import { journalError } from '../errors.ts';
 import { itemsBetween, type Item } from '../journal/items.ts';
-import type { Journal, JournalEntry } from '../journal/port.ts';
+import type { Journal, JournalEntry, Stored } from '../journal/port.ts';
 import { entryOf, unpinnedEntry } from '../journal/replay.ts';
 import { snapshotOf } from '../journal/snapshot.ts';
-import { isPaused, waiting, type Effect } from '../machine/effects.ts';
+import { isPaused, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isOverdue, step, type Next } from '../machine/step.ts';
@@ -60,8 +60,6 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
   const toEntry = context.options.journal ? entryOf : unpinnedEntry;
   const alwaysDurable = !context.options.journal || context.options.durableItems === true;
-  // If a driver has died, a call that ends the process has to be in the journal before it starts, so that it is counted.
-  const soft = lease?.takenOver ? 'written' : 'accepted';
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
@@ -143,11 +141,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       while (unwritten.length > 0 && !closed) {
         const batch = unwritten;
         unwritten = NO_STEPS;
-        unsynced = !alwaysDurable && !onStored && !batch.some(mustBeDurable);
-        // A snapshot covers only what is written: in place of accepted entries, another driver may write different ones.
-        const least = seq < snapshotAt ? soft : 'written';
-        const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? least : 'durable');
-        const appended = onStored ? Promise.resolve(written).then(onStored) : written;
+        const until = waitsUntil(batch);
+        unsynced = until !== 'durable';
+        const stepped = journal.append(runId, mapped(batch, entryIn), lease, until);
+        const appended = onStored ? Promise.resolve(stepped).then(onStored) : stepped;
         onStored = undefined;
         if (appended || stored) waitForJournal(appended, batch);
         else afterStored(batch);
@@ -157,6 +154,16 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     }
     flushing = false;
     closeIfDone();
+  }
+
+  /**
+   * What the effects of these steps wait for. If a driver has died, a call that ends the process has to be written before it
+   * starts, so that it is counted. A snapshot covers only what is written: in place of accepted entries, another driver may
+   * write different ones.
+   */
+  function waitsUntil(batch: readonly Stepped[]): Stored {
+    if (alwaysDurable || onStored || batch.some(mustBeDurable)) return 'durable';
+    return lease?.takenOver || seq >= snapshotAt || batch.some(mustBeWritten) ? 'written' : 'accepted';
   }
 
   function waitForJournal(appended: void | Promise<unknown>, batch: readonly Stepped[]): void {
@@ -304,6 +311,12 @@ function mustBeDurable({ entry, next, onDurable }: Stepped): boolean {
   const { effects } = next;
   for (let i = 0; i < effects.length; i++) if (mustBeRemembered(effects[i]!)) return true;
   return false;
+}
+
+/** What came of a call that is not `pure` is not found out by calling again. */
+function mustBeWritten({ entry: { event }, before }: Stepped): boolean {
+  if (event.type !== 'tool-settled' && event.type !== 'tool-parked') return false;
+  return slotFor(before, event.effect)?.call.effect !== 'pure';
 }
 
 /** Facts that nobody would report again. The start of a run is not one: it is acknowledged with the result. */
