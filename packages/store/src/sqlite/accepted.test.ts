@@ -86,8 +86,9 @@ test('nothing is accepted with a lease that was released, or when the store is c
   await using temp = tempStore();
   const { store, lease, accept } = await acquired(temp);
   expect(accept(entry(0))).toBeUndefined();
-  await lease.release();
+  const released = lease.release();
   await expect(accept(entry(1))).rejects.toMatchObject({ code: 'lease-lost' });
+  await released;
   const next = await store.acquire('a');
   await store.close();
   await expect(store.append('a', [entry(1)], next, 'accepted')).rejects.toMatchObject({ code: 'store-failed' });

@@ -72,6 +72,8 @@ interface HeldLease {
   readonly runId: string;
   /** Just before the last renewal was committed. */
   renewed: Times;
+  /** Its driver has released it, but the row may still exist. */
+  isReleased?: true;
   readonly lost: AbortController;
 }
 
@@ -216,7 +218,10 @@ export function openLeases(
   }
 
   async function release(token: number): Promise<void> {
-    if (held.has(token)) await releaseAll([token]);
+    const lease = held.get(token);
+    if (!lease) return;
+    lease.isReleased = true;
+    await releaseAll([token]);
   }
 
   async function releaseAll(tokens: readonly number[]): Promise<void> {
@@ -348,10 +353,14 @@ export function openLeases(
     isDriven: (runId) => currentDriver(runId) !== undefined,
     hasDriver,
     releaseRun,
-    isHeld: ({ token }) => held.get(token)?.lost.signal.aborted === false,
+    isHeld: ({ token }) => isDriving(held.get(token)),
     fail: ({ token }, error) => held.get(token)?.lost.abort(error),
     close,
   };
+}
+
+function isDriving(lease: HeldLease | undefined): boolean {
+  return lease !== undefined && !lease.isReleased && !lease.lost.signal.aborted;
 }
 
 /** The ids of child runs are the id of the run, followed by the call that started them. */
