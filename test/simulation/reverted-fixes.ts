@@ -20,6 +20,7 @@ const TO_FIND = 1_000;
 
 const LEASES = 'store/src/sqlite/leases.ts';
 const ENTRIES = 'store/src/sqlite/entries.ts';
+const APPENDS = 'store/src/sqlite/appends.ts';
 const SHELL = 'core/src/driver/shell.ts';
 
 export const REVERTED_FIXES: readonly RevertedFix[] = [
@@ -110,7 +111,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
         to: 'if (problem !== undefined && count === run.entries - 1) return { entries, end: { count: run.entries, sum } };\n    if (problem !== undefined) throw entryDamaged(runId, count, problem);',
       },
       {
-        file: ENTRIES,
+        file: APPENDS,
         from: 'const next = run?.entries ?? 0;',
         to: 'const next = entries[0]!.seq;\n      db.prepare("DELETE FROM entries WHERE run = ? AND seq >= ?").run(run?.id ?? 0, next);',
       },

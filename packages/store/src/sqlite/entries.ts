@@ -1,27 +1,13 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import {
-  callerOf,
-  checkRunNames,
-  summaryOf,
-  TreadleError,
-  type Journal,
-  type JournalEntry,
-  type Lease,
-  type RunStatus,
-  type Snapshot,
-  type Stored,
-} from '@treadle/core';
+import { TreadleError, type JournalEntry, type RunStatus, type Snapshot } from '@treadle/core';
 import { inputOf, nameKey, parseJson } from './database.ts';
-import { isConstraint, isCorrupt } from './failure.ts';
-import { ALL_RUNS, type Changes } from './changes.ts';
-import { ACCEPT_MS, type GroupCommit } from './group-commit.ts';
-import type { Leases } from './leases.ts';
-import { encodeWithInput, type JsonWithInput, type Messages, type InputPlace } from './messages.ts';
-import type { Notices } from './notices.ts';
-import { RUN, storedSize, type SharedTexts } from './shared-texts.ts';
+import { isCorrupt } from './failure.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { InputPlace, Messages } from './messages.ts';
+import { storedSize, type SharedTexts } from './shared-texts.ts';
 
-interface RunRow extends InputPlace {
+export interface RunRow extends InputPlace {
   readonly id: number;
   readonly entries: number;
   readonly status: RunStatus;
@@ -38,7 +24,7 @@ interface SnapshotRow {
 }
 
 /**
- * The entries and snapshots of runs. Appending also updates the summary in `runs`.
+ * Reads the entries of runs, and stores their snapshots.
  *
  * 1. The `chain` of an entry is the CRC-32 of the texts of all entries of the run up to this one: of its own text,
  *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`. The text of
@@ -48,12 +34,6 @@ interface SnapshotRow {
  * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
  */
 export interface Entries {
-  readonly acquire: (runId: string) => Promise<Lease>;
-  /**
-   * For `ACCEPT_MS` after its lease was acquired, or an append of it has waited, the entries of a run are accepted, if that
-   * suffices: nothing is returned, and they are written together within `ACCEPT_MS`. If that fails, the lease does too.
-   */
-  readonly append: Journal['append'];
   /**
    * Returns a function that reads the next page, inside a transaction of its own, and returns all entries when it has read
    * the last one. They are those that the run had at the first page. If the run is deleted in between, reading starts again.
@@ -133,51 +113,14 @@ interface Page {
 }
 
 interface EntriesParts {
-  readonly commit: GroupCommit;
-  readonly leases: Leases;
+  readonly write: GroupCommit['write'];
   readonly messages: Messages;
   readonly shared: SharedTexts;
-  readonly changes: Changes;
-  readonly notices: Notices;
-  /** A clock for short times, in milliseconds. */
-  readonly monotonic: () => number;
-}
-
-/** Entries that are written together. */
-interface Batch {
-  readonly entries: JournalEntry[];
-  readonly texts: string[];
-  /** The first entry of a run, whose text is not needed if its input is stored elsewhere. */
-  readonly first?: JsonWithInput | undefined;
-}
-
-interface Writer {
-  /**
-   * When the driver last waited for a write, by the monotonic clock. That of accepted entries does not count: so a reply that
-   * took longer than `ACCEPT_MS` is written before anything follows from it.
-   */
-  readonly waitedAt: number;
-  /** Accepted entries that are not written yet, which others can join. */
-  accepted?: { readonly add: (more: Batch) => void } | undefined;
 }
 
 export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
-  const { commit, leases, messages, shared, changes, notices, monotonic } = parts;
-  const { write, sync } = commit;
-  const { checkWriter } = leases;
-  const findRun = db.prepare(
-    'SELECT id, entries, status, parent, wake_at, last_chain, input_last, input_at FROM runs WHERE run = ?',
-  );
-  const insertRun = db.prepare(
-    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-  );
-  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
-  const updateMessages = db.prepare('UPDATE runs SET input_last = ?, input_at = ? WHERE id = ?');
-  const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
-  const updateWake = db.prepare('UPDATE runs SET wake_at = ? WHERE id = ?');
-  const findFirst = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
-  const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
+  const { write, messages, shared } = parts;
+  const { runOf, firstOf } = findRuns(db);
   const findChain = db.prepare('SELECT chain FROM entries WHERE run = ? AND seq = ?');
   // A function that is called for each row is three times as fast as an object for each row.
   let visit: ((seq: number, entry: string, chain: number) => void) | undefined;
@@ -206,155 +149,6 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   const findSnapshot = db.prepare(
     'SELECT runs.id, seq, state, sum FROM snapshots JOIN runs ON runs.id = snapshots.run WHERE runs.run = ?',
   );
-
-  /** Leases that were acquired here, or that an append has waited with. */
-  const writers = new WeakMap<Lease, Writer>();
-
-  function runOf(runId: string): RunRow | undefined {
-    return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
-  }
-
-  function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void> {
-    const writer = lease && writers.get(lease);
-    if (until === 'accepted' && writer && added.length > 0 && canAccept(lease, writer)) {
-      return accept(runId, added, lease, writer);
-    }
-    // What is accepted later is written later.
-    if (writer) writer.accepted = undefined;
-    return appendAndWait(runId, added, lease, until);
-  }
-
-  /** If the entries could not be written, only the lease could tell. */
-  function canAccept(lease: Lease, { waitedAt }: Writer): boolean {
-    return monotonic() - waitedAt < ACCEPT_MS && commit.canAccept() && leases.isHeld(lease);
-  }
-
-  function accept(runId: string, added: readonly JournalEntry[], lease: Lease, writer: Writer): void {
-    const batch = batchOf(runId, added);
-    if (writer.accepted) return writer.accepted.add(batch);
-    const grow = commit.accept(
-      () => {
-        writer.accepted = undefined;
-        writeBatch(runId, batch, lease);
-      },
-      (error) => leases.fail(lease, error),
-      lengthOf(batch),
-    );
-    writer.accepted = {
-      add(more) {
-        batch.entries.push(...more.entries);
-        batch.texts.push(...more.texts);
-        grow(lengthOf(more));
-      },
-    };
-  }
-
-  async function appendAndWait(
-    runId: string,
-    added: readonly JournalEntry[],
-    lease?: Lease,
-    until?: Stored,
-  ): Promise<void> {
-    if (added.length === 0) return sync();
-    const batch = batchOf(runId, added);
-    const work = (): void => {
-      writeBatch(runId, batch, lease);
-      if (lease) writers.set(lease, { waitedAt: monotonic() });
-    };
-    await write(work, until, lengthOf(batch));
-  }
-
-  /** Copies, because the caller may change the array before the entries are written. */
-  function batchOf(runId: string, added: readonly JournalEntry[]): Batch {
-    checkRunNames(runId, added[0]);
-    const entries = [...added];
-    const first = entries[0]!.seq === 0 ? encodeWithInput(entries[0], inputOf(entries[0])) : undefined;
-    const texts = entries.map((entry, index) => (first && index === 0 ? '' : JSON.stringify(entry)));
-    return { entries, texts, first };
-  }
-
-  /** Inside a transaction. */
-  function writeBatch(runId: string, { entries, texts, first }: Batch, lease?: Lease): void {
-    checkWriter(runId, lease);
-    const run = runOf(runId);
-    const next = run?.entries ?? 0;
-    const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
-    if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
-    const chains: number[] = [];
-    for (const [index, text] of texts.entries()) {
-      const before = chains.at(-1) ?? run?.last_chain ?? 0;
-      chains.push(first && index === 0 ? first.crc(before) : crc32(text, before));
-    }
-    const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
-    const split = first?.split;
-    const last = split && messages.store(split);
-    if (last !== undefined) updateMessages.run(last, split!.at, id);
-    if (first) texts[0] = last === undefined ? first.whole() : split!.rest;
-    const used: number[] = [];
-    for (const [index, text] of texts.entries()) {
-      const stored = shared.share(text, used);
-      try {
-        insertEntry.run(id, next + index, stored, chains[index]!);
-      } catch (error) {
-        // The row of the run has a lower count than there are entries.
-        throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
-      }
-    }
-    shared.use([RUN, id], used);
-    addNotice(runId, run, entries);
-    changes.changed(runId);
-    changes.changed(ALL_RUNS);
-  }
-
-  /** Adds a notice if the run got another status, or the same one again after it was running. */
-  function addNotice(runId: string, run: RunRow | undefined, added: readonly JournalEntry[]): void {
-    const last = added.at(-1)!;
-    const status = last.status ?? 'running';
-    if (!notices.wanted.has(status)) return;
-    if (run?.status === status && added.every((entry) => entry.status === status)) return;
-    const isChild = run ? isChildRun(run) : callerOf(added[0]) !== undefined;
-    if (!isChild) notices.add(runId, last);
-  }
-
-  function createRun(runId: string, added: readonly JournalEntry[], chain: number): number {
-    const {
-      status,
-      startedAt,
-      updatedAt,
-      entries: count,
-      model,
-      title,
-      tenant = null,
-      parent = null,
-      wakeAt = null,
-    } = summaryOf(runId, added[0]!, added.at(-1)!);
-    return Number(
-      insertRun.run(runId, status, startedAt, updatedAt, count, model, title, tenant, parent, wakeAt, chain)
-        .lastInsertRowid,
-    );
-  }
-
-  function isChildRun({ id, parent }: RunRow): boolean {
-    if (parent === null) return false;
-    const { entry } = (findFirst.get(id) ?? {}) as { readonly entry?: string };
-    return callerOf(parseJson(shared.restore(entry ?? '')) as JournalEntry | undefined) !== undefined;
-  }
-
-  /** When to wake the run. Child runs are resumed with their parents. */
-  function wakeTimeOf(run: RunRow, { wakeAt }: JournalEntry): number | null {
-    return wakeAt === undefined || isChildRun(run) ? null : wakeAt;
-  }
-
-  function extendRun(run: RunRow, last: JournalEntry, chain: number): number {
-    const { id, status: previous } = run;
-    const status: RunStatus = last.status ?? 'running';
-    updateRun.run(last.event.at, last.seq + 1, chain, id);
-    // Only if it changed, because three indexes contain the status.
-    if (status !== previous) updateStatus.run(status, id);
-    const wakeAt = wakeTimeOf(run, last);
-    if (wakeAt !== run.wake_at) updateWake.run(wakeAt, id);
-    return id;
-  }
 
   function readInPages(runId: string, from = 0): () => readonly JournalEntry[] | undefined {
     let run: RunRow | undefined;
@@ -392,8 +186,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   /** Undefined if the input is not large, or part of the entry. */
   function largeStartOf({ id, input_last: last, input_at: at }: RunRow): LargeStart | undefined {
     if (last === null || at === null || messages.size(last) < LARGE_INPUT) return undefined;
-    const stored = findFirst.get(id)?.['entry'] as string | undefined;
-    const rest = shared.restore(stored ?? '');
+    const rest = shared.restore(firstOf(id));
     const first = parseJson(rest) as JournalEntry | undefined;
     // Otherwise the messages were taken out of an equal list, elsewhere in the entry.
     if (!first || inputOf(first).length > 0) return undefined;
@@ -545,15 +338,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     return row?.chain ?? 0;
   }
 
-  async function acquire(runId: string): Promise<Lease> {
-    const lease = await leases.acquire(runId);
-    writers.set(lease, { waitedAt: monotonic() });
-    return lease;
-  }
-
   return {
-    acquire,
-    append,
     readInPages,
     readPageFrom,
     findInParts,
@@ -564,8 +349,19 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   };
 }
 
-function lengthOf({ texts, first }: Batch): number {
-  return texts.reduce((sum, text) => sum + text.length, first?.length ?? 0);
+/** Functions that find the row of a run, and the text of its first entry as it is stored; empty if there is none. */
+export function findRuns(db: DatabaseSync): {
+  readonly runOf: (runId: string) => RunRow | undefined;
+  readonly firstOf: (id: number) => string;
+} {
+  const findRun = db.prepare(
+    'SELECT id, entries, status, parent, wake_at, last_chain, input_last, input_at FROM runs WHERE run = ?',
+  );
+  const findFirst = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
+  return {
+    runOf: (runId) => findRun.get(nameKey(runId)) as unknown as RunRow | undefined,
+    firstOf: (id) => (findFirst.get(id)?.['entry'] ?? '') as string,
+  };
 }
 
 /** Undefined if a page of the file is damaged. `readPage` finds which entry that is. */
@@ -585,16 +381,9 @@ export function unknownRun(runId: string): TreadleError {
   );
 }
 
-function entryDamaged(runId: string, seq: number, problem: string): TreadleError {
+export function entryDamaged(runId: string, seq: number, problem: string): TreadleError {
   return new TreadleError(
     'journal-damaged',
     `Entry ${seq} of run "${runId}" ${problem}, so the run cannot be read. Restore the store from a backup, or delete the run; other runs are not affected.`,
-  );
-}
-
-function entryOutOfOrder(runId: string, count: number, seq: number): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    `Run "${runId}" has ${count} entries, so entry ${seq} cannot be appended. Resume the run from its last entry, or start another run.`,
   );
 }

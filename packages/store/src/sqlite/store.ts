@@ -18,6 +18,7 @@ import type { InboxStore } from '../inbox-store.ts';
 import type { NoticeStore } from '../notice-store.ts';
 import type { ResponseStore } from '../response-store.ts';
 import type { StreamStore } from '../stream-store.ts';
+import { openAppends } from './appends.ts';
 import { openBlobs } from './blobs.ts';
 import { openBudgets } from './budgets.ts';
 import { ALL_RUNS, openChanges } from './changes.ts';
@@ -154,7 +155,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const inbox = openInbox(db, { commit, changes, now });
   const streams = openStreams(db, { commit, leases, changes, now });
   const monotonic = (): number => machine.clock?.monotonic?.() ?? performance.now();
-  const entries = openEntries(db, { commit, leases, messages, shared, changes, notices, monotonic });
+  const entries = openEntries(db, { write: commit.write, messages, shared });
+  const { acquire, append } = openAppends(db, { commit, leases, messages, shared, changes, notices, monotonic });
   const runs = openRuns(db, { commit, leases, messages, shared, changes });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, { commit, leases, runs, messages, shared });
@@ -206,11 +208,11 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   }
 
   return {
-    append: entries.append,
+    append,
     read: (runId, from) => readingParts(entries.readInPages(runId, from)),
     async acquire(runId) {
       checkRunNames(runId);
-      return entries.acquire(runId);
+      return acquire(runId);
     },
     snapshotFrom: 1_000,
     writeSnapshot: entries.writeSnapshot,
