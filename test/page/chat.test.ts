@@ -396,6 +396,18 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
       if (route.request().method() === 'POST') await new Promise<void>((resolve) => held.push(resolve));
       await route.continue();
     });
+    // The stream of the first answer ends later than its last event.
+    const endStream = await page.evaluateHandle(() => {
+      const { promise: ended, resolve } = Promise.withResolvers<void>();
+      const original = globalThis.fetch;
+      globalThis.fetch = async (...request) => {
+        const response = await original(...request);
+        if (request[1]?.method !== 'POST') return response;
+        globalThis.fetch = original;
+        return new Response(response.body!.pipeThrough(new TransformStream({ flush: () => ended })), response);
+      };
+      return { resolve };
+    });
     await chat.send('What time is it?');
     await expect.poll(() => held.length, POLL).toBe(1);
     await chat.send('Answer in French');
@@ -409,6 +421,9 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await page.getByText('The answer was cancelled.').waitFor();
     await chat.send('And now?');
     await expect.poll(() => held.length, POLL).toBe(2);
+    const listed = page.waitForResponse((response) => /\/v1\/chat\?/.test(response.url()));
+    await endStream.evaluate(({ resolve }) => resolve());
+    await listed;
     await button(page, 'Stop').click();
     held[1]!();
     await expect.poll(() => page.getByText('The answer was cancelled.').count(), POLL).toBe(2);

@@ -129,6 +129,8 @@ export function openConversation(
   /** The events are those of the last answer. A stream may begin with those of answers before it. */
   let isStreaming = false;
   let hasSteered = false;
+  /** How many times an answer was followed. */
+  let follows = 0;
   /** Resolves when the server has begun the answer to the last message, or has refused it. */
   let begun = Promise.resolve();
   let begin = (): void => {};
@@ -252,6 +254,7 @@ export function openConversation(
 
   /** Reads the events of the answer until its end. `first`: opens the stream the first time. */
   async function follow(first: () => Promise<Response>): Promise<void> {
+    const own = ++follows;
     const before = messages.value.at(-3)?.id;
     let open: typeof first | undefined = first;
     await followEvents({
@@ -270,9 +273,12 @@ export function openConversation(
       onEvent: ({ data }) => apply(JSON.parse(data) as api.ChatEvent),
     });
     if (closed.signal.aborted) return;
-    // Where the messages of the user took effect is known only now.
-    if (hasSteered) await load();
-    hasSteered = false;
+    // Where the messages of the user took effect is known only now. If the next message was sent meanwhile, its answer is
+    // followed first.
+    if (hasSteered && own === follows) {
+      hasSteered = false;
+      await load();
+    }
     onChanged();
   }
 
@@ -371,7 +377,8 @@ export function openConversation(
       const shown = attachments.map((one) => ({ ...one, size: Math.floor((one.data.length * 3) / 4) }));
       const user: UserMessage = { role: 'user', id: 'new', text, attachments: shown };
       messages.value = [...before, user, newAnswer({ id: NEW_ANSWER, run: undefined, model: model ?? null })];
-      ({ promise: begun, resolve: begin } = Promise.withResolvers<void>());
+      const beginning = Promise.withResolvers<void>();
+      ({ promise: begun, resolve: begin } = beginning);
       loadedAsks = undefined;
       isStreaming = false;
       const { tools = [] } = serverInfo.value ?? {};
@@ -393,7 +400,8 @@ export function openConversation(
         if (error instanceof RequestError && error.code === 'conversation_busy') void load();
         throw error;
       } finally {
-        begin();
+        // Not `begin`: the next message may have been sent before the stream of this one has ended.
+        beginning.resolve();
       }
     },
     async steer(text) {
