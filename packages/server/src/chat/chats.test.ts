@@ -15,7 +15,7 @@ import { expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
 import { registeredTools } from '../engine/executors.ts';
-import { storedRuns } from '../engine/stored-runs.ts';
+import { storedRuns } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { activeRuns, type Engine } from '../engine/engine.ts';
 import { chats } from './chats.ts';

@@ -2,7 +2,7 @@ import { memoryJournal, NEW, type Journal, type Model } from '@treadle/core';
 import { ApiError, errorBody } from '../api-error.ts';
 import { conversationBefore, storedState, type Conversation } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
-import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
+import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import {
   driveRequest,
@@ -13,8 +13,8 @@ import {
   type ResumedRun,
   type RunEnd,
   type RunPlan,
-} from '../engine/run.ts';
-import { readRecord, type Reader } from '../engine/stored-reads.ts';
+} from '../requests/run.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import {
   isDrivenElsewhere,
   leaveForLater,
@@ -22,7 +22,7 @@ import {
   TAKEN_OVER,
   unresumableReason,
   type Interruption,
-} from '../engine/interruption.ts';
+} from '../requests/interruption.ts';
 import {
   cancelIfReadable,
   checkRunKey,
@@ -33,7 +33,7 @@ import {
   type StoredEnd,
   type StoredRuns,
   type TakenRecord,
-} from '../engine/stored-runs.ts';
+} from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { KEYED_PREFIX, newResponseId } from '../ids.ts';
 import { withoutSecrets } from '../request/tools.ts';

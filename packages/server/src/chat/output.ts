@@ -9,7 +9,7 @@ import {
 } from '@treadle/core';
 import { ApiError, errorBody } from '../api-error.ts';
 import { modelApiError } from '../engine/model-failure.ts';
-import type { Ending } from '../engine/run.ts';
+import type { Ending } from '../requests/run.ts';
 import { parsableArguments, type CallKinds } from '../engine/tools.ts';
 import { wireLogprobs, type WireLogprob } from '../responses/wire.ts';
 import { completionCallId } from './restore-history.ts';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import type { RunRequest } from '../engine/run.ts';
+import type { RunRequest } from '../requests/run.ts';
 import {
   answerFormat,
   DEFAULT_LIMITS,

@@ -1,7 +1,7 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
-import { requestKey } from '../engine/idempotency.ts';
+import { requestKey } from '../requests/idempotency.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';

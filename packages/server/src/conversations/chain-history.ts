@@ -3,7 +3,7 @@ import type { ConversationRecord, ResponseHead } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { MAX_CONVERSATION_CHARS, type ConversationBefore } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import { readRecord, type Reader } from '../engine/stored-reads.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { requireScope } from '../http/admission.ts';
 import { MEDIUM } from '../http/large-work.ts';

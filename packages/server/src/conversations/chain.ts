@@ -3,7 +3,7 @@ import type { ConversationRecord, IdempotencyKey, OwnedResponse, ResponseRecord 
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { readRecord, type Reader } from '../engine/stored-reads.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { Attachment } from './attachments.ts';
 import type { AnswerPart, ChatUsage, ChatWarning } from './events.ts';

@@ -1,6 +1,6 @@
 import type { Engine } from '../engine/engine.ts';
-import { follow, type EventSource, type FollowOptions } from '../engine/event-log.ts';
-import { storedStreams, type Numbered, type StreamRun } from '../engine/stored-streams.ts';
+import { follow, type EventSource, type FollowOptions } from '../requests/event-log.ts';
+import { storedStreams, type Numbered, type StreamRun } from '../requests/stored-streams.ts';
 import type { Caller } from '../http/admission.ts';
 import { isChatRecord } from './chain.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';

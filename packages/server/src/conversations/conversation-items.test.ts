@@ -2,7 +2,7 @@ import type { ResponseRecord } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import type { Reader } from '../engine/stored-reads.ts';
+import type { Reader } from '../requests/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import type { InputItem } from '../responses/wire.ts';
 import { chainHistories, type ChainHistories } from './chain-history.ts';

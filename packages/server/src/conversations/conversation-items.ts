@@ -1,10 +1,10 @@
 import type { ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
-import { readRecord, type Reader } from '../engine/stored-reads.ts';
-import { isDrivenElsewhere } from '../engine/interruption.ts';
-import type { StoredRuns } from '../engine/stored-runs.ts';
+import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
+import { isDrivenElsewhere } from '../requests/interruption.ts';
+import type { StoredRuns } from '../requests/requests.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { newConversationId, newItemsId } from '../ids.ts';
 import { unknownCursor, type PageQuery } from '../request/query.ts';

@@ -2,11 +2,11 @@ import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '
 import type { ConversationFilter, ConversationRecord, ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import type { EventSource } from '../engine/event-log.ts';
-import type { Numbered } from '../engine/stored-streams.ts';
-import { readRecord, type Reader } from '../engine/stored-reads.ts';
-import { isDrivenElsewhere } from '../engine/interruption.ts';
-import { replayItems } from '../engine/stored-runs.ts';
+import type { EventSource } from '../requests/event-log.ts';
+import type { Numbered } from '../requests/stored-streams.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
+import { isDrivenElsewhere } from '../requests/interruption.ts';
+import { replayItems } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
 import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';

@@ -1,7 +1,7 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import type { ServerStore } from '../engine/engine.ts';
-import type { ForkedRun } from '../engine/stored-runs.ts';
+import type { ForkedRun } from '../requests/requests.ts';
 import { newConversationId } from '../ids.ts';
 import { messageText } from './attachments.ts';
 import { addToChain, recordIdOf, type StoredMessage } from './chain.ts';

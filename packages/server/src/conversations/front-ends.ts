@@ -1,5 +1,5 @@
 import type { LiveRun } from '@treadle/core';
-import { endingOf } from '../engine/run.ts';
+import { endingOf } from '../requests/run.ts';
 import { RESPONSE_PREFIX } from '../ids.ts';
 import type { ChatEvent } from './events.ts';
 import { chatOutput, statusOf } from './output.ts';

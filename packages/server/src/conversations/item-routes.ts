@@ -2,7 +2,7 @@ import type { ConversationRecord } from '@treadle/store';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import { requestKey, type RequestKey } from '../engine/idempotency.ts';
+import { requestKey, type RequestKey } from '../requests/idempotency.ts';
 import { requireScope, type Caller, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { sendJson } from '../http/respond.ts';

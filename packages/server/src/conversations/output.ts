@@ -1,5 +1,5 @@
 import { textOf, type AssistantPart, type Item, type ResultBlock, type Waiting } from '@treadle/core';
-import type { Ending } from '../engine/run.ts';
+import type { Ending } from '../requests/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import { shownReply } from '../responses/turn-items.ts';
 import { shownResult } from '../responses/wire.ts';

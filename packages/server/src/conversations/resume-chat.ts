@@ -1,14 +1,14 @@
 import { isPaused, NEW, waiting, type State } from '@treadle/core';
-import type { Ending } from '../engine/run.ts';
-import { leaveForLater, unresumableReason } from '../engine/interruption.ts';
+import type { Ending } from '../requests/run.ts';
+import { leaveForLater, unresumableReason } from '../requests/interruption.ts';
 import {
   cancelIfReadable,
   replayItems,
   type ResumeOptions,
   type StoredEnd,
   type TakenRecord,
-} from '../engine/stored-runs.ts';
-import { readRecord } from '../engine/stored-reads.ts';
+} from '../requests/requests.ts';
+import { readRecord } from '../requests/stored-reads.ts';
 import type { StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';

@@ -1,7 +1,7 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
-import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
-import { readRecord } from '../engine/stored-reads.ts';
+import { turnToStart, whileOpen, type RunPlan } from '../requests/run.ts';
+import { readRecord } from '../requests/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';

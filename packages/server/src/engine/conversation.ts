@@ -13,7 +13,7 @@ import {
 } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
 import { approvalIdFor, callIdFor } from '../ids.ts';
-import { readEntries, type Reader, type StoredJournal } from './stored-reads.ts';
+import { readEntries, type Reader, type StoredJournal } from '../requests/stored-reads.ts';
 
 /** What is sent to the model when a run starts. */
 export interface Conversation {

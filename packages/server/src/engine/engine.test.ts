@@ -10,7 +10,7 @@ import { memoryLimit, type Caller } from '../http/admission.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
 import { activeRuns, type Engine, type ServerStore } from './engine.ts';
-import { storedRuns } from './stored-runs.ts';
+import { storedRuns } from '../requests/requests.ts';
 
 describe('activeRuns', () => {
   const tooMany = (message: string): Error =>

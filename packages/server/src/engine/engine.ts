@@ -5,7 +5,7 @@ import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
-import type { DrivenRun } from './run.ts';
+import type { DrivenRun } from '../requests/run.ts';
 import type { ServerTools } from './tools.ts';
 
 export type ServerStore = RunStore &

@@ -40,16 +40,16 @@ import {
   type Ending,
   type RunEnd,
   type RunRequest,
-} from '../engine/run.ts';
-import { callLogger } from '../engine/run-report.ts';
-import { readEntries, readRecord } from '../engine/stored-reads.ts';
+} from '../requests/run.ts';
+import { callLogger } from '../requests/run-report.ts';
+import { readEntries, readRecord } from '../requests/stored-reads.ts';
 import {
   isDrivenElsewhere,
   leaveForLater,
   isUnfit,
   unresumableReason,
   type Interruption,
-} from '../engine/interruption.ts';
+} from '../requests/interruption.ts';
 import {
   cancelIfReadable,
   checkRunKey,
@@ -60,7 +60,7 @@ import {
   type StoredEnd,
   type StoredRuns,
   type TakenRecord,
-} from '../engine/stored-runs.ts';
+} from '../requests/requests.ts';
 import { principalOf, toolsetOf, type RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { MCP_CALL_PREFIX, newMcpCallId } from '../ids.ts';

@@ -4,7 +4,7 @@ import type { Model, Tool } from '@treadle/core';
 import type { Logger } from 'pino';
 import { activeRuns, type Engine, type ServerStore } from '../engine/engine.ts';
 import { registeredTools } from '../engine/executors.ts';
-import { storedRuns } from '../engine/stored-runs.ts';
+import { storedRuns } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { DEFAULT_TENANT, SCOPES } from '../http/keys.ts';
 import { newLog } from '../http/log.ts';

@@ -3,7 +3,7 @@ import { schemaProblem } from '@treadle/core/schema-problem';
 import { z } from 'zod';
 import { MAX_CONVERSATION_CHARS } from '../engine/conversation.ts';
 import type { AnswerFormat } from '../engine/request-model.ts';
-import type { RunRequest } from '../engine/run.ts';
+import type { RunRequest } from '../requests/run.ts';
 import {
   chosenSchema,
   isObject,

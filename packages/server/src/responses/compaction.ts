@@ -12,7 +12,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { Conversation } from '../engine/conversation.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import { modelApiError } from '../engine/model-failure.ts';
-import { driveRequest, planRun } from '../engine/run.ts';
+import { driveRequest, planRun } from '../requests/run.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { newInputItemId, newResponseId } from '../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';

@@ -1,10 +1,10 @@
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
-import { follow, type EventWriter } from '../engine/event-log.ts';
-import { responseDeleted } from '../engine/idempotency.ts';
-import type { StoredRuns } from '../engine/stored-runs.ts';
-import type { StoredStreams } from '../engine/stored-streams.ts';
+import { follow, type EventWriter } from '../requests/event-log.ts';
+import { responseDeleted } from '../requests/idempotency.ts';
+import type { StoredRuns } from '../requests/requests.ts';
+import type { StoredStreams } from '../requests/stored-streams.ts';
 import type { Caller } from '../http/admission.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { errorEvent, replayResponse } from './output.ts';

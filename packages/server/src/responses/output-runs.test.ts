@@ -20,7 +20,7 @@ import { checkStream, type WireEvent, type WireResponse } from '../../test/strea
 import { presentedResponse, type ResponseResource } from './wire.ts';
 import { callIdFor } from '../ids.ts';
 import type { CallKinds } from '../engine/tools.ts';
-import { endingOf, type Ending } from '../engine/run.ts';
+import { endingOf, type Ending } from '../requests/run.ts';
 import { responseOutput, type ResponseOutputOptions } from './output.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
 

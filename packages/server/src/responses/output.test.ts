@@ -18,7 +18,7 @@ import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
 import type { MessageItem } from './wire.ts';
 import type { CallKinds } from '../engine/tools.ts';
-import type { Ending } from '../engine/run.ts';
+import type { Ending } from '../requests/run.ts';
 import { replayResponse, responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
 
 /** An item that has a status. */

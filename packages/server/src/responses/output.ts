@@ -1,6 +1,6 @@
 import type { Item } from '@treadle/core';
 import { typeInResponse } from '../engine/model-failure.ts';
-import type { Ending } from '../engine/run.ts';
+import type { Ending } from '../requests/run.ts';
 import type { CallKinds, ServerList } from '../engine/tools.ts';
 import { approvalIdFor, callIdFor, itemId } from '../ids.ts';
 import {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import type { RunRequest } from '../engine/run.ts';
+import type { RunRequest } from '../requests/run.ts';
 import {
   answerFormat,
   DEFAULT_LIMITS,

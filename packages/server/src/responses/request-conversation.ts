@@ -11,8 +11,8 @@ import {
   type ConversationBefore,
 } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import type { RunPlan } from '../engine/run.ts';
-import { readRecord, type Reader } from '../engine/stored-reads.ts';
+import type { RunPlan } from '../requests/run.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import type { ResponseRequest } from './parse-request.ts';

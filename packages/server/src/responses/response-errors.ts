@@ -1,5 +1,5 @@
 import { ApiError } from '../api-error.ts';
-import { retryLater, type Interruption } from '../engine/interruption.ts';
+import { retryLater, type Interruption } from '../requests/interruption.ts';
 import type { ResponseError } from './output.ts';
 import type { FinishedResponse } from './responses.ts';
 import type { ResponseResource } from './wire.ts';

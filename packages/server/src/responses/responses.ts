@@ -4,20 +4,20 @@ import { ApiError } from '../api-error.ts';
 import { isBusy } from '../conversations/chain.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
 import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
-import type { EventWriter } from '../engine/event-log.ts';
+import type { EventWriter } from '../requests/event-log.ts';
 import { modelNamed, type ActiveRun, type Engine } from '../engine/engine.ts';
-import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
-import { driveRequest, planRun, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
-import { holdStored, readRecord } from '../engine/stored-reads.ts';
-import { isDrivenElsewhere, retryLater, TAKEN_OVER, type Interruption } from '../engine/interruption.ts';
+import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
+import { driveRequest, planRun, type ResumedRun, type RunEnd, type RunPlan } from '../requests/run.ts';
+import { holdStored, readRecord } from '../requests/stored-reads.ts';
+import { isDrivenElsewhere, retryLater, TAKEN_OVER, type Interruption } from '../requests/interruption.ts';
 import {
   isOpenRecord,
   type FinalEnd,
   type RepeatedRequest,
   type StoredEnd,
   type StoredRuns,
-} from '../engine/stored-runs.ts';
-import { storedStreams } from '../engine/stored-streams.ts';
+} from '../requests/requests.ts';
+import { storedStreams } from '../requests/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';

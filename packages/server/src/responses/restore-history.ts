@@ -24,7 +24,7 @@ import type { AssistantPart } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
-import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
+import { readEntries, readRecord, type Reader, type StoredJournal } from '../requests/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { shownReply } from './turn-items.ts';
 import { openCompaction } from './compaction.ts';

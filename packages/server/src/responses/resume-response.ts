@@ -3,9 +3,9 @@ import { encodeInput, type ResponseRecord } from '@treadle/store';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
-import { planRun, type RunPlan } from '../engine/run.ts';
-import type { Reader } from '../engine/stored-reads.ts';
-import { leaveForLater, isUnfit, unresumableReason } from '../engine/interruption.ts';
+import { planRun, type RunPlan } from '../requests/run.ts';
+import type { Reader } from '../requests/stored-reads.ts';
+import { leaveForLater, isUnfit, unresumableReason } from '../requests/interruption.ts';
 import {
   cancelRun,
   checkRunKey,
@@ -13,8 +13,8 @@ import {
   type ForkedRun,
   type ResumeOptions,
   type TakenRecord,
-} from '../engine/stored-runs.ts';
-import type { StoredStreams, StreamRun } from '../engine/stored-streams.ts';
+} from '../requests/requests.ts';
+import type { StoredStreams, StreamRun } from '../requests/stored-streams.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import { nextTurn } from '../http/large-work.ts';
 import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';

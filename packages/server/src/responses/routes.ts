@@ -1,7 +1,7 @@
 import { Hono, type Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { ApiError } from '../api-error.ts';
-import { requestKey } from '../engine/idempotency.ts';
+import { requestKey } from '../requests/idempotency.ts';
 import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';

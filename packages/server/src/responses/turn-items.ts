@@ -8,7 +8,7 @@ import type {
   ToolResult,
 } from '@treadle/core';
 import type { ApprovedCall } from '../engine/conversation.ts';
-import { isClientAsked } from '../engine/run.ts';
+import { isClientAsked } from '../requests/run.ts';
 import type { CallKind, CallKinds } from '../engine/tools.ts';
 import { approvalIdFor, callIdFor, itemId, type ItemKind } from '../ids.ts';
 import {

@@ -1,7 +1,7 @@
 import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { badRequest } from '../api-error.ts';
-import type { DrivenRun } from '../engine/run.ts';
+import type { DrivenRun } from '../requests/run.ts';
 import { newLog } from '../http/log.ts';
 import { askDriver, serveInbox, type PerformAct } from './inbox.ts';
 

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, type Answer } from '@treadle/core';
 import { ApiError, toApiError, type ApiErrorType } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
-import { isDrivenElsewhere } from '../engine/interruption.ts';
+import { isDrivenElsewhere } from '../requests/interruption.ts';
 import type { Caller } from '../http/admission.ts';
 
 /*

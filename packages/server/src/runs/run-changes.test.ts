@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import type { RunFilter, RunStatus, RunSummary } from '@treadle/core';
 import { expect, test, vi } from 'vitest';
-import { follow } from '../engine/event-log.ts';
+import { follow } from '../requests/event-log.ts';
 import { runChanges, type RunChange } from './run-changes.ts';
 
 /** A store of summaries that counts how often it is listed. */

@@ -1,7 +1,7 @@
 import type { RunSummary } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import type { EventSource } from '../engine/event-log.ts';
+import type { EventSource } from '../requests/event-log.ts';
 
 /*
  * The runs of a tenant as they change, for clients that show a list of them.

@@ -21,11 +21,11 @@ import { readRunFamily, runFileLines, type OwnedResponse } from '@treadle/store'
 import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
-import type { EventSource } from '../engine/event-log.ts';
-import { encodeStart } from '../engine/run.ts';
-import { answerUnfit, isDrivenElsewhere } from '../engine/interruption.ts';
-import type { StoredRuns } from '../engine/stored-runs.ts';
-import { readEntries, readRecord } from '../engine/stored-reads.ts';
+import type { EventSource } from '../requests/event-log.ts';
+import { encodeStart } from '../requests/run.ts';
+import { answerUnfit, isDrivenElsewhere } from '../requests/interruption.ts';
+import type { StoredRuns } from '../requests/requests.ts';
+import { readEntries, readRecord } from '../requests/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn, LARGE, nextTurn } from '../http/large-work.ts';
 import { newResponseId } from '../ids.ts';

@@ -1,4 +1,4 @@
-import type { Engine } from './engine.ts';
+import type { Engine } from '../engine/engine.ts';
 import { eventWriter, type EventSource, type EventWriter } from './event-log.ts';
 import type { RunPlan } from './run.ts';
 import type { Reader } from './stored-reads.ts';

@@ -1,8 +1,8 @@
 import type { CallAnswered, Event, Policy } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
-import type { Engine } from './engine.ts';
+import type { Engine } from '../engine/engine.ts';
 import type { RunEnd, RunPlan } from './run.ts';
-import { principalOf, rulesIn, type RunCaller } from './tools.ts';
+import { principalOf, rulesIn, type RunCaller } from '../engine/tools.ts';
 
 /** What a run has used and done while this process drove it: for one line in the log, and for the metrics. */
 interface RunReport {

@@ -28,10 +28,10 @@ import {
 import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
-import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from './conversation.ts';
-import { modelNamed, type Engine } from './engine.ts';
-import { codeInResponse, publicFailure } from './model-failure.ts';
-import { requestModel, type AnswerFormat } from './request-model.ts';
+import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../engine/conversation.ts';
+import { modelNamed, type Engine } from '../engine/engine.ts';
+import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
+import { requestModel, type AnswerFormat } from '../engine/request-model.ts';
 import { callLogger, runReport } from './run-report.ts';
 import {
   principalOf,
@@ -41,7 +41,7 @@ import {
   type ServerList,
   type Toolset,
   type ToolsRequest,
-} from './tools.ts';
+} from '../engine/tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
 export interface RunRequest extends ToolsRequest {

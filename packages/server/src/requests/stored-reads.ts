@@ -1,7 +1,7 @@
 import type { Journal, JournalEntry } from '@treadle/core';
 import type { ResponseRecord, SqliteStore } from '@treadle/store';
 import { inTurn, MEDIUM } from '../http/large-work.ts';
-import type { ServerStore } from './engine.ts';
+import type { ServerStore } from '../engine/engine.ts';
 
 /*
  * How the server reads requests and runs from the store. They can be far larger than the request that asks for them.

@@ -12,7 +12,7 @@ import {
 } from '@treadle/core';
 import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
-import type { Capacity, Engine } from './engine.ts';
+import type { Capacity, Engine } from '../engine/engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import {
   ASLEEP,
@@ -30,7 +30,7 @@ import {
 } from './interruption.ts';
 import { isAsleep, isClientAsked, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
 import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from './stored-reads.ts';
-import type { RunCaller } from './tools.ts';
+import type { RunCaller } from '../engine/tools.ts';
 
 /**
  * The stored requests of both APIs, and their runs.
