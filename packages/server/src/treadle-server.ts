@@ -14,7 +14,8 @@ import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executor
 import { KEY_MS } from './requests/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
 import { isDrivenElsewhere } from './requests/interruption.ts';
-import { RECOVERED, storedRuns, type StoredRuns } from './requests/requests.ts';
+import { RECOVERED } from './requests/recovery.ts';
+import { requests, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
@@ -187,7 +188,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   });
   store.onCommit?.(metrics.storeCommitted);
   // A response is stored at least as long as its key.
-  const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
+  const stored = requests(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const stopping = new AbortController();
   const service = responses(engine, stored, stopping.signal);
   const completions = chats(engine, stored);
@@ -217,7 +218,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         stopping: stopping.signal,
       }),
     ));
-  stored.handle(MCP_CALL_PREFIX, async (...taken) => (await openMcp()).calls.resume(...taken), { waits: true });
+  stored.register(MCP_CALL_PREFIX, {
+    waits: true,
+    plan: async (...taken) => (await openMcp()).calls.api.plan(...taken),
+    fail: async (...taken) => (await openMcp()).calls.api.fail(...taken),
+  });
   const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
   const parseOptions = labels.length > 0 ? { labels } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
@@ -382,7 +387,7 @@ function pruneResponses(
 /** A call over MCP is cancelled if its client has not answered a question or an approval for this time. */
 const ABANDONED_MS = 24 * HOUR_MS;
 
-async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: StoredRuns): Promise<void> {
+async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: Requests): Promise<void> {
   const before = Date.now() - ABANDONED_MS;
   for (const record of await records.unfinished()) {
     if (!record.id.startsWith(MCP_CALL_PREFIX)) continue;

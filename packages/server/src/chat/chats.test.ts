@@ -15,7 +15,7 @@ import { expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
 import { registeredTools } from '../engine/executors.ts';
-import { storedRuns } from '../requests/requests.ts';
+import { requests } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { activeRuns, type Engine } from '../engine/engine.ts';
 import { chats } from './chats.ts';
@@ -108,7 +108,7 @@ async function asClient(
     driven: new Map(),
     log,
   };
-  const { prepare } = chats(engine, storedRuns(engine));
+  const { prepare } = chats(engine, requests(engine));
   const tools = [{ type: 'function', function: { name: 'ask', parameters } }];
   const messages: object[] = [{ role: 'user', content: 'go' }];
   try {

@@ -2,42 +2,27 @@ import { memoryJournal, NEW, type Journal, type Model } from '@treadle/core';
 import { ApiError, errorBody } from '../api-error.ts';
 import { conversationBefore, storedState, type Conversation } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
-import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
-import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import {
-  driveRequest,
-  planRun,
-  whileOpen,
-  type DrivenRun,
-  type Ending,
-  type ResumedRun,
-  type RunEnd,
-  type RunPlan,
-} from '../requests/run.ts';
-import { readRecord, type Reader } from '../requests/stored-reads.ts';
-import {
-  isDrivenElsewhere,
-  leaveForLater,
-  retryLater,
-  TAKEN_OVER,
-  unresumableReason,
-  type Interruption,
-} from '../requests/interruption.ts';
-import {
-  cancelIfReadable,
-  checkRunKey,
-  replayItems,
-  type FinalEnd,
-  type RepeatedRequest,
-  type ResumeOptions,
-  type StoredEnd,
-  type StoredRuns,
-  type TakenRecord,
+import type { RepeatedRequest } from '../requests/follow.ts';
+import type { RequestKey } from '../requests/idempotency.ts';
+import { isDrivenElsewhere, notDone, retryLater, TAKEN_OVER } from '../requests/interruption.ts';
+import type {
+  DrivenRequest,
+  FailedEnding,
+  NewRecord,
+  PlannedRequest,
+  Requests,
+  Resumption,
+  ResumeOptions,
+  StoredEnd,
+  TakenRun,
 } from '../requests/requests.ts';
+import { planRun, type Ending, type ResumedRun, type RunPlan } from '../requests/run.ts';
+import { readRecord, type Reader } from '../requests/stored-reads.ts';
+import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
 import type { Caller } from '../http/admission.ts';
 import { KEYED_PREFIX, newResponseId } from '../ids.ts';
 import { withoutSecrets } from '../request/tools.ts';
-import { chatOutput, replayCompletion, type ChatOutput, type ChatOutputOptions } from './output.ts';
+import { chatOutput, replayCompletion, type ChatOutputOptions } from './output.ts';
 import type { ChatRequest } from './parse-request.ts';
 import { COMPLETION_PREFIX, completionId, restoreTurns, turnsToStore, type StoredTurns } from './restore-history.ts';
 import type { ChatCompletion } from './wire.ts';
@@ -78,10 +63,10 @@ type StoredChatEnd =
  *
  * A completion with a key is stored with its run until the key expires. No client can fetch it.
  */
-export function chats(engine: Engine, stored: StoredRuns): Chats {
-  const { store, runs, models, log } = engine;
+export function chats(engine: Engine, all: Requests): Chats {
+  const { store, models } = engine;
   const records = store.responses;
-  stored.handle(KEYED_PREFIX + COMPLETION_PREFIX, resumeCompletion);
+  all.register(KEYED_PREFIX + COMPLETION_PREFIX, { plan: planCompletion, fail: failCompletion });
 
   async function lookUpTurns(completion: string, reader: Reader): Promise<StoredTurns | undefined> {
     const record = await readRecord(store, completion, reader);
@@ -94,68 +79,64 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
   }
 
   async function prepareCompletion(request: ChatRequest, caller: Caller, key?: RequestKey): Promise<PreparedChat> {
-    const used = key && (await stored.findKey(caller.tenant, key));
-    if (key && used !== undefined) {
-      const prepareAgain = (): Promise<PreparedChat> => prepareCompletion(request, caller, key);
-      const { tenant, hold } = caller;
-      return repeatedCompletion({ tenant, hold, key, id: used }, request, prepareAgain);
-    }
-    const release = runs.reserve(caller.tenant);
-    try {
-      const id = newResponseId();
-      const conversation = await requestConversation(request, { tenant: caller.tenant, hold: release.hold });
-      const plan = await planRun(engine, request, conversation, { id, caller });
-      const createdAt = Date.now();
-      const storedPlan = await whileOpen(plan, () => {
-        checkSupport(plan.model, request, request.model ?? models.default);
-        release.hold(plan.size);
-        return key && createRecord(plan, request, key, createdAt);
-      });
-      return {
-        id: completionId(id),
-        async run(emit, signal) {
-          const completion = { request, createdAt, ...(emit && { emit }) };
-          try {
-            if (!storedPlan) return await runInMemory(plan, completion, signal);
-            return (await runStored(storedPlan, completion)).result;
-          } finally {
-            release();
-          }
+    const { tenant, hold } = caller;
+    const createdAt = Date.now();
+    const made = await all.createOnce(
+      {
+        tenant,
+        async plan(count) {
+          const id = newResponseId();
+          const conversation = await requestConversation(request, { tenant, hold: count });
+          return { plan: await planRun(engine, request, conversation, { id, caller }) };
         },
-      };
-    } catch (error) {
-      release();
-      if (key && isKeyTaken(error)) return prepareCompletion(request, caller, key);
-      throw error;
+        complete(planned, count) {
+          const { plan } = planned;
+          checkSupport(plan.model, request, request.model ?? models.default);
+          count(plan.size);
+          return { request: planned, stored: key && keyedRecord(plan, request, key, createdAt) };
+        },
+      },
+      key,
+    );
+    if (made.repeated !== undefined) {
+      const prepareAgain = (): Promise<PreparedChat> => prepareCompletion(request, caller, key);
+      return repeatedCompletion({ tenant, hold, key: key!, id: made.repeated }, request, prepareAgain);
     }
+    const { plan, release } = made;
+    return {
+      id: completionId(plan.id),
+      async run(emit, signal) {
+        const completion = { request, createdAt, ...(emit && { emit }), ...(!key && { signal }) };
+        try {
+          return (await runCompletion(plan, completion).finished).result;
+        } catch (error) {
+          if (!isDrivenElsewhere(error)) throw error;
+          return retryLater(TAKEN_OVER);
+        } finally {
+          release();
+        }
+      },
+    };
   }
 
-  /** Stores a request with a key. Resolves to the plan of its run, with the lease. */
-  async function createRecord(plan: RunPlan, request: ChatRequest, key: RequestKey, now: number): Promise<RunPlan> {
-    const { id, caller } = plan;
-    const keyToStore = stored.keyToStore(key, now);
+  /** The record of a request with a key. */
+  function keyedRecord({ id, caller }: RunPlan, request: ChatRequest, key: RequestKey, now: number): NewRecord {
+    const keyToStore = all.keyToStore(key, now);
     const chat = { ...request, otherTools: request.otherTools.map(withoutSecrets) };
-    const lease = await store.acquire(id);
-    try {
-      await records.create(
-        {
-          id: recordId(id),
-          tenant: caller.tenant,
-          runId: id,
-          status: 'in_progress',
-          createdAt: now,
-          updatedAt: now,
-          expiresAt: keyToStore.expiresAt,
-          request: { chat, key: caller.key, scopes: caller.scopes } satisfies StoredChatRequest,
-        },
-        keyToStore,
-        chat.messages,
-      );
-    } catch (error) {
-      await lease.release();
-      throw error;
-    }
-    return { ...plan, journal: store, lease };
+    return {
+      record: {
+        id: recordId(id),
+        tenant: caller.tenant,
+        runId: id,
+        status: 'in_progress',
+        createdAt: now,
+        updatedAt: now,
+        expiresAt: keyToStore.expiresAt,
+        request: { chat, key: caller.key, scopes: caller.scopes } satisfies StoredChatRequest,
+      },
+      key: keyToStore,
+      input: chat.messages,
+    };
   }
 
   /** The completion of an earlier request with the same key. `prepareAgain` is called if that request released the key. */
@@ -167,7 +148,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     return {
       id: repeated.id,
       async run(emit, signal) {
-        const record = await stored.follow(repeated, signal);
+        const record = await all.follow(repeated, signal);
         if (!record) return (await prepareAgain()).run(emit, signal);
         const end = record.response as StoredChatEnd;
         if ('completion' in end) {
@@ -189,14 +170,20 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     readonly emit?: ChatOutputOptions['emit'];
     /** Set if the run has started before. */
     readonly resume?: ResumedRun;
+    /** Cancels the run. */
+    readonly signal?: AbortSignal;
   }
 
-  interface DrivenCompletion {
-    readonly run: DrivenRun;
-    readonly out: ChatOutput;
+  interface EndedCompletion extends StoredEnd {
+    readonly result: ChatCompletion | ApiError;
   }
 
-  function driveCompletion(plan: RunPlan, { request, createdAt, emit, resume }: CompletionRun): DrivenCompletion {
+  /** Drives the run of a completion. Its turns are stored before the client receives the end, and with a key the end too. */
+  function runCompletion(given: RunPlan, completion: CompletionRun): DrivenRequest<EndedCompletion> {
+    const journal = given.journal ?? memoryJournal();
+    const plan = { ...given, journal };
+    const isStored = given.lease !== undefined;
+    const { request, createdAt, emit, resume, signal } = completion;
     const out = chatOutput({
       head: {
         id: completionId(plan.id),
@@ -212,70 +199,24 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     });
     out.sendRole();
     for (const item of resume?.items ?? []) void out.addItem(item);
-    return { run: driveRequest(plan, engine, out.addItem, resume), out };
-  }
-
-  /** Drives the run of a completion without a key. Its turns are stored before the client receives the end. */
-  function runInMemory(
-    plan: RunPlan,
-    completion: CompletionRun,
-    signal: AbortSignal,
-  ): Promise<ChatCompletion | ApiError> {
-    const journal = memoryJournal();
-    const { run, out } = driveCompletion({ ...plan, journal }, completion);
-    signal.addEventListener('abort', run.cancel, { once: true });
-    if (signal.aborted) run.cancel();
-
-    async function finishCompletion({ ending = CANCELLED, failure }: RunEnd): Promise<ChatCompletion | ApiError> {
-      signal.removeEventListener('abort', run.cancel);
-      const result = out.endCompletion(ending, failure);
-      await storeTurns(plan, ending, journal, completion);
-      out.sendRest();
-      return result;
-    }
-
-    const finished = run.ended.then(finishCompletion);
-    runs.add({ detach: run.cancel, finished });
-    return finished;
-  }
-
-  interface StoredCompletion extends StoredEnd {
-    readonly result: ChatCompletion | ApiError;
-  }
-
-  /** Drives the run of a completion with a key, and stores its end. Releases the lease of the plan at the end. */
-  async function runStored(plan: RunPlan, completion: CompletionRun): Promise<StoredCompletion> {
-    const { run, out } = driveCompletion(plan, completion);
-    const id = recordId(plan.id);
-
-    async function finishStored(
-      { ending, failure, isUntouched = false }: FinalEnd,
-      release: () => Promise<void>,
-    ): Promise<StoredCompletion> {
-      const result = out.endCompletion(ending, failure);
-      await storeTurns(plan, ending, store, completion);
-      await storeEnd(id, result, isUntouched);
-      await release();
-      out.sendRest();
-      return { result };
-    }
-
-    function interruptStored(interruption: Interruption): StoredCompletion {
-      const result = retryLater(interruption);
-      void completion.emit?.(errorBody(result));
-      return { result, interruption };
-    }
-
-    const finished = stored.awaitEnd(run.ended, {
-      id,
-      lease: plan.lease,
-      finish: finishStored,
-      interrupt: interruptStored,
-    });
-    runs.add({ detach: () => void run.detach(), finished });
-    return finished.catch((error: unknown) => {
-      if (!isDrivenElsewhere(error)) throw error;
-      return { result: retryLater(TAKEN_OVER), interruption: TAKEN_OVER };
+    return all.drive<EndedCompletion>(plan, {
+      id: recordId(plan.id),
+      listen: out.addItem,
+      resume,
+      signal,
+      async finish({ ending, failure, isUntouched = false }, release) {
+        const result = out.endCompletion(ending, failure);
+        await storeTurns(plan, ending, journal, completion);
+        if (isStored) await storeEnd(recordId(plan.id), result, isUntouched);
+        await release();
+        out.sendRest();
+        return { result };
+      },
+      interrupt(interruption) {
+        const result = isStored ? retryLater(interruption) : notDone(interruption);
+        void emit?.(errorBody(result));
+        return { result, interruption };
+      },
     });
   }
 
@@ -286,45 +227,27 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     await records.finish(id, { status, response: end, at: Date.now(), releaseKey });
   }
 
-  /** Resumes a completion, for a client that sends its request again. */
-  async function resumeCompletion(
-    taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
-  ): Promise<{ readonly finished: Promise<StoredEnd> }> {
-    const { record, lease } = taken;
+  /** Plans a completion again, for a client that sends its request again. */
+  async function planCompletion(
+    { record, lease, items, state }: TakenRun,
+    { answers, signal, hold }: ResumeOptions,
+  ): Promise<PlannedRequest & Resumption> {
     const { tenant, runId, createdAt } = record;
     const { chat: request, key, scopes } = record.request as StoredChatRequest;
     const caller = { tenant, key, scopes };
-    try {
-      if (!signal?.aborted) checkRunKey(engine, caller);
-      const { items, state } = await replayItems(store, runId, { tenant });
-      // The conversation of a run that has started is in its journal.
-      const isNew = state === NEW;
-      const conversation = isNew
-        ? await requestConversation(request, { tenant, hold })
-        : { messages: [], instructions: [] };
-      const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
-      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-      const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
-      if (signal?.aborted) engine.driven.get(runId)?.cancel();
-      return { finished };
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, response: record.id }, 'a completion cannot be resumed');
-      return { finished: failUnresumable(taken, error) };
-    }
+    // The conversation of a run that has started is in its journal.
+    const isNew = state === NEW;
+    const conversation = isNew
+      ? await requestConversation(request, { tenant, hold })
+      : { messages: [], instructions: [] };
+    const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
+    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const completion = { request, createdAt, ...(!isNew && { resume }), ...(signal && { signal }) };
+    return { plan, drive: () => runCompletion(plan, completion) };
   }
 
-  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {
-    const { record, lease } = taken;
-    try {
-      await cancelIfReadable(store, taken);
-      const reason = new ApiError(502, 'server_error', unresumableReason(error), { code: 'server_error' });
-      await storeEnd(record.id, reason, false);
-      return {};
-    } finally {
-      await lease.release();
-    }
+  function failCompletion({ record }: TakenRun, { error: { code, message } }: FailedEnding): Promise<void> {
+    return storeEnd(record.id, new ApiError(502, 'server_error', message, { code }), false);
   }
 
   /** Stores what the next request does not contain, if the completion waits for its client. */
@@ -356,8 +279,6 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
 
   return { prepare: prepareCompletion };
 }
-
-const CANCELLED: Ending = { type: 'cancelled', at: 0, usage: { inputTokens: 0, outputTokens: 0 } };
 
 /** Throws a 400 for what the model of a request does not take. */
 function checkSupport(model: Model, { settings, messages }: ChatRequest, name: string): void {

@@ -370,7 +370,7 @@ describe('errors', () => {
     const read = async (): Promise<void> => {
       for await (const chunk of stream) reasons.push(chunk.choices[0]?.finish_reason);
     };
-    await expect(read()).rejects.toMatchObject({ code: 'internal_error' });
+    await expect(read()).rejects.toMatchObject({ code: 'response_interrupted' });
     expect(reasons.every((reason) => reason === null)).toBe(true);
   });
 });

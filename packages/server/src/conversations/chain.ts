@@ -1,4 +1,4 @@
-import { TreadleError, type Lease, type UserMessage } from '@treadle/core';
+import { TreadleError, type UserMessage } from '@treadle/core';
 import type { ConversationRecord, IdempotencyKey, OwnedResponse, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
@@ -143,8 +143,6 @@ export async function headOf(
 /** A record that becomes the newest of a conversation. */
 export interface ChainedRecord {
   readonly record: ResponseRecord;
-  /** Of its run. Absent: it has none. Released if the record cannot be added. */
-  readonly lease?: Lease;
   readonly conversation: string;
   /** The conversation as it was read. Absent: it is new. */
   readonly before: ConversationRecord | undefined;
@@ -166,7 +164,6 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
   try {
     await writeRecord(store, added);
   } catch (error) {
-    await added.lease?.release();
     await store.responses.delete(added.record.tenant, added.record.id).catch(() => false);
     throw isTaken(error) && !added.before ? conversationBusy(added.conversation) : error;
   }

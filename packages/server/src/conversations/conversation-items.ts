@@ -4,7 +4,7 @@ import type { ServerStore } from '../engine/engine.ts';
 import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
 import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import { isDrivenElsewhere } from '../requests/interruption.ts';
-import type { StoredRuns } from '../requests/requests.ts';
+import type { Requests } from '../requests/requests.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { newConversationId, newItemsId } from '../ids.ts';
 import { unknownCursor, type PageQuery } from '../request/query.ts';
@@ -61,7 +61,7 @@ interface AddedItems {
 
 interface ConversationItemsOptions {
   readonly store: ServerStore;
-  readonly stored: Pick<StoredRuns, 'findKey' | 'keyToStore'>;
+  readonly stored: Pick<Requests, 'findKey' | 'keyToStore'>;
   /** Replaces references, and rejects with a 400 for what this server cannot read. */
   readonly accept: (items: readonly InputItem[], reader: Reader) => Promise<readonly InputItem[]>;
 }

@@ -54,7 +54,7 @@ import {
 } from './events.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
 import { createFork } from './fork-chat.ts';
-import { resumeChat } from './resume-chat.ts';
+import { failChat, planResumedChat } from './resume-chat.ts';
 import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
 /*
@@ -168,8 +168,11 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   const { responses: records, conversations: chains } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
-  stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), {
+  stored.register(MESSAGE_PREFIX, {
     waits: true,
+    plan: (taken, how) => planResumedChat(starter, taken, how),
+    fail: (taken, ending) => failChat(starter, taken, ending),
+    failed: ({ request }) => streams.wakeReaders((request as StoredMessage).conversation),
     createFork: (record, fork) => createFork(store, record, fork),
   });
 

@@ -3,8 +3,8 @@ import type { ConversationRecord, ResponseRecord } from '@treadle/store';
 import { storedState } from '../engine/conversation.ts';
 import type { Engine, ServerStore } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
-import { driveRequest, planRun, type Ending, type ResumedRun, type RunPlan, type RunRequest } from '../requests/run.ts';
-import type { FinalEnd, StoredEnd, StoredRuns } from '../requests/requests.ts';
+import { planRun, type Ending, type ResumedRun, type RunPlan, type RunRequest } from '../requests/run.ts';
+import type { DrivenRequest, Requests, StoredEnd } from '../requests/requests.ts';
 import { messageText, sentMessage } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChainHistories } from './chain-history.ts';
@@ -22,7 +22,7 @@ import { messageTitle } from './titles.ts';
 /** What drives the runs of conversations. */
 export interface ChatDriver {
   readonly engine: Engine;
-  readonly stored: StoredRuns;
+  readonly stored: Requests;
   readonly streams: ChatStreams;
   readonly histories: ChainHistories;
   /** Called when an answer has ended whose conversation has no title, or the first words of its message as its title. */
@@ -118,6 +118,8 @@ interface DrivenChat {
   readonly record: ResponseRecord;
   readonly sink: ChatSink;
   readonly resume?: ResumedRun;
+  /** Cancels the run. */
+  readonly signal?: AbortSignal | undefined;
   /** The run has ended, or is cancelled at once: the model is not called again. */
   readonly isOver?: boolean;
   /** What the run waited for when it was resumed. */
@@ -129,11 +131,11 @@ interface DrivenChat {
 /** Starts or resumes a run. Releases the lease of the plan at the end. */
 export function driveChat(
   { engine, stored, streams, onUntitled }: ChatDriver,
-  { plan, record, sink, resume, isOver = false, waited = [], sent }: DrivenChat,
-): { readonly finished: Promise<StoredEnd> } {
+  { plan, record, sink, resume, signal, isOver = false, waited = [], sent }: DrivenChat,
+): DrivenRequest<StoredEnd> {
   const { store, log } = engine;
-  const { id: runId, lease } = plan;
-  const { conversation: id, onDisconnect, approvals } = record.request as StoredMessage;
+  const { id: runId } = plan;
+  const { conversation: id, onDisconnect } = record.request as StoredMessage;
   let isReplaying = resume !== undefined && !sent;
   const out = chatOutput({
     runId,
@@ -164,35 +166,30 @@ export function driveChat(
     }
   }
 
-  const run = driveRequest(plan, judgedFor(engine, { approvals, key: plan.caller.key }), listen, resume);
-  const ended = run.ended.then(async (end) => {
-    await announcing;
-    if (end.ending) return end;
-    if (end.waiting) out.announce(end.waiting);
-    await sink.flush();
-    return end;
-  });
-
-  async function finishChat({ ending }: FinalEnd, release: () => Promise<void>): Promise<StoredEnd> {
-    out.end(ending);
-    await endChat(store, { record, sink, parts: out.parts, ending, hasDone: sent?.at(-1)?.type === 'done' });
-    await release();
-    streams.wakeReaders(id);
-    sink.ended();
-    if (onUntitled) void titleChat(store, record, onUntitled);
-    return {};
-  }
-
-  const finished = stored.awaitEnd(ended, {
+  return stored.drive<StoredEnd>(plan, {
     id: record.id,
-    lease,
-    finish: finishChat,
+    listen,
+    resume,
+    signal,
+    // Without its client, nobody would get the events that are not stored.
+    endsWithServer: onDisconnect !== 'continue',
+    async flush(end) {
+      await announcing;
+      if (end.ending) return;
+      if (end.waiting) out.announce(end.waiting);
+      await sink.flush();
+    },
+    async finish({ ending }, release) {
+      out.end(ending);
+      await endChat(store, { record, sink, parts: out.parts, ending, hasDone: sent?.at(-1)?.type === 'done' });
+      await release();
+      streams.wakeReaders(id);
+      sink.ended();
+      if (onUntitled) void titleChat(store, record, onUntitled);
+      return {};
+    },
     interrupt: (interruption) => ({ interruption }),
   });
-  // Without its client, nobody would get the events that are not stored.
-  const detach = (): void => (onDisconnect === 'continue' ? void run.detach() : run.cancel());
-  engine.runs.add({ detach, finished });
-  return { finished };
 }
 
 interface EndedChat {

@@ -1,41 +1,31 @@
-import { isPaused, NEW, waiting, type State } from '@treadle/core';
-import type { Ending } from '../requests/run.ts';
-import { leaveForLater, unresumableReason } from '../requests/interruption.ts';
-import {
-  cancelIfReadable,
-  replayItems,
-  type ResumeOptions,
-  type StoredEnd,
-  type TakenRecord,
-} from '../requests/requests.ts';
+import { isPaused, NEW, waiting } from '@treadle/core';
+import type { FailedEnding, PlannedRequest, ResumeOptions, Resumption, TakenRun } from '../requests/requests.ts';
 import { readRecord } from '../requests/stored-reads.ts';
 import type { StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
 
-/** Resumes a run: after an answer, at a deadline, or because its process died. One that cannot be resumed fails. */
-export async function resumeChat(
+/** Plans a run that is resumed: after an answer, at a deadline, or because its process died. */
+export async function planResumedChat(
   driver: ChatDriver,
-  taken: TakenRecord,
-  { answers, signal, hold }: ResumeOptions = {},
-): Promise<{ readonly finished: Promise<StoredEnd> }> {
+  { record, lease, items, state }: TakenRun,
+  { answers, signal, hold }: ResumeOptions,
+): Promise<PlannedRequest & Resumption> {
   const { engine, streams, histories } = driver;
-  const { store, log } = engine;
-  const { record, lease } = taken;
+  const { store } = engine;
   const { tenant, runId } = record;
   const message = record.request as StoredMessage;
   const { conversation, key, scopes, onDisconnect, after } = message;
+  const continues = onDisconnect === 'continue';
+  const isNew = state === NEW;
+  const { messages, system } = isNew
+    ? await histories.forMessage({ id: conversation, tenant }, record.previous, message.message, hold)
+    : { messages: [], system: [] };
   const caller = { tenant, key, scopes };
-  try {
-    const { items, state } = await replayItems(store, runId, { tenant });
-    const continues = onDisconnect === 'continue';
-    const isNew = state === NEW;
-    const chain = { id: conversation, tenant };
-    const { messages, system } = isNew
-      ? await histories.forMessage(chain, record.previous, message.message, hold)
-      : { messages: [], system: [] };
-    const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
-    const { plan, input } = await planMessage(engine, message, run);
+  const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
+  const { plan, input } = await planMessage(engine, message, run);
+
+  async function drive() {
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
     const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
     if (sent?.length === 0) {
@@ -50,46 +40,29 @@ export async function resumeChat(
     // The client of a run that was not paused has disconnected: its process died.
     const isAbandoned = !continues && !isPaused(state) && !hasEnded;
     const isCancelled = signal?.aborted || isAbandoned;
-    const { finished } = driveChat(driver, {
+    return driveChat(driver, {
       plan,
       record,
       sink,
+      signal: isAbandoned ? AbortSignal.abort() : signal,
       isOver: hasEnded || isCancelled,
       ...(!isNew && { resume, waited: waiting(state) }),
       ...(sent && { sent }),
     });
-    if (isCancelled) engine.driven.get(runId)?.cancel();
-    return { finished };
-  } catch (error) {
-    await leaveForLater(taken, error);
-    log.warn({ err: error, response: record.id }, 'a chat cannot be resumed');
-    return { finished: failUnresumable(driver, taken, error) };
   }
+  return { plan, drive };
 }
 
-async function failUnresumable(
+/** Stores that an answer has failed that cannot be resumed. */
+export async function failChat(
   { engine: { store }, streams }: ChatDriver,
-  taken: TakenRecord,
-  error: unknown,
-): Promise<StoredEnd> {
-  const { record, lease } = taken;
+  { record, lease, items }: TakenRun,
+  ending: FailedEnding,
+): Promise<void> {
   const { conversation } = record.request as StoredMessage;
-  try {
-    const { items, state } = await replayItems(store, record.runId, record).catch(() => ({
-      items: [],
-      state: NEW as State,
-    }));
-    await cancelIfReadable(store, taken);
-    const sink = streams.storedSink({ id: record.runId, lease }, conversation, await store.streams.last(conversation));
-    const out = chatOutput({ runId: record.runId });
-    for (const item of items) void out.addItem(item);
-    const failure = { code: 'server_error', message: unresumableReason(error) };
-    const ending: Ending = { type: 'failed', error: failure, at: Date.now(), usage: state.usage };
-    void sink.add({ type: 'error', ...failure });
-    await endChat(store, { record, sink, parts: out.parts, ending, hasDone: false });
-    return {};
-  } finally {
-    await lease.release();
-    streams.wakeReaders(conversation);
-  }
+  const sink = streams.storedSink({ id: record.runId, lease }, conversation, await store.streams.last(conversation));
+  const out = chatOutput({ runId: record.runId });
+  for (const item of items) void out.addItem(item);
+  void sink.add({ type: 'error', ...ending.error });
+  await endChat(store, { record, sink, parts: out.parts, ending, hasDone: false });
 }

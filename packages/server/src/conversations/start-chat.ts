@@ -1,12 +1,13 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
-import { turnToStart, whileOpen, type RunPlan } from '../requests/run.ts';
+import type { Capacity } from '../engine/engine.ts';
+import type { RunPlan } from '../requests/run.ts';
 import { readRecord } from '../requests/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
 import { messageText, type Attachment } from './attachments.ts';
-import { addToChain, conversationBusy, findConversation, headOf, recordIdOf, type StoredMessage } from './chain.ts';
+import { conversationBusy, findConversation, headOf, recordIdOf, type StoredMessage } from './chain.ts';
 import type { Deliver } from './chat-streams.ts';
 import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { messageTitle } from './titles.ts';
@@ -41,67 +42,75 @@ export interface StartedChat {
 
 /** Validates everything and stores the message. Rejects with an `ApiError`. */
 export async function startChat(starter: ChatStarter, request: ChatRequest, caller: Caller): Promise<StartedChat> {
-  const { engine } = starter;
+  const { engine, stored, histories } = starter;
   const { store } = engine;
-  const release = engine.runs.reserve(caller.tenant);
-  try {
-    const { conversation, createAs, message, attachments, model, tools, approvals, onDisconnect } = request;
-    const existing = createAs === undefined ? undefined : await store.conversations.get(caller.tenant, createAs);
-    const before = conversation === undefined ? existing : await findConversation(store, conversation, caller);
-    const head = before && (await headOf(store, before));
-    if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
-    const runId = newResponseId();
-    const id = before?.id ?? createAs ?? newConversationId();
-    let counted = 0;
-    const hold = (bytes: number): void => {
-      release.hold(bytes);
+  const { tenant } = caller;
+  const { createAs, message, attachments, model, tools, approvals, onDisconnect } = request;
+  let counted = 0;
+
+  async function planNew(hold: Capacity['hold']) {
+    const count = (bytes: number): void => {
+      hold(bytes);
       counted += bytes;
     };
+    const existing = createAs === undefined ? undefined : await store.conversations.get(tenant, createAs);
+    const before =
+      request.conversation === undefined ? existing : await findConversation(store, request.conversation, caller);
+    const head = before && (await headOf(store, before));
+    if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
     const { messages, system } = before
-      ? await starter.histories.forMessage(before, head?.id, message, hold)
+      ? await histories.forMessage(before, head?.id, message, count)
       : { messages: [message], system: [] };
-    const planned = await planMessage(engine, request, { id: runId, caller, messages, system });
-    const { input } = planned;
-    await whileOpen(planned.plan, () => hold(Math.max(0, planned.plan.size - counted)));
-    const last = input && head && (await readRecord(store, head.id, { tenant: caller.tenant, hold }));
-    const named = model !== undefined && { model };
-    const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
-    const after = before ? await store.streams.last(id) : 0;
-    const now = Date.now();
-    const record: ResponseRecord = {
-      id: recordIdOf(runId),
-      tenant: caller.tenant,
-      runId,
-      status: 'in_progress',
-      createdAt: now,
-      updatedAt: now,
-      ...(head && { previous: head.id }),
-      request: {
-        conversation: id,
-        message,
-        ...(attachments && attachments.length > 0 && { attachments }),
-        ...(model !== undefined && { model }),
-        ...(tools && { tools }),
-        ...(system.length > 0 && { system }),
-        ...(warnings.length > 0 && { warnings }),
-        ...(approvals && { approvals }),
-        onDisconnect,
-        after,
-        key: caller.key,
-        scopes: caller.scopes,
-      } satisfies StoredMessage,
-    };
-    const lease = await store.acquire(runId);
-    const title = before?.title || messageTitle(message);
-    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
-    await turnToStart(planned.plan);
-    const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
-    const run = { plan, record, title: title || null, caller, release };
-    return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
-  } catch (error) {
-    release();
-    throw error;
+    const planned = { id: newResponseId(), caller, messages, system, waits: true };
+    return { ...(await planMessage(engine, request, planned)), before, head, messages, system };
   }
+
+  const { plan, title, record, release } = await stored.create({
+    tenant,
+    plan: planNew,
+    async complete(planned, hold) {
+      const { input, before, head, messages, system } = planned;
+      const { id: runId, size } = planned.plan;
+      hold(Math.max(0, size - counted));
+      const conversation = before?.id ?? createAs ?? newConversationId();
+      const last = input && head && (await readRecord(store, head.id, { tenant, hold }));
+      const named = model !== undefined && { model };
+      const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
+      const after = before ? await store.streams.last(conversation) : 0;
+      const now = Date.now();
+      const chatRecord: ResponseRecord = {
+        id: recordIdOf(runId),
+        tenant,
+        runId,
+        status: 'in_progress',
+        createdAt: now,
+        updatedAt: now,
+        ...(head && { previous: head.id }),
+        request: {
+          conversation,
+          message,
+          ...(attachments && attachments.length > 0 && { attachments }),
+          ...named,
+          ...(tools && { tools }),
+          ...(system.length > 0 && { system }),
+          ...(warnings.length > 0 && { warnings }),
+          ...(approvals && { approvals }),
+          onDisconnect,
+          after,
+          key: caller.key,
+          scopes: caller.scopes,
+        } satisfies StoredMessage,
+      };
+      const labels = { text: messageText(message), title: before?.title || messageTitle(message) };
+      return {
+        request: { plan: planned.plan, title: labels.title },
+        stored: { record: chatRecord, conversation, before, ...labels },
+      };
+    },
+  });
+  const run = { plan, record: record!, title: title || null, caller, release };
+  const { conversation } = record!.request as StoredMessage;
+  return { conversation, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
 }
 
 interface ChatRun {

@@ -68,7 +68,7 @@ export interface Engine {
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
   readonly waits?: boolean;
   readonly runs: ActiveRuns;
-  /** The runs that this process drives, by id. `driveRequest` adds and removes them. */
+  /** The runs that this process drives, by id. `driveRun` adds and removes them. */
   readonly driven: Map<string, DrivenRun>;
   readonly log: Logger;
   /** Absent: nothing is counted. */

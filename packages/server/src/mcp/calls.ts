@@ -32,36 +32,31 @@ import { callingModel } from '@treadle/tools/calling-model';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
+import { principalOf, toolsetOf, type RunCaller, type Toolset } from '../engine/tools.ts';
+import { isDrivenElsewhere, isUnfit, type Interruption } from '../requests/interruption.ts';
 import {
-  driveRequest,
+  isOpenRecord,
+  type DrivenRequest,
+  type FailedEnding,
+  type PlannedRequest,
+  type RequestApi,
+  type Requests,
+  type ResumeOptions,
+  type Resumption,
+  type StoredEnd,
+  type TakenRun,
+} from '../requests/requests.ts';
+import { callLogger } from '../requests/run-report.ts';
+import {
   onlyParked,
   runJournal,
   type DrivenRun,
   type Ending,
   type RunEnd,
+  type RunPlan,
   type RunRequest,
 } from '../requests/run.ts';
-import { callLogger } from '../requests/run-report.ts';
 import { readEntries, readRecord } from '../requests/stored-reads.ts';
-import {
-  isDrivenElsewhere,
-  leaveForLater,
-  isUnfit,
-  unresumableReason,
-  type Interruption,
-} from '../requests/interruption.ts';
-import {
-  cancelIfReadable,
-  checkRunKey,
-  isOpenRecord,
-  replayItems,
-  type ResumeOptions,
-  type ResumeRecord,
-  type StoredEnd,
-  type StoredRuns,
-  type TakenRecord,
-} from '../requests/requests.ts';
-import { principalOf, toolsetOf, type RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { MCP_CALL_PREFIX, newMcpCallId } from '../ids.ts';
 import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
@@ -86,7 +81,7 @@ export interface McpCalls {
   /** Cancels a call that waits for its client, by its state. Never rejects. */
   cancel(state: string, caller: RunCaller): Promise<void>;
   /** For the runs API, and for calls that a process has left behind. Nobody is told the result: it is stored. */
-  readonly resume: ResumeRecord;
+  readonly api: RequestApi;
 }
 
 export interface McpCallRequest {
@@ -126,7 +121,8 @@ interface Round {
   readonly callable: Callable;
   readonly input: Readonly<Record<string, unknown>>;
   readonly caller: RunCaller;
-  readonly lease: Lease;
+  /** Absent: the run is not stored yet. */
+  readonly lease?: Lease;
   readonly capabilities: ClientCapabilities;
   readonly onItem: (item: Item) => void;
   readonly signal?: AbortSignal;
@@ -134,8 +130,12 @@ interface Round {
   readonly resume?: { readonly items: readonly Item[]; readonly answers: readonly Answer[] };
 }
 
-interface DrivenCall {
-  readonly run: DrivenRun;
+/** A call whose run is about to be driven. */
+interface PlannedCall extends PlannedRequest {
+  readonly plan: RunPlan;
+  readonly listen: (item: Item) => void;
+  /** Starts the run of an agent. Absent: the call is a run of the loop itself. */
+  readonly start?: (plan: RunPlan) => DrivenRun;
   readonly result: (ending: Ending) => CallToolResult;
 }
 
@@ -146,7 +146,7 @@ interface RoundEnd extends StoredEnd {
 
 export function mcpCalls(
   engine: Engine,
-  stored: StoredRuns,
+  all: Requests,
   { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
 ): McpCalls {
   const { store, runs, log, limits, policy, driven } = engine;
@@ -155,189 +155,163 @@ export function mcpCalls(
 
   const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
 
-  async function driveTool(round: Round): Promise<DrivenCall> {
-    const { id, callable, input, caller, lease, capabilities, resume, onItem } = round;
+  async function planCall(round: Round): Promise<PlannedCall> {
+    const { id, callable, caller, lease, capabilities, resume, onItem } = round;
+    const { name, outputSchema } = callable;
+    const request = requestFor(name);
+    const agentInput = callable.type === 'agent' ? await checkedInput(callable, round.input) : undefined;
+    const plan: RunPlan = {
+      id,
+      request,
+      model: callingModel(name, JSON.stringify(round.input)),
+      instructions: '',
+      messages: [userText(`Call ${name}.`)],
+      size: 0,
+      toolset: callable.type === 'agent' ? NO_TOOLS : await toolsetOf(request, engine, caller),
+      caller,
+      policy,
+      waits: true,
+      context: mcpContext(capabilities),
+      ...(lease && { journal: store, lease }),
+    };
+    if (callable.type === 'agent') return { plan, ...agentRun(round, callable, agentInput) };
     let answered: ToolResult | undefined;
     const listen = (item: Item): void => {
       if (item.type === 'call-answered') answered = item.result;
       onItem(item);
     };
     for (const item of resume?.items ?? []) if (item.type === 'call-answered') answered = item.result;
-    const request = requestFor(callable.name);
-    const plan = {
-      id,
-      request,
-      model: callingModel(callable.name, JSON.stringify(input)),
-      instructions: '',
-      messages: [userText(`Call ${callable.name}.`)],
-      size: 0,
-      toolset: await toolsetOf(request, engine, caller),
-      caller,
-      journal: store,
-      lease,
-      waits: true,
-      context: mcpContext(capabilities),
-    };
-    const run = driveRequest(plan, engine, listen, resume && { ...resume, usedTokens: 0 });
-    const isStructured = callable.outputSchema !== undefined;
-    return { run, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
+    const isStructured = outputSchema !== undefined;
+    return { plan, listen, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
   }
 
-  async function driveAgent(round: Round, callable: Callable & { readonly type: 'agent' }): Promise<DrivenCall> {
-    const { id, caller, lease, capabilities, resume, onItem } = round;
-    const { agent } = callable;
-    const input = await checkedInput(callable, round.input);
+  /** The run of an agent. It is not one of the loop itself: an agent may need several attempts. */
+  function agentRun(
+    { id, caller, resume, onItem }: Round,
+    { agent, outputSchema }: Callable & { readonly type: 'agent' },
+    input: unknown,
+  ): Omit<PlannedCall, 'plan'> {
     const logCall = callLogger({ log, policy }, id, caller);
-    const [stop, leave] = [new AbortController(), new AbortController()];
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
+    const listen = (item: Item): void => {
+      if (item.type === 'call-answered') logCall(item);
+      onItem(item);
+    };
 
-    async function execute(): Promise<RunEnd> {
-      try {
-        executed = await executeAgent(agent, {
-          input,
-          runId: id,
-          journal: runJournal(store, lease),
-          signal: stop.signal,
-          detach: leave.signal,
-          limits: { durationMs },
-          principal: principalOf(caller),
-          context: mcpContext(capabilities),
-          ...(policy && { policy }),
-          ...(resume && { answers: resume.answers, acceptChangedTools: true }),
-          onItem(item) {
-            if (item.type === 'call-answered') logCall(item);
-            onItem(item);
-          },
-        });
-        return agentEnd(executed);
-      } catch (error) {
-        if (error instanceof TreadleError && error.code === 'answer-unfit') return { rejectedAnswer: error };
-        throw error;
+    function start({ lease, context }: RunPlan): DrivenRun {
+      const [stop, leave] = [new AbortController(), new AbortController()];
+      async function execute(): Promise<RunEnd> {
+        try {
+          executed = await executeAgent(agent, {
+            input,
+            runId: id,
+            journal: runJournal(store, lease),
+            signal: stop.signal,
+            detach: leave.signal,
+            limits: { durationMs },
+            principal: principalOf(caller),
+            context,
+            ...(policy && { policy }),
+            ...(resume && { answers: resume.answers, acceptChangedTools: true }),
+            onItem: listen,
+          });
+          return agentEnd(executed);
+        } catch (error) {
+          if (error instanceof TreadleError && error.code === 'answer-unfit') return { rejectedAnswer: error };
+          throw error;
+        }
       }
+      const run: DrivenRun = {
+        cancel: () => stop.abort(),
+        async detach() {
+          leave.abort();
+          await run.ended.catch(() => {});
+        },
+        send: async () => false,
+        answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
+        ended: execute(),
+      };
+      driven.set(id, run);
+      const remove = (): void => void (driven.get(id) === run && driven.delete(id));
+      run.ended.then(remove, remove);
+      return run;
     }
 
-    const cancel = (): void => stop.abort();
-    const run: DrivenRun = {
-      cancel,
-      async detach() {
-        leave.abort();
-        await run.ended.catch(() => {});
-      },
-      send: async () => false,
-      answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
-      ended: execute(),
-    };
-    driven.set(id, run);
-    const remove = (): void => void (driven.get(id) === run && driven.delete(id));
-    run.ended.then(remove, remove);
-    return {
-      run,
-      result: (ending) =>
-        executed?.type === 'success'
-          ? outputResult(executed.output, callable.outputSchema !== undefined)
-          : executed
-            ? errorResult(executed.error.message)
-            : endResult(ending),
-    };
+    function result(ending: Ending): CallToolResult {
+      if (!executed) return endResult(ending);
+      if (executed.type === 'success') return outputResult(executed.output, outputSchema !== undefined);
+      return errorResult(executed.error.message);
+    }
+
+    return { listen, start, result };
   }
 
-  /** Starts or resumes the run of a call. Rejects if it cannot be, with the lease unreleased. */
-  const driveCall = (round: Round): Promise<DrivenCall> =>
-    round.callable.type === 'agent' ? driveAgent(round, round.callable) : driveTool(round);
-
-  /** Waits until the run ends or waits, and stores its end. Releases the lease. */
-  async function settleCall({ id, lease, signal }: Round, { run, result }: DrivenCall): Promise<RoundEnd> {
-    signal?.addEventListener('abort', run.cancel, { once: true });
-    if (signal?.aborted) run.cancel();
-    const finished = stored.awaitEnd<RoundEnd>(run.ended, {
-      id,
-      lease,
+  /** Drives the run of a call until it ends or waits, and stores its end. */
+  function driveCall({ plan, listen, start, result }: PlannedCall, { resume, signal }: Round): DrivenRequest<RoundEnd> {
+    return all.drive<RoundEnd>(plan, {
+      listen,
+      start,
+      signal,
+      resume: resume && { ...resume, usedTokens: 0 },
       async finish({ ending }, release) {
         const end = result(ending);
-        await records.finish(id, { status: statusOf(ending), response: end, at: Date.now() });
+        await records.finish(plan.id, { status: statusOf(ending), response: end, at: Date.now() });
         await release();
         return { result: end };
       },
       interrupt: (interruption) => ({ interruption }),
     });
-    runs.add({ detach: () => void run.detach(), finished });
-    return finished.finally(() => signal?.removeEventListener('abort', run.cancel));
   }
 
-  async function startCall(round: Omit<Round, 'lease'>): Promise<RoundEnd> {
+  async function startCall(round: Round): Promise<RoundEnd> {
     const { id, callable, input, caller } = round;
-    if (callable.type === 'agent') await checkedInput(callable, input);
-    const now = Date.now();
     const { tenant, key, scopes } = caller;
+    const now = Date.now();
     const request: StoredCall = { name: callable.name, arguments: input, key, scopes };
-    const times = { createdAt: now, updatedAt: now };
-    const record = { id, tenant, runId: id, status: 'in_progress', ...times, request };
-    const lease = await store.acquire(id);
-    try {
-      await records.create(record);
-    } catch (error) {
-      await lease.release();
-      throw error;
-    }
-    const taken = { ...round, lease };
-    const call = await driveCall(taken).catch(async (error: unknown) => {
-      await failUnresumable({ record, lease }, error);
-      throw error;
+    const record = { id, tenant, runId: id, status: 'in_progress', createdAt: now, updatedAt: now, request };
+    const created = await all.create({
+      tenant,
+      plan: () => planCall(round),
+      complete: (planned) => ({ request: planned, stored: { record } }),
     });
-    return settleCall(taken, call);
+    return driveCall(created, round).finished.finally(created.release);
   }
 
-  async function continueCall(record: ResponseRecord, round: Omit<Round, 'lease'>, caller: Caller): Promise<RoundEnd> {
-    // Somebody may have answered over the runs API.
-    await stored.whenEnded(record.id);
-    const taken = await stored.takeOver(record, isOpenRecord);
-    if (!taken) {
+  async function continueCall(record: ResponseRecord, round: Round, caller: Caller): Promise<RoundEnd> {
+    const release = runs.reserve(caller.tenant);
+    try {
+      // Somebody may have answered over the runs API.
+      await all.whenEnded(record.id);
+      const taken = await all.takeOver(record, isOpenRecord);
+      if (taken) {
+        const planned = await all.continueTaken(taken, () => planCall({ ...round, lease: taken.lease }));
+        return await driveCall(planned, round).finished;
+      }
       const ended = await readRecord(store, record.id, caller);
       return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
+    } finally {
+      release();
     }
-    const { lease } = taken;
-    const call = await driveCall({ ...round, lease }).catch(async (error: unknown) => {
-      await lease.release();
-      throw error;
-    });
-    return settleCall({ ...round, lease }, call);
   }
 
-  async function resumeCall(
-    taken: TakenRecord,
-    { answers = [], signal }: ResumeOptions = {},
-  ): Promise<{ readonly finished: Promise<StoredEnd> }> {
-    const { record, lease } = taken;
+  async function planStored(
+    { record, lease, items }: TakenRun,
+    { answers = [], signal }: ResumeOptions,
+  ): Promise<PlannedRequest & Resumption> {
     const { id, tenant } = record;
     const { name, arguments: input, key, scopes } = record.request as StoredCall;
-    const caller = { tenant, key, scopes };
-    try {
-      if (!signal?.aborted) checkRunKey(engine, caller);
-      const callable = callables.get(name);
-      if (!callable) throw unknownTool(name);
-      const { items } = await replayItems(store, id, { tenant });
-      const resume = items.length > 0 && { resume: { items, answers } };
-      const common = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {} };
-      const round = { ...common, ...resume, ...(signal && { signal }) };
-      return { finished: settleCall(round, await driveCall(round)) };
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, run: id }, 'a call over MCP cannot be resumed');
-      return { finished: failUnresumable(taken, error) };
-    }
+    const callable = callables.get(name);
+    if (!callable) throw unknownTool(name);
+    const common = { id, callable, input, caller: { tenant, key, scopes }, lease, capabilities: {}, onItem: () => {} };
+    const resume = items.length > 0 && { resume: { items, answers } };
+    const round: Round = { ...common, ...resume, ...(signal && { signal }) };
+    const planned = await planCall(round);
+    return { plan: planned.plan, drive: () => driveCall(planned, round) };
   }
 
-  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {
-    const { record, lease } = taken;
-    try {
-      await cancelIfReadable(store, taken);
-      const response = errorResult(unresumableReason(error));
-      await records.finish(record.id, { status: 'failed', response, at: Date.now() });
-      return {};
-    } finally {
-      await lease.release();
-    }
+  async function failCall({ record }: TakenRun, { error, at }: FailedEnding): Promise<void> {
+    await records.finish(record.id, { status: 'failed', response: errorResult(error.message), at });
   }
 
   /** The record that the state of a client names, and how many entries its run had then. */
@@ -364,7 +338,7 @@ export function mcpCalls(
     const responses = new Map(Object.entries(request.responses ?? {}));
     let rejected: string | undefined;
     if (!found) {
-      const { result, interruption } = await withCapacity(caller, () => startCall(common));
+      const { result, interruption } = await unlessDriven(startCall(common));
       if (result) return result;
       rejected = rejectedBy(interruption);
     }
@@ -383,29 +357,22 @@ export function mcpCalls(
         const lacks = (one: InputRequest): boolean => capabilities[neededCapability(one)] === undefined;
         // The SDK refuses to send what the client does not support.
         const isRefused = !requests || Object.values(requests).some(lacks);
-        if (isRefused) await stored.resume(record, { signal: AbortSignal.abort() });
+        if (isRefused) await all.resume(record, { signal: AbortSignal.abort() });
         if (requests) return inputRequired({ inputRequests: requests, requestState: `${id}.${entries}` });
         return errorResult(answers === 'declined' ? DECLINED : notForClients(waits));
       }
       const resume = { items, answers };
-      const { result, interruption } = await withCapacity(caller, () =>
-        continueCall(record, { ...common, resume }, caller),
-      );
+      const { result, interruption } = await unlessDriven(continueCall(record, { ...common, resume }, caller));
       if (result) return result;
       rejected = rejectedBy(interruption);
     }
   }
 
-  async function withCapacity<T>({ tenant }: Caller, work: () => Promise<T>): Promise<T> {
-    const release = runs.reserve(tenant);
-    try {
-      return await work();
-    } catch (error) {
+  async function unlessDriven<T>(work: Promise<T>): Promise<T> {
+    return work.catch((error: unknown) => {
       if (isDrivenElsewhere(error)) throw internal('Another request continues this call. Wait for its result.');
       throw error;
-    } finally {
-      release();
-    }
+    });
   }
 
   async function readRun(
@@ -422,7 +389,7 @@ export function mcpCalls(
     const [, id = ''] = STATE.exec(state) ?? [];
     try {
       const record = await records.head(tenant, id);
-      if (record && isOpenRecord(record)) await stored.resume({ ...record, tenant }, { signal: AbortSignal.abort() });
+      if (record && isOpenRecord(record)) await all.resume({ ...record, tenant }, { signal: AbortSignal.abort() });
     } catch (error) {
       if (!isDrivenElsewhere(error)) log.warn({ err: error, run: id }, 'a call over MCP was not cancelled');
     }
@@ -432,11 +399,21 @@ export function mcpCalls(
     offered,
     call,
     cancel: cancelWaiting,
-    resume: resumeCall,
+    api: { waits: true, plan: planStored, fail: failCall },
   };
 }
 
 const STATE = new RegExp(`^(${MCP_CALL_PREFIX}[0-9a-f]{32})\\.(\\d{1,9})$`);
+
+/** An agent has its own tools. */
+const NO_TOOLS: Toolset = {
+  tools: [],
+  foundTools: [],
+  toolChoice: 'auto',
+  kinds: { kindOf: () => 'server', labelOf: () => OWN_LABEL },
+  lists: [],
+  close: async () => {},
+};
 
 /** A call of the server's own tool, as the other APIs request it. */
 function requestFor(name: string): RunRequest {

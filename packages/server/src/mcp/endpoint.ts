@@ -8,7 +8,7 @@ import {
 import { randomUUID } from 'node:crypto';
 import type { Tool } from '@treadle/core';
 import type { Engine } from '../engine/engine.ts';
-import type { StoredRuns } from '../requests/requests.ts';
+import type { Requests } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import type { Runs } from '../runs/runs.ts';
 import { mcpCalls, type McpCalls } from './calls.ts';
@@ -48,7 +48,7 @@ export interface OpenedMcp {
 
 export interface OpenMcpOptions extends Omit<McpEndpointOptions, 'service'> {
   readonly engine: Engine;
-  readonly stored: StoredRuns;
+  readonly stored: Requests;
   readonly runs: Runs;
   readonly tools: readonly Tool[];
   readonly options: McpOptions;

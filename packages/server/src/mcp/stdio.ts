@@ -4,7 +4,7 @@ import type { Model, Tool } from '@treadle/core';
 import type { Logger } from 'pino';
 import { activeRuns, type Engine, type ServerStore } from '../engine/engine.ts';
 import { registeredTools } from '../engine/executors.ts';
-import { storedRuns } from '../requests/requests.ts';
+import { requests } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { DEFAULT_TENANT, SCOPES } from '../http/keys.ts';
 import { newLog } from '../http/log.ts';
@@ -62,9 +62,9 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
     driven: new Map(),
     log,
   };
-  const stored = storedRuns(engine);
+  const stored = requests(engine);
   const calls = mcpCalls(engine, stored, { tools, agents });
-  stored.handle(MCP_CALL_PREFIX, calls.resume, { waits: true });
+  stored.register(MCP_CALL_PREFIX, calls.api);
   const service = {
     calls,
     runs: runs(engine, stored),

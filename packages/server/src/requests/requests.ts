@@ -1,60 +1,63 @@
-import { setTimeout as delay } from 'node:timers/promises';
-import {
-  runLoop,
-  waiting,
-  walkInSlices,
-  type Answer,
-  type Item,
-  type Lease,
-  type Model,
-  type RunSummary,
-  type State,
-} from '@treadle/core';
+import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
 import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
+import { addToChain, isBusy, type ChainedRecord } from '../conversations/chain.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
-import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
+import type { RunCaller, Toolset } from '../engine/tools.ts';
+import { requestFollower, type RequestFollower } from './follow.ts';
+import { isKeyTaken, KEY_MS, type RequestKey } from './idempotency.ts';
 import {
   ASLEEP,
   isDrivenElsewhere,
   isStoreFailure,
-  isTooMuch,
+  leaveForLater,
   notDone,
-  retryLater,
   SHUTTING_DOWN,
   STORE_FAILED,
   TAKEN_OVER,
   UNFIT,
+  unresumableReason,
   WAITING,
   type Interruption,
 } from './interruption.ts';
-import { isAsleep, isClientAsked, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
+import { requestRecovery, type RequestRecovery } from './recovery.ts';
+import {
+  driveRun,
+  killProcess,
+  onlyParked,
+  runJournal,
+  turnToStart,
+  type DrivenRun,
+  type Ending,
+  type ResumedRun,
+  type RunEnd,
+  type RunPlan,
+} from './run.ts';
 import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from './stored-reads.ts';
-import type { RunCaller } from '../engine/tools.ts';
 
 /**
- * The stored requests of both APIs, and their runs.
+ * The life of a request, once for every API: it is created, driven, finished, and if its process dies, resumed.
  *
- * 1. A stored request belongs to the process that has the lease of its run, from before it is created until its end is
+ * 1. What a request needs is acquired in one order (capacity, tools, lease, record), and given back if a later step fails.
+ * 2. A stored request belongs to the process that has the lease of its run, from before it is created until its end is
  *    stored. A process that takes one over acquires the run first, and then reads the record and the run.
- * 2. A client learns that its request has ended only when the end is stored. If the end cannot be stored, or the run was
+ * 3. A request is resumed only if the key that started it is still valid.
+ * 4. A client learns that its request has ended only when the end is stored. If the end cannot be stored, or the run was
  *    detached, the client learns that the request was interrupted, and it is resumed later.
+ * 5. A request that cannot be resumed fails. Its run is cancelled.
  */
-export interface StoredRuns {
-  /** Sets how records whose id starts with `prefix` are resumed. */
-  handle(prefix: string, resume: ResumeRecord, options?: HandlerOptions): void;
-  /**
-   * Resumes requests that another process has detached from, and those whose time has come, in the background. Resolves to
-   * their number.
-   */
-  recover(): Promise<number>;
-  /**
-   * Resumes the request of a record in the background. False if a process drives it, it has ended or sleeps, or it is resumed
-   * later.
-   */
-  recoverRecord(record: UnfinishedResponse): Promise<boolean>;
-  /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
-  keepRecovering(): () => void;
+export interface Requests extends RequestFollower, RequestRecovery {
+  /** Sets the API of the records whose id starts with `prefix`. */
+  register(prefix: string, api: RequestApi): void;
+  /** Plans a request, and stores it if it has a record. Rejects with an `ApiError` if it cannot be served. */
+  create<P extends PlannedRequest, C extends PlannedRequest>(request: NewRequest<P, C>): Promise<CreatedRequest<C>>;
+  /** The same, once for a key: resolves to the id of the record that was created with the key before, if there is one. */
+  createOnce<P extends PlannedRequest, C extends PlannedRequest>(
+    request: NewRequest<P, C>,
+    key: RequestKey | undefined,
+  ): Promise<{ readonly repeated: string } | (CreatedRequest<C> & { readonly repeated?: undefined })>;
+  /** Drives the run of a request to its end, and releases the lease of its plan. */
+  drive<T extends StoredEnd>(plan: RunPlan, driving: Driving<T>): DrivenRequest<T>;
   /**
    * Acquires the run of a record, then reads the record again, because another process may have finished it. Its bytes have
    * to be counted before (`holdStored`). Undefined if it is not wanted any more. Rejects with `run-driven` while another process drives it.
@@ -63,6 +66,10 @@ export interface StoredRuns {
     record: UnfinishedResponse,
     isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined>;
+  /** Continues a request that was taken over, for its client. If it cannot be planned, it stays as it is. */
+  continueTaken<P extends PlannedRequest>(taken: TakenRecord, plan: () => Promise<P>): Promise<P>;
+  /** Resumes a request that was taken over. One that cannot be resumed fails. Rejects if the store fails. */
+  resumeTaken(taken: TakenRecord, how?: ResumeOptions): Promise<FinishingRequest>;
   /**
    * Resumes the run of a record now, with answers, or with a signal that cancels it. Resolves when the answers are durable, or
    * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, with a
@@ -75,39 +82,92 @@ export interface StoredRuns {
   fork(record: ResponseRecord, fork: ForkedRun): Promise<void>;
   /** Resolves when the request of a record has ended or was interrupted, if this process drives it. */
   whenEnded(id: string): Promise<void>;
-  /** Waits for the end of a run that this process drives. Rejects if another process has taken over. */
-  awaitEnd<T extends StoredEnd>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T>;
-  /**
-   * The id of the record that was created with the key; undefined if there is none. Rejects with a 409 for another body, and
-   * if the record was deleted.
-   */
-  findKey(tenant: string, key: RequestKey): Promise<string | undefined>;
   /** The key as it is stored with a record that is created now. */
   keyToStore(key: RequestKey, now: number): IdempotencyKey;
-  /**
-   * Waits until the request that was first with the key has ended, in this process or another one, and resumes it if its
-   * process has died. Resolves to its record; undefined if it has released the key. Rejects with a 409 if the record was
-   * deleted, and with a 503 if the request is interrupted or asleep.
-   */
-  follow(repeated: RepeatedRequest, signal: AbortSignal): Promise<ResponseRecord | undefined>;
-  /**
-   * Waits until the request of a record has ended, as `follow` does. Resolves to the record; undefined if it was deleted.
-   * Rejects with an error of `interrupted` if the request is interrupted or asleep.
-   */
-  ended(
-    record: Reader & Pick<ResponseRecord, 'id'>,
-    signal: AbortSignal,
-    interrupted: (interruption: Interruption) => ApiError,
-  ): Promise<ResponseRecord | undefined>;
   /** The record was deleted. */
   forget(id: string): void;
 }
 
-/** A request with a key that was used before. */
-export interface RepeatedRequest extends Reader {
-  readonly key: RequestKey;
-  /** The id of the record. */
-  readonly id: string;
+/** What an API says about its stored requests. */
+export interface RequestApi {
+  /** Its runs may wait for answers: `waits` of their plans. */
+  readonly waits?: boolean;
+  /** Plans the run of a request that has started before. Rejects with an `ApiError` if it cannot be served any more. */
+  plan(taken: TakenRun, how: ResumeOptions): Promise<PlannedRequest & Resumption>;
+  /** Stores that a request has failed that cannot be resumed. Its run is cancelled. */
+  fail(taken: TakenRun, ending: FailedEnding): Promise<unknown>;
+  /** The end of a request that could not be resumed is stored, and its lease is released. */
+  failed?(record: ResponseRecord): void;
+  /** Stores a record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
+  readonly createFork?: (record: ResponseRecord, fork: ForkedRun) => Promise<ResponseRecord>;
+}
+
+/** A request whose run can be driven, and whose tools are open. */
+export interface PlannedRequest {
+  readonly plan: OpenPlan;
+}
+
+type OpenPlan = Pick<RunPlan, 'id' | 'size' | 'journal' | 'lease'> & { readonly toolset: Pick<Toolset, 'close'> };
+
+export interface Resumption {
+  drive(): FinishingRequest | Promise<FinishingRequest>;
+}
+
+export interface FinishingRequest {
+  readonly finished: Promise<StoredEnd>;
+}
+
+/** `P`: the request when its tools are open. `C`: the request when nothing about it can be refused any more. */
+export interface NewRequest<P extends PlannedRequest, C extends PlannedRequest = P> {
+  readonly tenant: string;
+  /** Plans the run. `hold` counts the bytes of what it reads. Opening the tools is the last thing that can fail. */
+  plan(hold: Capacity['hold']): Promise<P>;
+  /** Checks what is left. Without a record, the request is not stored. If it rejects, the tools are closed. */
+  complete(planned: P, hold: Capacity['hold']): CompleteRequest<C> | Promise<CompleteRequest<C>>;
+}
+
+interface CompleteRequest<C extends PlannedRequest> {
+  readonly request: C;
+  readonly stored?: NewRecord | undefined;
+}
+
+/** A record to store: as the newest one of a conversation, or alone. */
+export type NewRecord =
+  | ({ readonly conversation: string } & Omit<ChainedRecord, 'lease'>)
+  | ({ readonly conversation?: undefined } & Pick<ChainedRecord, 'record' | 'key' | 'input'>);
+
+export type CreatedRequest<P extends PlannedRequest> = P & {
+  /** Undefined: it is not stored. */
+  readonly record: ResponseRecord | undefined;
+  /** Releases the capacity. To be called when the request has ended. */
+  readonly release: () => void;
+};
+
+/** What an API does with the run of a request. */
+export interface Driving<T extends StoredEnd> {
+  /** The id of the record; default: that of the run. */
+  readonly id?: string | undefined;
+  readonly listen: (item: Item) => void | Promise<void>;
+  /** Set if the run has started before. */
+  readonly resume?: ResumedRun | undefined;
+  /** Starts the run, if it is not one of the loop itself. */
+  readonly start?: ((plan: RunPlan) => DrivenRun) | undefined;
+  /** Cancels the run. */
+  readonly signal?: AbortSignal | undefined;
+  /** The run is cancelled when the server shuts down. Default: only if it is not stored. */
+  readonly endsWithServer?: boolean;
+  /** Called with the end of the run while the process has the lease, before anything is stored. */
+  readonly flush?: ((end: RunEnd) => Promise<void>) | undefined;
+  /** Stores the end, calls `release`, and then notifies the client. */
+  finish(end: FinalEnd, release: () => Promise<void>): Promise<T>;
+  /** The request has not ended. Its client is told why. */
+  interrupt(interruption: Interruption): T;
+}
+
+export interface DrivenRequest<T> {
+  readonly run: DrivenRun;
+  /** Rejects if another process has taken over. */
+  readonly finished: Promise<T>;
 }
 
 /** A record that no other process resumes or finishes while this process has the lease. */
@@ -116,11 +176,17 @@ export interface TakenRecord {
   readonly lease: Lease;
 }
 
-/** Resumes the run of a record. A request that cannot be resumed fails. Rejects if the store fails. */
-export type ResumeRecord = (
-  taken: TakenRecord,
-  how?: ResumeOptions,
-) => Promise<{ readonly finished: Promise<StoredEnd> }>;
+/** Its run so far. The state is `NEW` if it has not started, or if the journal cannot be read. */
+export interface TakenRun extends TakenRecord {
+  readonly items: readonly Item[];
+  readonly state: State;
+}
+
+/** Who started a request. Every stored request has it. */
+export interface RequestOwner {
+  readonly key: string;
+  readonly scopes: readonly string[];
+}
 
 export interface ResumeOptions {
   /** For what the run waits for. */
@@ -129,13 +195,6 @@ export interface ResumeOptions {
   readonly signal?: AbortSignal;
   /** Counts the bytes of what else is read. If they are too many, the run is resumed later. */
   readonly hold?: Capacity['hold'] | undefined;
-}
-
-export interface HandlerOptions {
-  /** The runs of these records may wait for answers: `waits` of their plans. */
-  readonly waits?: boolean;
-  /** Stores a record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
-  readonly createFork?: (record: ResponseRecord, fork: ForkedRun) => Promise<ResponseRecord>;
 }
 
 /** A run that was forked. It is not driven yet. */
@@ -153,203 +212,94 @@ export interface StoredEnd {
   readonly interruption?: Interruption;
 }
 
-export interface Settling<T> {
-  /** The id of the record. */
-  readonly id: string;
-  /** Released at the end. Absent: the run is not stored. */
-  readonly lease: Lease | undefined;
-  /** Stores the end, calls `release`, and then notifies the client. */
-  finish(end: FinalEnd, release: () => Promise<void>): Promise<T>;
-  interrupt(interruption: Interruption): T;
-}
-
 export type FinalEnd = RunEnd & { readonly ending: Ending };
 
-/**
- * A request that this process could not store. A store may accept small writes and reject large ones, and each attempt
- * may call the model, so the time between attempts doubles.
- */
-interface Postponement {
-  readonly failures: number;
-  /** By `performance.now()`. */
-  readonly until: number;
-}
+export type FailedEnding = Extract<Ending, { type: 'failed' }>;
 
-/** How long to wait before a request is resumed that could not be stored: after the first failure, and at most. */
-const FIRST_RETRY_MS = 30_000;
-const LAST_RETRY_MS = 3_600_000;
-
-/** How long `follow` waits before it looks again for the end of a run in another process: at first, and at most. */
-const FIRST_FOLLOW_MS = 50;
-const LAST_FOLLOW_MS = 1_000;
-
-/** The line in the log that says how many runs were resumed: at the start, and later if there were any. */
-export const RECOVERED = 'runs were recovered';
-
-/** How often to look for requests to resume; and at most, if one of them is due before. */
-const RECOVER_MS = 30_000;
-const LEAST_RECOVER_MS = 1_000;
+/** What of this server requests need. */
+export type RequestEngine = Pick<
+  Engine,
+  'store' | 'runs' | 'log' | 'driven' | 'metrics' | 'keys' | 'limits' | 'models'
+>;
 
 /** `keptMs`: how long keys are kept. */
-export function storedRuns(
-  { store, runs, log, driven, metrics }: Pick<Engine, 'store' | 'runs' | 'log' | 'driven' | 'metrics'>,
-  keptMs: number = KEY_MS,
-): StoredRuns {
+export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Requests {
+  const { store, runs, log, driven } = engine;
   const records = store.responses;
-  const handlers = new Map<string, HandlerOptions & { readonly resume: ResumeRecord }>();
+  const apis = new Map<string, RequestApi>();
   const active = new Map<string, Promise<StoredEnd>>();
-  const postponed = new Map<string, Postponement>();
-  /** Called when a run of this process has fallen asleep. */
-  let onAsleep = (): void => {};
-  /** A request was not resumed, because there is no capacity. */
-  let isFull = false;
-  /** The time of the last look. What was due by then has been found. */
-  let lookedAt = Date.now();
+  const apiOf = (id: string): RequestApi | undefined => [...apis].find(([prefix]) => id.startsWith(prefix))?.[1];
+  const recovery = requestRecovery(engine, { apiOf, active, takeOver, resumeTaken });
+  const follower = requestFollower(engine, { apiOf, active, recoverRecord: recovery.recoverRecord });
 
-  const takeOver: StoredRuns['takeOver'] = async ({ id, tenant, runId }, isWanted) => {
+  const create: Requests['create'] = async ({ tenant, plan: planRequest, complete }) => {
+    const release = runs.reserve(tenant);
+    try {
+      const planned = await planRequest(release.hold);
+      return await whileOpen(planned.plan, async () => {
+        const { request, stored } = await complete(planned, release.hold);
+        const { plan } = request;
+        const lease = stored && (await storeRecord(plan.id, stored));
+        await turnToStart(plan);
+        const leased = lease && { plan: { ...plan, journal: store, lease } };
+        return { ...request, ...leased, record: stored?.record, release };
+      });
+    } catch (error) {
+      release();
+      throw error;
+    }
+  };
+
+  async function storeRecord(runId: string, made: NewRecord): Promise<Lease> {
     const lease = await store.acquire(runId);
     try {
-      const record = await readRecord(store, id, { tenant });
-      if (record && (await isWanted(record))) return { record, lease };
+      if (made.conversation === undefined) await records.create(made.record, made.key, made.input);
+      else await addToChain(store, made);
+      return lease;
     } catch (error) {
       await lease.release();
       throw error;
     }
-    await lease.release();
-    return undefined;
+  }
+
+  const createOnce: Requests['createOnce'] = async (request, key) => {
+    if (!key) return create(request);
+    for (;;) {
+      const repeated = await follower.findKey(request.tenant, key);
+      if (repeated !== undefined) return { repeated };
+      try {
+        return await create(request);
+      } catch (error) {
+        const isTaken = isKeyTaken(error) || (isBusy(error) && (await follower.findKey(request.tenant, key)));
+        if (!isTaken) throw error;
+      }
+    }
   };
 
-  async function recoverAll(): Promise<number> {
-    let count = 0;
-    isFull = false;
-    lookedAt = Date.now();
-    for (const record of await records.unfinished(lookedAt)) {
-      try {
-        if (await recoverRecord(record)) count++;
-      } catch (error) {
-        // It is still in progress. The next attempt may succeed.
-        if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
-      }
-    }
-    metrics?.runsRecovered(count);
-    return count;
-  }
-
-  function handlerOf(id: string): (HandlerOptions & { readonly resume: ResumeRecord }) | undefined {
-    return [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
-  }
-
-  async function recoverRecord(found: UnfinishedResponse): Promise<boolean> {
-    const { id, tenant, runId } = found;
-    if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
-    const handler = handlerOf(id);
-    if (!handler || active.has(id) || (await store.isDriven(runId))) return false;
-    const release = reserveIfPossible(tenant);
-    isFull ||= !release;
-    if (!release) return false;
-    let finished: Promise<unknown> | undefined;
-    try {
-      await holdStored(store, found, release.hold);
-      // Since it was found, another process may have woken it, and it may have fallen asleep again.
-      const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
-        status === 'in_progress' && !(await isSleeping(store, found, handler));
-      const taken = await takeOver(found, isDue);
-      if (taken) ({ finished } = await handler.resume(taken, { hold: release.hold }));
-    } catch (error) {
-      if (!isTooMuch(error)) throw error;
-      isFull = true;
-    } finally {
-      if (!finished) release();
-    }
-    finished?.then(release, (error: unknown) => {
-      release();
-      log.error({ err: error, response: id }, 'a resumed response failed unexpectedly');
-    });
-    return finished !== undefined;
-  }
-
-  async function resumeNow(found: UnfinishedResponse, how: ResumeOptions): Promise<boolean> {
-    const { id, tenant, runId } = found;
-    const handler = handlerOf(id);
-    const head = handler && (await records.head(tenant, id));
-    if (!head || !isOpenRecord(head)) return false;
-    // A run that is cancelled does nothing.
-    const release = how.signal?.aborted ? runs.reserveBytes(tenant) : runs.reserve(tenant);
-    let finished: Promise<StoredEnd> | undefined;
-    try {
-      await holdStored(store, found, release.hold);
-      const taken = await takeOver(found, isOpenRecord);
-      if (taken) ({ finished } = await handler.resume(taken, { ...how, hold: release.hold }));
-    } finally {
-      if (!finished) release();
-    }
-    if (!finished) return false;
-    finished.then(release, release);
-    const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
-    const end = await (answered ? Promise.race([answered, finished]) : finished);
-    if (end?.interruption) throw notDone(end.interruption);
-    return true;
-  }
-
-  async function forkRecord(original: ResponseRecord, fork: ForkedRun): Promise<void> {
-    const record = await handlerOf(original.id)!.createFork!(original, fork);
-    // If there is no capacity now, it is resumed later.
-    void recoverRecord(record).catch((error: unknown) => {
-      log.error({ err: error, response: record.id }, 'a fork was not resumed');
-    });
-  }
-
-  function keepRecovering(): () => void {
-    let timer: NodeJS.Timeout | undefined;
-    /** When the timer fires, by `performance.now()`. */
-    let firesAt = Infinity;
-    let isLooking = false;
-    let isStopped = false;
-    /** A timer is never postponed: responses that fall asleep all the time must not keep the others from waking. */
-    const wait = (ms: number): void => {
-      const at = performance.now() + ms;
-      if (isStopped || isLooking || at >= firesAt) return;
-      clearTimeout(timer);
-      firesAt = at;
-      timer = setTimeout(() => void look(), ms).unref();
+  function drive<T extends StoredEnd>(plan: RunPlan, driving: Driving<T>): DrivenRequest<T> {
+    const { id = plan.id, listen, resume, start, signal, flush } = driving;
+    const { endsWithServer = !plan.lease } = driving;
+    const run = start ? start(plan) : driveRun(plan, engine, listen, resume);
+    signal?.addEventListener('abort', run.cancel, { once: true });
+    if (signal?.aborted) run.cancel();
+    const ended = flush ? run.ended.then((end) => flush(end).then(() => end)) : run.ended;
+    const finished = settle(ended, { ...driving, id, lease: plan.lease });
+    active.set(id, finished);
+    const remove = (): void => {
+      signal?.removeEventListener('abort', run.cancel);
+      if (active.get(id) === finished) active.delete(id);
     };
-    async function msUntilDue(): Promise<number> {
-      const [next] = await store.list({ due: { from: lookedAt + 1, to: Date.now() + RECOVER_MS }, limit: 1 });
-      return Math.max(LEAST_RECOVER_MS, Math.min(RECOVER_MS, (next?.wakeAt ?? Infinity) - Date.now()));
-    }
-    async function look(): Promise<void> {
-      firesAt = Infinity;
-      isLooking = true;
-      let ms = RECOVER_MS;
-      try {
-        const recovered = await recoverAll();
-        if (recovered > 0) log.info({ recovered }, RECOVERED);
-        ms = isFull ? LEAST_RECOVER_MS : await msUntilDue();
-      } catch (error) {
-        log.error({ err: error }, 'could not look for detached responses');
-      }
-      isLooking = false;
-      wait(ms);
-    }
-    onAsleep = () => void msUntilDue().then(wait, () => {});
-    onAsleep();
-    return () => {
-      isStopped = true;
-      clearTimeout(timer);
-      onAsleep = () => {};
-    };
+    finished.then(remove, remove);
+    runs.add({ detach: () => (endsWithServer ? run.cancel() : void run.detach()), finished });
+    return { run, finished };
   }
 
-  /** Undefined if there is no capacity. */
-  function reserveIfPossible(tenant: string): Capacity | undefined {
-    try {
-      return runs.reserve(tenant);
-    } catch {
-      return undefined;
-    }
-  }
+  type Settling<T extends StoredEnd> = Pick<Driving<T>, 'finish' | 'interrupt'> & {
+    readonly id: string;
+    readonly lease: Lease | undefined;
+  };
 
-  async function settle<T>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T> {
+  async function settle<T extends StoredEnd>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T> {
     const { id, lease, finish, interrupt } = settling;
     const release = async (): Promise<void> => lease?.release();
     /** Only the request of the client ends. The run is resumed later, or belongs to another process. */
@@ -362,15 +312,15 @@ export function storedRuns(
       if (end.rejectedAnswer) return await stop({ code: UNFIT, reason: end.rejectedAnswer.message });
       if (end.isAsleep) {
         const isTimed = onlyParked(end.waiting ?? []);
-        // Only so that nobody looks at it in vain.
+        // Avoids useless lookups.
         if (!isTimed) await records.markWaiting(id).catch(() => {});
         const value = await stop(isTimed ? ASLEEP : WAITING);
-        onAsleep();
+        recovery.noteAsleep();
         return value;
       }
       if (!isFinal(end)) return await stop(SHUTTING_DOWN);
       const value = await finish(end, release);
-      postponed.delete(id);
+      recovery.forget(id);
       return value;
     } catch (error) {
       if (isDrivenElsewhere(error)) {
@@ -379,33 +329,10 @@ export function storedRuns(
       }
       // The client receives an error without details.
       log.error({ err: error, response: id }, 'a response was interrupted: the store cannot be written');
-      const failures = (postponed.get(id)?.failures ?? 0) + 1;
-      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
-      postponed.set(id, { failures, until: performance.now() + delayMs });
+      recovery.postpone(id);
       return stop(STORE_FAILED);
     }
   }
-
-  const endedRecord: StoredRuns['ended'] = async ({ id, ...reader }, signal, interrupted) => {
-    const { tenant } = reader;
-    for (let pauseMs = FIRST_FOLLOW_MS; ; pauseMs = Math.min(2 * pauseMs, LAST_FOLLOW_MS)) {
-      // If another process takes over, its end is waited for.
-      const { interruption } = (await active.get(id)?.catch(() => undefined)) ?? {};
-      if (interruption) throw interrupted(interruption);
-      const head = await records.head(tenant, id);
-      if (head?.status !== 'in_progress') return head && readRecord(store, id, reader);
-      const { runId } = head;
-      const isAsleepNow =
-        !(await store.isDriven(runId)) && (await isSleeping(store, { ...reader, runId }, handlerOf(id)));
-      if (isAsleepNow) throw interrupted(ASLEEP);
-      const isResumed = await recoverRecord({ id, tenant, runId }).catch((error: unknown) => {
-        if (isDrivenElsewhere(error)) return false;
-        throw error;
-      });
-      if (!isResumed) await delay(pauseMs, undefined, { signal }).catch(() => {});
-      if (signal.aborted) throw disconnected();
-    }
-  };
 
   /** The run cannot be driven. If a later attempt may succeed, the request does not fail. */
   function unexpectedEnd(id: string, error: unknown): RunEnd {
@@ -414,46 +341,133 @@ export function storedRuns(
     return { ending: { type: 'failed', error: UNEXPECTED, at: Date.now(), usage: NO_USAGE } };
   }
 
+  async function takeOver(
+    { id, tenant, runId }: UnfinishedResponse,
+    isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
+  ): Promise<TakenRecord | undefined> {
+    const lease = await store.acquire(runId);
+    try {
+      const record = await readRecord(store, id, { tenant });
+      if (record && (await isWanted(record))) return { record, lease };
+    } catch (error) {
+      await lease.release();
+      throw error;
+    }
+    await lease.release();
+    return undefined;
+  }
+
+  const continueTaken: Requests['continueTaken'] = async ({ lease }, plan) => {
+    try {
+      return await plan();
+    } catch (error) {
+      await lease.release();
+      throw error;
+    }
+  };
+
+  async function resumeTaken(taken: TakenRecord, how: ResumeOptions = {}): Promise<FinishingRequest> {
+    const { record } = taken;
+    const { id, tenant, runId } = record;
+    const api = apiOf(id)!;
+    try {
+      const { key, scopes } = record.request as RequestOwner;
+      if (!how.signal?.aborted) checkRunKey(engine, { tenant, key, scopes });
+      const run = await replayItems(store, runId, { tenant });
+      const planned = await api.plan({ ...taken, ...run }, how);
+      return await whileOpen(planned.plan, planned.drive);
+    } catch (error) {
+      await leaveForLater(taken, error);
+      log.warn({ err: error, response: id }, 'a request cannot be resumed');
+      return { finished: failUnresumable(api, taken, error) };
+    }
+  }
+
+  async function failUnresumable(api: RequestApi, taken: TakenRecord, error: unknown): Promise<StoredEnd> {
+    const { record, lease } = taken;
+    try {
+      const run = await replayItems(store, record.runId, record).catch((failure: unknown) => {
+        if (isStoreFailure(failure)) throw failure;
+        return { items: [], state: NEW };
+      });
+      if (run.state !== NEW) await cancelUnresumable(taken);
+      const reason = { code: 'server_error', message: unresumableReason(error) };
+      const { usage } = run.state;
+      await api.fail({ ...taken, ...run }, { type: 'failed', error: reason, at: Date.now(), usage });
+      return {};
+    } finally {
+      await lease.release();
+      api.failed?.(record);
+    }
+  }
+
+  /** Rejects only if the store fails: a run with a damaged journal stays as it is. */
+  async function cancelUnresumable({ record: { runId }, lease }: TakenRecord): Promise<void> {
+    const journal = runJournal(store, lease);
+    const signal = AbortSignal.abort();
+    try {
+      await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, killProcess, signal });
+    } catch (failure) {
+      if (isStoreFailure(failure)) throw failure;
+    }
+  }
+
+  async function resumeNow(found: UnfinishedResponse, how: ResumeOptions): Promise<boolean> {
+    const { id, tenant, runId } = found;
+    const head = apiOf(id) && (await records.head(tenant, id));
+    if (!head || !isOpenRecord(head)) return false;
+    // A run that is cancelled does nothing.
+    const release = how.signal?.aborted ? runs.reserveBytes(tenant) : runs.reserve(tenant);
+    let finished: Promise<StoredEnd> | undefined;
+    try {
+      await holdStored(store, found, release.hold);
+      const taken = await takeOver(found, isOpenRecord);
+      if (taken) ({ finished } = await resumeTaken(taken, { ...how, hold: release.hold }));
+    } finally {
+      if (!finished) release();
+    }
+    if (!finished) return false;
+    finished.then(release, release);
+    const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
+    const end = await (answered ? Promise.race([answered, finished]) : finished);
+    if (end?.interruption) throw notDone(end.interruption);
+    return true;
+  }
+
   return {
-    handle: (prefix, resume, options) => void handlers.set(prefix, { ...options, resume }),
+    ...recovery,
+    ...follower,
+    register: (prefix, api) => void apis.set(prefix, api),
+    create,
+    createOnce,
+    drive,
+    takeOver,
+    continueTaken,
+    resumeTaken,
     resume: resumeNow,
-    isForkable: (id) => handlerOf(id)?.createFork !== undefined,
-    fork: forkRecord,
+    isForkable: (id) => apiOf(id)?.createFork !== undefined,
+    async fork(original, fork) {
+      const record = await apiOf(original.id)!.createFork!(original, fork);
+      // If there is no capacity now, it is resumed later.
+      void recovery.recoverRecord(record).catch((error: unknown) => {
+        log.error({ err: error, response: record.id }, 'a fork was not resumed');
+      });
+    },
     async whenEnded(id) {
       await active.get(id)?.catch(() => {});
     },
-    recover: recoverAll,
-    recoverRecord,
-    keepRecovering,
-    takeOver,
-    awaitEnd(ended, settling) {
-      const finished = settle(ended, settling);
-      active.set(settling.id, finished);
-      const remove = (): void => void active.delete(settling.id);
-      finished.then(remove, remove);
-      return finished;
-    },
-    async findKey(tenant, key) {
-      const id = await recordOfKey(records, tenant, key);
-      if (id !== undefined && !(await records.head(tenant, id))) throw responseDeleted();
-      return id;
-    },
     keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
-    async follow({ key, ...repeated }, signal) {
-      const { tenant, id } = repeated;
-      const record = await endedRecord(repeated, signal, retryLater);
-      if (!record) throw responseDeleted();
-      const isReleased = record.status === 'failed' && (await recordOfKey(records, tenant, key)) !== id;
-      return isReleased ? undefined : record;
-    },
-    ended: endedRecord,
-    forget: (id) => void postponed.delete(id),
   };
 }
 
-/** The client does not receive it. */
-function disconnected(): ApiError {
-  return new ApiError(499, 'server_error', 'The client has disconnected.', { code: 'cancelled' });
+/** Does something with open tools before they are used. If that fails, they are closed. */
+async function whileOpen<T>({ toolset }: OpenPlan, act: () => T | Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    await toolset.close();
+    throw error;
+  }
 }
 
 function isFinal(end: RunEnd): end is FinalEnd {
@@ -464,35 +478,13 @@ function isFinal(end: RunEnd): end is FinalEnd {
 export async function replayItems(
   journal: StoredJournal,
   runId: string,
-  reader: Reader,
+  { tenant, hold }: Reader,
 ): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
   const items: Item[] = [];
-  const entries = await readEntries(journal, runId, reader);
+  const entries = await readEntries(journal, runId, { tenant, hold });
   const { state } = await walkInSlices(entries, (step) => void items.push(...step.items));
   return { items, state };
 }
-
-/** Whether a run waits for a later time or for answers. One that cannot be read does not: resuming it fails. */
-async function isSleeping(
-  store: Engine['store'],
-  { runId, ...reader }: Reader & { readonly runId: string },
-  { waits = false }: HandlerOptions = {},
-): Promise<boolean> {
-  try {
-    const [{ status, wakeAt } = NOT_PAUSED] = await store.list({ runId, limit: 1 });
-    if (status !== 'paused' || (wakeAt !== undefined && wakeAt <= Date.now())) return false;
-    const entries = await readEntries(store, runId, reader);
-    // If its client approves calls, it has ended for the client, and only that was not stored.
-    const open = waiting((await walkInSlices(entries)).state);
-    const others = open.filter((one) => !isClientAsked(one));
-    return (others.length > 0 || open.length === 0) && isAsleep(others, wakeAt, waits);
-  } catch (error) {
-    if (isTooMuch(error)) throw error;
-    return false;
-  }
-}
-
-const NOT_PAUSED: Pick<RunSummary, 'status' | 'wakeAt'> = { status: 'running' };
 
 /** Whether the request of a record can be resumed. */
 export function isOpenRecord({ status }: Pick<ResponseRecord, 'status'>): boolean {
@@ -502,23 +494,8 @@ export function isOpenRecord({ status }: Pick<ResponseRecord, 'status'>): boolea
 /** Never called: the run is cancelled before it calls a model. */
 const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
 
-/** Ends a run that cannot be resumed. */
-export async function cancelRun(store: Engine['store'], { record, lease }: TakenRecord): Promise<void> {
-  const { runId } = record;
-  const journal = runJournal(store, lease);
-  const signal = AbortSignal.abort();
-  await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, killProcess, signal });
-}
-
-/** The same, but rejects only if the store fails: a run with a damaged journal stays as it is. */
-export async function cancelIfReadable(store: Engine['store'], taken: TakenRecord): Promise<void> {
-  await cancelRun(store, taken).catch((failure: unknown) => {
-    if (isStoreFailure(failure)) throw failure;
-  });
-}
-
 /** Throws if the key that started a run is not valid any more. */
-export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
+function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
   const why = keys?.whyRevoked(caller);
   if (why !== undefined) throw new ApiError(403, 'permission_error', `The run may not continue. ${why}`);
 }

@@ -75,12 +75,14 @@ export interface RunPlan {
   readonly size: number;
   readonly toolset: Toolset;
   readonly caller: RunCaller;
+  /** Judges the calls. */
+  readonly policy?: Policy | undefined;
   /** Absent: the run is held in memory while it is driven. */
   readonly journal?: Journal;
   /** The lease of the run in `journal`. Its owner releases it. Absent: the run is acquired while it is driven. */
   readonly lease?: Lease;
   /**
-   * The run may wait for approvals, answers to questions and results from outside, which come later. It needs a lease.
+   * The run may wait for approvals, answers to questions and results from outside, which come later, if it has a lease.
    * Absent: nobody can answer. Questions are refused, and the run fails if it needs something else.
    */
   readonly waits?: boolean;
@@ -118,18 +120,9 @@ export async function planRun(
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
     ...(open && { open }),
+    policy: engine.policy,
     toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
-}
-
-/** Does something with a plan before it is driven. If that fails, the plan is given up. */
-export async function whileOpen<T>({ toolset }: RunPlan, act: () => T | Promise<T>): Promise<T> {
-  try {
-    return await act();
-  } catch (error) {
-    await toolset.close();
-    throw error;
-  }
 }
 
 /** Resolves when a plan can be driven: the run of a large conversation starts in a turn of its own. */
@@ -171,15 +164,16 @@ export interface ResumedRun {
   readonly answers?: readonly Answer[];
 }
 
-/** Starts or resumes a run. All APIs use it. */
-export function driveRequest(
+/** Starts or resumes a run. */
+export function driveRun(
   plan: RunPlan,
-  engine: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven' | 'models' | 'metrics'>,
+  engine: Pick<Engine, 'limits' | 'log' | 'driven' | 'models' | 'metrics'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
-  const { limits, log, policy, driven } = engine;
-  const { id: runId, request, toolset, caller, open } = plan;
+  const { limits, log, driven } = engine;
+  const { id: runId, request, toolset, caller, open, policy } = plan;
+  const waits = plan.waits === true && plan.lease !== undefined;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
   caller.runId = runId;
   let failure: ModelError | undefined;
@@ -226,7 +220,7 @@ export function driveRequest(
     journal: isLarge ? appendedInTurn(journal, plan) : journal,
     // They are sent to the client.
     durableItems: true,
-    ...(!plan.waits && { canAnswer: false }),
+    ...(!waits && { canAnswer: false }),
     killProcess,
     matchPattern,
     onItem(item: Item): void | Promise<void> {
@@ -328,7 +322,7 @@ export function driveRequest(
     const { outcome, waiting, wakeAt } = result;
     const rest = waiting.filter((one) => !isGivenByClient(one));
     const isForClient = rest.length === 0 && waiting.length > 0;
-    if (plan.lease && !outcome && !isForClient && isAsleep(rest, wakeAt, plan.waits)) {
+    if (plan.lease && !outcome && !isForClient && isAsleep(rest, wakeAt, waits)) {
       return { isAsleep: true, waiting };
     }
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);

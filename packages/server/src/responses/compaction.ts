@@ -12,7 +12,8 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { Conversation } from '../engine/conversation.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import { modelApiError } from '../engine/model-failure.ts';
-import { driveRequest, planRun } from '../requests/run.ts';
+import type { FinalEnd, Requests, StoredEnd } from '../requests/requests.ts';
+import { planRun } from '../requests/run.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { newInputItemId, newResponseId } from '../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';
@@ -57,6 +58,7 @@ const INSTRUCTIONS =
 
 export interface Compaction {
   readonly engine: Engine;
+  readonly requests: Pick<Requests, 'drive'>;
   readonly caller: RunCaller;
   readonly request: ResponseRequest;
   /** Counts the bytes of the conversation. Throws an `ApiError` if they are too many. */
@@ -68,7 +70,7 @@ export interface Compaction {
 /** Has the model of the request summarise a conversation. Rejects with an `ApiError` if it fails. */
 async function summariseConversation(
   messages: readonly Message[],
-  { engine, caller, request, hold, signal }: Compaction,
+  { engine, requests, caller, request, hold, signal }: Compaction,
 ): Promise<{ readonly summary: string; readonly usage: Usage }> {
   const conversation = { messages: [userText(transcriptOf(messages))], instructions: [INSTRUCTIONS] };
   const { model, settings, maxOutputTokens } = request;
@@ -86,13 +88,15 @@ async function summariseConversation(
   const plan = await planRun(withoutTools, planned, conversation, { id: newResponseId(), caller });
   hold(plan.size);
   let content: readonly AssistantPart[] = [];
-  const run = driveRequest(plan, engine, (item) => {
-    if (item.type === 'fact' && item.event.type === 'model-replied') content = item.event.content;
+  const { finished } = requests.drive<StoredEnd & Partial<FinalEnd>>(plan, {
+    listen(item) {
+      if (item.type === 'fact' && item.event.type === 'model-replied') content = item.event.content;
+    },
+    signal,
+    finish: async (end) => end,
+    interrupt: () => ({}),
   });
-  engine.runs.add({ detach: run.cancel, finished: run.ended });
-  if (signal?.aborted) run.cancel();
-  signal?.addEventListener('abort', run.cancel, { once: true });
-  const { ending, failure } = await run.ended.finally(() => signal?.removeEventListener('abort', run.cancel));
+  const { ending, failure } = await finished;
   const summary = textOf(content).trim();
   if (ending?.type === 'completed' && summary !== '') return { summary, usage: ending.usage };
   throw failure ? modelApiError(failure) : notSummarised();

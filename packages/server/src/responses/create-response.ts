@@ -1,15 +1,14 @@
 import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
 import { encodeInput, type ResponseRecord } from '@treadle/store';
-import { addToChain } from '../conversations/chain.ts';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
 import { textAndTitle } from '../conversations/chain-items.ts';
 import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../requests/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { planRun, turnToStart, whileOpen, type RunPlan } from '../requests/run.ts';
+import type { NewRecord, NewRequest, PlannedRequest, Requests } from '../requests/requests.ts';
+import { planRun, type RunPlan } from '../requests/run.ts';
 import { readRecord } from '../requests/stored-reads.ts';
-import type { StoredRuns } from '../requests/requests.ts';
 import type { ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { LARGE, nextTurn } from '../http/large-work.ts';
@@ -32,18 +31,11 @@ interface NewResponse {
   readonly parsed: ResponseRequest;
   readonly caller: Caller;
   readonly key: RequestKey | undefined;
-  readonly hold: Capacity['hold'];
   readonly local: LocalConversations | undefined;
 }
 
-/** A response that was created, and what another response needs to continue it. */
-interface CreatedResponse {
-  readonly plan: RunPlan;
-  readonly run: Omit<ResponseRun, 'listener'>;
-  readonly parts: ConversationParts;
-}
-
-interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 'local'> {
+/** A response whose tools are open. */
+interface PlannedResponse extends PlannedRequest {
   readonly plan: RunPlan;
   readonly request: ResponseRequest;
   readonly seal: ReasoningSeal | undefined;
@@ -55,22 +47,33 @@ interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 
   readonly compaction: string | undefined;
 }
 
+/** A response that is about to be driven, and what another response needs to continue it. */
+export interface CompleteResponse extends PlannedRequest {
+  readonly plan: RunPlan;
+  readonly run: Omit<ResponseRun, 'listener'>;
+  readonly parts: ConversationParts;
+}
+
 interface CreatorOptions extends Pick<
   ResponseDriver,
   'requestConversation' | 'wantedSeal' | 'compactionsFor' | 'carrierFor'
 > {
   readonly engine: Engine;
-  readonly stored: Pick<StoredRuns, 'keyToStore'>;
+  readonly requests: Pick<Requests, 'keyToStore' | 'drive'>;
   readonly compactionSealFor: (tenant: string) => Promise<TenantSeal>;
 }
 
-/** Returns a function that creates a response. It rejects with an `ApiError` for a request that cannot be served. */
-export function responseCreator(options: CreatorOptions): (response: NewResponse) => Promise<CreatedResponse> {
-  const { engine, stored, compactionSealFor, requestConversation, wantedSeal, compactionsFor, carrierFor } = options;
+/** Returns what `Requests.create` needs for a response. Rejects with an `ApiError` for a request that cannot be served. */
+export function responseCreator(
+  options: CreatorOptions,
+): (response: NewResponse) => NewRequest<PlannedResponse, CompleteResponse> {
+  const { engine, requests, compactionSealFor, requestConversation, wantedSeal, compactionsFor, carrierFor } = options;
   const { store, waits = false } = engine;
-  const records = store.responses;
 
-  async function createResponse({ parsed, caller, key, hold, local }: NewResponse): Promise<CreatedResponse> {
+  async function planResponse(
+    { parsed, caller, local }: NewResponse,
+    hold: Capacity['hold'],
+  ): Promise<PlannedResponse> {
     const continued = await requestConversation(parsed, caller, { local, hold });
     const { input, system, conversation, before, counted, reported, chain } = continued;
     const request = { ...parsed, input };
@@ -79,19 +82,13 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     const id = newResponseId();
     const shortened =
       request.compactFrom !== undefined &&
-      (await shortenedConversation(conversation, system, { engine, caller, request, hold }, () =>
+      (await shortenedConversation(conversation, system, { engine, requests, caller, request, hold }, () =>
         compactionSealFor(caller.tenant),
       ));
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
-    const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
-    return whileOpen(plan, async () => {
-      const current = await withDecisions(plan, hold);
-      const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
-      const created = await createPlanned({ ...planned, caller, key, hold, local });
-      await turnToStart(plan);
-      return created;
-    });
+    const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true });
+    return { plan, request, seal, system, before, counted, reported, chain, compaction };
   }
 
   /**
@@ -129,21 +126,13 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     return { ...plan, open: { ...open, answered: [...open.answered, ...refused], approvals } };
   }
 
-  async function createPlanned({
-    plan,
-    request,
-    seal,
-    system,
-    before,
-    counted,
-    reported,
-    chain,
-    compaction,
-    caller,
-    key,
-    hold,
-    local,
-  }: PlannedResponse): Promise<CreatedResponse> {
+  async function completeResponse(
+    { caller, key, local }: NewResponse,
+    planned: PlannedResponse,
+    hold: Capacity['hold'],
+  ): Promise<{ readonly request: CompleteResponse; readonly stored?: NewRecord }> {
+    const { request, seal, system, before, counted, reported, chain, compaction } = planned;
+    const plan = await withDecisions(planned.plan, hold);
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
     const compactions = await compactionsFor(request, system, caller);
@@ -161,15 +150,13 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     };
     const begunWith = open && callsToBegin(plan, open);
     const continued = { ...(before && { before }), compaction, compactions, lists, ...(begunWith && { begunWith }) };
+    const run = { created, seal, carrier, ...continued };
     if (!request.store && !key) {
-      return {
-        plan: local ? { ...plan, journal: memoryJournal() } : plan,
-        run: { created, seal, carrier, ...continued },
-        parts,
-      };
+      return { request: { plan: local ? { ...plan, journal: memoryJournal() } : plan, run, parts } };
     }
     const { tenant, scopes } = caller;
     const previous = chain ? chain.previous : request.previous;
+    const keyToStore = key && requests.keyToStore(key, now);
     const record: ResponseRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
       tenant,
@@ -177,6 +164,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       status: 'in_progress',
       createdAt: now,
       updatedAt: now,
+      ...(keyToStore && !request.store && { expiresAt: keyToStore.expiresAt }),
       ...(previous !== undefined && { previous }),
       request: {
         request: storable(request),
@@ -189,28 +177,21 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       } satisfies StoredRequest,
       response: created,
     };
-    const keyToStore = key && stored.keyToStore(key, now);
-    const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
     if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
-    const lease = await store.acquire(id);
-    if (chain) {
-      const { conversation: found } = chain;
-      const { input } = request;
-      const added = { record, lease, conversation: found.id, before: found, input, ...textAndTitle(input) };
-      await addToChain(store, { ...added, key: keyToStore });
-    } else {
-      try {
-        await records.create({ ...record, ...expiry }, keyToStore, request.input);
-      } catch (error) {
-        await lease.release();
-        throw error;
-      }
-    }
-    const run = { created, seal, carrier, record: record.id, ...(key && { key }), ...continued };
-    return { plan: { ...plan, journal: store, lease, waits }, run, parts };
+    const { input } = request;
+    const stored = { record, key: keyToStore, input };
+    const { conversation: found } = chain ?? {};
+    return {
+      request: { plan, run: { ...run, record: record.id, ...(key && { key }) }, parts },
+      stored: found ? { ...stored, conversation: found.id, before: found, ...textAndTitle(input) } : stored,
+    };
   }
 
-  return createResponse;
+  return (response) => ({
+    tenant: response.caller.tenant,
+    plan: (hold) => planResponse(response, hold),
+    complete: (planned, hold) => completeResponse(response, planned, hold),
+  });
 }
 
 /** Throws a 400 for what the model of a request does not take. */

@@ -3,7 +3,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
 import { follow, type EventWriter } from '../requests/event-log.ts';
 import { responseDeleted } from '../requests/idempotency.ts';
-import type { StoredRuns } from '../requests/requests.ts';
+import type { Requests } from '../requests/requests.ts';
 import type { StoredStreams } from '../requests/stored-streams.ts';
 import type { Caller } from '../http/admission.ts';
 import type { ResponseEvent } from './output-items.ts';
@@ -35,7 +35,7 @@ export interface StreamReader {
 
 interface FollowerOptions {
   readonly engine: Engine;
-  readonly stored: StoredRuns;
+  readonly stored: Requests;
   readonly streams: StoredStreams;
   /** Aborts when the server shuts down. */
   readonly stopping: AbortSignal;

@@ -1,22 +1,16 @@
 import { requestTokens, type ModelError } from '@treadle/core';
 import type { OwnedResponse, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
-import { isBusy } from '../conversations/chain.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
 import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import type { EventWriter } from '../requests/event-log.ts';
-import { modelNamed, type ActiveRun, type Engine } from '../engine/engine.ts';
-import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
-import { driveRequest, planRun, type ResumedRun, type RunEnd, type RunPlan } from '../requests/run.ts';
+import { modelNamed, type Engine } from '../engine/engine.ts';
+import type { RepeatedRequest } from '../requests/follow.ts';
+import type { RequestKey } from '../requests/idempotency.ts';
+import { planRun, type ResumedRun, type RunPlan } from '../requests/run.ts';
 import { holdStored, readRecord } from '../requests/stored-reads.ts';
-import { isDrivenElsewhere, retryLater, TAKEN_OVER, type Interruption } from '../requests/interruption.ts';
-import {
-  isOpenRecord,
-  type FinalEnd,
-  type RepeatedRequest,
-  type StoredEnd,
-  type StoredRuns,
-} from '../requests/requests.ts';
+import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../requests/interruption.ts';
+import { isOpenRecord, type Requests, type StoredEnd } from '../requests/requests.ts';
 import { storedStreams } from '../requests/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
@@ -36,7 +30,7 @@ import {
   type LocalConversations,
   type RequestConversations,
 } from './request-conversation.ts';
-import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
+import { drivenElsewhere, endedResponse, fetchLater, interruptedError, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
 import { hasReply, type ResponseResource } from './wire.ts';
 
@@ -117,7 +111,7 @@ export interface StoredRequest extends ConversationParts {
   readonly begunWith?: readonly (readonly [number, BegunCall])[];
 }
 
-export interface ActiveResponse extends ActiveRun {
+export interface ActiveResponse {
   cancel(): void;
   current(): ResponseResource;
   readonly finished: Promise<FinishedResponse>;
@@ -186,7 +180,7 @@ export interface ResponseDriver extends Pick<RequestConversations, 'requestConve
 /** `stopping` aborts when the server shuts down: clients of background responses continue at another process, or later. */
 export function responses(
   engine: Engine,
-  stored: StoredRuns,
+  all: Requests,
   stopping: AbortSignal = new AbortController().signal,
 ): Responses {
   const { store, runs } = engine;
@@ -198,7 +192,7 @@ export function responses(
   const conversations = requestConversations({ store, sealFor, compactionSealFor });
   const { requestConversation, keepConversation, histories, acceptItems } = conversations;
   const { waits = false } = engine;
-  const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
+  const follower = responseFollower({ engine, stored: all, streams, stopping, findResponse, currentResponse });
   const driver: ResponseDriver = {
     runResponse,
     requestConversation,
@@ -207,10 +201,10 @@ export function responses(
     carrierFor,
     storeEnd,
   };
-  const createResponse = responseCreator({ engine, stored, compactionSealFor, ...driver });
-  const { resume: resumeResponse, createFork } = responseResumer({ engine, streams, ...driver });
-  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, createFork });
-  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
+  const newResponse = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
+  const { createFork, ...api } = responseResumer({ engine, streams, ...driver });
+  all.register(RESPONSE_PREFIX, { waits, ...api, createFork });
+  all.register(KEYED_PREFIX + RESPONSE_PREFIX, { waits, ...api });
 
   async function prepareResponse(
     request: ResponseRequest,
@@ -218,37 +212,30 @@ export function responses(
     key?: RequestKey,
     local?: LocalConversations,
   ): Promise<PreparedResponse> {
-    const used = key && (await stored.findKey(caller.tenant, key));
-    if (key && used !== undefined) {
-      if (request.background) return follower.followed(await findResponse(used, caller), -1, caller);
+    const made = await all.createOnce(newResponse({ parsed: request, caller, key, local }), key);
+    if (made.repeated !== undefined) {
+      if (request.background) return follower.followed(await findResponse(made.repeated, caller), -1, caller);
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
-      return repeatedResponse({ tenant: caller.tenant, hold: caller.hold, key, id: used }, prepareAgain);
+      const { tenant, hold } = caller;
+      return repeatedResponse({ tenant, hold, key: key!, id: made.repeated }, prepareAgain);
     }
-    const release = runs.reserve(caller.tenant);
-    try {
-      const { plan, run, parts } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
-      if (request.background) return backgroundResponse(plan, { ...run, caller, release });
-      return {
-        id: plan.id,
-        async run(listener, signal) {
-          try {
-            const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
-            if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished, local);
-            return finished;
-          } catch (error) {
-            if (!isDrivenElsewhere(error)) throw error;
-            throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
-          } finally {
-            release();
-          }
-        },
-      };
-    } catch (error) {
-      release();
-      const isTaken = isKeyTaken(error) || (isBusy(error) && key && (await stored.findKey(caller.tenant, key)));
-      if (key && isTaken) return prepareResponse(request, caller, key, local);
-      throw error;
-    }
+    const { plan, run, parts, release } = made;
+    if (request.background) return backgroundResponse(plan, { ...run, caller, release });
+    return {
+      id: plan.id,
+      async run(listener, signal) {
+        try {
+          const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+          if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished, local);
+          return finished;
+        } catch (error) {
+          if (!isDrivenElsewhere(error)) throw error;
+          throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
+        } finally {
+          release();
+        }
+      },
+    };
   }
 
   interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
@@ -277,7 +264,7 @@ export function responses(
     prepareAgain: () => Promise<PreparedResponse>,
   ): PreparedResponse {
     async function runRepeated(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse> {
-      const record = await stored.follow(repeated, signal);
+      const record = await all.follow(repeated, signal);
       if (!record) return (await prepareAgain()).run(listener, signal);
       return replayRecord(record, listener);
     }
@@ -320,7 +307,7 @@ export function responses(
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
     const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
     const { compaction, compactions, lists, begunWith } = planned;
-    const { id, caller, lease } = plan;
+    const { id, caller } = plan;
     const out = responseOutput({
       response: created,
       calls: plan.toolset.kinds,
@@ -336,61 +323,46 @@ export function responses(
     out.sendCreated();
     // Also without items: those that were sent may belong to a reply that was lost.
     if (resume || sent) out.replay(resume?.items ?? []);
-    const run = driveRequest(plan, engine, out.addItem, resume);
-    signal?.addEventListener('abort', run.cancel, { once: true });
-    if (signal?.aborted) run.cancel();
-
-    async function finishResponse(
-      { ending, failure, isUntouched = false }: FinalEnd,
-      release: () => Promise<void>,
-    ): Promise<FinishedResponse> {
-      const made = out.endResponse(ending);
-      const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
-      if (sink) {
-        // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
-        out.sendTerminal();
-        await sink.flush();
-      }
-      const response =
-        record === undefined ? made : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
-      // Before the client is told, because its next request may be for another process.
-      await release();
-      if (sink) streams.wakeReaders(streamOf(id));
-      else out.sendTerminal(response);
-      return { response, ...(failure && { failure }) };
-    }
-
-    function interruptResponse(interruption: Interruption): FinishedResponse {
-      if (!sink) out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
-      return { response: created, interruption, hasKey: key !== undefined };
-    }
-
+    const { run, finished } = all.drive<FinishedResponse>(plan, {
+      id: record,
+      listen: out.addItem,
+      resume,
+      signal,
+      // While the process still has the lease. The events of a run that has ended are stored with its terminal event.
+      flush: sink && (async ({ ending }) => (ending ? undefined : sink.flush())),
+      async finish({ ending, failure, isUntouched = false }, release) {
+        const made = out.endResponse(ending);
+        const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
+        if (sink) {
+          // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
+          out.sendTerminal();
+          await sink.flush();
+        }
+        const response =
+          record === undefined
+            ? made
+            : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
+        // Before the client is told, because its next request may be for another process.
+        await release();
+        if (sink) streams.wakeReaders(streamOf(id));
+        else out.sendTerminal(response);
+        return { response, ...(failure && { failure }) };
+      },
+      interrupt(interruption) {
+        if (!sink) out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
+        return { response: created, interruption, hasKey: key !== undefined };
+      },
+    });
     const response: ActiveResponse = {
       // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
       current: () => ({ ...created, status: 'in_progress', output: out.current().output }),
       cancel: run.cancel,
-      detach: () => (record === undefined ? run.cancel() : void run.detach()),
-      finished: stored.awaitEnd(sink ? run.ended.then((end) => flushed(end, sink)) : run.ended, {
-        id: record ?? id,
-        lease,
-        finish: finishResponse,
-        interrupt: interruptResponse,
-      }),
+      finished,
     };
     active.set(id, response);
-    const remove = (): void => {
-      signal?.removeEventListener('abort', run.cancel);
-      active.delete(id);
-    };
-    response.finished.then(remove, remove);
-    runs.add(response);
+    const remove = (): void => void active.delete(id);
+    finished.then(remove, remove);
     return response;
-  }
-
-  /** While the process still has the lease. The events of a run that has ended are stored with its terminal event. */
-  async function flushed(end: RunEnd, sink: EventWriter): Promise<RunEnd> {
-    if (!end.ending) await sink.flush();
-    return end;
   }
 
   async function storeEnd(
@@ -443,10 +415,11 @@ export function responses(
         return endedResponse(await running.finished);
       }
       if (isOpenRecord(found)) await holdStored(store, found, caller.hold);
-      const taken = isOpenRecord(found) ? await stored.takeOver(found, isOpenRecord) : undefined;
+      const taken = isOpenRecord(found) ? await all.takeOver(found, isOpenRecord) : undefined;
       if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
-      const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
-      return endedResponse(await finished);
+      const { interruption } = await (await all.resumeTaken(taken, { signal: AbortSignal.abort() })).finished;
+      if (interruption) throw interruptedError(id, interruption);
+      return (await findResponse(id, caller)).response as ResponseResource;
     } catch (error) {
       if (!isDrivenElsewhere(error)) throw error;
       return cancelElsewhere(found, caller);
@@ -476,7 +449,7 @@ export function responses(
   async function forgetResponse(id: string, tenant: string): Promise<void> {
     await store.streams.delete(streamOf(id));
     conversations.forgetOutput(tenant, id);
-    stored.forget(id);
+    all.forget(id);
   }
 
   return {
@@ -489,7 +462,7 @@ export function responses(
       const { messages } = conversation;
       const release = runs.reserve(caller.tenant);
       try {
-        const compaction = { engine, caller, request, signal, hold: release.hold };
+        const compaction = { engine, requests: all, caller, request, signal, hold: release.hold };
         return await compactConversation(input, { messages, system }, compaction, seal);
       } finally {
         release();

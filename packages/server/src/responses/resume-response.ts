@@ -1,18 +1,20 @@
-import { NEW, TreadleError } from '@treadle/core';
+import { NEW } from '@treadle/core';
 import { encodeInput, type ResponseRecord } from '@treadle/store';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { planRun, type RunPlan } from '../requests/run.ts';
 import type { Reader } from '../requests/stored-reads.ts';
-import { leaveForLater, isUnfit, unresumableReason } from '../requests/interruption.ts';
-import {
-  cancelRun,
-  checkRunKey,
-  replayItems,
-  type ForkedRun,
-  type ResumeOptions,
-  type TakenRecord,
+import { isUnfit } from '../requests/interruption.ts';
+import type {
+  FailedEnding,
+  FinishingRequest,
+  ForkedRun,
+  PlannedRequest,
+  RequestApi,
+  ResumeOptions,
+  Resumption,
+  TakenRun,
 } from '../requests/requests.ts';
 import type { StoredStreams, StreamRun } from '../requests/stored-streams.ts';
 import type { CallKinds } from '../engine/tools.ts';
@@ -21,18 +23,13 @@ import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { newResponse, type ResponseRequest } from './parse-request.ts';
-import type { ActiveResponse, FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
+import type { FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
 import type { ResponseResource } from './wire.ts';
 
 /*
  * Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork.
  */
-export interface ResponseResumer {
-  /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
-  resume(taken: TakenRecord, options?: ResumeOptions): Promise<Pick<ActiveResponse, 'finished'>>;
-  /** The response for a fork of the run of a response. */
-  createFork(original: ResponseRecord, fork: ForkedRun): Promise<ResponseRecord>;
-}
+type ResponseResumer = Required<Pick<RequestApi, 'plan' | 'fail' | 'failed' | 'createFork'>>;
 
 interface ResumerOptions extends ResponseDriver {
   readonly engine: Engine;
@@ -42,30 +39,8 @@ interface ResumerOptions extends ResponseDriver {
 export function responseResumer(options: ResumerOptions): ResponseResumer {
   const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
     options;
-  const { store, log, waits = false } = engine;
+  const { store, waits = false } = engine;
   const records = store.responses;
-
-  async function resumeResponse(
-    taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
-  ): Promise<Pick<ActiveResponse, 'finished'>> {
-    const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
-    try {
-      const { key, scopes } = taken.record.request as StoredRequest;
-      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      const { plan, run } = await planResume(taken, { ...(answers && { answers }), hold });
-      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
-      // Before it is resumed, so that it is resumed again if this process dies.
-      await reopenResponse(taken.record, run.created);
-      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
-      const failed = await failUnresumable(taken, error);
-      return { finished: Promise.resolve(failed) };
-    }
-  }
 
   async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
     await records.reopen(id, { from, response, at: Date.now() });
@@ -81,17 +56,14 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResume(
-    { record, lease }: TakenRecord,
-    { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
-  ): Promise<{
-    readonly plan: RunPlan;
-    readonly run: ResponseRun;
-  }> {
-    const { tenant, runId: id, status: from } = record;
-    const { request, system, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
+  async function planResponse(
+    taken: TakenRun,
+    { answers, signal, hold }: ResumeOptions,
+  ): Promise<PlannedRequest & Resumption> {
+    const { record, lease, state } = taken;
+    const { tenant, runId: id } = record;
+    const { request, key, scopes, lists, open } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
-    const { items, state } = await replayItems(store, id, { tenant });
     // The conversation of a run that has started is in its journal.
     const restored =
       state === NEW
@@ -99,25 +71,44 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
-    const plan = await planRun(engine, request, conversation, planned);
+    const made = await planRun(engine, request, conversation, planned);
+    const plan = { ...made, ...(state !== NEW && { size: historySize(state) }) };
+
+    async function drive(): Promise<FinishingRequest> {
+      const run = await resumedRun(taken, plan, { ...(answers && { answers }), hold });
+      const isReopened = answers !== undefined && record.status !== 'in_progress';
+      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      // Before it is resumed, so that it is resumed again if this process dies.
+      await reopenResponse(record, run.created);
+      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(record, end)) };
+    }
+    return { plan, drive };
+  }
+
+  async function resumedRun(
+    { record, lease, items, state }: TakenRun,
+    plan: RunPlan,
+    { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
+  ): Promise<ResponseRun> {
+    const { runId: id, status: from } = record;
+    const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
+    const { caller } = plan;
     return {
-      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
-      run: {
-        compaction,
-        compactions: await compactionsFor(request, system, caller),
-        lists,
-        begunWith: begunWith && new Map(begunWith),
-        created: newResponse(id, request, engine.models.default, record.createdAt),
-        seal: await wantedSeal(request, caller),
-        carrier: await carrierFor(plan, request, caller),
-        listener: { requiresAction: false },
-        ...(request.background && (await storedSoFar({ id, lease }, hold))),
-        record: record.id,
-        from,
-        ...(state !== NEW && {
-          resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
-        }),
-      },
+      compaction,
+      compactions: await compactionsFor(request, system, caller),
+      lists,
+      begunWith: begunWith && new Map(begunWith),
+      created: newResponse(id, request, engine.models.default, record.createdAt),
+      seal: await wantedSeal(request, caller),
+      carrier: await carrierFor(plan, request, caller),
+      listener: { requiresAction: false },
+      ...(request.background && (await storedSoFar({ id, lease }, hold))),
+      record: record.id,
+      from,
+      ...(state !== NEW && {
+        resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
+      }),
     };
   }
 
@@ -162,52 +153,38 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     return record;
   }
 
-  /**
-   * Ends a response that cannot be resumed: its journal is damaged, or something that it needs does not exist any more.
-   * Its output so far is preserved.
-   */
-  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
-    const { record, lease } = taken;
+  /** Stores that a response has failed that cannot be resumed. Its output so far is preserved. */
+  async function failResponse({ record, lease, items }: TakenRun, ending: FailedEnding): Promise<void> {
     const { tenant, runId, status: from } = record;
     const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
-    try {
-      const { items, state } = isDamaged(error)
-        ? { items: [], state: NEW }
-        : await replayItems(store, runId, { tenant });
-      const { sink, listener, sent } = request.background
-        ? await storedSoFar({ id: runId, lease }, undefined)
-        : { listener: { requiresAction: false } };
-      const out = responseOutput({
-        response: newResponse(runId, request, engine.models.default, record.createdAt),
-        calls: kindsByName(request),
-        compaction,
-        compactions: await compactionsFor(request, system, record),
-        lists,
-        begunWith: begunWith && new Map(begunWith),
-        seal: await wantedSeal(request, record),
-        ...listener,
-        ...(sent && { sent }),
-      });
-      out.sendCreated();
-      out.replay(items);
-      const at = Date.now();
-      const made = out.endResponse({
-        type: 'failed',
-        error: { code: 'server_error', message: unresumableReason(error) },
-        at,
-        usage: state.usage,
-      });
-      if (state !== NEW) await cancelRun(store, taken);
-      out.sendTerminal();
-      await sink?.flush();
-      return { response: await storeEnd(record.id, tenant, made, { at, from }) };
-    } finally {
-      await lease.release();
-      streams.wakeReaders(streamOf(runId));
-    }
+    const { sink, listener, sent } = request.background
+      ? await storedSoFar({ id: runId, lease }, undefined)
+      : { listener: { requiresAction: false } };
+    const out = responseOutput({
+      response: newResponse(runId, request, engine.models.default, record.createdAt),
+      calls: kindsByName(request),
+      compaction,
+      compactions: await compactionsFor(request, system, record),
+      lists,
+      begunWith: begunWith && new Map(begunWith),
+      seal: await wantedSeal(request, record),
+      ...listener,
+      ...(sent && { sent }),
+    });
+    out.sendCreated();
+    out.replay(items);
+    const made = out.endResponse(ending);
+    out.sendTerminal();
+    await sink?.flush();
+    await storeEnd(record.id, tenant, made, { at: ending.at, from });
   }
 
-  return { resume: resumeResponse, createFork };
+  return {
+    plan: planResponse,
+    fail: failResponse,
+    failed: ({ runId }) => streams.wakeReaders(streamOf(runId)),
+    createFork,
+  };
 }
 
 /** The kinds of calls as far as they follow from the request alone. */
@@ -218,8 +195,4 @@ function kindsByName({ functions }: ResponseRequest): CallKinds {
     isCustom: (name) => byName.get(name)?.custom !== undefined,
     labelOf: () => OWN_LABEL,
   };
-}
-
-function isDamaged(error: unknown): boolean {
-  return error instanceof TreadleError && error.code === 'journal-damaged';
 }

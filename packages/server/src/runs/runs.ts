@@ -24,7 +24,7 @@ import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { EventSource } from '../requests/event-log.ts';
 import { encodeStart } from '../requests/run.ts';
 import { answerUnfit, isDrivenElsewhere } from '../requests/interruption.ts';
-import type { StoredRuns } from '../requests/requests.ts';
+import type { Requests } from '../requests/requests.ts';
 import { readEntries, readRecord } from '../requests/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn, LARGE, nextTurn } from '../http/large-work.ts';
@@ -117,7 +117,7 @@ const MAX_WAITING_CHARS = 4_000_000;
 /** How often an act follows a run that moves from one process to another. */
 const MOST_MOVES = 3;
 
-export function runs(engine: Engine, stored: StoredRuns): Runs {
+export function runs(engine: Engine, stored: Requests): Runs {
   const { store, driven, models } = engine;
 
   async function findRun(runId: string, { tenant }: Pick<Actor, 'tenant'>): Promise<RunSummary> {

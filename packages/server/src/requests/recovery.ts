@@ -1,0 +1,203 @@
+import { waiting, walkInSlices, type RunSummary } from '@treadle/core';
+import type { ResponseRecord, UnfinishedResponse } from '@treadle/store';
+import type { Capacity, Engine } from '../engine/engine.ts';
+import { isDrivenElsewhere, isTooMuch } from './interruption.ts';
+import type { FinishingRequest, RequestApi, ResumeOptions, StoredEnd, TakenRecord } from './requests.ts';
+import { isAsleep, isClientAsked } from './run.ts';
+import { holdStored, readEntries, type Reader } from './stored-reads.ts';
+
+/** Finds the stored requests that no process drives, and resumes them when there is capacity and their time has come. */
+export interface RequestRecovery {
+  /**
+   * Resumes requests that another process has detached from, and those whose time has come, in the background. Resolves to
+   * their number.
+   */
+  recover(): Promise<number>;
+  /**
+   * Resumes the request of a record in the background. False if a process drives it, it has ended or sleeps, or it is resumed
+   * later.
+   */
+  recoverRecord(record: UnfinishedResponse): Promise<boolean>;
+  /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
+  keepRecovering(): () => void;
+  /** A run of this process has fallen asleep. */
+  noteAsleep(): void;
+  /** A request could not be stored. It is not resumed for a time that doubles with each failure. */
+  postpone(id: string): void;
+  forget(id: string): void;
+}
+
+/** How this process resumes requests. */
+export interface Resuming {
+  apiOf(id: string): RequestApi | undefined;
+  /** The requests that this process drives, by the id of their record. */
+  readonly active: ReadonlyMap<string, Promise<StoredEnd>>;
+  takeOver(
+    record: UnfinishedResponse,
+    isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
+  ): Promise<TakenRecord | undefined>;
+  resumeTaken(taken: TakenRecord, how?: ResumeOptions): Promise<FinishingRequest>;
+}
+
+/**
+ * A request that this process could not store. A store may accept small writes and reject large ones, and each attempt
+ * may call the model, so the time between attempts doubles.
+ */
+interface Postponement {
+  readonly failures: number;
+  /** By `performance.now()`. */
+  readonly until: number;
+}
+
+/** How long to wait before a request is resumed that could not be stored: after the first failure, and at most. */
+const FIRST_RETRY_MS = 30_000;
+const LAST_RETRY_MS = 3_600_000;
+
+/** The line in the log that says how many runs were resumed: at the start, and later if there were any. */
+export const RECOVERED = 'runs were recovered';
+
+/** How often to look for requests to resume; and at most, if one of them is due before. */
+const RECOVER_MS = 30_000;
+const LEAST_RECOVER_MS = 1_000;
+
+export function requestRecovery(
+  { store, runs, log, metrics }: Pick<Engine, 'store' | 'runs' | 'log' | 'metrics'>,
+  { apiOf, active, takeOver, resumeTaken }: Resuming,
+): RequestRecovery {
+  const postponed = new Map<string, Postponement>();
+  let onAsleep = (): void => {};
+  /** A request was not resumed, because there is no capacity. */
+  let isFull = false;
+  /** The time of the last look. What was due by then has been found. */
+  let lookedAt = Date.now();
+
+  async function recoverAll(): Promise<number> {
+    let count = 0;
+    isFull = false;
+    lookedAt = Date.now();
+    for (const record of await store.responses.unfinished(lookedAt)) {
+      try {
+        if (await recoverRecord(record)) count++;
+      } catch (error) {
+        // It is still in progress. The next attempt may succeed.
+        if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
+      }
+    }
+    metrics?.runsRecovered(count);
+    return count;
+  }
+
+  async function recoverRecord(found: UnfinishedResponse): Promise<boolean> {
+    const { id, tenant, runId } = found;
+    if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
+    const api = apiOf(id);
+    if (!api || active.has(id) || (await store.isDriven(runId))) return false;
+    const release = reserveIfPossible(tenant);
+    isFull ||= !release;
+    if (!release) return false;
+    let finished: Promise<unknown> | undefined;
+    try {
+      await holdStored(store, found, release.hold);
+      // Since it was found, another process may have woken it, and it may have fallen asleep again.
+      const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
+        status === 'in_progress' && !(await isSleeping(store, found, api));
+      const taken = await takeOver(found, isDue);
+      if (taken) ({ finished } = await resumeTaken(taken, { hold: release.hold }));
+    } catch (error) {
+      if (!isTooMuch(error)) throw error;
+      isFull = true;
+    } finally {
+      if (!finished) release();
+    }
+    finished?.then(release, (error: unknown) => {
+      release();
+      log.error({ err: error, response: id }, 'a resumed response failed unexpectedly');
+    });
+    return finished !== undefined;
+  }
+
+  /** Undefined if there is no capacity. */
+  function reserveIfPossible(tenant: string): Capacity | undefined {
+    try {
+      return runs.reserve(tenant);
+    } catch {
+      return undefined;
+    }
+  }
+
+  function keepRecovering(): () => void {
+    let timer: NodeJS.Timeout | undefined;
+    /** When the timer fires, by `performance.now()`. */
+    let firesAt = Infinity;
+    let isLooking = false;
+    let isStopped = false;
+    /** A timer is never postponed: responses that fall asleep all the time must not keep the others from waking. */
+    const wait = (ms: number): void => {
+      const at = performance.now() + ms;
+      if (isStopped || isLooking || at >= firesAt) return;
+      clearTimeout(timer);
+      firesAt = at;
+      timer = setTimeout(() => void look(), ms).unref();
+    };
+    async function msUntilDue(): Promise<number> {
+      const [next] = await store.list({ due: { from: lookedAt + 1, to: Date.now() + RECOVER_MS }, limit: 1 });
+      return Math.max(LEAST_RECOVER_MS, Math.min(RECOVER_MS, (next?.wakeAt ?? Infinity) - Date.now()));
+    }
+    async function look(): Promise<void> {
+      firesAt = Infinity;
+      isLooking = true;
+      let ms = RECOVER_MS;
+      try {
+        const recovered = await recoverAll();
+        if (recovered > 0) log.info({ recovered }, RECOVERED);
+        ms = isFull ? LEAST_RECOVER_MS : await msUntilDue();
+      } catch (error) {
+        log.error({ err: error }, 'could not look for detached responses');
+      }
+      isLooking = false;
+      wait(ms);
+    }
+    onAsleep = () => void msUntilDue().then(wait, () => {});
+    onAsleep();
+    return () => {
+      isStopped = true;
+      clearTimeout(timer);
+      onAsleep = () => {};
+    };
+  }
+
+  return {
+    recover: recoverAll,
+    recoverRecord,
+    keepRecovering,
+    noteAsleep: () => onAsleep(),
+    postpone(id) {
+      const failures = (postponed.get(id)?.failures ?? 0) + 1;
+      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
+      postponed.set(id, { failures, until: performance.now() + delayMs });
+    },
+    forget: (id) => void postponed.delete(id),
+  };
+}
+
+/** Whether a run waits for a later time or for answers. One that cannot be read does not: resuming it fails. */
+export async function isSleeping(
+  store: Engine['store'],
+  { runId, ...reader }: Reader & { readonly runId: string },
+  { waits = false }: Pick<RequestApi, 'waits'> = {},
+): Promise<boolean> {
+  try {
+    const [{ status, wakeAt } = NOT_PAUSED] = await store.list({ runId, limit: 1 });
+    if (status !== 'paused' || (wakeAt !== undefined && wakeAt <= Date.now())) return false;
+    const entries = await readEntries(store, runId, reader);
+    // If its client approves calls, it has ended for the client, and only that was not stored.
+    const open = waiting((await walkInSlices(entries)).state);
+    const others = open.filter((one) => !isClientAsked(one));
+    return (others.length > 0 || open.length === 0) && isAsleep(others, wakeAt, waits);
+  } catch (error) {
+    if (isTooMuch(error)) throw error;
+    return false;
+  }
+}
+
+const NOT_PAUSED: Pick<RunSummary, 'status' | 'wakeAt'> = { status: 'running' };
