@@ -94,7 +94,7 @@ export function askedAgain(slots: readonly Slot[], tools: State['tools']): reado
 const UNDECLARED: readonly Touch[] = [{ type: 'unknown' }];
 
 /** Stores a grant if the approval completes an ask, and everybody who approved it allowed it for the rest of the run. */
-export function withGrant(state: State, event: ApprovalGiven): State {
+export function withGrant<S extends State>(state: S, event: ApprovalGiven): S {
   const slot = slotFor(state, event.effect);
   if (event.forRun !== true || event.approved !== true || slot?.type !== 'asking') return state;
   if (slot.onlyThisCall || event.at >= slot.expiresAt || !isApproved(slot, event)) return state;

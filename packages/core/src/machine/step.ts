@@ -79,7 +79,10 @@ export interface Next {
  * A state that only the current step refers to. `step` copies the state once, and what happens in every turn edits that
  * copy instead of making another.
  */
-type Draft = { -readonly [Field in keyof State]: State[Field] };
+type Draft = { -readonly [Field in keyof State]: State[Field] } & { readonly [isDraft]: true };
+
+/** Only a type: a `State` cannot be passed for a `Draft`, because editing it would change a state that others have. */
+declare const isDraft: unique symbol;
 
 type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
 
@@ -199,7 +202,7 @@ function withoutEffects(state: State): Next {
 function withTime(state: State, event: Event): Draft {
   const restarted = (event.type === 'effect-lost' && event.cause === 'restart') || event.type === 'policy-changed';
   const activeMs = restarted ? state.activeMs : activeMsAt(state, event.at);
-  return { ...state, at: Math.max(state.at, event.at), activeMs, deaths: deathsAfter(state, event) };
+  return { ...state, at: Math.max(state.at, event.at), activeMs, deaths: deathsAfter(state, event) } as Draft;
 }
 
 /**
@@ -348,7 +351,8 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   const narrowing = event.narrow && narrower(undefined, event.narrow);
   const policies = policy === undefined ? undefined : [policy];
-  const started: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at };
+  const begun: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at };
+  const started = begun as Draft;
   if (answered) return continueTurn(started, answered);
   return rules.guardrails?.input
     ? enterPhase(started, { type: 'guarding', effect: effectId('guard', 0) })
@@ -390,7 +394,7 @@ function onToolsChanged(state: State, { tools, from }: EventOf<'tools-changed'>)
   return withoutEffects({ ...state, tools, phase: { ...phase, slots: askedAgain(phase.slots, tools) } });
 }
 
-function onTurnPrepared(state: State, { decision, problem }: EventOf<'turn-prepared'>): Next {
+function onTurnPrepared(state: Draft, { decision, problem }: EventOf<'turn-prepared'>): Next {
   if (problem !== undefined) return failRun(state, 'prepare-failed', problem);
   return enterPhase({ ...state, decision }, { type: 'model', effect: effectId('model', state.turn) });
 }
@@ -460,7 +464,7 @@ function landInput(state: Draft): Draft {
   return { ...state, history: state.pending.reduce<State['history']>(appendMessage, state.history), pending: [] };
 }
 
-function withMessage(state: State, message: Message): State {
+function withMessage(state: Draft, message: Message): Draft {
   return { ...state, history: appendMessage(state.history, message) };
 }
 
@@ -502,7 +506,7 @@ const COST_UNKNOWN = {
 };
 
 /** Ends the run, or first asks the model for a final answer if the rules have `closingTurn`. */
-function reachLimit(state: State, limit: Limit): Next {
+function reachLimit(state: Draft, limit: Limit): Next {
   if (!state.rules.closingTurn || state.agent || state.closing !== undefined || isBudgetSpent(state)) {
     return endRun(state, { type: 'exhausted', limit: state.closing ?? limit });
   }
@@ -563,7 +567,7 @@ function onModelReplied(state: Draft, event: EventOf<'model-replied'>): Next {
   return finish === 'content-filter' ? failFiltered(state, content) : onTextReply(state, content);
 }
 
-function failFiltered(state: State, content: readonly AssistantPart[]): Next {
+function failFiltered(state: Draft, content: readonly AssistantPart[]): Next {
   const texts = content.filter(({ type }) => type === 'text');
   const recorded = hasText(texts) ? withMessage(state, { role: 'assistant', content: texts }) : state;
   return failRun(recorded, 'content-filter', FILTERED);
@@ -572,7 +576,7 @@ function failFiltered(state: State, content: readonly AssistantPart[]): Next {
 const FILTERED = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
 
 /** A history that is too long is compacted once a turn, if the rules allow it and there are turns to compact. */
-function onModelFailed(state: State, { effect, error, at }: EventOf<'model-failed'>): Next {
+function onModelFailed(state: Draft, { effect, error, at }: EventOf<'model-failed'>): Next {
   if (state.closing !== undefined) return endRun(state, { type: 'exhausted', limit: state.closing });
   if (error.endsWith !== undefined) return failRun(state, error.endsWith, error.message);
   const first = effect === effectId('model', state.turn);
@@ -584,7 +588,7 @@ function onModelFailed(state: State, { effect, error, at }: EventOf<'model-faile
 
 /** The run can be resumed: `effect-lost` for this effect repeats the model call. */
 function failWithModelError(
-  state: State,
+  state: Draft,
   { effect, error }: { readonly effect: string; readonly error: ModelError },
   wakeAt?: number,
 ): Next {
@@ -606,7 +610,7 @@ function retriesIn(phase: Phase): number {
   return 'retries' in phase ? (phase.retries ?? 0) : 0;
 }
 
-function onTextReply(state: State, content: readonly AssistantPart[]): Next {
+function onTextReply(state: Draft, content: readonly AssistantPart[]): Next {
   const empty = !hasText(content);
   const recorded = empty ? state : withMessage(state, { role: 'assistant', content });
   if (state.closing !== undefined) {
@@ -622,7 +626,7 @@ function onTextReply(state: State, content: readonly AssistantPart[]): Next {
     return askForMissing(recorded, 'call', wordingOf(state.rules).callRequired(requiredTool(state)));
   }
   if (empty) return askForMissing(recorded, 'content', wordingOf(state.rules).emptyReply);
-  const replied: State = { ...recorded, lacked: state.lacked === 'output' ? 'output' : undefined };
+  const replied: Draft = { ...recorded, lacked: state.lacked === 'output' ? 'output' : undefined };
   if (replied.pending.length > 0) return nextTurn(replied);
   const move = onText(replied);
   if (move.type !== 'end' || !isOutputChecked(replied, content)) return applyMove(replied, move);
@@ -635,7 +639,7 @@ function isOutputChecked({ rules, truncated }: State, content: readonly Assistan
 }
 
 /** Records a placeholder for an empty reply that gets an answer: providers reject two user messages in a row. */
-function recordEmptyReply(state: State, { type }: Move): State {
+function recordEmptyReply(state: Draft, { type }: Move): Draft {
   const last = state.history.items[state.history.length - 1];
   if (type !== 'ask' || last?.role !== 'user') return state;
   const text = wordingOf(state.rules).nothingSaid;
@@ -645,12 +649,12 @@ function recordEmptyReply(state: State, { type }: Move): State {
 type Lack = NonNullable<State['lacked']>;
 
 /** Asks once for what a reply lacked. Lacking it a second time in a row fails the run. */
-function askForMissing(state: State, what: Lack, request: string): Next {
+function askForMissing(state: Draft, what: Lack, request: string): Next {
   if (state.lacked === what) return failMissing(state, what);
   return nextTurn({ ...withMessage(state, userText(request)), lacked: what });
 }
 
-function failMissing(state: State, what: Lack): Next {
+function failMissing(state: Draft, what: Lack): Next {
   switch (what) {
     case 'content':
       return failRun(state, 'empty-reply', 'The model sent an empty reply twice in a row.');
@@ -895,7 +899,7 @@ export function refusedSlot(call: Call, text: string, how: Settling, errorType: 
 
 /* Verdicts and what happens to single calls */
 
-function onCallsJudged(state: State, { verdicts, at }: EventOf<'calls-judged'>): Next {
+function onCallsJudged(state: Draft, { verdicts, at }: EventOf<'calls-judged'>): Next {
   if (state.phase.type !== 'judging') return withoutEffects(state);
   let judgedSoFar = 0;
   const slots = state.phase.slots.map((slot) =>
@@ -911,9 +915,9 @@ function onCallsJudged(state: State, { verdicts, at }: EventOf<'calls-judged'>):
  * Applies other rules. Calls that have not started and open approvals have new verdicts, which only make them stricter:
  * a call that was allowed may be denied or asked about, and what is asked about stays so.
  */
-function onPolicyChanged(state: State, { rules, verdicts = {}, limits, at }: EventOf<'policy-changed'>): Next {
+function onPolicyChanged(state: Draft, { rules, verdicts = {}, limits, at }: EventOf<'policy-changed'>): Next {
   const policyLimits = limits ? smallerLimits(state.policyLimits ?? {}, limits) : state.policyLimits;
-  const changed: State = { ...state, policies: policiesAfter(state, rules), policyLimits };
+  const changed: Draft = { ...state, policies: policiesAfter(state, rules), policyLimits };
   const { phase } = state;
   if (phase.type !== 'tools') return withoutEffects(changed);
   const slots = phase.slots.map((slot) => {
@@ -1003,12 +1007,12 @@ type CallEvent = EventOf<
   | 'deadline-passed'
 >;
 
-function onCallEvent(state: State, effect: string, event: CallEvent): Next {
+function onCallEvent(state: Draft, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
 }
 
 /** Adds what a child run has used, stores the memory that the call changed, and narrows the next turns. */
-function chargeCall(state: State, event: CallEvent): State {
+function chargeCall(state: Draft, event: CallEvent): Draft {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
   const { usage, calls = 0, memory, narrow, handoff } = event.result;
   const remembering = memory ? withMemory(state, memory) : state;
@@ -1019,7 +1023,7 @@ function chargeCall(state: State, event: CallEvent): State {
 }
 
 /** Of several handoffs in a turn, that of the last call counts, in whatever order they settle. */
-function withHandoff(state: State, handoff: Handoff, effect: string): State {
+function withHandoff(state: Draft, handoff: Handoff, effect: string): Draft {
   const index = Number(effect.slice(effect.lastIndexOf('.') + 1));
   if (!Array.isArray(handoff.tools) || index < (state.handoff?.index ?? 0)) return state;
   const { tools, ...agent } = handoff;
@@ -1029,14 +1033,14 @@ function withHandoff(state: State, handoff: Handoff, effect: string): State {
 }
 
 /** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
-function withMemory(state: State, changes: Memory): State {
+function withMemory(state: Draft, changes: Memory): Draft {
   const { agent } = state;
   if (agent) return { ...state, agent: { ...agent, memory: { ...agent.memory, ...changes } } };
   const kept = Object.entries({ ...state.memory, ...changes }).filter(([, value]) => value !== null);
   return { ...state, memory: Object.fromEntries(kept) };
 }
 
-function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot): Next {
+function updateSlot(state: Draft, effect: string, update: (slot: Slot) => Slot): Next {
   if (state.phase.type !== 'tools') return withoutEffects(state);
   const { slots } = state.phase;
   const index = slotIndex(slots, effect);
@@ -1109,7 +1113,7 @@ function verifyParked(slot: Slot): Slot {
 }
 
 /** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */
-function onEffectLost(state: State, effect: string): Next {
+function onEffectLost(state: Draft, effect: string): Next {
   const { phase } = state;
   if (phase.type === 'ended') {
     const retries = phase.wakeAt !== undefined && { retries: retriesIn(phase) + 1 };
@@ -1125,7 +1129,7 @@ function isCrashLoop({ deaths, rules: { crashLimit } }: State, effect: string): 
   return crashLimit !== undefined && crashLimit > 0 && (deaths?.[effect] ?? 0) >= crashLimit;
 }
 
-function failCrashLoop(state: State, slots: readonly Slot[], effect: string): Next {
+function failCrashLoop(state: Draft, slots: readonly Slot[], effect: string): Next {
   const words = wordingOf(state.rules);
   const { name } = slots[slotIndex(slots, effect)]!.call;
   const message =
@@ -1312,7 +1316,7 @@ function sameContent(a: Streak['content'], b: Streak['content']): boolean {
 }
 
 /** Does what a finish strategy decided. */
-function applyMove(state: State, move: Move): Next {
+function applyMove(state: Draft, move: Move): Next {
   const changed: Draft = move.changes ? { ...state, ...move.changes } : state;
   switch (move.type) {
     case 'continue':
@@ -1333,7 +1337,7 @@ function applyMove(state: State, move: Move): Next {
 }
 
 /** Ends the run with its answer, if the guardrails let it pass. */
-function acceptAnswer(state: State, answer: Outcome): Next {
+function acceptAnswer(state: Draft, answer: Outcome): Next {
   if (!state.rules.guardrails?.output) return endRun(state, answer);
   return enterPhase(state, { type: 'guarding', effect: effectId('guard', state.turn), answer });
 }
@@ -1379,7 +1383,7 @@ function settleHeldCall(call: Call, result: CheckedOutput, { rules }: State): Sl
 /* Compaction */
 
 /** Continues the turn with the shorter history: starts it, or repeats the model call that was refused. */
-function onHistoryCompacted(state: State, { result }: EventOf<'history-compacted'>): Next {
+function onHistoryCompacted(state: Draft, { result }: EventOf<'history-compacted'>): Next {
   if (state.phase.type !== 'compacting') return withoutEffects(state);
   const { to, refused } = state.phase;
   if (result.type === 'failure') return refused ? failWithModelError(state, refused) : startTurn(state);
@@ -1410,7 +1414,7 @@ function compactionEnd({ history, inputLength, rules }: State): number | undefin
 }
 
 /** Replaces the messages after the input and before `to` by a summary. The journal still has what it replaces. */
-function compactHistory(state: State, to: number, summary: string): State {
+function compactHistory(state: Draft, to: number, summary: string): Draft {
   const { items, length } = state.history;
   const messages = [
     ...items.slice(0, state.inputLength),
@@ -1424,7 +1428,7 @@ function compactHistory(state: State, to: number, summary: string): State {
 /* The end of a run */
 
 /** Input that is still pending is added to the history, so no input is lost. */
-function endRun(state: State, outcome: Outcome): Next {
+function endRun(state: Draft, outcome: Outcome): Next {
   return withoutEffects({ ...landInput(state), phase: { type: 'ended', outcome } });
 }
 
@@ -1432,7 +1436,7 @@ function endRun(state: State, outcome: Outcome): Next {
  * Ends a run in the middle of a turn. Calls without a result get an error result, so that the history stays valid. An
  * output that the guardrails have not checked is not the output of the run.
  */
-function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
+function endMidTurn(state: Draft, outcome: Outcome, reason: string): Next {
   const { phase } = state;
   if (phase.type === 'guarding') return endRun({ ...state, output: undefined }, outcome);
   if (!('slots' in phase) || !phase.slots) return endRun(state, outcome);
@@ -1443,7 +1447,7 @@ function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
 }
 
 /** No call is without a result when a run fails, so there is no reason to give. */
-function failRun(state: State, code: string, message: string): Next {
+function failRun(state: Draft, code: string, message: string): Next {
   return endMidTurn(state, { type: 'failed', error: { code, message } }, '');
 }
 
