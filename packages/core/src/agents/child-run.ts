@@ -1,5 +1,5 @@
 import { TreadleError } from '../errors.ts';
-import type { LoopResult } from '../driver/options.ts';
+import type { LoopResult, RunEnvironment } from '../driver/options.ts';
 import { inheritedPolicies } from '../driver/judge.ts';
 import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
@@ -11,6 +11,7 @@ import { combinedPolicy } from '../policy/combined.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { CallingRun, ToolContext } from '../tools/tool.ts';
 import type { AgentToolDefinition } from './agent-tool.ts';
+import { withoutUndefined } from './result.ts';
 
 /* The run of a call of a tool that `agentTool` made. This is loaded when the first such tool is made. */
 
@@ -36,21 +37,17 @@ export async function runChild(
 ): Promise<Parked | Finished | Broken> {
   if (!run) return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
   const runId = childRunId(run.runId, run.effect);
-  const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers } = run;
-  const { ledger, killProcess, canAnswer, matchPattern } = run;
   const policy = combinedPolicy([
-    ...inheritedPolicies(run.state(), run.policy),
+    ...inheritedPolicies(run.state(), run.options.policy),
     ...(options.policy ? [options.policy] : []),
   ]);
   const shared = {
     ...options,
+    ...inheritedFrom(run.options),
+    ...(run.options.canAnswer === false && { canAnswer: false }),
     ...(policy && { policy }),
     context,
     journal: run.journal,
-    ...(ledger && { ledger }),
-    ...(killProcess && { killProcess }),
-    ...(canAnswer === false && { canAnswer }),
-    ...(matchPattern && { matchPattern }),
     clock: run.clock,
     runId,
     signal,
@@ -69,7 +66,9 @@ export async function runChild(
       limits: tighterLimits(limits ?? {}, run.limits),
       parent: { runId: run.runId, effect: run.effect },
     };
-    const resuming = { answers, acceptChangedTools, keepMissingTools, acceptChangedProgram };
+    const { acceptChangedTools, keepMissingTools, acceptChangedProgram } = run.options;
+    const accepted = withoutUndefined({ acceptChangedTools, keepMissingTools, acceptChangedProgram });
+    const resuming = { answers: run.answers, ...accepted };
     const child = driveRun(
       { ...facts, ...shared, ...(resumed ? resuming : first) },
       listenerOf(options),
@@ -82,6 +81,52 @@ export async function runChild(
     if (error instanceof TreadleError) return new Broken(error);
     throw error;
   }
+}
+
+/**
+ * Which options the run of a call inherits. The compiler demands a decision for each new option.
+ *
+ * - `own`: the definition of the tool has it, or the run does without.
+ * - `given`: `runChild` passes it, changed or as the call has it.
+ */
+const INHERITED: { readonly [Name in keyof Required<RunEnvironment>]: 'inherited' | 'own' | 'given' } = {
+  ledger: 'inherited',
+  killProcess: 'inherited',
+  matchPattern: 'inherited',
+  policy: 'given',
+  canAnswer: 'given',
+  context: 'given',
+  journal: 'given',
+  clock: 'given',
+  signal: 'given',
+  model: 'own',
+  tools: 'own',
+  agents: 'own',
+  models: 'own',
+  summariser: 'own',
+  guardrails: 'own',
+  prepareTurn: 'own',
+  holdIdleMs: 'own',
+  // Answers for the run of a call are verified, and rejections audited, by the run that calls it.
+  verifyAnswer: 'own',
+  audit: 'own',
+  beforePause: 'own',
+  durableItems: 'own',
+  onItem: 'own',
+  onTurnStart: 'own',
+  onToolCall: 'own',
+  onToolResult: 'own',
+  onFinish: 'own',
+};
+
+const INHERITED_NAMES = (Object.keys(INHERITED) as (keyof RunEnvironment)[]).filter(
+  (name) => INHERITED[name] === 'inherited',
+);
+
+function inheritedFrom(options: CallingRun['options']): Partial<RunEnvironment> {
+  return Object.fromEntries(
+    INHERITED_NAMES.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])),
+  );
 }
 
 /** Whether the run of the call is in the journal. Throws if it is missing though it has begun, or is another call's. */

@@ -137,6 +137,10 @@ export interface StartOrResumeOptions<S extends Schema = Schema>
   readonly journal: Journal;
 }
 
+/** What a run and its child runs are driven with. */
+export type CallingOptions = RunEnvironment &
+  Partial<Pick<ContinueOptions, 'acceptChangedTools' | 'keepMissingTools' | 'acceptChangedProgram'>>;
+
 /** All forms of options for a run. */
 export type RunOptions<S extends Schema = Schema> = LoopOptions<S> | ContinueOptions<S> | StartOrResumeOptions<S>;
 
@@ -169,8 +173,8 @@ export interface GuardedContent {
   readonly signal: AbortSignal;
 }
 
-/** What the journal does not contain: code and listeners. */
-interface RunEnvironment {
+/** What the journal does not contain: code and listeners. Child runs inherit some of it: see `INHERITED` in agents/child-run.ts. */
+export interface RunEnvironment {
   readonly model: Model;
   readonly tools?: readonly Tool[];
   /** Passed to tools and to the policy unchanged. */

@@ -383,13 +383,9 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     clock,
     limits: call.limits ?? {},
     narrowed,
-    policy: options.policy,
+    options,
     state: context.state,
     facts: () => runFacts(context),
-    ledger: options.ledger,
-    killProcess: options.killProcess,
-    canAnswer: options.canAnswer,
-    matchPattern: options.matchPattern,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -397,9 +393,6 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
       children.add(child);
       void child.finally(() => children.delete(child));
     },
-    acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
-    keepMissingTools: 'keepMissingTools' in options && options.keepMissingTools === true,
-    acceptChangedProgram: 'acceptChangedProgram' in options && options.acceptChangedProgram === true,
   };
 }
 

@@ -3,9 +3,9 @@ import { checkOptions, type KnownOptions, type OptionNames } from '../known-opti
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import { checkAmounts } from '../ledger/amounts.ts';
-import type { Amounts, Ledger } from '../ledger/port.ts';
+import type { Amounts } from '../ledger/port.ts';
 import type { HandoffAgent } from '../driver/handoff.ts';
-import type { Answer, KillProcess } from '../driver/options.ts';
+import type { Answer, CallingOptions } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
@@ -13,8 +13,7 @@ import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.t
 import type { Parking, State } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { CustomForm, JsonSchema, Model } from '../model.ts';
-import type { Policy, Principal, Touch } from '../policy/port.ts';
-import type { PatternMatcher } from './json-schema.ts';
+import type { Principal, Touch } from '../policy/port.ts';
 import type { Parked } from './result.ts';
 import { requireSchema, toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
@@ -181,18 +180,11 @@ export interface CallingRun {
   readonly limits: Limits;
   /** What the run may do in this turn; the tool's own run may do no more. */
   readonly narrowed: Narrowing | undefined;
-  /** Judges the calls of the run, together with the rules in its state. Both judge those of the tool's own run too. */
-  readonly policy: Policy | undefined;
+  /** What the run is driven with. The tool's own run inherits what concerns it. */
+  readonly options: CallingOptions;
   readonly state: () => State;
   /** What the run belongs to. The tool's own run belongs to it too. */
   readonly facts: () => Promise<RunFacts>;
-  /** The tool's own run draws on it too. */
-  readonly ledger: Ledger | undefined;
-  /** Also for the processes of the tool's own run. */
-  readonly killProcess: KillProcess | undefined;
-  readonly canAnswer: boolean | undefined;
-  /** For the schemas of the tool's own run too. */
-  readonly matchPattern: PatternMatcher | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**
@@ -204,9 +196,6 @@ export interface CallingRun {
   readonly childStarted: () => Promise<unknown>;
   /** The calling run does not end before this settles. Must not reject. */
   readonly waitFor: (child: Promise<unknown>) => void;
-  readonly acceptChangedTools: boolean;
-  readonly keepMissingTools: boolean;
-  readonly acceptChangedProgram: boolean;
 }
 
 /**

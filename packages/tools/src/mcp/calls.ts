@@ -195,7 +195,8 @@ async function sampleNow(
  */
 export async function cancelSamples(model: Model, { run }: ToolContext): Promise<void> {
   if (!run || !('list' in run.journal)) return;
-  const { journal, runId, effect, clock, killProcess } = run;
+  const { journal, runId, effect, clock } = run;
+  const { killProcess } = run.options;
   for (const child of await childRuns(journal as RunStore, runId)) {
     const isOfCall = child.runId === `${runId}.${effect}` || child.runId.startsWith(`${runId}.${effect}.`);
     if (!isOfCall || (child.status !== 'running' && child.status !== 'paused')) continue;
