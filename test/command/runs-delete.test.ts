@@ -151,14 +151,22 @@ describe('prune', () => {
 
   test('keeps the run of a response', async () => {
     await ended({ resp: 40, old: 40 });
-    const record = { tenant: 't', status: 'completed', createdAt: 1, updatedAt: 1, request: {}, response: {} };
-    await fixture.inStore((store) => store.responses.create({ ...record, id: 'resp', runId: 'resp' }));
+    const record = {
+      kind: 'response',
+      tenant: 't',
+      status: 'completed',
+      createdAt: 1,
+      updatedAt: 1,
+      request: {},
+      response: {},
+    };
+    await fixture.inStore((store) => store.requests.create({ ...record, id: 'resp', runId: 'resp' }));
     const dry = await fixture.treadle('runs', 'prune', '--older-than', '30d', '--dry-run');
     expect(dry).toMatchObject({ stdout: expect.stringMatching(/^old [^\n]*\n$/), stderr: '1 run would be deleted.\n' });
     expect((await fixture.treadle('runs', 'prune', '--older-than', '30d')).stderr).toBe('Deleted 1 run.\n');
     expect(await ids()).toEqual(['resp']);
     expect((await fixture.treadle('runs', 'delete', 'resp', '--yes')).stderr).toBe('Deleted 1 run.\n');
-    expect(await fixture.inStore((store) => store.responses.get('t', 'resp'))).toBeUndefined();
+    expect(await fixture.inStore((store) => store.requests.get('t', 'resp'))).toBeUndefined();
   });
 
   test.each([

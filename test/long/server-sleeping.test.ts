@@ -20,8 +20,9 @@ async function storeSleeping(file: string, count: number): Promise<void> {
   const tools = [sleepTool()];
   async function storeOne(index: number): Promise<void> {
     const [runId, now] = [`resp_${index}`, Date.now()];
-    const record = { id: runId, tenant: 'default', runId, status: 'in_progress', createdAt: now, updatedAt: now };
-    await store.responses.create({ ...record, request: { input: 'x'.repeat(500) }, response: { id: runId } });
+    const times = { createdAt: now, updatedAt: now };
+    const record = { id: runId, kind: 'response', tenant: 'default', runId, status: 'in_progress', ...times };
+    await store.requests.create({ ...record, request: { input: 'x'.repeat(500) }, response: { id: runId } });
     const model = scriptedModel([{ calls: [{ name: 'sleep', arguments: { seconds: 86_400 } }] }]);
     await runLoop({ model, tools, journal: store, runId, input: 'Wait.' });
   }

@@ -469,7 +469,7 @@ test('an agent that waits is cancelled over the runs API, and a tool that is gon
   await expect
     .poll(async () => (await server.send('GET', '/v1/runs')).body.data.map((one: { status: string }) => one.status))
     .toEqual(['cancelled', 'cancelled']);
-  expect(await store.responses.unfinished()).toEqual([]);
+  expect(await store.requests.unfinished()).toEqual([]);
 });
 
 test('judges calls by the policy for MCP clients, and limits how many run', async () => {

@@ -163,7 +163,7 @@ test('an export counts a run and its long results before it reads them', async (
   expect([await exported(large), await exported(small)]).toEqual([429, 429]);
   expect(read).toEqual([small]);
   stop.abort();
-  await server.send('POST', `/v1/responses/${(await store.responses.unfinished())[0]!.id}/cancel`);
+  await server.send('POST', `/v1/responses/${(await store.requests.unfinished())[0]!.id}/cancel`);
   expect(await exported(small)).toBe(200);
   expect(read).toEqual([small, small, result]);
   await server[Symbol.asyncDispose]();
@@ -193,7 +193,7 @@ test.each([
   await waiting(3);
   expect([next.recovered, count()]).toEqual([1, 3]);
   await next[Symbol.asyncDispose]();
-  expect(await store.responses.unfinished()).toHaveLength(2);
+  expect(await store.requests.unfinished()).toHaveLength(2);
   await store.close();
 });
 
@@ -258,16 +258,16 @@ test('the pieces of large requests start in different turns of the event loop', 
       return opened.append(run, entries, ...more);
     },
     responses: {
-      ...opened.responses,
-      async create(...request: Parameters<typeof opened.responses.create>) {
-        await opened.responses.create(...request);
+      ...opened.requests,
+      async create(...request: Parameters<typeof opened.requests.create>) {
+        await opened.requests.create(...request);
         created.set(request[0].runId, turn);
       },
       get(tenant: string, id: string) {
         starts.push(['read', turn]);
         // As long as a large response takes.
         for (const end = performance.now() + 6; performance.now() < end;);
-        return opened.responses.get(tenant, id);
+        return opened.requests.get(tenant, id);
       },
     },
   };

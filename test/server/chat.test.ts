@@ -960,9 +960,9 @@ test('a client at another process gets `done`, if it has read everything before 
   await using stores = await openStores();
   const [own, other] = stores;
   const hasRead = Promise.withResolvers<void>();
-  const finish: typeof own.responses.finish = async (...args) => {
+  const finish: typeof own.requests.finish = async (...args) => {
     await hasRead.promise;
-    return own.responses.finish(...args);
+    return own.requests.finish(...args);
   };
   const read: typeof other.streams.read = async (...args) => {
     const page = await other.streams.read(...args);
@@ -970,7 +970,7 @@ test('a client at another process gets `done`, if it has read everything before 
     if ((page.at(-1)?.event as ChatEvent | undefined)?.type === 'done') setTimeout(hasRead.resolve, 0);
     return page;
   };
-  const ends = { ...own, responses: { ...own.responses, finish } };
+  const ends = { ...own, responses: { ...own.requests, finish } };
   await using server = await startInProcess(scriptedModel([held.step]), { store: ends });
   const reads = { ...other, streams: { ...other.streams, read } };
   await using second = await startInProcess(scriptedModel([]), { store: reads });
@@ -1132,6 +1132,6 @@ describe('conversations', () => {
       else expect((await post.value.ended).at(-1)).toMatchObject({ type: 'done' });
     }
     expect((await getChat(second, id)).messages).toHaveLength(4);
-    expect(await stores[0].responses.unfinished()).toEqual([]);
+    expect(await stores[0].requests.unfinished()).toEqual([]);
   });
 });

@@ -332,10 +332,10 @@ describe('a response with a conversation', () => {
     await client.conversations.items.create(conversation, { items: [{ role: 'user', content: 'Added' }] });
     // What such a process leaves.
     const { head } = (await store.conversations.get('default', conversation))!;
-    const { response: _, ...record } = (await store.responses.get('default', first))!;
+    const { response: _, ...record } = (await store.requests.get('default', first))!;
     const id = `resp_${'a'.repeat(32)}`;
     await store.conversations.extend(conversation, { response: id, head: head!, text: '', at: Date.now() });
-    await store.responses.create({ ...record, id, runId: id, status: 'in_progress', previous: head! });
+    await store.requests.create({ ...record, id, runId: id, status: 'in_progress', previous: head! });
     const other = await serve(['Resumed.']);
     expect([other.recovered, (await other.getEnded(id))['status']]).toEqual([1, 'completed']);
     expect(lines(other.requests[0]!)).toEqual(['user: First', 'assistant: Before.', 'user: Added\n\nFirst']);

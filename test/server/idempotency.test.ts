@@ -500,8 +500,8 @@ test.each(KINDS)('%s whose end was not stored is ended by the repeated request',
   const store = sqliteStore(join(folder, `end-${newKey()}.db`));
   const broken: ServerStore = {
     ...store,
-    responses: {
-      ...store.responses,
+    requests: {
+      ...store.requests,
       finish: () => Promise.reject(new TreadleError('store-full', 'The disk is full.')),
     },
   };

@@ -100,7 +100,7 @@ describe('a failing store', () => {
       'finish',
       () => {
         const store = sqliteStore(':memory:');
-        return { ...store, responses: { ...store.responses, finish: failDisk } };
+        return { ...store, responses: { ...store.requests, finish: failDisk } };
       },
     ],
   ];
@@ -129,7 +129,7 @@ describe('a failing store', () => {
       const { status, text } = await server.post({ input: 'x', stream });
       expect([status, text.includes('secret')]).toEqual([500, false]);
     }
-    expect(await store.responses.unfinished()).toEqual([]);
+    expect(await store.requests.unfinished()).toEqual([]);
     await store.close();
   });
 
@@ -142,7 +142,7 @@ describe('a failing store', () => {
         acquired.push(runId);
         return store.acquire(runId);
       },
-      responses: { ...store.responses, create: failDisk },
+      requests: { ...store.requests, create: failDisk },
     };
     await using server = await startInProcess(scriptedModel([]), { store: broken, maxConcurrentRuns: 1 });
     for (const stream of [true, false]) expect((await server.post({ input: 'x', stream })).status).toBe(500);
@@ -338,15 +338,15 @@ test('a response is in progress until its end is stored', async () => {
   const store = sqliteStore(':memory:');
   const arrived = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
-  const slowResponses: typeof store.responses = {
-    ...store.responses,
+  const slowResponses: typeof store.requests = {
+    ...store.requests,
     async finish(...ended) {
       arrived.resolve();
       await released.promise;
-      return store.responses.finish(...ended);
+      return store.requests.finish(...ended);
     },
   };
-  const server = await startInProcess(model, { store: { ...store, responses: slowResponses } });
+  const server = await startInProcess(model, { store: { ...store, requests: slowResponses } });
   const { startStream, retrieve, respond } = responsesClient(() => server.url);
 
   const { id, ended } = await startStream({ input: 'Hi' });

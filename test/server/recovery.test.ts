@@ -37,8 +37,8 @@ function openStore(): SqliteStore {
 }
 
 /** A store that other methods of its `responses` replace. */
-function withResponses(store: SqliteStore, responses: Partial<SqliteStore['responses']>): ServerStore {
-  return { ...store, responses: { ...store.responses, ...responses } };
+function withResponses(store: SqliteStore, responses: Partial<SqliteStore['requests']>): ServerStore {
+  return { ...store, requests: { ...store.requests, ...responses } };
 }
 
 interface LimitedStore {
@@ -116,7 +116,7 @@ describe('two servers that recover the same response', () => {
       ...withResponses(slow, {
         get(...response) {
           isFound = true;
-          return slow.responses.get(...response);
+          return slow.requests.get(...response);
         },
       }),
       async read(...from) {
@@ -144,7 +144,7 @@ describe('two servers that recover the same response', () => {
     const slow = openStore();
     const slowStore = withResponses(slow, {
       async create(record) {
-        await slow.responses.create({ ...record, createdAt: record.createdAt - 60_000 });
+        await slow.requests.create({ ...record, createdAt: record.createdAt - 60_000 });
         await pass();
       },
     });
@@ -165,7 +165,7 @@ describe('two servers that recover the same response', () => {
     const slowStore = withResponses(slow, {
       async finish(...ended) {
         await pass();
-        return slow.responses.finish(...ended);
+        return slow.requests.finish(...ended);
       },
     });
     await using server = await startInProcess(scriptedModel(['Done.']), { store: slowStore });
@@ -186,8 +186,8 @@ describe('two servers that recover the same response', () => {
     await using server = await startInProcess(scriptedModel(['Second.', 'Second.']), {
       store: withResponses(store, {
         async finish(id, ending) {
-          await store.responses.finish(id, { ...ending, response: { ...(ending.response as object), ...first } });
-          return store.responses.finish(id, ending);
+          await store.requests.finish(id, { ...ending, response: { ...(ending.response as object), ...first } });
+          return store.requests.finish(id, ending);
         },
       }),
     });
@@ -279,7 +279,7 @@ describe('a response that was interrupted while it ended with max_output_tokens'
     const server = await startInProcess(scriptedModel([step]), { store: broken, tools: [look] });
     expect((await server.post({ input: 'x', ...request })).status).toBe(503);
     await server[Symbol.asyncDispose]();
-    const { id } = (await store.responses.unfinished())[0]!;
+    const { id } = (await store.requests.unfinished())[0]!;
     await using next = await startInProcess(scriptedModel([]), { store, tools: [look] });
     expect(await next.getEnded(id)).toMatchObject({
       status: 'incomplete',
@@ -341,7 +341,7 @@ describe('a full disk in the middle of a response', () => {
       };
       const server = await startInProcess(scriptedModel([]), { store: { ...store, [broken]: fail }, tools: [look] });
       await server[Symbol.asyncDispose]();
-      expect(await store.responses.get('default', id)).toMatchObject({ status: 'in_progress' });
+      expect(await store.requests.get('default', id)).toMatchObject({ status: 'in_progress' });
       expect(await store.isDriven(id)).toBe(false);
     }
     await using next = await startInProcess(scriptedModel(REST), { store, tools: [look] });
@@ -364,11 +364,11 @@ describe('a full disk in the middle of a response', () => {
     const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'any', maxRetries: 2 });
     const waiting = client.responses.create({ input: 'x' });
     await reached;
-    const { id } = (await store.responses.unfinished())[0]!;
+    const { id } = (await store.requests.unfinished())[0]!;
     release();
     await expect(waiting).rejects.toMatchObject({ status: 503, code: 'response_interrupted' });
     await expect(waiting).rejects.toThrow(id);
-    expect(await store.responses.unfinished()).toHaveLength(1);
+    expect(await store.requests.unfinished()).toHaveLength(1);
     free();
     const cancelled = await fetch(`${server.url}/v1/responses/${id}/cancel`, { method: 'POST' });
     expect(await cancelled.json()).toMatchObject({ status: 'cancelled' });
@@ -383,7 +383,7 @@ test('a stream reports a failure only when it is stored', async () => {
   const held = withResponses(store, {
     async finish(...ended) {
       await pass();
-      return store.responses.finish(...ended);
+      return store.requests.finish(...ended);
     },
   });
   await using server = await startInProcess(model, { store: held });
@@ -417,7 +417,7 @@ test('a tenant at its limit does not keep the responses of others from being res
   const second = await startInProcess(hanging, { store, keys, maxConcurrentRunsPerTenant: 1 });
   expect(second.recovered).toBe(2);
   while (requests < 5) await setImmediate();
-  const running = await Promise.all((await store.responses.unfinished()).map(({ runId }) => store.isDriven(runId)));
+  const running = await Promise.all((await store.requests.unfinished()).map(({ runId }) => store.isDriven(runId)));
   expect(running).toEqual([true, false, true]);
   await second[Symbol.asyncDispose]();
 });
@@ -459,5 +459,5 @@ test.each([
   free();
   db.exec('PRAGMA query_only = OFF');
   expect(await ready()).toBe(200);
-  expect(await store.responses.prune(Infinity)).toBe(0);
+  expect(await store.requests.prune(Infinity)).toBe(0);
 });

@@ -85,7 +85,7 @@ test('a server that starts leaves responses asleep, and wakes those that are due
   expect(await server.getEnded(due)).toMatchObject({ status: 'completed' });
   expect(await server.get(asleep)).toMatchObject({ status: 'in_progress' });
   expect(tools.calls).toBe(1);
-  expect((await store.responses.unfinished()).map(({ id }) => id)).toEqual([asleep]);
+  expect((await store.requests.unfinished()).map(({ id }) => id)).toEqual([asleep]);
 });
 
 test('a response that another server has woken since it was listed is not woken early', async () => {
@@ -98,8 +98,8 @@ test('a response that another server has woken since it was listed is not woken 
   const time = Date.now() + 3_600_000;
   const tools = waitingUntil(() => time);
   /** Between the list and what follows, another server wakes the response, and it falls asleep again. */
-  const unfinished: ServerStore['responses']['unfinished'] = async (now) => {
-    const listed = await store.responses.unfinished(now);
+  const unfinished: ServerStore['requests']['unfinished'] = async (now) => {
+    const listed = await store.requests.unfinished(now);
     await using other = await startInProcess(scriptedModel([]), { store, tools: [tools.report] });
     expect([listed.length, other.recovered]).toEqual([1, 1]);
     const isAwake = async () => (await store.list({ due: { to: time - 1 } })).length > 0 || (await store.isDriven(id));
@@ -107,7 +107,7 @@ test('a response that another server has woken since it was listed is not woken 
     return listed;
   };
   await using server = await startInProcess(scriptedModel([]), {
-    store: { ...store, responses: { ...store.responses, unfinished } },
+    store: { ...store, requests: { ...store.requests, unfinished } },
     tools: [tools.report],
   });
   expect([server.recovered, tools.calls]).toEqual([0, 1]);

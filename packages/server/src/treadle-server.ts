@@ -15,7 +15,7 @@ import { KEY_MS } from './requests/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
 import { isDrivenElsewhere } from './requests/interruption.ts';
 import { RECOVERED } from './requests/recovery.ts';
-import { requests, type Requests } from './requests/requests.ts';
+import { requests, type RequestKind, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
 import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
 import { serverKeys, type ApiKey } from './http/keys.ts';
@@ -23,7 +23,6 @@ import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
 import { sendBytes } from './http/respond.ts';
 import { createServer, type Listening } from './http/server.ts';
-import { MCP_CALL_PREFIX } from './ids.ts';
 import type { OpenedMcp } from './mcp/endpoint.ts';
 import { checkMcpNames, type McpOptions } from './mcp/options.ts';
 import { mcpRoutes } from './mcp/routes.ts';
@@ -218,7 +217,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         stopping: stopping.signal,
       }),
     ));
-  stored.register(MCP_CALL_PREFIX, {
+  stored.register('mcp-call', {
     waits: true,
     plan: async (...taken) => (await openMcp()).calls.api.plan(...taken),
     fail: async (...taken) => (await openMcp()).calls.api.fail(...taken),
@@ -315,13 +314,14 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
 const WRITE_CHECK_CHARS = 65_536;
 
 /** Writes to the store and deletes it again: a store on a full or read-only disk can still be read. */
-async function checkWritable({ responses: stored }: ServerStore): Promise<void> {
+async function checkWritable({ requests: stored }: ServerStore): Promise<void> {
   // A new id each time, because several servers may check the store at the same time. No route returns it.
   const id = `readyz_${randomUUID()}`;
   const now = Date.now();
   const times = { createdAt: now, updatedAt: now };
   await stored.create({
     id,
+    kind: 'probe' satisfies RequestKind,
     tenant: id,
     runId: id,
     status: 'completed',
@@ -360,7 +360,7 @@ const HOUR_MS = 3_600_000;
  * Returns a function that stops it.
  */
 function pruneResponses(
-  { responses: records, conversations: chains, streams }: ServerStore,
+  { requests: records, conversations: chains, streams }: ServerStore,
   retentionMs: number,
   log: Logger,
   first: () => Promise<void>,
@@ -387,10 +387,10 @@ function pruneResponses(
 /** A call over MCP is cancelled if its client has not answered a question or an approval for this time. */
 const ABANDONED_MS = 24 * HOUR_MS;
 
-async function cancelAbandonedCalls({ responses: records, list }: ServerStore, stored: Requests): Promise<void> {
+async function cancelAbandonedCalls({ requests: records, list }: ServerStore, stored: Requests): Promise<void> {
   const before = Date.now() - ABANDONED_MS;
   for (const record of await records.unfinished()) {
-    if (!record.id.startsWith(MCP_CALL_PREFIX)) continue;
+    if (record.kind !== ('mcp-call' satisfies RequestKind)) continue;
     const [run] = await list({ runId: record.runId, limit: 1 });
     if (run?.status !== 'paused' || run.updatedAt >= before) continue;
     await stored.resume(record, { signal: AbortSignal.abort() }).catch((error: unknown) => {
@@ -461,7 +461,7 @@ function checkServerOptions(options: TreadleServerOptions): void {
   if (!(models?.models instanceof Map)) {
     throw invalidOption("There are no models. Pass { default: 'main', models: new Map([['main', model]]) } as models.");
   }
-  if (typeof store?.responses !== 'object') throw invalidOption('There is no store. Pass sqliteStore(path) as store.');
+  if (typeof store?.requests !== 'object') throw invalidOption('There is no store. Pass sqliteStore(path) as store.');
   if (!models.models.get(models.default)) {
     const known = [...models.models.keys()].join(', ');
     throw invalidOption(`The default model "${models.default}" is not one of the models: ${known}.`);

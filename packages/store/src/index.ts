@@ -4,23 +4,23 @@ export type {
   ConversationStore,
   Extension,
   NewConversation,
-} from './conversation-store.ts';
+} from './ports/conversations.ts';
 export { createFolder } from './folders.ts';
 export type { Holder } from './holder.ts';
-export type { InboxStore, RunRequest } from './inbox-store.ts';
-export type { NoticeStore, RunNotice } from './notice-store.ts';
+export type { InboxStore, RunRequest } from './ports/inbox.ts';
+export type { NoticeStore, RunNotice } from './ports/notices.ts';
 export { heldProcess, killProcess } from './processes.ts';
 export type {
   IdempotencyKey,
-  ResponseEnding,
-  OwnedResponse,
-  ResponseHead,
-  ResponseRecord,
-  UnfinishedResponse,
-  ResponseReopening,
-  ResponseStore,
+  RequestEnding,
+  OwnedRequest,
+  RequestHead,
+  RequestRecord,
+  UnfinishedRequest,
+  RequestReopening,
+  RequestStore,
   UsedKey,
-} from './response-store.ts';
+} from './ports/requests.ts';
 export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
 export {
   checkStore,
@@ -42,5 +42,8 @@ export {
 } from './run-file.ts';
 export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
 export { encodeInput } from './sqlite/messages.ts';
+export { openStore } from './open.ts';
+export type { StoredRuns } from './ports/runs.ts';
+export type { SecretKeys, Store } from './ports/store.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';
-export type { StoredEvent, StreamStore } from './stream-store.ts';
+export type { StoredEvent, StreamStore } from './ports/streams.ts';

@@ -1,7 +1,7 @@
 /** The process behind `remote`: opens a store and performs the requests of its parent until one of them ends. */
 import { DatabaseSync } from 'node:sqlite';
 import { TreadleError, type JournalEntry, type Lease, type TreadleErrorCode } from '@treadle/core';
-import { sqliteStore, type ResponseStore } from '../src/index.ts';
+import { sqliteStore, type RequestStore } from '../src/index.ts';
 
 export type RemoteRequest =
   | { readonly type: 'acquire'; readonly runId: string }
@@ -13,7 +13,7 @@ export type RemoteRequest =
       readonly token: number | undefined;
     }
   | { readonly type: 'list' }
-  | { readonly type: 'respond'; readonly method: keyof ResponseStore; readonly args: readonly unknown[] }
+  | { readonly type: 'respond'; readonly method: keyof RequestStore; readonly args: readonly unknown[] }
   | { readonly type: 'lock'; readonly what: 'all' | 'writing' }
   | { readonly type: 'unlock' };
 
@@ -58,7 +58,7 @@ await answer(0, () => {
       case 'list':
         return (await store.list()).length;
       case 'respond':
-        return (store.responses[request.method] as (...args: readonly unknown[]) => unknown)(...request.args);
+        return (store.requests[request.method] as (...args: readonly unknown[]) => unknown)(...request.args);
       case 'lock':
         if (request.what === 'all') await store.close();
         locking = new DatabaseSync(file!);

@@ -1,7 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { TreadleError, type JournalEntry } from '@treadle/core';
-import type { ResponseStore, SqliteOptions } from '../src/index.ts';
+import type { RequestStore, SqliteOptions } from '../src/index.ts';
 import type { RemoteAnswer, RemoteRequest } from './remote-main.ts';
 
 /** A store that is open in another process. Its errors are passed on to this process. */
@@ -13,7 +13,7 @@ export interface Remote extends AsyncDisposable {
   readonly append: (runId: string, entries: readonly JournalEntry[], token?: number) => Promise<void>;
   /** Resolves to the number of runs. */
   readonly list: () => Promise<number>;
-  readonly responses: ResponseStore;
+  readonly requests: RequestStore;
   /** Locks the file, either completely or only for writing. */
   readonly lock: (what: 'all' | 'writing') => Promise<void>;
   readonly unlock: () => Promise<void>;
@@ -63,7 +63,7 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
     release: (token) => ask({ type: 'release', token }) as Promise<void>,
     append: (runId, entries, token) => ask({ type: 'append', runId, entries, token }) as Promise<void>,
     list: () => ask({ type: 'list' }) as Promise<number>,
-    responses: {
+    requests: {
       create: (...args) => ask({ type: 'respond', method: 'create', args }) as never,
       findKey: (...args) => ask({ type: 'respond', method: 'findKey', args }) as never,
       finish: (...args) => ask({ type: 'respond', method: 'finish', args }) as never,

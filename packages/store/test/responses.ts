@@ -1,9 +1,10 @@
-import type { ResponseRecord } from '../src/index.ts';
+import type { RequestRecord } from '../src/index.ts';
 
 /** A response in progress of the tenant "acme"; its run has the same id. */
-export function response(id: string, more: Partial<ResponseRecord> = {}): ResponseRecord {
+export function response(id: string, more: Partial<RequestRecord> = {}): RequestRecord {
   return {
     id,
+    kind: 'response',
     tenant: 'acme',
     runId: id,
     status: 'in_progress',

@@ -10,6 +10,7 @@ import type {
   FailedEnding,
   NewRecord,
   PlannedRequest,
+  RequestKind,
   Requests,
   Resumption,
   ResumeOptions,
@@ -24,7 +25,7 @@ import { KEYED_PREFIX, newResponseId } from '../ids.ts';
 import { withoutSecrets } from '../request/tools.ts';
 import { chatOutput, replayCompletion, type ChatOutputOptions } from './output.ts';
 import type { ChatRequest } from './parse-request.ts';
-import { COMPLETION_PREFIX, completionId, restoreTurns, turnsToStore, type StoredTurns } from './restore-history.ts';
+import { completionId, restoreTurns, turnsToStore, type StoredTurns } from './restore-history.ts';
 import type { ChatCompletion } from './wire.ts';
 
 /** Runs completions. */
@@ -65,8 +66,8 @@ type StoredChatEnd =
  */
 export function chats(engine: Engine, all: Requests): Chats {
   const { store, models } = engine;
-  const records = store.responses;
-  all.register(KEYED_PREFIX + COMPLETION_PREFIX, { plan: planCompletion, fail: failCompletion });
+  const records = store.requests;
+  all.register('completion', { plan: planCompletion, fail: failCompletion });
 
   async function lookUpTurns(completion: string, reader: Reader): Promise<StoredTurns | undefined> {
     const record = await readRecord(store, completion, reader);
@@ -126,6 +127,7 @@ export function chats(engine: Engine, all: Requests): Chats {
     return {
       record: {
         id: recordId(id),
+        kind: 'completion' satisfies RequestKind,
         tenant: caller.tenant,
         runId: id,
         status: 'in_progress',
@@ -266,6 +268,7 @@ export function chats(engine: Engine, all: Requests): Chats {
     if (await records.head(caller.tenant, id)) return;
     await records.create({
       id,
+      kind: 'turns' satisfies RequestKind,
       tenant: caller.tenant,
       // The turns do not need the run.
       runId: id,

@@ -177,7 +177,7 @@ test('stores nothing of a completion that the client has completely', async () =
   const { client } = await serve(scriptedModel([{ calls: [{ name: 'ask' }] }]), { store });
   const { id, choices } = await client.chat.completions.create({ model: 'main', messages: [user], tools: [ask] });
   expect(choices[0]!.finish_reason).toBe('tool_calls');
-  expect(await store.responses.get('default', id)).toBe(undefined);
+  expect(await store.requests.get('default', id)).toBe(undefined);
 });
 
 test('does not restore turns of another tenant', async () => {
@@ -357,7 +357,7 @@ describe('errors', () => {
     const store = newStore();
     const broken: SqliteStore = {
       ...store,
-      responses: { ...store.responses, create: () => Promise.reject(new Error('The disk is full.')) },
+      requests: { ...store.requests, create: () => Promise.reject(new Error('The disk is full.')) },
     };
     const { client } = await serve(scriptedModel(STEPS.slice(0, 2)), { store: broken });
     const stream = await client.chat.completions.create({

@@ -1,5 +1,5 @@
 import type { Message, UserMessage } from '@treadle/core';
-import type { ConversationRecord, ResponseHead } from '@treadle/store';
+import type { ConversationRecord, RequestHead } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { MAX_CONVERSATION_CHARS, type ConversationBefore } from '../engine/conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
@@ -77,7 +77,7 @@ type Chain = Pick<ConversationRecord, 'id' | 'tenant'>;
 interface ChainHistoriesOptions {
   readonly store: ServerStore;
   /** The conversation that a run ended with. Undefined: it never started. */
-  readonly readRun: (record: ResponseHead, reader: Reader) => Promise<ConversationBefore | undefined>;
+  readonly readRun: (record: RequestHead, reader: Reader) => Promise<ConversationBefore | undefined>;
   /** The messages of items. */
   readonly restore: (
     items: readonly InputItem[],
@@ -87,7 +87,7 @@ interface ChainHistoriesOptions {
 }
 
 export function chainHistories({ store, readRun, restore }: ChainHistoriesOptions): ChainHistories {
-  const { responses: records, conversations: chains } = store;
+  const { requests: records, conversations: chains } = store;
 
   async function historyBefore(id: string, upTo: string | undefined, reader: Reader): Promise<ChainHistory> {
     const all = upTo === undefined ? [] : await chains.responses(id);

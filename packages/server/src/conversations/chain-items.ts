@@ -1,5 +1,5 @@
 import type { UserBlock, UserMessage } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { itemOrigin, ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { StoredRequest } from '../responses/responses.ts';
@@ -35,18 +35,18 @@ export function isItemsRecord(recordId: string): boolean {
 // Items
 
 /** The items of a record, in order. */
-export function itemsOfRecord(record: ResponseRecord): readonly InputItem[] {
+export function itemsOfRecord(record: RequestRecord): readonly InputItem[] {
   return [...inputOfRecord(record), ...outputOfRecord(record)];
 }
 
 /** What was said to the model. */
-export function inputOfRecord({ id, runId, request, response }: ResponseRecord): readonly InputItem[] {
+export function inputOfRecord({ id, runId, request, response }: RequestRecord): readonly InputItem[] {
   if (isItemsRecord(id)) return (response as StoredItems).items;
   if (!isChatRecord(id)) return (request as StoredRequest).request.input;
   return [userItem(messageIds(runId).message, (request as StoredMessage).message)];
 }
 
-function outputOfRecord({ id, runId, status, response }: ResponseRecord): readonly InputItem[] {
+function outputOfRecord({ id, runId, status, response }: RequestRecord): readonly InputItem[] {
   if (isItemsRecord(id) || status === 'in_progress' || !response) return [];
   if (!isChatRecord(id)) return (response as ResponseResource).output;
   const hex = runId.slice(RESPONSE_PREFIX.length);
@@ -144,12 +144,12 @@ function messageItemText({ content }: Extract<InputItem, { type: 'message' }>): 
 type AnswerMessage = Extract<ChatMessage, { role: 'assistant' }>;
 
 /** The messages of a record that is not of a chat, and that has ended. */
-export function messagesOfItems(record: ResponseRecord): readonly ChatMessage[] {
+export function messagesOfItems(record: RequestRecord): readonly ChatMessage[] {
   return isItemsRecord(record.id) ? addedMessages(record) : responseMessages(record);
 }
 
 /** The message of the user in the input of a response. Undefined if it has none: it has the results of calls. */
-export function askedMessage(record: ResponseRecord): ChatMessage | undefined {
+export function askedMessage(record: RequestRecord): ChatMessage | undefined {
   const input = inputOfRecord(record).filter((item) => item.type === 'message' && item.role === 'user');
   if (input.length === 0) return undefined;
   const { message: id } = messageIds(record.runId);
@@ -160,7 +160,7 @@ function userMessage(id: string, created_at: number, content: string): ChatMessa
   return { id, role: 'user', created_at, content, attachments: [] };
 }
 
-function responseMessages(record: ResponseRecord): readonly ChatMessage[] {
+function responseMessages(record: RequestRecord): readonly ChatMessage[] {
   const { runId, createdAt, status, response } = record;
   const { output = [], error = null, usage = null, model } = (response ?? {}) as Partial<ResponseResource>;
   const answer: AnswerMessage = {
@@ -187,7 +187,7 @@ function responseMessages(record: ResponseRecord): readonly ChatMessage[] {
 }
 
 /** Each message of the user, and what is between them as one answer. */
-function addedMessages({ createdAt, response }: ResponseRecord): readonly ChatMessage[] {
+function addedMessages({ createdAt, response }: RequestRecord): readonly ChatMessage[] {
   const messages: ChatMessage[] = [];
   let parts: AnswerPart[] | undefined;
   for (const item of (response as StoredItems).items) {

@@ -1,5 +1,5 @@
 import { TreadleError, type UserMessage } from '@treadle/core';
-import type { ConversationRecord, IdempotencyKey, OwnedResponse, ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, IdempotencyKey, OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
@@ -82,7 +82,7 @@ export async function fromRecords<T>(
   store: ServerStore,
   { id }: Pick<ConversationRecord, 'id'>,
   reader: Reader,
-  take: (record: ResponseRecord) => T | Promise<T>,
+  take: (record: RequestRecord) => T | Promise<T>,
 ): Promise<readonly T[]> {
   const taken: T[] = [];
   for (const response of await store.conversations.responses(id)) {
@@ -94,10 +94,10 @@ export async function fromRecords<T>(
 
 /** What `take` returns for one record; undefined if there is no such record. The record is counted until then. */
 export async function fromRecord<T>(
-  store: Pick<ServerStore, 'responses'>,
+  store: Pick<ServerStore, 'requests'>,
   id: string,
   { tenant, hold }: Reader,
-  take: (record: ResponseRecord) => T | Promise<T>,
+  take: (record: RequestRecord) => T | Promise<T>,
 ): Promise<T | undefined> {
   let counted = 0;
   const count = (bytes: number): void => {
@@ -115,10 +115,10 @@ export async function fromRecord<T>(
 
 /** The records of a conversation without requests and responses, oldest first. */
 export async function headsOf(
-  { conversations: chains, responses: records }: ServerStore,
+  { conversations: chains, requests: records }: ServerStore,
   { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
-): Promise<readonly OwnedResponse[]> {
-  const heads: OwnedResponse[] = [];
+): Promise<readonly OwnedRequest[]> {
+  const heads: OwnedRequest[] = [];
   for (const response of await chains.responses(id)) {
     const head = await records.head(tenant, response);
     if (head) heads.push({ ...head, tenant });
@@ -131,9 +131,9 @@ export async function headOf(
   store: ServerStore,
   { id, tenant, head }: ConversationRecord,
   param?: string,
-): Promise<OwnedResponse | undefined> {
+): Promise<OwnedRequest | undefined> {
   if (head === undefined) return undefined;
-  const record = await store.responses.head(tenant, head);
+  const record = await store.requests.head(tenant, head);
   if (record) return { ...record, tenant };
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id, param);
@@ -142,7 +142,7 @@ export async function headOf(
 
 /** A record that becomes the newest of a conversation. */
 export interface ChainedRecord {
-  readonly record: ResponseRecord;
+  readonly record: RequestRecord;
   readonly conversation: string;
   /** The conversation as it was read. Absent: it is new. */
   readonly before: ConversationRecord | undefined;
@@ -164,13 +164,13 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
   try {
     await writeRecord(store, added);
   } catch (error) {
-    await store.responses.delete(added.record.tenant, added.record.id).catch(() => false);
+    await store.requests.delete(added.record.tenant, added.record.id).catch(() => false);
     throw isTaken(error) && !added.before ? conversationBusy(added.conversation) : error;
   }
 }
 
 async function writeRecord(
-  { conversations: chains, responses: records }: ServerStore,
+  { conversations: chains, requests: records }: ServerStore,
   { record, conversation, before, text, title, metadata, key, input }: ChainedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;

@@ -40,7 +40,7 @@ export interface ChatSink {
 /** `stopping` aborts when the server shuts down. Readers can continue at another process, or after the restart. */
 export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, stopping: AbortSignal): ChatStreams {
   const { store } = engine;
-  const { responses: records, conversations: chains, streams } = store;
+  const { requests: records, conversations: chains, streams } = store;
   const stored = storedStreams(engine);
 
   function directSink(id: string, after: number, deliver: Deliver): ChatSink {

@@ -1,4 +1,4 @@
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
@@ -12,7 +12,7 @@ import { conversationItems, type ConversationItems } from './conversation-items.
 function largeStore(): ServerStore {
   const text = 'x'.repeat(12_000_000);
   const content = [{ type: 'input_text', text }];
-  const recordOf = (id: string): Partial<ResponseRecord> => ({
+  const recordOf = (id: string): Partial<RequestRecord> => ({
     id,
     response: { items: [{ type: 'message', id: `msg_${id}`, status: 'completed', role: 'user', content }] },
   });

@@ -1,10 +1,10 @@
-import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, RequestRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import { isKeyTaken, type RequestKey } from '../requests/idempotency.ts';
 import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import { isDrivenElsewhere } from '../requests/interruption.ts';
-import type { Requests } from '../requests/requests.ts';
+import type { RequestKind, Requests } from '../requests/requests.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { newConversationId, newItemsId } from '../ids.ts';
 import { unknownCursor, type PageQuery } from '../request/query.ts';
@@ -78,25 +78,26 @@ interface FoundItem {
 const MAX_PAGE_CHARS = 16_000_000;
 
 export function conversationItems({ store, stored, accept }: ConversationItemsOptions): ConversationItems {
-  const { responses: records, conversations: chains } = store;
+  const { requests: records, conversations: chains } = store;
 
   const complete = (given: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]> =>
     accept(withIds(given, newItemsId()), reader);
 
-  function recordOf(conversation: string, items: readonly InputItem[], { tenant, key }: RunCaller): ResponseRecord {
+  function recordOf(conversation: string, items: readonly InputItem[], { tenant, key }: RunCaller): RequestRecord {
     const id = newItemsId();
     const now = Date.now();
     const times = { createdAt: now, updatedAt: now };
     const response: StoredItems = { items };
     const request: AddedItems = { conversation, key };
-    return { id, tenant, runId: id, status: 'completed', ...times, request, response };
+    const kind: RequestKind = 'items';
+    return { id, kind, tenant, runId: id, status: 'completed', ...times, request, response };
   }
 
   /** What `take` returns for the record that was stored with the key; undefined if there is none. */
   async function storedWith<T>(
     key: RequestKey | undefined,
     caller: ItemCaller,
-    take: (record: ResponseRecord) => T,
+    take: (record: RequestRecord) => T,
   ): Promise<T | undefined> {
     const id = key && (await stored.findKey(caller.tenant, key));
     return id === undefined ? undefined : fromRecord(store, id, caller, take);
@@ -108,7 +109,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     key?: RequestKey,
   ): Promise<ConversationRecord> {
     const { tenant } = caller;
-    const conversationOf = ({ request }: ResponseRecord): string => (request as AddedItems).conversation;
+    const conversationOf = ({ request }: RequestRecord): string => (request as AddedItems).conversation;
     const existing = await storedWith(key, caller, conversationOf);
     if (existing !== undefined) return findConversation(store, existing, caller);
     const id = newConversationId();
@@ -184,7 +185,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     let size = 0;
 
     /** What follows in the page. */
-    function pageOf(record: ResponseRecord): ItemsPage {
+    function pageOf(record: RequestRecord): ItemsPage {
       const items = itemsOfRecord(record);
       const taken: InputItem[] = [];
       for (const item of isDescending ? items.toReversed() : items) {
@@ -282,7 +283,7 @@ export async function checkNewItems(
 ): Promise<void> {
   if (ids.size === 0) return;
   for (const response of await store.conversations.responses(id)) {
-    const find = (record: ResponseRecord) => itemsOfRecord(record).find((item) => ids.has(item.id))?.id;
+    const find = (record: RequestRecord) => itemsOfRecord(record).find((item) => ids.has(item.id))?.id;
     const found = await fromRecord(store, response, reader, find);
     if (found !== undefined) throw duplicateItem(found, param);
   }

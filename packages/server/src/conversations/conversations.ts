@@ -1,5 +1,5 @@
 import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '@treadle/core';
-import type { ConversationFilter, ConversationRecord, ResponseRecord } from '@treadle/store';
+import type { ConversationFilter, ConversationRecord, RequestRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { EventSource } from '../requests/event-log.ts';
@@ -9,7 +9,7 @@ import { isDrivenElsewhere } from '../requests/interruption.ts';
 import { replayItems } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
+import { newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   attachmentBytes,
   attachmentId,
@@ -165,10 +165,10 @@ export interface ConversationsOptions extends Omit<ChatStarter, 'streams'> {
 export function conversations({ stopping, ...options }: ConversationsOptions): Conversations {
   const { engine, stored, runs } = options;
   const { store } = engine;
-  const { responses: records, conversations: chains } = store;
+  const { requests: records, conversations: chains } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
-  stored.register(MESSAGE_PREFIX, {
+  stored.register('message', {
     waits: true,
     plan: (taken, how) => planResumedChat(starter, taken, how),
     fail: (taken, ending) => failChat(starter, taken, ending),
@@ -321,7 +321,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 /** A message and its answer, as far as it exists. */
 async function messagesOfRecord(
   store: ServerStore,
-  record: ResponseRecord,
+  record: RequestRecord,
   reader: Reader,
 ): Promise<readonly ChatMessage[]> {
   const { runId, createdAt, status, response } = record;
@@ -350,7 +350,7 @@ async function messagesOfRecord(
 /** The calls of a response that has ended; empty if people were asked about none of them and the policy denied none. */
 async function decidedCalls(
   store: ServerStore,
-  { id, runId }: ResponseRecord,
+  { id, runId }: RequestRecord,
   { tenant, hold }: Reader,
 ): Promise<readonly ToolCallPart[]> {
   if (isItemsRecord(id)) return [];
@@ -407,7 +407,7 @@ async function storedResult(
   return [];
 }
 
-function messageOfChat({ runId, createdAt, request }: ResponseRecord): ChatMessage {
+function messageOfChat({ runId, createdAt, request }: RequestRecord): ChatMessage {
   const { message, attachments = [] } = request as StoredMessage;
   return {
     id: messageIds(runId).message,

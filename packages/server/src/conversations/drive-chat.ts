@@ -1,5 +1,5 @@
 import { waiting, type Item, type Message, type UserMessage, type Waiting } from '@treadle/core';
-import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, RequestRecord } from '@treadle/store';
 import { storedState } from '../engine/conversation.ts';
 import type { Engine, ServerStore } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
@@ -86,7 +86,7 @@ interface WarnedChat {
   readonly messages: readonly Message[];
   readonly model?: string;
   /** The record before. */
-  readonly head: Pick<ResponseRecord, 'request'> | undefined;
+  readonly head: Pick<RequestRecord, 'request'> | undefined;
 }
 
 /** Warnings about the attachments that are replaced: of the new message, and of all if another model has answered before. */
@@ -101,7 +101,7 @@ export async function attachmentWarnings(
 /** The first events of an answer. */
 export function firstEvents(
   { models }: Engine,
-  { runId, request }: ResponseRecord,
+  { runId, request }: RequestRecord,
   { title, warnings }: { readonly title: string | null; readonly warnings: readonly ChatWarning[] },
 ): readonly ChatEvent[] {
   const { conversation, model = models.default } = request as StoredMessage;
@@ -115,7 +115,7 @@ export function firstEvents(
 
 interface DrivenChat {
   readonly plan: RunPlan;
-  readonly record: ResponseRecord;
+  readonly record: RequestRecord;
   readonly sink: ChatSink;
   readonly resume?: ResumedRun;
   /** Cancels the run. */
@@ -193,7 +193,7 @@ export function driveChat(
 }
 
 interface EndedChat {
-  readonly record: ResponseRecord;
+  readonly record: RequestRecord;
   readonly sink: ChatSink;
   readonly parts: readonly AnswerPart[];
   readonly ending: Ending;
@@ -203,7 +203,7 @@ interface EndedChat {
 
 /** Stores the end of a run. Another process may have been first. */
 export async function endChat(
-  { responses: records, conversations: chains }: ServerStore,
+  { requests: records, conversations: chains }: ServerStore,
   { record, sink, parts, ending, hasDone }: EndedChat,
 ): Promise<void> {
   const status = statusOf(ending);
@@ -219,7 +219,7 @@ export async function endChat(
 
 async function titleChat(
   { conversations: chains }: ServerStore,
-  { tenant, request }: ResponseRecord,
+  { tenant, request }: RequestRecord,
   onUntitled: NonNullable<ChatDriver['onUntitled']>,
 ): Promise<void> {
   const { conversation, message, model } = request as StoredMessage;

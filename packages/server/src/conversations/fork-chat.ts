@@ -1,5 +1,5 @@
 import type { UserMessage } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import type { ServerStore } from '../engine/engine.ts';
 import type { ForkedRun } from '../requests/requests.ts';
 import { newConversationId } from '../ids.ts';
@@ -14,9 +14,9 @@ import { messageTitle } from './titles.ts';
  */
 export async function createFork(
   store: ServerStore,
-  original: ResponseRecord,
+  original: RequestRecord,
   { runId, model, input }: ForkedRun,
-): Promise<ResponseRecord> {
+): Promise<RequestRecord> {
   const { conversations: chains } = store;
   const { tenant, previous } = original;
   // Another model may take what that of the original does not.
@@ -34,8 +34,9 @@ export async function createFork(
     onDisconnect: 'continue',
     after: 0,
   };
-  const record: ResponseRecord = {
+  const record: RequestRecord = {
     id: recordIdOf(runId),
+    kind: original.kind,
     tenant,
     runId,
     status: 'in_progress',

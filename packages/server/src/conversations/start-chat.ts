@@ -1,6 +1,7 @@
 import type { UserMessage } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import type { Capacity } from '../engine/engine.ts';
+import type { RequestKind } from '../requests/requests.ts';
 import type { RunPlan } from '../requests/run.ts';
 import { readRecord } from '../requests/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
@@ -78,8 +79,9 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
       const after = before ? await store.streams.last(conversation) : 0;
       const now = Date.now();
-      const chatRecord: ResponseRecord = {
+      const chatRecord: RequestRecord = {
         id: recordIdOf(runId),
+        kind: 'message' satisfies RequestKind,
         tenant,
         runId,
         status: 'in_progress',
@@ -115,7 +117,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
 
 interface ChatRun {
   readonly plan: RunPlan;
-  readonly record: ResponseRecord;
+  readonly record: RequestRecord;
   readonly title: string | null;
   readonly caller: Caller;
   /** Releases the capacity of the run. */

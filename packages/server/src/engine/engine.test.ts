@@ -123,13 +123,13 @@ test.each<[string, object, (engine: Engine) => Promise<unknown>]>([
 test('waits longer after each attempt to resume a response that cannot be stored', async () => {
   const store = sqliteStore(':memory:');
   let isFull = true;
-  const finish: typeof store.responses.finish = async (...ended) => {
+  const finish: typeof store.requests.finish = async (...ended) => {
     if (isFull) throw new Error('The disk is full.');
-    return store.responses.finish(...ended);
+    return store.requests.finish(...ended);
   };
   using model = scriptedModel(['Done.']);
   const engine = engineOn(
-    { ...store, responses: { ...store.responses, finish } },
+    { ...store, requests: { ...store.requests, finish } },
     { models: { default: 'm', models: new Map([['m', model]]) } },
   );
   const stored = requests(engine);

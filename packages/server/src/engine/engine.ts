@@ -1,5 +1,5 @@
-import type { Model, Policy, RunStore } from '@treadle/core';
-import type { SqliteStore } from '@treadle/store';
+import type { Model, Policy } from '@treadle/core';
+import type { Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/admission.ts';
@@ -8,23 +8,8 @@ import type { ServerMetrics } from '../http/metrics.ts';
 import type { DrivenRun } from '../requests/run.ts';
 import type { ServerTools } from './tools.ts';
 
-export type ServerStore = RunStore &
-  Pick<
-    SqliteStore,
-    | 'responses'
-    | 'conversations'
-    | 'streams'
-    | 'notices'
-    | 'inbox'
-    | 'readPage'
-    | 'pageSize'
-    | 'entriesWith'
-    | 'sizeOf'
-    | 'watch'
-    | 'watchRuns'
-    | 'secretKey'
-  > &
-  Partial<Pick<SqliteStore, 'onCommit'>>;
+/** What a server needs of a store. */
+export type ServerStore = Omit<Store, 'budgets' | 'rates' | 'releaseRun'>;
 
 /** The models that clients can name. */
 export interface ServedModels {

@@ -27,7 +27,7 @@ import {
   type ToolResult,
   type Waiting,
 } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import { callingModel } from '@treadle/tools/calling-model';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
@@ -40,6 +40,7 @@ import {
   type FailedEnding,
   type PlannedRequest,
   type RequestApi,
+  type RequestKind,
   type Requests,
   type ResumeOptions,
   type Resumption,
@@ -150,7 +151,7 @@ export function mcpCalls(
   { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
 ): McpCalls {
   const { store, runs, log, limits, policy, driven } = engine;
-  const records = store.responses;
+  const records = store.requests;
   const callables = new Map([...tools.map(toolCallable), ...agents.map(agentCallable)].map((one) => [one.name, one]));
 
   const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
@@ -269,7 +270,8 @@ export function mcpCalls(
     const { tenant, key, scopes } = caller;
     const now = Date.now();
     const request: StoredCall = { name: callable.name, arguments: input, key, scopes };
-    const record = { id, tenant, runId: id, status: 'in_progress', createdAt: now, updatedAt: now, request };
+    const kind: RequestKind = 'mcp-call';
+    const record = { id, kind, tenant, runId: id, status: 'in_progress', createdAt: now, updatedAt: now, request };
     const created = await all.create({
       tenant,
       plan: () => planCall(round),
@@ -278,7 +280,7 @@ export function mcpCalls(
     return driveCall(created, round).finished.finally(created.release);
   }
 
-  async function continueCall(record: ResponseRecord, round: Round, caller: Caller): Promise<RoundEnd> {
+  async function continueCall(record: RequestRecord, round: Round, caller: Caller): Promise<RoundEnd> {
     const release = runs.reserve(caller.tenant);
     try {
       // Somebody may have answered over the runs API.
@@ -318,7 +320,7 @@ export function mcpCalls(
   async function findCall(
     { name, arguments: input, state = '' }: McpCallRequest,
     caller: Caller,
-  ): Promise<{ readonly record: ResponseRecord; readonly entries: number }> {
+  ): Promise<{ readonly record: RequestRecord; readonly entries: number }> {
     const [, id, number] = STATE.exec(state) ?? [];
     const record = id === undefined ? undefined : await readRecord(store, id, caller);
     const request = record?.request as StoredCall | undefined;

@@ -8,7 +8,7 @@ import { requests } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { DEFAULT_TENANT, SCOPES } from '../http/keys.ts';
 import { newLog } from '../http/log.ts';
-import { MCP_CALL_PREFIX, newRequestId } from '../ids.ts';
+import { newRequestId } from '../ids.ts';
 import { runs } from '../runs/runs.ts';
 import { mcpCalls } from './calls.ts';
 import { checkMcpNames, type McpOptions } from './options.ts';
@@ -64,7 +64,7 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
   };
   const stored = requests(engine);
   const calls = mcpCalls(engine, stored, { tools, agents });
-  stored.register(MCP_CALL_PREFIX, calls.api);
+  stored.register('mcp-call', calls.api);
   const service = {
     calls,
     runs: runs(engine, stored),

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
 import { recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
@@ -19,16 +19,16 @@ export interface RequestFollower {
    * process has died. Resolves to its record; undefined if it has released the key. Rejects with a 409 if the record was
    * deleted, and with a 503 if the request is interrupted or asleep.
    */
-  follow(repeated: RepeatedRequest, signal: AbortSignal): Promise<ResponseRecord | undefined>;
+  follow(repeated: RepeatedRequest, signal: AbortSignal): Promise<RequestRecord | undefined>;
   /**
    * Waits until the request of a record has ended, as `follow` does. Resolves to the record; undefined if it was deleted.
    * Rejects with an error of `interrupted` if the request is interrupted or asleep.
    */
   ended(
-    record: Reader & Pick<ResponseRecord, 'id'>,
+    record: Reader & Pick<RequestRecord, 'id'>,
     signal: AbortSignal,
     interrupted: (interruption: Interruption) => ApiError,
-  ): Promise<ResponseRecord | undefined>;
+  ): Promise<RequestRecord | undefined>;
 }
 
 /** A request with a key that was used before. */
@@ -46,7 +46,7 @@ export function requestFollower(
   { store }: Pick<Engine, 'store'>,
   { apiOf, active, recoverRecord }: Pick<Resuming, 'apiOf' | 'active'> & Pick<RequestRecovery, 'recoverRecord'>,
 ): RequestFollower {
-  const records = store.responses;
+  const records = store.requests;
 
   const ended: RequestFollower['ended'] = async ({ id, ...reader }, signal, interrupted) => {
     const { tenant } = reader;
@@ -56,10 +56,11 @@ export function requestFollower(
       if (interruption) throw interrupted(interruption);
       const head = await records.head(tenant, id);
       if (head?.status !== 'in_progress') return head && readRecord(store, id, reader);
-      const { runId } = head;
-      const isAsleepNow = !(await store.isDriven(runId)) && (await isSleeping(store, { ...reader, runId }, apiOf(id)));
+      const { runId, kind } = head;
+      const isAsleepNow =
+        !(await store.isDriven(runId)) && (await isSleeping(store, { ...reader, runId }, apiOf(head)));
       if (isAsleepNow) throw interrupted(ASLEEP);
-      const isResumed = await recoverRecord({ id, tenant, runId }).catch((error: unknown) => {
+      const isResumed = await recoverRecord({ id, kind, tenant, runId }).catch((error: unknown) => {
         if (isDrivenElsewhere(error)) return false;
         throw error;
       });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { stableJson, TreadleError } from '@treadle/core';
-import type { ResponseStore } from '@treadle/store';
+import type { RequestStore } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 
 /** The `Idempotency-Key` of a request. Keys of different tenants are different keys. */
@@ -38,7 +38,7 @@ export const KEY_MS: number = 24 * 3_600_000;
 
 /** The id of the record that was created with the key; undefined if there is none. Throws a 409 for another body. */
 export async function recordOfKey(
-  records: Pick<ResponseStore, 'findKey'>,
+  records: Pick<RequestStore, 'findKey'>,
   tenant: string,
   { key, digest }: RequestKey,
 ): Promise<string | undefined> {

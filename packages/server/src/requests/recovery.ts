@@ -1,5 +1,5 @@
 import { waiting, walkInSlices, type RunSummary } from '@treadle/core';
-import type { ResponseRecord, UnfinishedResponse } from '@treadle/store';
+import type { RequestRecord, UnfinishedRequest } from '@treadle/store';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import { isDrivenElsewhere, isTooMuch } from './interruption.ts';
 import type { FinishingRequest, RequestApi, ResumeOptions, StoredEnd, TakenRecord } from './requests.ts';
@@ -17,7 +17,7 @@ export interface RequestRecovery {
    * Resumes the request of a record in the background. False if a process drives it, it has ended or sleeps, or it is resumed
    * later.
    */
-  recoverRecord(record: UnfinishedResponse): Promise<boolean>;
+  recoverRecord(record: UnfinishedRequest): Promise<boolean>;
   /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
   keepRecovering(): () => void;
   /** A run of this process has fallen asleep. */
@@ -29,12 +29,12 @@ export interface RequestRecovery {
 
 /** How this process resumes requests. */
 export interface Resuming {
-  apiOf(id: string): RequestApi | undefined;
+  apiOf(record: Pick<RequestRecord, 'kind'>): RequestApi | undefined;
   /** The requests that this process drives, by the id of their record. */
   readonly active: ReadonlyMap<string, Promise<StoredEnd>>;
   takeOver(
-    record: UnfinishedResponse,
-    isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
+    record: UnfinishedRequest,
+    isWanted: (record: RequestRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined>;
   resumeTaken(taken: TakenRecord, how?: ResumeOptions): Promise<FinishingRequest>;
 }
@@ -75,7 +75,7 @@ export function requestRecovery(
     let count = 0;
     isFull = false;
     lookedAt = Date.now();
-    for (const record of await store.responses.unfinished(lookedAt)) {
+    for (const record of await store.requests.unfinished(lookedAt)) {
       try {
         if (await recoverRecord(record)) count++;
       } catch (error) {
@@ -87,10 +87,10 @@ export function requestRecovery(
     return count;
   }
 
-  async function recoverRecord(found: UnfinishedResponse): Promise<boolean> {
+  async function recoverRecord(found: UnfinishedRequest): Promise<boolean> {
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
-    const api = apiOf(id);
+    const api = apiOf(found);
     if (!api || active.has(id) || (await store.isDriven(runId))) return false;
     const release = reserveIfPossible(tenant);
     isFull ||= !release;
@@ -99,7 +99,7 @@ export function requestRecovery(
     try {
       await holdStored(store, found, release.hold);
       // Since it was found, another process may have woken it, and it may have fallen asleep again.
-      const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
+      const isDue = async ({ status }: RequestRecord): Promise<boolean> =>
         status === 'in_progress' && !(await isSleeping(store, found, api));
       const taken = await takeOver(found, isDue);
       if (taken) ({ finished } = await resumeTaken(taken, { hold: release.hold }));

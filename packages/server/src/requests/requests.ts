@@ -1,5 +1,5 @@
 import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
-import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
+import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { addToChain, isBusy, type ChainedRecord } from '../conversations/chain.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
@@ -47,8 +47,8 @@ import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } 
  * 5. A request that cannot be resumed fails. Its run is cancelled.
  */
 export interface Requests extends RequestFollower, RequestRecovery {
-  /** Sets the API of the records whose id starts with `prefix`. */
-  register(prefix: string, api: RequestApi): void;
+  /** Sets the API of the requests of a kind. */
+  register(kind: RequestKind, api: RequestApi): void;
   /** Plans a request, and stores it if it has a record. Rejects with an `ApiError` if it cannot be served. */
   create<P extends PlannedRequest, C extends PlannedRequest>(request: NewRequest<P, C>): Promise<CreatedRequest<C>>;
   /** The same, once for a key: resolves to the id of the record that was created with the key before, if there is one. */
@@ -63,8 +63,8 @@ export interface Requests extends RequestFollower, RequestRecovery {
    * to be counted before (`holdStored`). Undefined if it is not wanted any more. Rejects with `run-driven` while another process drives it.
    */
   takeOver(
-    record: UnfinishedResponse,
-    isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
+    record: UnfinishedRequest,
+    isWanted: (record: RequestRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined>;
   /** Continues a request that was taken over, for its client. If it cannot be planned, it stays as it is. */
   continueTaken<P extends PlannedRequest>(taken: TakenRecord, plan: () => Promise<P>): Promise<P>;
@@ -75,11 +75,11 @@ export interface Requests extends RequestFollower, RequestRecovery {
    * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, with a
    * 409 if an answer cannot be used, and with a 503 if the store fails.
    */
-  resume(record: UnfinishedResponse, how: ResumeOptions): Promise<boolean>;
+  resume(record: UnfinishedRequest, how: ResumeOptions): Promise<boolean>;
   /** Whether `fork` can be called for a record. */
-  isForkable(id: string): boolean;
+  isForkable(record: Pick<RequestRecord, 'kind'>): boolean;
   /** Creates a request whose run is a fork of that of another one, and resumes it in the background. */
-  fork(record: ResponseRecord, fork: ForkedRun): Promise<void>;
+  fork(record: RequestRecord, fork: ForkedRun): Promise<void>;
   /** Resolves when the request of a record has ended or was interrupted, if this process drives it. */
   whenEnded(id: string): Promise<void>;
   /** The key as it is stored with a record that is created now. */
@@ -87,6 +87,21 @@ export interface Requests extends RequestFollower, RequestRecovery {
   /** The record was deleted. */
   forget(id: string): void;
 }
+
+/**
+ * The kinds of stored requests. Those that are `keyed` exist only for their idempotency key: no client can name them. `items` and
+ * `turns` have no run: the items that a client has added to a conversation, and the turns of a completion that the next request
+ * does not contain. `probe`: written to find out whether the store can be.
+ */
+export type RequestKind =
+  | 'response'
+  | 'keyed-response'
+  | 'completion'
+  | 'message'
+  | 'mcp-call'
+  | 'items'
+  | 'turns'
+  | 'probe';
 
 /** What an API says about its stored requests. */
 export interface RequestApi {
@@ -97,9 +112,9 @@ export interface RequestApi {
   /** Stores that a request has failed that cannot be resumed. Its run is cancelled. */
   fail(taken: TakenRun, ending: FailedEnding): Promise<unknown>;
   /** The end of a request that could not be resumed is stored, and its lease is released. */
-  failed?(record: ResponseRecord): void;
+  failed?(record: RequestRecord): void;
   /** Stores a record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
-  readonly createFork?: (record: ResponseRecord, fork: ForkedRun) => Promise<ResponseRecord>;
+  readonly createFork?: (record: RequestRecord, fork: ForkedRun) => Promise<RequestRecord>;
 }
 
 /** A request whose run can be driven, and whose tools are open. */
@@ -138,7 +153,7 @@ export type NewRecord =
 
 export type CreatedRequest<P extends PlannedRequest> = P & {
   /** Undefined: it is not stored. */
-  readonly record: ResponseRecord | undefined;
+  readonly record: RequestRecord | undefined;
   /** Releases the capacity. To be called when the request has ended. */
   readonly release: () => void;
 };
@@ -172,7 +187,7 @@ export interface DrivenRequest<T> {
 
 /** A record that no other process resumes or finishes while this process has the lease. */
 export interface TakenRecord {
-  readonly record: ResponseRecord;
+  readonly record: RequestRecord;
   readonly lease: Lease;
 }
 
@@ -225,10 +240,10 @@ export type RequestEngine = Pick<
 /** `keptMs`: how long keys are kept. */
 export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Requests {
   const { store, runs, log, driven } = engine;
-  const records = store.responses;
+  const records = store.requests;
   const apis = new Map<string, RequestApi>();
   const active = new Map<string, Promise<StoredEnd>>();
-  const apiOf = (id: string): RequestApi | undefined => [...apis].find(([prefix]) => id.startsWith(prefix))?.[1];
+  const apiOf = ({ kind }: Pick<RequestRecord, 'kind'>): RequestApi | undefined => apis.get(kind);
   const recovery = requestRecovery(engine, { apiOf, active, takeOver, resumeTaken });
   const follower = requestFollower(engine, { apiOf, active, recoverRecord: recovery.recoverRecord });
 
@@ -342,8 +357,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   }
 
   async function takeOver(
-    { id, tenant, runId }: UnfinishedResponse,
-    isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
+    { id, tenant, runId }: UnfinishedRequest,
+    isWanted: (record: RequestRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined> {
     const lease = await store.acquire(runId);
     try {
@@ -369,7 +384,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   async function resumeTaken(taken: TakenRecord, how: ResumeOptions = {}): Promise<FinishingRequest> {
     const { record } = taken;
     const { id, tenant, runId } = record;
-    const api = apiOf(id)!;
+    const api = apiOf(record)!;
     try {
       const { key, scopes } = record.request as RequestOwner;
       if (!how.signal?.aborted) checkRunKey(engine, { tenant, key, scopes });
@@ -412,9 +427,9 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     }
   }
 
-  async function resumeNow(found: UnfinishedResponse, how: ResumeOptions): Promise<boolean> {
+  async function resumeNow(found: UnfinishedRequest, how: ResumeOptions): Promise<boolean> {
     const { id, tenant, runId } = found;
-    const head = apiOf(id) && (await records.head(tenant, id));
+    const head = apiOf(found) && (await records.head(tenant, id));
     if (!head || !isOpenRecord(head)) return false;
     // A run that is cancelled does nothing.
     const release = how.signal?.aborted ? runs.reserveBytes(tenant) : runs.reserve(tenant);
@@ -437,7 +452,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   return {
     ...recovery,
     ...follower,
-    register: (prefix, api) => void apis.set(prefix, api),
+    register: (kind, api) => void apis.set(kind, api),
     create,
     createOnce,
     drive,
@@ -445,9 +460,9 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     continueTaken,
     resumeTaken,
     resume: resumeNow,
-    isForkable: (id) => apiOf(id)?.createFork !== undefined,
+    isForkable: (record) => apiOf(record)?.createFork !== undefined,
     async fork(original, fork) {
-      const record = await apiOf(original.id)!.createFork!(original, fork);
+      const record = await apiOf(original)!.createFork!(original, fork);
       // If there is no capacity now, it is resumed later.
       void recovery.recoverRecord(record).catch((error: unknown) => {
         log.error({ err: error, response: record.id }, 'a fork was not resumed');
@@ -487,7 +502,7 @@ export async function replayItems(
 }
 
 /** Whether the request of a record can be resumed. */
-export function isOpenRecord({ status }: Pick<ResponseRecord, 'status'>): boolean {
+export function isOpenRecord({ status }: Pick<RequestRecord, 'status'>): boolean {
   return status === 'in_progress' || status === 'requires_action';
 }
 

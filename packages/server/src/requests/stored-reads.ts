@@ -1,5 +1,5 @@
 import type { Journal, JournalEntry } from '@treadle/core';
-import type { ResponseRecord, SqliteStore } from '@treadle/store';
+import type { RequestRecord, StoredRuns } from '@treadle/store';
 import { inTurn, MEDIUM } from '../http/large-work.ts';
 import type { ServerStore } from '../engine/engine.ts';
 
@@ -18,15 +18,15 @@ export interface Reader {
 }
 
 /** A journal in memory has no sizes: what it contains was counted before. */
-export type StoredJournal = Journal & Partial<Pick<SqliteStore, 'sizeOf'>>;
+export type StoredJournal = Journal & Partial<Pick<StoredRuns, 'sizeOf'>>;
 
 export async function readRecord(
-  { responses }: { readonly responses: Pick<ServerStore['responses'], 'get' | 'sizeOf'> },
+  { requests }: { readonly requests: Pick<ServerStore['requests'], 'get' | 'sizeOf'> },
   id: string,
   { tenant, hold }: Reader,
-): Promise<ResponseRecord | undefined> {
-  if (hold) holdLarge(await responses.sizeOf(tenant, id), hold);
-  return inTurn(() => responses.get(tenant, id), tenant);
+): Promise<RequestRecord | undefined> {
+  if (hold) holdLarge(await requests.sizeOf(tenant, id), hold);
+  return inTurn(() => requests.get(tenant, id), tenant);
 }
 
 /** All entries of a run; empty if there is no such run. */
@@ -41,11 +41,11 @@ export async function readEntries(
 
 /** Counts a request and its run, which are read after that. */
 export async function holdStored(
-  store: Pick<ServerStore, 'responses' | 'sizeOf'>,
-  { tenant, id, runId }: Pick<ResponseRecord, 'tenant' | 'id' | 'runId'>,
+  store: Pick<ServerStore, 'requests' | 'sizeOf'>,
+  { tenant, id, runId }: Pick<RequestRecord, 'tenant' | 'id' | 'runId'>,
   hold: ((bytes: number) => void) | undefined,
 ): Promise<void> {
-  if (hold) holdLarge((await store.responses.sizeOf(tenant, id)) + (await store.sizeOf(runId)), hold);
+  if (hold) holdLarge((await store.requests.sizeOf(tenant, id)) + (await store.sizeOf(runId)), hold);
 }
 
 function holdLarge(bytes: number, hold: (bytes: number) => void): void {

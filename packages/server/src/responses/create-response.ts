@@ -1,12 +1,12 @@
 import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
-import { encodeInput, type ResponseRecord } from '@treadle/store';
+import { encodeInput, type RequestRecord } from '@treadle/store';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
 import { textAndTitle } from '../conversations/chain-items.ts';
 import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../requests/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import type { NewRecord, NewRequest, PlannedRequest, Requests } from '../requests/requests.ts';
+import type { NewRecord, NewRequest, PlannedRequest, RequestKind, Requests } from '../requests/requests.ts';
 import { planRun, type RunPlan } from '../requests/run.ts';
 import { readRecord } from '../requests/stored-reads.ts';
 import type { ServerList } from '../engine/tools.ts';
@@ -157,8 +157,9 @@ export function responseCreator(
     const { tenant, scopes } = caller;
     const previous = chain ? chain.previous : request.previous;
     const keyToStore = key && requests.keyToStore(key, now);
-    const record: ResponseRecord = {
+    const record: RequestRecord = {
       id: request.store ? id : KEYED_PREFIX + id,
+      kind: (request.store ? 'response' : 'keyed-response') satisfies RequestKind,
       tenant,
       runId: id,
       status: 'in_progress',

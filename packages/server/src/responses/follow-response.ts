@@ -1,4 +1,4 @@
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
 import { follow, type EventWriter } from '../requests/event-log.ts';
@@ -19,7 +19,7 @@ import { presentedResponse, type ResponseResource } from './wire.ts';
  */
 export interface ResponseFollower {
   /** A background response that was created before. */
-  followed(record: ResponseRecord, after: number, caller: Caller): PreparedResponse;
+  followed(record: RequestRecord, after: number, caller: Caller): PreparedResponse;
   /** Sends the stored events of a background response, and those that follow. Resolves to the response as it was given. */
   followStream(response: ResponseResource, caller: Caller, reader: StreamReader): Promise<FinishedResponse>;
   /** The events of a response after a number. See `Responses`. */
@@ -40,16 +40,16 @@ interface FollowerOptions {
   /** Aborts when the server shuts down. */
   readonly stopping: AbortSignal;
   /** Rejects with a 404 for a response of another tenant. */
-  readonly findResponse: (id: string, caller: Caller) => Promise<ResponseRecord>;
-  readonly currentResponse: (record: ResponseRecord) => Promise<ResponseResource>;
+  readonly findResponse: (id: string, caller: Caller) => Promise<RequestRecord>;
+  readonly currentResponse: (record: RequestRecord) => Promise<ResponseResource>;
 }
 
 export function responseFollower(options: FollowerOptions): ResponseFollower {
   const { engine, stored, streams, stopping, findResponse, currentResponse } = options;
   const { store, log } = engine;
-  const records = store.responses;
+  const records = store.requests;
 
-  function followedResponse(record: ResponseRecord, after: number, caller: Caller): PreparedResponse {
+  function followedResponse(record: RequestRecord, after: number, caller: Caller): PreparedResponse {
     const { id } = record;
     return {
       id,
@@ -90,7 +90,7 @@ export function responseFollower(options: FollowerOptions): ResponseFollower {
   async function streamResponse(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse> {
     // A stream may be open for long, and a request can be large.
     const { request, ...others } = await findResponse(id, caller);
-    const record: ResponseRecord = { ...others, request: undefined };
+    const record: RequestRecord = { ...others, request: undefined };
     const { background = false } = (request as StoredRequest).request;
     // The events may have been deleted before the response.
     const isStored = background && (record.status === 'in_progress' || (await store.streams.last(streamOf(id))) > 0);
@@ -142,7 +142,7 @@ function presentedEvent(event: ResponseEvent, requiresAction: boolean): Response
 const COPIES = 5;
 
 /** Sends the events of a response that has ended, from its output. */
-export async function replayRecord(record: ResponseRecord, listener: ResponseListener): Promise<FinishedResponse> {
+export async function replayRecord(record: RequestRecord, listener: ResponseListener): Promise<FinishedResponse> {
   const response = record.response as ResponseResource;
   if (listener.emit) listener.hold?.(COPIES * JSON.stringify(response.output).length);
   await replayResponse(response, listener);

@@ -1,4 +1,4 @@
-import type { ResponseHead } from '@treadle/store';
+import type { RequestHead } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { isChatRecord } from '../conversations/chain.ts';
 import { chainHistories, type ChainHistories, type ContinuedChain } from '../conversations/chain-history.ts';
@@ -93,8 +93,8 @@ interface RequestConversationsOptions {
 
 export function requestConversations(options: RequestConversationsOptions): RequestConversations {
   const { store, sealFor, compactionSealFor } = options;
-  const records = store.responses;
-  const outputs = storedOutputs({ runs: store, responses: records });
+  const records = store.requests;
+  const outputs = storedOutputs({ runs: store, requests: records });
   const shareConversation = sharedConversations();
   const histories = chainHistories({ store, readRun: conversationAfter, restore });
 
@@ -174,7 +174,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
 
   /** The conversation that a run of either API ended or paused with. Undefined: it never started. */
   async function conversationAfter(
-    record: ResponseHead,
+    record: RequestHead,
     { tenant, hold }: Reader,
   ): Promise<ConversationBefore | undefined> {
     // Each request counts it, also if they share it.

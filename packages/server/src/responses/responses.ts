@@ -1,5 +1,5 @@
 import { requestTokens, type ModelError } from '@treadle/core';
-import type { OwnedResponse, ResponseRecord } from '@treadle/store';
+import type { OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
 import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
@@ -14,7 +14,7 @@ import { isOpenRecord, type Requests, type StoredEnd } from '../requests/request
 import { storedStreams } from '../requests/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
-import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import { newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
@@ -184,7 +184,7 @@ export function responses(
   stopping: AbortSignal = new AbortController().signal,
 ): Responses {
   const { store, runs } = engine;
-  const records = store.responses;
+  const records = store.requests;
   const streams = storedStreams(engine);
   const active = new Map<string, ActiveResponse>();
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
@@ -203,8 +203,8 @@ export function responses(
   };
   const newResponse = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
   const { createFork, ...api } = responseResumer({ engine, streams, ...driver });
-  all.register(RESPONSE_PREFIX, { waits, ...api, createFork });
-  all.register(KEYED_PREFIX + RESPONSE_PREFIX, { waits, ...api });
+  all.register('response', { waits, ...api, createFork });
+  all.register('keyed-response', { waits, ...api });
 
   async function prepareResponse(
     request: ResponseRequest,
@@ -388,14 +388,14 @@ export function responses(
     return record ? (record.response as ResponseResource) : response;
   }
 
-  async function findResponse(id: string, caller: Caller): Promise<ResponseRecord> {
+  async function findResponse(id: string, caller: Caller): Promise<RequestRecord> {
     const record = id.startsWith(RESPONSE_PREFIX) ? await readRecord(store, id, caller) : undefined;
     if (record) return record;
     throw responseNotFound(id);
   }
 
   /** The same without request and response. */
-  async function findHead(id: string, { tenant }: Caller): Promise<OwnedResponse> {
+  async function findHead(id: string, { tenant }: Caller): Promise<OwnedRequest> {
     const head = id.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, id) : undefined;
     if (head) return { ...head, tenant };
     throw responseNotFound(id);
@@ -427,7 +427,7 @@ export function responses(
   }
 
   /** Asks the process that drives a response to cancel it. */
-  async function cancelElsewhere({ id, runId }: OwnedResponse, caller: Caller): Promise<ResponseResource> {
+  async function cancelElsewhere({ id, runId }: OwnedRequest, caller: Caller): Promise<ResponseResource> {
     const { tenant, key } = caller;
     const reply = await askDriver(store, runId, { act: { type: 'cancel' }, actor: { tenant, key } });
     if (reply === 'refused') throw drivenElsewhere(id);
@@ -437,7 +437,7 @@ export function responses(
   }
 
   /** The current state of a response. */
-  async function currentResponse({ id, status, response }: ResponseRecord): Promise<ResponseResource> {
+  async function currentResponse({ id, status, response }: RequestRecord): Promise<ResponseResource> {
     const running = active.get(id);
     if (running && status === 'in_progress') return running.current();
     const found = response as ResponseResource;

@@ -1,6 +1,6 @@
 import { createSecretKey } from 'node:crypto';
 import type { AssistantPart, Journal } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { RequestRecord } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { callIdFor, itemId } from '../ids.ts';
 import {
@@ -298,14 +298,14 @@ describe('storedOutputs', () => {
     const events = [replied(1), replied(2, 'sig'), { type: 'run-started' }];
     const outputs = storedOutputs({
       runs: { read: async () => events.map((event) => ({ event })) } as unknown as Journal,
-      responses: {
+      requests: {
         sizeOf: async () => 20_000,
         get: async (tenant, id) => {
           reads.push(`${tenant} ${id}`);
           if (tenant !== 'a' || id === 'deleted') return undefined;
           const status = id === 'running' ? 'in_progress' : 'completed';
           const output = [{ type: 'message', id }];
-          return { id, status, runId: id, response: { output } } as unknown as ResponseRecord;
+          return { id, status, runId: id, response: { output } } as unknown as RequestRecord;
         },
       },
       ...options,

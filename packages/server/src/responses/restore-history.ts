@@ -21,7 +21,7 @@
  * Steps 1 to 3 only fill gaps. Whatever a client sends explicitly is used unchanged.
  */
 import type { AssistantPart } from '@treadle/core';
-import type { ResponseStore } from '@treadle/store';
+import type { RequestStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from '../engine/conversation.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../requests/stored-reads.ts';
@@ -119,7 +119,7 @@ export interface StoredOutputs {
 
 export interface StoredOutputsOptions {
   readonly runs: StoredJournal;
-  readonly responses: Pick<ResponseStore, 'get' | 'sizeOf'>;
+  readonly requests: Pick<RequestStore, 'get' | 'sizeOf'>;
   /** The size of the cache; default 1,000. */
   readonly entries?: number;
   /** The largest entry, in characters of JSON; larger responses are read each time. Default 32,000. */
@@ -127,7 +127,7 @@ export interface StoredOutputsOptions {
 }
 
 export function storedOutputs(options: StoredOutputsOptions): StoredOutputs {
-  const { runs, responses, entries = 1_000, largest = 32_000 } = options;
+  const { runs, requests, entries = 1_000, largest = 32_000 } = options;
   const cache = new Map<string, StoredOutput>();
   const keyOf = (tenant: string, id: string): string => `${tenant} ${id}`;
 
@@ -146,7 +146,7 @@ export function storedOutputs(options: StoredOutputsOptions): StoredOutputs {
         cacheOutput(key, cached);
         return cached;
       }
-      const record = await readRecord({ responses }, id, reader);
+      const record = await readRecord({ requests }, id, reader);
       const response = record?.response as ResponseResource | undefined;
       if (!record || !response) return undefined;
       const stored = { output: response.output, replies: await signedReplies(runs, record.runId, reader) };

@@ -1,5 +1,5 @@
 import { NEW } from '@treadle/core';
-import { encodeInput, type ResponseRecord } from '@treadle/store';
+import { encodeInput, type RequestRecord } from '@treadle/store';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
@@ -40,15 +40,15 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
     options;
   const { store, waits = false } = engine;
-  const records = store.responses;
+  const records = store.requests;
 
-  async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
+  async function reopenResponse({ id, status: from }: RequestRecord, response: ResponseResource): Promise<void> {
     await records.reopen(id, { from, response, at: Date.now() });
   }
 
   /** If the answers cannot be used, the response is what it was. */
   async function closeAgain(
-    { id, status, response, updatedAt: at }: ResponseRecord,
+    { id, status, response, updatedAt: at }: RequestRecord,
     end: FinishedResponse,
   ): Promise<FinishedResponse> {
     if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
@@ -123,9 +123,9 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   }
 
   async function createFork(
-    original: ResponseRecord,
+    original: RequestRecord,
     { runId: id, model, instructions }: ForkedRun,
-  ): Promise<ResponseRecord> {
+  ): Promise<RequestRecord> {
     const before = original.request as StoredRequest;
     // A fork is not a part of the conversation.
     const { conversation: _, echo, ...copied } = before.request;
@@ -137,8 +137,9 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       ...(instructions !== undefined && { instructions, echo: { ...echoed, instructions } }),
     };
     const now = Date.now();
-    const record: ResponseRecord = {
+    const record: RequestRecord = {
       id,
+      kind: original.kind,
       tenant: original.tenant,
       runId: id,
       status: 'in_progress',

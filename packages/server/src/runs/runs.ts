@@ -17,7 +17,7 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
-import { readRunFamily, runFileLines, type OwnedResponse } from '@treadle/store';
+import { readRunFamily, runFileLines, type OwnedRequest } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
 import { storedState } from '../engine/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
@@ -127,8 +127,8 @@ export function runs(engine: Engine, stored: Requests): Runs {
   }
 
   /** The request that a run belongs to. Only such runs can be resumed: the request names their model and tools. */
-  async function requestOf({ runId, parent }: RunSummary): Promise<OwnedResponse> {
-    const record = await store.responses.headOfRun(runId);
+  async function requestOf({ runId, parent }: RunSummary): Promise<OwnedRequest> {
+    const record = await store.requests.headOfRun(runId);
     if (record) return record;
     const advice = parent === undefined ? '' : ` If it is a child run, use its parent, ${JSON.stringify(parent)}.`;
     throw conflict(`No request started the run ${JSON.stringify(runId)}.${advice}`, 'run_not_resumable');
@@ -201,8 +201,9 @@ export function runs(engine: Engine, stored: Requests): Runs {
 
   /** The id of the record of a run that can be forked, and what `forkRun` takes. */
   async function forkOptions(runId: string, fork: ForkRequest, caller: Caller) {
-    const { id } = await requestOf(await findRun(runId, caller));
-    if (!stored.isForkable(id)) {
+    const record = await requestOf(await findRun(runId, caller));
+    const { id } = record;
+    if (!stored.isForkable(record)) {
       throw conflict(
         `Run ${JSON.stringify(runId)} cannot be forked here: it is not that of a response.`,
         'run_not_forkable',

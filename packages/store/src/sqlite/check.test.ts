@@ -25,7 +25,7 @@ async function fullStore(temp: TempStore): Promise<void> {
   const store = temp.open();
   await addRun(store, 'a');
   await addRun(store, 'b');
-  await store.responses.create(response('r'));
+  await store.requests.create(response('r'));
   await store.close();
 }
 
@@ -104,7 +104,7 @@ describe('checkStore', () => {
   });
 
   test('names a damaged response', async () => {
-    const problems = await problemsAfter("UPDATE responses SET request = '{}'");
+    const problems = await problemsAfter("UPDATE requests SET request = '{}'");
     expect(problems).toEqual([
       { part: 'response', response: 'r', message: expect.stringContaining('Response "r" is damaged') },
     ]);

@@ -132,7 +132,7 @@ async function checkContent(checking: Checking): Promise<void> {
   const { store, db, found, onProgress, signal } = checking;
   const names = (await readable(checking, () => db.prepare('SELECT run FROM runs').all())) ?? [];
   const runs = (await readable(checking, () => store.list({ limit: Infinity }))) ?? [];
-  const responses = (await readable(checking, () => db.prepare('SELECT response, tenant FROM responses').all())) ?? [];
+  const responses = (await readable(checking, () => db.prepare('SELECT response, tenant FROM requests').all())) ?? [];
   const total = runs.length + responses.length;
   let done = 0;
   const advance = async (): Promise<void> => {
@@ -150,7 +150,7 @@ async function checkContent(checking: Checking): Promise<void> {
   for (const { response, tenant } of responses) {
     found.responses++;
     await reported(checking, { part: 'response', response: response as string }, () =>
-      store.responses.get(tenant as string, response as string),
+      store.requests.get(tenant as string, response as string),
     );
     await advance();
   }
@@ -170,8 +170,8 @@ async function checkTextUses({ db, found, signal }: Checking): Promise<void> {
   const stored = db.prepare(
     `SELECT ${RUN} AS kind, run AS user, entry AS json FROM entries WHERE instr(entry, char(1)) > 0
      UNION ALL SELECT ${MESSAGE}, id, text FROM messages WHERE instr(text, char(1)) > 0
-     UNION ALL SELECT ${RESPONSE}, id, request FROM responses WHERE instr(request, char(1)) > 0
-     UNION ALL SELECT ${RESPONSE}, id, answer FROM responses WHERE instr(answer, char(1)) > 0`,
+     UNION ALL SELECT ${RESPONSE}, id, request FROM requests WHERE instr(request, char(1)) > 0
+     UNION ALL SELECT ${RESPONSE}, id, answer FROM requests WHERE instr(answer, char(1)) > 0`,
   );
   const lost = new Set<number>();
   let rows = 0;

@@ -6,7 +6,15 @@ const conversation = (id: string, tenant = 'acme') => ({ id, tenant, title: '', 
 
 async function addResponse(store: SqliteStore, id: string, status = 'completed'): Promise<void> {
   const times = { createdAt: 1, updatedAt: 1 };
-  await store.responses.create({ id, tenant: 'acme', runId: `run ${id}`, status, ...times, request: {} });
+  await store.requests.create({
+    id,
+    kind: 'response',
+    tenant: 'acme',
+    runId: `run ${id}`,
+    status,
+    ...times,
+    request: {},
+  });
 }
 
 /** Adds a response with its record, after the newest one. */
@@ -48,7 +56,7 @@ test('metadata is replaced as a whole, only by its tenant', async () => {
 test('a branch shares responses, which are deleted with the last conversation that has them', async () => {
   await using temp = tempStore();
   const store = temp.open();
-  const { conversations, responses, streams } = store;
+  const { conversations, requests: responses, streams } = store;
   await conversations.create(conversation('c'));
   for (const response of ['r1', 'r2', 'r3']) await extend(store, 'c', response);
   await conversations.create({ ...conversation('b'), branchOf: { id: 'c', upTo: 'r2' } });
@@ -87,7 +95,7 @@ test('a conversation whose run has a driver is not deleted, and nothing is chang
 test('a conversation is gone before its responses are deleted, in several transactions and from the newest one on', async () => {
   await using temp = tempStore();
   const store = temp.open();
-  const raw = temp.raw().prepare('SELECT response FROM responses ORDER BY id');
+  const raw = temp.raw().prepare('SELECT response FROM requests ORDER BY id');
   const found = (): readonly unknown[] => raw.all().map(({ response }) => response);
   await store.conversations.create(conversation('c'));
   for (let n = 0; n < 25; n++) await extend(store, 'c', `r${n}`);
@@ -106,11 +114,11 @@ test('a deletion that was interrupted is completed by the next prune', async () 
   for (let n = 0; n < 15; n++) await extend(store, 'c', `r${n}`);
   await store.streams.append('c', 1, [{}]);
   const raw = temp.raw();
-  raw.exec(`CREATE TRIGGER interrupt BEFORE DELETE ON responses WHEN old.response = 'r2'
+  raw.exec(`CREATE TRIGGER interrupt BEFORE DELETE ON requests WHEN old.response = 'r2'
             BEGIN SELECT raise(ABORT, 'interrupted'); END`);
   await expect(store.conversations.delete('acme', 'c')).rejects.toThrow('interrupted');
   raw.exec('DROP TRIGGER interrupt');
-  const { conversations, responses, streams, acquire } = temp.open();
+  const { conversations, requests: responses, streams, acquire } = temp.open();
   expect(await conversations.get('acme', 'c')).toBeUndefined();
   expect(await conversations.responses('c')).toEqual([]);
   for (const search of [undefined, 'tea', 'text'])
@@ -139,12 +147,12 @@ test('old conversations are pruned as a whole, and their responses not before', 
   await store.conversations.create(conversation('busy'));
   await addResponse(store, 'running', 'in_progress');
   await store.conversations.extend('busy', { response: 'running', text: '', at: 0 });
-  expect(await store.responses.prune(Infinity)).toBe(1);
+  expect(await store.requests.prune(Infinity)).toBe(1);
   expect(await store.conversations.prune(23)).toBe(23);
   const left = await store.conversations.list({ tenant: 'acme', limit: 99 });
   expect(left.map(({ id }) => id)).toEqual(['c24', 'c23', 'busy']);
-  expect(await store.responses.get('acme', 'r0')).toBeUndefined();
-  expect(await store.responses.get('acme', 'r24')).toBeDefined();
+  expect(await store.requests.get('acme', 'r0')).toBeUndefined();
+  expect(await store.requests.get('acme', 'r24')).toBeDefined();
 });
 
 test('a title is found, and is only replaced if it is still the same', async () => {

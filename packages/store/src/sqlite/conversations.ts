@@ -1,9 +1,9 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
-import type { ConversationFilter, ConversationRecord, ConversationStore } from '../conversation-store.ts';
+import type { ConversationFilter, ConversationRecord, ConversationStore } from '../ports/conversations.ts';
 import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
-import type { Responses } from './responses.ts';
+import type { Requests } from './requests.ts';
 import { PRUNE_BATCH_ENTRIES } from './runs.ts';
 import type { Streams } from './streams.ts';
 
@@ -30,7 +30,7 @@ interface ConversationRow {
 
 interface ConversationsParts {
   readonly commit: GroupCommit;
-  readonly responses: Responses;
+  readonly requests: Requests;
   readonly streams: Streams;
 }
 
@@ -54,7 +54,7 @@ const MAX_TEXT_CHARS = 100_000;
 /** How many texts are copied, or parts removed, in one transaction. */
 const TEXTS_AT_ONCE = 10;
 
-export function openConversations(db: DatabaseSync, { commit, responses, streams }: ConversationsParts): Conversations {
+export function openConversations(db: DatabaseSync, { commit, requests, streams }: ConversationsParts): Conversations {
   const insert = db.prepare(
     `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata)
      VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -169,10 +169,10 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
       if (entries > PRUNE_BATCH_ENTRIES) break;
       first = part.id;
       const response = part.response !== null && isLastUse(part.response) ? part.response : undefined;
-      if (response !== undefined && responses.isDriven(response)) continue;
+      if (response !== undefined && requests.isDriven(response)) continue;
       textsOf().remove.run(part.id);
       removePart.run(part.id);
-      if (response !== undefined) entries += responses.removeNow(tenant.slice(DELETED.length), response) ?? 0;
+      if (response !== undefined) entries += requests.removeNow(tenant.slice(DELETED.length), response) ?? 0;
     }
     if (first !== undefined || findLastParts.get(id, Infinity)) return first;
     streams.removeNow(conversation);
@@ -254,7 +254,7 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
         const row = await commit.write(() => rowOf(id), 'written');
         if (row?.tenant !== tenant) return false;
         await hasResponse(row, (response) => {
-          if (isLastUse(response)) responses.checkRemovable(response);
+          if (isLastUse(response)) requests.checkRemovable(response);
           return false;
         });
         const deleted = await commit.write(() => markDeleted(row));
@@ -272,7 +272,7 @@ export function openConversations(db: DatabaseSync, { commit, responses, streams
         const after: readonly [number, number] = position;
         const old = await commit.write(() => findOld.all(before, ...after) as unknown as ConversationRow[], 'written');
         for (const row of old) {
-          if (isDeleted(row) || (await hasResponse(row, responses.isBusy))) continue;
+          if (isDeleted(row) || (await hasResponse(row, requests.isBusy))) continue;
           const deleted = await commit.write(() => markDeleted(row), 'written');
           if (!deleted) continue;
           await removeDeleted(deleted);

@@ -124,10 +124,10 @@ test('migrates a store of version 1 with all its content', async () => {
   const resumed = await runLoop({ model: scriptedModel([]), journal: store, runId: 'a' });
   expect(resumed.text).toBe('Four.');
 
-  await store.responses.create(response('resp'));
+  await store.requests.create(response('resp'));
   await store.close();
   const again = temp.open();
-  expect(await again.responses.get('acme', 'resp')).toEqual(response('resp'));
+  expect(await again.requests.get('acme', 'resp')).toEqual(response('resp'));
   expect(await again.prune(Infinity)).toBe(1);
 });
 
@@ -149,8 +149,8 @@ test('several processes can migrate the same store at the same time', async () =
   createVersion1(temp);
   await using processes = new AsyncDisposableStack();
   const remotes = await Promise.all(Array.from({ length: 4 }, async () => processes.use(await remote(temp.file))));
-  await Promise.all(remotes.map((one, index) => one.responses.create(response(`resp ${index}`))));
-  expect(await temp.open().responses.unfinished()).toHaveLength(4);
+  await Promise.all(remotes.map((one, index) => one.requests.create(response(`resp ${index}`))));
+  expect(await temp.open().requests.unfinished()).toHaveLength(4);
 });
 
 test('a failed migration changes nothing', async () => {
@@ -268,8 +268,8 @@ test('a process of an older version that has the store open can neither read nor
   const before = await store.read('a');
   expect(() => insert.run(1, 2, '{}', crc32('{}'))).toThrow('no column named sum');
   expect(() => findRun.get('a')).toThrow('no such column: chain');
-  // Since version 6, and since version 2.
+  // Since version 6, and since version 17.
   expect(() => old.exec('DELETE FROM runs RETURNING last_message')).toThrow('no such column: last_message');
-  expect(() => old.exec('SELECT request, request_sum FROM responses')).toThrow('no such column: request_sum');
+  expect(() => old.exec('SELECT request FROM responses')).toThrow('no such table: responses');
   expect(await store.read('a')).toEqual(before);
 });

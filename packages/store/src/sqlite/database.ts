@@ -207,6 +207,19 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   `,
   // Plain JSON. Null: it has none.
   'ALTER TABLE conversations ADD COLUMN metadata TEXT',
+  // The table is renamed, so that a process of an older version that has the store open cannot add requests without a kind.
+  `
+  ALTER TABLE responses RENAME TO requests;
+  ALTER TABLE requests ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+  UPDATE requests SET kind = CASE
+    WHEN response GLOB 'resp_*' THEN 'response'
+    WHEN response GLOB 'keyed_resp_*' THEN 'keyed-response'
+    WHEN response GLOB 'chat_*' THEN 'message'
+    WHEN response GLOB 'items_*' THEN 'items'
+    WHEN response GLOB 'mcp_*' THEN 'mcp-call'
+    WHEN response GLOB 'keyed_*' THEN 'completion'
+    ELSE 'turns' END;
+  `,
 ];
 
 /** The version of the tables. */

@@ -1,5 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import type { Stored, TreadleError } from '@treadle/core';
+import type { CommitListener } from '../ports/store.ts';
 import { isBusy } from './failure.ts';
 
 /**
@@ -34,12 +35,6 @@ export interface GroupCommit {
   /** Sets who is told of transactions. */
   readonly onCommit: (listener: CommitListener) => void;
 }
-
-/**
- * Called after each transaction. `ms`: from its first write until it was durable, or, if nothing has to be durable, committed.
- * `writes`: how many shared it.
- */
-export type CommitListener = (ms: number, writes: number) => void;
 
 /** The file that the transactions are committed to. */
 export interface Disk {

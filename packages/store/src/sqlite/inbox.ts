@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
-import type { InboxStore } from '../inbox-store.ts';
+import type { InboxStore } from '../ports/inbox.ts';
 import type { Changes } from './changes.ts';
 import { parseJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';

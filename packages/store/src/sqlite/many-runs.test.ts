@@ -65,18 +65,18 @@ test('no statement scans a whole table of 10,000 runs', async () => {
   await store.delete('run 6000');
   await Promise.all(
     Array.from({ length: 1_000 }, (_, i) =>
-      store.responses.create(response(`resp ${i}`, { runId: `none ${i}`, createdAt: i, updatedAt: i })),
+      store.requests.create(response(`resp ${i}`, { runId: `none ${i}`, createdAt: i, updatedAt: i })),
     ),
   );
   await Promise.all(
     Array.from({ length: 900 }, (_, i) =>
-      store.responses.finish(`resp ${i}`, { status: 'completed', response: {}, at: i }),
+      store.requests.finish(`resp ${i}`, { status: 'completed', response: {}, at: i }),
     ),
   );
-  await store.responses.get('acme', 'resp 0');
-  await store.responses.delete('acme', 'resp 0');
-  expect(await store.responses.unfinished()).toHaveLength(100);
-  expect(await store.responses.prune(500)).toBe(499);
+  await store.requests.get('acme', 'resp 0');
+  await store.requests.delete('acme', 'resp 0');
+  expect(await store.requests.unfinished()).toHaveLength(100);
+  expect(await store.requests.prune(500)).toBe(499);
   // Forks are pruned independently of the original run.
   const isOpen = (i: number): boolean => ['running', 'paused'].includes(STATUSES[i % 6] ?? 'running');
   const prunable = Array.from({ length: 3_000 }, (_, i) => i).filter((i) => !isOpen(i));
@@ -133,16 +133,16 @@ test('prunes responses in transactions of bounded size', async () => {
   const sizes = [6_000, 6_000, 3_000, 12_000, 5, ...Array.from({ length: 205 }, () => 1)];
   await Promise.all(
     sizes.flatMap((count, i) => [
-      store.responses.create(response(`resp ${i}`, { status: 'completed' })),
+      store.requests.create(response(`resp ${i}`, { status: 'completed' })),
       store.append(`resp ${i}`, ended(count)),
     ]),
   );
   const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
-  expect(await store.responses.prune(Infinity)).toBe(210);
+  expect(await store.requests.prune(Infinity)).toBe(210);
   const commits = exec.mock.calls.filter(([sql]) => sql === 'COMMIT').length;
   exec.mockRestore();
   expect(commits).toBeGreaterThanOrEqual(5);
   expect(commits).toBeLessThan(10);
   const raw = temp.raw();
-  for (const table of ['runs', 'entries', 'responses']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
+  for (const table of ['runs', 'entries', 'requests']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
 });

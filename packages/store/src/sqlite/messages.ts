@@ -211,7 +211,7 @@ export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
   );
   const findUse = db.prepare(
     `SELECT 1 FROM messages WHERE previous = ?1 UNION ALL SELECT 1 FROM runs WHERE input_last = ?1
-     UNION ALL SELECT 1 FROM responses WHERE input_last = ?1`,
+     UNION ALL SELECT 1 FROM requests WHERE input_last = ?1`,
   );
   const deleteMessage = db.prepare('DELETE FROM messages WHERE id = ? RETURNING previous');
 

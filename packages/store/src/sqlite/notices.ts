@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import type { JournalEntry, RunStatus } from '@treadle/core';
-import type { NoticeStore, RunNotice } from '../notice-store.ts';
+import type { NoticeStore, RunNotice } from '../ports/notices.ts';
 import type { Changes } from './changes.ts';
 import type { GroupCommit } from './group-commit.ts';
 

@@ -76,7 +76,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
   const findRun = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE run = ?');
   const findByParent = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE parent = ?');
   const findFirstEntry = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
-  const findResponse = db.prepare('SELECT 1 FROM responses WHERE run = ?');
+  const findResponse = db.prepare('SELECT 1 FROM requests WHERE run = ?');
   const findEnded = db.prepare(
     `SELECT id, run, entries, status, updated_at, parent FROM runs
      WHERE status NOT IN ('running', 'paused') AND updated_at < ? AND (updated_at, id) > (?, ?)
@@ -85,7 +85,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
   const findOpen = db.prepare(`SELECT 1 FROM runs WHERE run = ? AND status IN ('running', 'paused')`);
   const deleteEntries = ['entries', 'snapshots'].map((table) => db.prepare(`DELETE FROM ${table} WHERE run = ?`));
   const deleteRun = db.prepare('DELETE FROM runs WHERE id = ? RETURNING input_last');
-  const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ? RETURNING id, input_last');
+  const deleteResponse = db.prepare('DELETE FROM requests WHERE run = ? RETURNING id, input_last');
   const deleteBlobRuns = db.prepare('DELETE FROM blob_runs WHERE run = ? RETURNING blob');
   const findBlobRun = db.prepare('SELECT 1 FROM blob_runs WHERE blob = ?');
   const deleteBlob = ['blob_parts WHERE blob = ?', 'blobs WHERE id = ?'].map((rows) =>

@@ -21,22 +21,22 @@ test('a text in an event, a request, a response and the input of the next run is
   const store = temp.open();
   const [asked, said] = [long('asked'), long('said')];
   const record = response('r', { request: { input: [{ role: 'user', text: asked }] } });
-  await store.responses.create(record);
+  await store.requests.create(record);
   await store.append('r', [startedWith([userText(asked)]), entry(1, said)]);
-  await store.responses.finish('r', { status: 'completed', response: { output: said }, at: 2_000 });
+  await store.requests.finish('r', { status: 'completed', response: { output: said }, at: 2_000 });
   const next = startedWith([userText(asked), userText(said), userText(long('more'))]);
   await store.append('next', [next]);
   const db = temp.raw();
   expect(countOf(db, 'texts')).toBe(3);
   expect(await store.read('r')).toEqual([startedWith([userText(asked)]), entry(1, said)]);
   expect(await store.read('next')).toEqual([next]);
-  expect(await store.responses.get('acme', 'r')).toEqual({
+  expect(await store.requests.get('acme', 'r')).toEqual({
     ...record,
     status: 'completed',
     updatedAt: 2_000,
     response: { output: said },
   });
-  await store.responses.delete('acme', 'r');
+  await store.requests.delete('acme', 'r');
   expect(await store.read('next')).toEqual([next]);
   await store.delete('next');
   for (const table of ['texts', 'text_uses', 'messages']) expect(countOf(db, table)).toBe(0);
@@ -49,11 +49,11 @@ test('sizes count a text as often as it is in the JSON, and the events of a stre
   const bytes = (value: unknown): number => Buffer.byteLength(JSON.stringify(value));
   const request = { input: [{ text: [said, said] }, { text: 'short' }] };
   const record = response('r', { request });
-  await store.responses.create(record, undefined, request.input);
-  await store.responses.finish('r', { status: 'completed', response: [said, said, 'é'], at: 2_000 });
+  await store.requests.create(record, undefined, request.input);
+  await store.requests.finish('r', { status: 'completed', response: [said, said, 'é'], at: 2_000 });
   const isSize = (size: number, expected: number): boolean => Math.abs(size - expected) < 300;
-  expect(isSize(await store.responses.sizeOf('acme', 'r'), bytes(request) + bytes([said, said, 'é']))).toBe(true);
-  expect(await store.responses.sizeOf('bolt', 'r')).toBe(0);
+  expect(isSize(await store.requests.sizeOf('acme', 'r'), bytes(request) + bytes([said, said, 'é']))).toBe(true);
+  expect(await store.requests.sizeOf('bolt', 'r')).toBe(0);
   const many = Array.from({ length: 1_200 }, (_, index) => entry(index + 1, index % 100 === 0 ? said : 'é'));
   const entries = [startedWith([userText(said), userText(said)]), ...many];
   await store.append('r', entries);
@@ -67,8 +67,9 @@ test('sizes count a text as often as it is in the JSON, and the events of a stre
     ),
   ).toBe(true);
   expect([await store.pageSize('r', entries.length), await store.sizeOf('none')]).toEqual([0, 0]);
-  expect(await store.responses.headOfRun('r')).toEqual({
+  expect(await store.requests.headOfRun('r')).toEqual({
     id: 'r',
+    kind: 'response',
     tenant: 'acme',
     runId: 'r',
     status: 'completed',
@@ -85,26 +86,26 @@ test('the items that requests have in common are stored once, also if they are s
   const items = Array.from({ length: 100 }, (_, n) => ({ role: 'user', text: `short ${n} `.repeat(10) }));
   const records = [50, 100].map((count) => response(`r${count}`, { request: { input: items.slice(0, count), x: [] } }));
   for (const record of records) {
-    await store.responses.create(record, undefined, (record.request as { input: object[] }).input);
+    await store.requests.create(record, undefined, (record.request as { input: object[] }).input);
   }
   const db = temp.raw();
   expect(countOf(db, 'messages')).toBe(100);
-  for (const record of records) expect(await store.responses.get('acme', record.id)).toEqual(record);
-  await store.responses.delete('acme', 'r100');
+  for (const record of records) expect(await store.requests.get('acme', record.id)).toEqual(record);
+  await store.requests.delete('acme', 'r100');
   expect(countOf(db, 'messages')).toBe(50);
-  expect(await store.responses.get('acme', 'r50')).toEqual(records[0]);
-  await store.responses.finish('r50', { status: 'completed', response: null, at: 2_000 });
-  expect(await store.responses.prune(Infinity)).toBe(1);
+  expect(await store.requests.get('acme', 'r50')).toEqual(records[0]);
+  await store.requests.finish('r50', { status: 'completed', response: null, at: 2_000 });
+  expect(await store.requests.prune(Infinity)).toBe(1);
   expect(countOf(db, 'messages')).toBe(0);
 });
 
 test('a response that is rejected stores no texts', async () => {
   await using temp = tempStore();
   const store = temp.open();
-  await store.responses.create(response('r'));
+  await store.requests.create(response('r'));
   const again = response('r', { request: { input: long('again') } });
-  await expect(store.responses.create(again)).rejects.toMatchObject({ code: 'run-exists' });
-  expect(await store.responses.finish('other', { status: 'failed', response: long('said'), at: 0 })).toBe(false);
+  await expect(store.requests.create(again)).rejects.toMatchObject({ code: 'run-exists' });
+  expect(await store.requests.finish('other', { status: 'failed', response: long('said'), at: 0 })).toBe(false);
   expect(countOf(temp.raw(), 'texts')).toBe(0);
 });
 
@@ -155,17 +156,17 @@ test('entries and responses that contain their texts, as earlier versions stored
     response('r', { request: [long('asked')], response: long('said') }),
   ];
   await store.append('a', [added]);
-  await store.responses.create(record);
+  await store.requests.create(record);
   const db = temp.raw();
   db.exec('DELETE FROM texts; DELETE FROM text_uses');
   await expect(store.read('a')).rejects.toThrow('Entry 0 of run "a" is damaged');
   db.prepare('UPDATE entries SET entry = ?').run(JSON.stringify(added));
-  db.prepare('UPDATE responses SET request = ?, answer = ?').run(
+  db.prepare('UPDATE requests SET request = ?, answer = ?').run(
     JSON.stringify(record.request),
     JSON.stringify(record.response),
   );
   expect(await store.read('a')).toEqual([added]);
-  expect(await store.responses.get('acme', 'r')).toEqual(record);
+  expect(await store.requests.get('acme', 'r')).toEqual(record);
   await store.append('a', [entry(1, long('event'))]);
   expect(await store.read('a', 1)).toEqual([entry(1, long('event'))]);
   expect(await store.delete('a')).toBe(true);
@@ -182,13 +183,13 @@ describe('a text that is', () => {
     const shared = long('shared');
     await store.append('a', [entry(0), entry(1, shared)]);
     await store.append('b', [entry(0), entry(1, long('own'))]);
-    await store.responses.create(response('r', { request: shared }));
-    await store.responses.create(response('s', { request: long('own') }));
+    await store.requests.create(response('r', { request: shared }));
+    await store.requests.create(response('s', { request: long('own') }));
     temp.raw().exec(damage);
     await expect(store.read('a')).rejects.toThrow('Entry 1 of run "a" is damaged');
-    await expect(store.responses.get('acme', 'r')).rejects.toThrow('Response "r" is damaged');
+    await expect(store.requests.get('acme', 'r')).rejects.toThrow('Response "r" is damaged');
     expect(await store.read('b')).toHaveLength(2);
-    expect(await store.responses.get('acme', 's')).toMatchObject({ request: long('own') });
+    expect(await store.requests.get('acme', 's')).toMatchObject({ request: long('own') });
     // These entries are no real run.
     const problems = (await checkStore(temp.file)).problems.filter(({ part }) => part !== 'replay');
     expect(problems).toMatchObject([
@@ -205,7 +206,7 @@ test('checkStore reports a use that is not recorded', async () => {
   await using temp = tempStore();
   const store = temp.open();
   await runLoop({ model: scriptedModel([long('event')]), input: long('input'), journal: store, runId: 'a' });
-  await store.responses.create(response('r', { request: long('request'), response: long('answer') }));
+  await store.requests.create(response('r', { request: long('request'), response: long('answer') }));
   expect((await checkStore(temp.file)).problems).toEqual([]);
   temp.raw().exec('DELETE FROM text_uses');
   const { problems } = await checkStore(temp.file);

@@ -1,23 +1,8 @@
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import {
-  checkOptions,
-  checkRunNames,
-  systemClock,
-  TreadleError,
-  type Clock,
-  type JournalEntry,
-  type OptionNames,
-  type RunStore,
-} from '@treadle/core';
-import type { Budgets } from '@treadle/core/budgets';
-import type { RateStore } from '@treadle/core/policy';
-import type { ConversationStore } from '../conversation-store.ts';
+import { checkOptions, checkRunNames, systemClock, TreadleError, type Clock, type OptionNames } from '@treadle/core';
 import { processState, thisProcess, type Holder } from '../holder.ts';
-import type { InboxStore } from '../inbox-store.ts';
-import type { NoticeStore } from '../notice-store.ts';
-import type { ResponseStore } from '../response-store.ts';
-import type { StreamStore } from '../stream-store.ts';
+import type { CommitListener, Store } from '../ports/store.ts';
 import { openAppends } from './appends.ts';
 import { openBlobs } from './blobs.ts';
 import { openBudgets } from './budgets.ts';
@@ -26,14 +11,14 @@ import { openConversations } from './conversations.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
-import { groupCommit, pauses, type CommitListener, type CommitOptions } from './group-commit.ts';
+import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
 import { openInbox } from './inbox.ts';
 import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
 import { openNotices } from './notices.ts';
 import { openRates } from './rates.ts';
-import { openResponses } from './responses.ts';
+import { openRequests } from './requests.ts';
 import { openRuns } from './runs.ts';
 import { openSharedTexts } from './shared-texts.ts';
 import { openStreams } from './streams.ts';
@@ -59,49 +44,8 @@ const OPTIONS: OptionNames<SqliteOptions> = {
   holder: 'object',
 };
 
-/** Stores runs, and the responses that a server gives with them. */
-export interface SqliteStore extends RunStore {
-  readonly responses: ResponseStore;
-  readonly conversations: ConversationStore;
-  /** Events that clients of a server can read again. */
-  readonly streams: StreamStore;
-  /** Notices about runs that have paused or ended. */
-  readonly notices: NoticeStore;
-  /** Requests to the processes that drive runs. */
-  readonly inbox: InboxStore;
-  /**
-   * The entries of a run from `from` on, up to a page; empty if there are none. Unlike `read`, its cost does not depend on the
-   * entries before, and it does not find damage there.
-   */
-  readPage(runId: string, from: number): Promise<readonly JournalEntry[]>;
-  /**
-   * The numbers of the entries of a run in which a field has this value, at any depth, in order. The value is shorter than 512
-   * characters. It reads no long texts, and no entry leaves the store.
-   */
-  entriesWith(runId: string, field: string, value: string): Promise<readonly number[]>;
-  /** The bytes of JSON that `read` reads; 0 if there is no such run. It does not read them. */
-  sizeOf(runId: string): Promise<number>;
-  /** The same for `readPage`. */
-  pageSize(runId: string, from: number): Promise<number>;
-  /** Calls `listener` when entries may have been appended to a run, like `watch` of a stream. */
-  watch(runId: string, listener: () => void): () => void;
-  /** The same for all runs: `list` may return something else than before. */
-  watchRuns(listener: () => void): () => void;
-  /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
-  readonly budgets: Budgets;
-  /** Counts calls for the rates of a policy, for all processes with this store. */
-  readonly rates: RateStore;
-  /**
-   * A secret key of 32 random bytes, the same for all processes with this store. It is created when it is first asked for,
-   * and durable when it resolves. A backup of the store contains it.
-   */
-  secretKey(name: string): Promise<Uint8Array>;
-  /**
-   * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
-   * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
-   * whether it lives. `force` ends the leases in any case: the process that had them aborts what it does when it notices.
-   */
-  releaseRun(runId: string, options?: { readonly force?: boolean }): Promise<boolean>;
+/** A store in an SQLite file. */
+export interface SqliteStore extends Store {
   /** Calls `listener`, instead of an earlier one, after each transaction: for metrics. */
   onCommit(listener: CommitListener): void;
 }
@@ -159,8 +103,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const { acquire, append } = openAppends(db, { commit, leases, messages, shared, changes, notices, monotonic });
   const runs = openRuns(db, { commit, leases, messages, shared, changes });
   const blobs = openBlobs(db, commit);
-  const responses = openResponses(db, { commit, leases, runs, messages, shared });
-  const conversations = openConversations(db, { commit, responses, streams });
+  const requests = openRequests(db, { commit, leases, runs, messages, shared });
+  const conversations = openConversations(db, { commit, requests, streams });
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
   let closing: Promise<void> | undefined;
@@ -254,20 +198,20 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     },
     notices: { ...notices, nextDue: () => reading(notices.nextDue) },
     inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
-    responses: {
-      create: responses.create,
-      findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),
-      finish: responses.finish,
-      reopen: responses.reopen,
-      markWaiting: responses.markWaiting,
-      get: (tenant, id) => reading(() => responses.get(tenant, id)),
-      head: (tenant, id) => reading(() => responses.head(tenant, id)),
-      sizeOf: (tenant, id) => reading(() => responses.sizeOf(tenant, id)),
-      headOfRun: (runId) => reading(() => responses.headOfRun(runId)),
-      delete: responses.delete,
-      unfinished: (now) => reading(() => responses.unfinished(now)),
-      prune: responses.prune,
-      pruneExpired: responses.pruneExpired,
+    requests: {
+      create: requests.create,
+      findKey: (tenant, key, now) => reading(() => requests.findKey(tenant, key, now)),
+      finish: requests.finish,
+      reopen: requests.reopen,
+      markWaiting: requests.markWaiting,
+      get: (tenant, id) => reading(() => requests.get(tenant, id)),
+      head: (tenant, id) => reading(() => requests.head(tenant, id)),
+      sizeOf: (tenant, id) => reading(() => requests.sizeOf(tenant, id)),
+      headOfRun: (runId) => reading(() => requests.headOfRun(runId)),
+      delete: requests.delete,
+      unfinished: (now) => reading(() => requests.unfinished(now)),
+      prune: requests.prune,
+      pruneExpired: requests.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
     },
     onCommit: commit.onCommit,

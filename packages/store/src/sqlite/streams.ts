@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
-import type { StoredEvent, StreamStore } from '../stream-store.ts';
+import type { StoredEvent, StreamStore } from '../ports/streams.ts';
 import type { Changes } from './changes.ts';
 import { nameKey, parseChecked, withChecksum } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';

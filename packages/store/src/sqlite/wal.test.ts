@@ -92,7 +92,7 @@ test('an append of nothing, a blob, a deletion and a response wait for a sync; a
     store.append('a', []),
     store.blobs.put('a', 'more'),
     store.delete('b'),
-    store.responses.create(response('r')),
+    store.requests.create(response('r')),
   ];
   await syncs.next();
   for (const promise of waiting) expect(await isSettled(promise)).toBe(false);
@@ -139,10 +139,10 @@ test('after a failed sync nothing that has to be durable is written until the st
   onSync = undefined;
   await expect(store.append('a', [entry(2)])).rejects.toMatchObject(failed);
   await expect(store.append('a', [])).rejects.toMatchObject(failed);
-  await expect(store.responses.create(response('r'))).rejects.toMatchObject(failed);
+  await expect(store.requests.create(response('r'))).rejects.toMatchObject(failed);
   // Only what was being synced is there.
   expect(await store.read('a')).toEqual(entries(2));
-  expect(await store.responses.unfinished()).toEqual([]);
+  expect(await store.requests.unfinished()).toEqual([]);
   await store.close();
   const again = temp.open();
   await again.append('a', [entry(2)]);

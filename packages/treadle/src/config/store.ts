@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
-import type { SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import type * as StorePackage from '@treadle/store';
 import { CommandError } from '../command-line/command.ts';
 
@@ -31,24 +31,24 @@ export function parseStoreUrl(url: string, { from, folder }: { from: string; fol
 }
 
 /** Opens the store of a command that creates runs. Creates the store if it does not exist. */
-export async function openStore(location: StoreLocation): Promise<RunStore & Partial<Pick<SqliteStore, 'rates'>>> {
+export async function openStore(location: StoreLocation): Promise<RunStore & Partial<Pick<Store, 'rates'>>> {
   if (location.type === 'memory') return memoryJournal();
   await createStoreFolder(dirname(location.file));
-  return openSqlite(location.file, 'Or run without storing anything: --store memory:');
+  return openUrl(`sqlite:${location.file}`, 'Or run without storing anything: --store memory:');
 }
 
 /** Opens the store of a server, which stores responses beside runs. */
-export async function openServerStore(location: StoreLocation): Promise<SqliteStore> {
-  if (location.type === 'memory') return openSqlite(':memory:');
+export async function openServerStore(location: StoreLocation): Promise<Store> {
+  if (location.type === 'memory') return openUrl('memory:');
   await createStoreFolder(dirname(location.file));
-  return openSqlite(location.file, 'Or serve without storing anything: --store memory:');
+  return openUrl(`sqlite:${location.file}`, 'Or serve without storing anything: --store memory:');
 }
 
 /** Opens the store of a command that needs existing runs. */
-export async function openExistingStore(location: StoreLocation): Promise<SqliteStore> {
+export async function openExistingStore(location: StoreLocation): Promise<Store> {
   rejectMemoryStore(location);
   if (!existsSync(location.file)) throw new CommandError(missingStoreText(location.file));
-  return openSqlite(location.file);
+  return openUrl(`sqlite:${location.file}`);
 }
 
 export function rejectMemoryStore(location: StoreLocation): asserts location is StoreLocation & { type: 'sqlite' } {
@@ -62,10 +62,10 @@ export function missingStoreText(file: string): string {
   return `There are no runs yet: ${file} does not exist. "treadle run" creates it; --store, --cwd and --config name another.`;
 }
 
-async function openSqlite(file: string, alternative?: string): Promise<SqliteStore> {
-  const { sqliteStore } = await loadStorePackage();
+async function openUrl(url: string, alternative?: string): Promise<Store> {
+  const { openStore: open } = await loadStorePackage();
   try {
-    return sqliteStore(file);
+    return await withoutWarnings(() => open(url));
   } catch (error) {
     if (!(error instanceof TreadleError)) throw error;
     throw new CommandError(alternative === undefined ? error.message : `${error.message}\n${alternative}`);

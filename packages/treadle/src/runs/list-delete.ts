@@ -1,5 +1,5 @@
 import type { HeldProcess, RunStore, RunSummary } from '@treadle/core';
-import type { SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { CommandError, EXIT, type Command } from '../command-line/command.ts';
 import { loadStorePackage } from '../config/store.ts';
 import type { Colours } from '../terminal/colours.ts';
@@ -183,7 +183,7 @@ export const pruneCommand: Command = runsCommand('prune', {
 });
 
 /** The runs that `prune` would delete. */
-async function prunableRuns(store: SqliteStore, before: number): Promise<readonly RunSummary[]> {
+async function prunableRuns(store: Store, before: number): Promise<readonly RunSummary[]> {
   const all = await store.list({ limit: Infinity });
   const byId = new Map(all.map((run) => [run.runId, run]));
   const callerOf = (run: RunSummary): RunSummary | undefined => (isChild(run) ? byId.get(run.parent!) : undefined);
@@ -193,7 +193,7 @@ async function prunableRuns(store: SqliteStore, before: number): Promise<readonl
     const { runId, updatedAt } = run;
     const caller = callerOf(run);
     const isOld = !isOpen(run) && updatedAt < before && !(await store.isDriven(runId));
-    if (isOld && !(await store.responses.hasRun(runId)) && !(caller && isOpen(caller))) continue;
+    if (isOld && !(await store.requests.hasRun(runId)) && !(caller && isOpen(caller))) continue;
     // A run is deleted only together with its child runs.
     for (let one: RunSummary | undefined = run; one && !kept.has(one); one = callerOf(one)) kept.add(one);
   }

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { childRuns, type JournalEntry, type RunStatus, type RunStore, type RunSummary } from '@treadle/core';
 import { shortId } from '@treadle/core/describe';
-import type { SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
 import { nearest } from '@treadle/core/nearest';
@@ -17,7 +17,7 @@ export { shortId };
 export interface RunsRequest<V = object> {
   readonly values: V & LocationValues;
   readonly args: readonly string[];
-  readonly store: SqliteStore;
+  readonly store: Store;
   readonly context: CommandContext;
   readonly io: Io;
   /** For standard output. */

@@ -6,7 +6,8 @@ import { tempStore } from '../../test/temp-store.ts';
 import { remote } from '../../test/remote.ts';
 import { response } from '../../test/responses.ts';
 import { thisProcess } from '../holder.ts';
-import type { ResponseRecord } from '../response-store.ts';
+import type { RequestRecord } from '../ports/requests.ts';
+import { VERSION } from './database.ts';
 
 // Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
@@ -27,7 +28,7 @@ function startedFor(
 describe('a stored response', () => {
   test('is read unchanged', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     const record = response('resp', { previous: 'before', runId: 'another name', updatedAt: 1_500.25 });
     await responses.create(record);
     expect(await responses.get('acme', 'resp')).toStrictEqual(record);
@@ -38,10 +39,10 @@ describe('a stored response', () => {
 
   test('has a head without request and response, for its own tenant', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp', { runId: 'another name' }));
     await responses.finish('resp', DONE);
-    const head = { id: 'resp', runId: 'another name', status: 'completed', updatedAt: 2_000 };
+    const head = { id: 'resp', kind: 'response', runId: 'another name', status: 'completed', updatedAt: 2_000 };
     expect(await responses.head('acme', 'resp')).toStrictEqual(head);
     expect(await responses.head('other', 'resp')).toBeUndefined();
     expect(await responses.head('acme', 'missing')).toBeUndefined();
@@ -50,18 +51,20 @@ describe('a stored response', () => {
   test('is still there when the store is reopened', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('one'));
-    await store.responses.create(response('two'));
-    await store.responses.finish('two', { ...DONE, status: 'requires_action' });
+    await store.requests.create(response('one'));
+    await store.requests.create(response('two'));
+    await store.requests.finish('two', { ...DONE, status: 'requires_action' });
     await store.close();
-    const { responses } = temp.open();
-    expect(await responses.unfinished()).toEqual([{ id: 'one', tenant: 'acme', runId: response('one').runId }]);
+    const { requests: responses } = temp.open();
+    expect(await responses.unfinished()).toEqual([
+      { id: 'one', kind: 'response', tenant: 'acme', runId: response('one').runId },
+    ]);
     expect(await responses.get('acme', 'two')).toMatchObject({ status: 'requires_action', response: DONE.response });
   });
 
   test('does not change when the caller changes the request later', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     const request = { input: ['a'] };
     const created = responses.create(response('resp', { request }));
     request.input.push('b');
@@ -80,16 +83,16 @@ describe('a stored response', () => {
   ])('can contain %s', async (_, json) => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp', { request: json }));
-    await store.responses.finish('resp', { ...DONE, response: json });
+    await store.requests.create(response('resp', { request: json }));
+    await store.requests.finish('resp', { ...DONE, response: json });
     await store.close();
-    const found = await temp.open().responses.get('acme', 'resp');
+    const found = await temp.open().requests.get('acme', 'resp');
     expect(JSON.stringify([found!.request, found!.response]) === JSON.stringify([json, json])).toBe(true);
   });
 
   test('is finished once: a later call changes nothing unless it names the current status', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp'));
     const paused = { ...DONE, status: 'requires_action' };
     const cancelled = { status: 'cancelled', response: { output: [] }, at: 3_000 };
@@ -107,7 +110,7 @@ describe('a stored response', () => {
 
   test('can be created as finished', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     const record = response('resp', { status: 'failed', response: { error: 'x' } });
     await responses.create(record);
     expect(await responses.get('acme', 'resp')).toEqual(record);
@@ -116,11 +119,11 @@ describe('a stored response', () => {
 
   test('that is damaged is reported, does not affect others, and can be deleted', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     for (const id of ['one', 'two', 'three']) await responses.create(response(id));
     await responses.finish('three', DONE);
-    temp.raw().exec(`UPDATE responses SET request = replace(request, 'asked', 'baked') WHERE response = 'one';
-                   UPDATE responses SET answer = '{' WHERE response = 'three'`);
+    temp.raw().exec(`UPDATE requests SET request = replace(request, 'asked', 'baked') WHERE response = 'one';
+                   UPDATE requests SET answer = '{' WHERE response = 'three'`);
     for (const id of ['one', 'three']) {
       await expect(responses.get('acme', id)).rejects.toEqual(code('store-failed'));
       await expect(responses.get('acme', id)).rejects.toThrow(
@@ -138,7 +141,7 @@ describe('a stored response', () => {
 describe('a missing response', () => {
   test('cannot be read, finished or deleted', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     expect(await responses.get('acme', 'resp')).toBeUndefined();
     expect(await responses.finish('resp', DONE)).toBe(false);
     expect(await responses.delete('acme', 'resp')).toBe(false);
@@ -150,19 +153,19 @@ describe('a missing response', () => {
   test('is also one of another tenant', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp', { tenant: 'acme' }));
+    await store.requests.create(response('resp', { tenant: 'acme' }));
     await store.append('resp', [entry(0, '', 'completed')]);
     for (const tenant of ['other', 'ACME', 'acme ', 'acm', 'acme\0', '', '%', '\ud800']) {
-      expect(await store.responses.get(tenant, 'resp')).toBeUndefined();
-      expect(await store.responses.delete(tenant, 'resp')).toBe(false);
+      expect(await store.requests.get(tenant, 'resp')).toBeUndefined();
+      expect(await store.requests.delete(tenant, 'resp')).toBe(false);
     }
-    expect(await store.responses.get('acme', 'resp')).toBeDefined();
+    expect(await store.requests.get('acme', 'resp')).toBeDefined();
     expect(await store.read('resp')).toHaveLength(1);
   });
 
   test('is not created by a late finish', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp'));
     const settled = await Promise.all([responses.delete('acme', 'resp'), responses.finish('resp', DONE)]);
     expect(settled).toEqual([true, false]);
@@ -173,7 +176,7 @@ describe('a missing response', () => {
 describe('duplicates', () => {
   test('of an id are rejected, also for another tenant, and change nothing', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     const both = [responses.create(response('resp')), responses.create(response('resp', { runId: 'b' }))];
     expect(await Promise.allSettled(both)).toMatchObject([
       { status: 'fulfilled' },
@@ -189,7 +192,7 @@ describe('duplicates', () => {
 
   test('of a run are rejected', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('one', { runId: 'run' }));
     const second = responses.create(response('two', { runId: 'run' }));
     await expect(second).rejects.toEqual(code('run-exists'));
@@ -199,7 +202,7 @@ describe('duplicates', () => {
 
   test('of an id are allowed once the first response is deleted', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp'));
     await responses.delete('acme', 'resp');
     await responses.create(response('resp', { tenant: 'other' }));
@@ -233,8 +236,8 @@ describe('invalid input', () => {
     ['response', circle],
   ])('create rejects the %s %o', async (field, value) => {
     await using temp = tempStore();
-    const { responses } = temp.open();
-    const created = responses.create({ ...response('resp'), [field]: value } as ResponseRecord);
+    const { requests: responses } = temp.open();
+    const created = responses.create({ ...response('resp'), [field]: value } as RequestRecord);
     await expect(created).rejects.toEqual(code('invalid-input'));
     await expect(created).rejects.toThrow(`The ${field} of a response`);
     expect(await responses.unfinished()).toEqual([]);
@@ -249,7 +252,7 @@ describe('invalid input', () => {
     [{ response: circle }, 'The response of a response cannot be written as JSON: Converting circular structure'],
   ])('finish rejects %o', async (wrong, message) => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp'));
     const finished = responses.finish('resp', { ...DONE, ...wrong });
     await expect(finished).rejects.toEqual(code('invalid-input'));
@@ -261,7 +264,7 @@ describe('invalid input', () => {
     await using temp = tempStore();
     const store = temp.open();
     await store.close();
-    const { responses } = store;
+    const { requests: responses } = store;
     const message = `The store ${temp.file} is closed. Open it again.`;
     for (const call of [
       () => responses.create(response('resp')),
@@ -282,13 +285,13 @@ test('a response that waits for answers is not listed as unfinished until its ru
   await using temp = tempStore();
   const store = temp.open();
   const ids = async (now?: number): Promise<readonly string[]> =>
-    (await store.responses.unfinished(now)).map(({ id }) => id);
+    (await store.requests.unfinished(now)).map(({ id }) => id);
   for (const id of ['waits', 'crashed']) {
-    await store.responses.create(response(id));
+    await store.requests.create(response(id));
     await store.append(response(id).runId, [entry(0), entry(1, '', 'paused')]);
   }
-  await store.responses.markWaiting('waits');
-  await store.responses.markWaiting('unknown');
+  await store.requests.markWaiting('waits');
+  await store.requests.markWaiting('unknown');
   expect(await ids(5_000)).toEqual(['crashed']);
   expect(await ids()).toEqual(['waits', 'crashed']);
   // It was answered, and paused again when its process died.
@@ -298,7 +301,7 @@ test('a response that waits for answers is not listed as unfinished until its ru
 
 test('unfinished lists the responses in progress of all tenants, oldest first', async () => {
   await using temp = tempStore();
-  const { responses } = temp.open();
+  const { requests: responses } = temp.open();
   const records = [
     response('late', { createdAt: 3 }),
     response('early', { createdAt: 1, tenant: 'other' }),
@@ -315,7 +318,7 @@ describe('a response and its run', () => {
     await using temp = tempStore();
     const store = temp.open();
     for (const id of ['resp', 'other']) {
-      await store.responses.create(response(id));
+      await store.requests.create(response(id));
       await store.append(id, entries(3));
       await store.append(`${id}.t1.tool.0`, [startedFor(id)]);
       await store.append(`${id}.t1.tool.0.t2.tool.1`, [startedFor(`${id}.t1.tool.0`)]);
@@ -323,9 +326,9 @@ describe('a response and its run', () => {
       await store.writeSnapshot(id, { seq: 1, state: {} });
       await store.blobs.put(`${id}.t1.tool.0`, `long of ${id}`);
     }
-    expect(await store.responses.delete('acme', 'resp')).toBe(true);
-    expect(await store.responses.delete('acme', 'resp')).toBe(false);
-    expect(await store.responses.get('acme', 'resp')).toBeUndefined();
+    expect(await store.requests.delete('acme', 'resp')).toBe(true);
+    expect(await store.requests.delete('acme', 'resp')).toBe(false);
+    expect(await store.requests.get('acme', 'resp')).toBeUndefined();
     expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual([
       'other',
       'other.t1.tool.0',
@@ -334,7 +337,7 @@ describe('a response and its run', () => {
       'resp.what-if',
     ]);
     const count = (table: string): unknown => temp.raw().prepare(`SELECT count(*) AS n FROM ${table}`).get();
-    for (const table of ['responses', 'snapshots', 'blobs', 'blob_parts', 'blob_runs']) {
+    for (const table of ['requests', 'snapshots', 'blobs', 'blob_parts', 'blob_runs']) {
       expect(count(table)).toEqual({ n: 1 });
     }
   });
@@ -348,15 +351,15 @@ describe('a response and its run', () => {
         const first = startedFor(runId, 'completed');
         return { ...first, event: { ...first.event, parent: { runId, seq: 0 } } as JournalEntry['event'] };
       };
-      await store.responses.create(response('resp', { status: 'completed' }));
+      await store.requests.create(response('resp', { status: 'completed' }));
       await store.append('resp', [entry(0, '', 'completed')]);
       await store.append('resp.t1', [forked('resp')]);
       await store.append('resp.t1.t2.tool.0', [startedFor('resp.t1', 'completed')]);
       await store.append('resp.t1.tool.0', [startedFor('resp', 'completed')]);
       await store.append('resp.t1.tool.0.what-if', [forked('resp.t1.tool.0')]);
       temp.raw().exec(`UPDATE entries SET entry = '{' WHERE run = (SELECT id FROM runs WHERE run = 'resp.t1.tool.0')`);
-      if (how === 'delete') expect(await store.responses.delete('acme', 'resp')).toBe(true);
-      else expect(await store.responses.prune(Infinity)).toBe(1);
+      if (how === 'delete') expect(await store.requests.delete('acme', 'resp')).toBe(true);
+      else expect(await store.requests.prune(Infinity)).toBe(1);
       const remaining = (await store.list()).map(({ runId }) => runId);
       expect(remaining.toSorted()).toEqual(['resp.t1', 'resp.t1.t2.tool.0', 'resp.t1.tool.0.what-if']);
     },
@@ -365,21 +368,21 @@ describe('a response and its run', () => {
   test('are deleted together when the run is deleted', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp', { runId: 'run' }));
+    await store.requests.create(response('resp', { runId: 'run' }));
     await store.append('run', entries(1));
-    expect(await store.responses.hasRun('run')).toBe(true);
+    expect(await store.requests.hasRun('run')).toBe(true);
     expect(await store.delete('run')).toBe(true);
-    expect(await store.responses.get('acme', 'resp')).toBeUndefined();
-    expect(await store.responses.hasRun('run')).toBe(false);
+    expect(await store.requests.get('acme', 'resp')).toBeUndefined();
+    expect(await store.requests.hasRun('run')).toBe(false);
   });
 
   test('can be deleted before the run has started', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp'));
+    await store.requests.create(response('resp'));
     expect(await store.delete('resp')).toBe(false);
-    expect(await store.responses.get('acme', 'resp')).toBeDefined();
-    expect(await store.responses.delete('acme', 'resp')).toBe(true);
+    expect(await store.requests.get('acme', 'resp')).toBeDefined();
+    expect(await store.requests.delete('acme', 'resp')).toBe(true);
   });
 
   test.each([
@@ -389,22 +392,22 @@ describe('a response and its run', () => {
   ])('%s are not deleted', async (_, driven, started) => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp', { status: 'cancelled' }));
+    await store.requests.create(response('resp', { status: 'cancelled' }));
     if (started) {
       await store.append('resp', [entry(0, '', 'completed')]);
       await store.append('resp.t1.tool.0', [startedFor('resp', 'completed')]);
     }
     const before = await store.list();
     const lease = await store.acquire(driven);
-    await expect(store.responses.delete('acme', 'resp')).rejects.toEqual(code('run-driven'));
-    await expect(store.responses.delete('acme', 'resp')).rejects.toThrow(`Run "${driven}" is driven by process`);
-    expect(await store.responses.prune(Infinity)).toBe(0);
-    expect(await store.responses.get('acme', 'resp')).toBeDefined();
+    await expect(store.requests.delete('acme', 'resp')).rejects.toEqual(code('run-driven'));
+    await expect(store.requests.delete('acme', 'resp')).rejects.toThrow(`Run "${driven}" is driven by process`);
+    expect(await store.requests.prune(Infinity)).toBe(0);
+    expect(await store.requests.get('acme', 'resp')).toBeDefined();
     expect(await store.list()).toEqual(before);
     // The driver is not affected.
     await store.append(driven, [entry(started ? 1 : 0, '', 'completed')], lease);
     await lease.release();
-    expect(await store.responses.delete('acme', 'resp')).toBe(true);
+    expect(await store.requests.delete('acme', 'resp')).toBe(true);
     expect(await store.list()).toEqual([]);
   });
 
@@ -413,11 +416,11 @@ describe('a response and its run', () => {
     const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
     const store = temp.open();
     for (const id of ['one', 'two']) {
-      await dead.responses.create(response(id, { status: 'failed' }));
+      await dead.requests.create(response(id, { status: 'failed' }));
       await dead.append(id, [entry(0)], await dead.acquire(id));
     }
-    expect(await store.responses.delete('acme', 'one')).toBe(true);
-    expect(await store.responses.prune(Infinity)).toBe(1);
+    expect(await store.requests.delete('acme', 'one')).toBe(true);
+    expect(await store.requests.prune(Infinity)).toBe(1);
     expect(await store.list()).toEqual([]);
     expect(temp.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
   });
@@ -425,14 +428,14 @@ describe('a response and its run', () => {
   test('are not deleted partially when the deletion fails', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp'));
+    await store.requests.create(response('resp'));
     await store.append('resp', entries(3));
     const raw = temp.raw();
-    raw.exec(`CREATE TRIGGER fail BEFORE DELETE ON responses BEGIN SELECT raise(ABORT, 'not now'); END`);
-    await expect(store.responses.delete('acme', 'resp')).rejects.toEqual(code('store-failed'));
+    raw.exec(`CREATE TRIGGER fail BEFORE DELETE ON requests BEGIN SELECT raise(ABORT, 'not now'); END`);
+    await expect(store.requests.delete('acme', 'resp')).rejects.toEqual(code('store-failed'));
     expect(await store.read('resp')).toHaveLength(3);
     raw.exec('DROP TRIGGER fail');
-    expect(await store.responses.delete('acme', 'resp')).toBe(true);
+    expect(await store.requests.delete('acme', 'resp')).toBe(true);
     expect(await store.read('resp')).toEqual([]);
   });
 });
@@ -444,51 +447,51 @@ describe('prune', () => {
     const statuses = ['completed', 'incomplete', 'failed', 'cancelled', 'requires_action', 'in_progress'];
     for (const status of statuses) {
       for (const [age, updatedAt] of Object.entries({ old: 1_999, new: 2_000 })) {
-        await store.responses.create(response(`${status} ${age}`, { status, updatedAt }));
+        await store.requests.create(response(`${status} ${age}`, { status, updatedAt }));
         const run = status === 'requires_action' ? 'paused' : status === 'in_progress' ? undefined : 'completed';
         await store.append(`${status} ${age}`, [entry(0, '', run)]);
       }
     }
-    expect(await store.responses.prune(2_000)).toBe(5);
-    expect(await store.responses.prune(2_000)).toBe(0);
+    expect(await store.requests.prune(2_000)).toBe(5);
+    expect(await store.requests.prune(2_000)).toBe(0);
     const remaining = [...statuses.map((status) => `${status} new`), 'in_progress old'];
     expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual(remaining.toSorted());
-    for (const id of remaining) expect(await store.responses.get('acme', id)).toBeDefined();
-    expect(await store.responses.get('acme', 'completed old')).toBeUndefined();
+    for (const id of remaining) expect(await store.requests.get('acme', id)).toBeDefined();
+    expect(await store.requests.get('acme', 'completed old')).toBeUndefined();
   });
 
   test('deletes more than one batch and skips driven responses', async () => {
     await using temp = tempStore();
     const store = temp.open();
     const ids = Array.from({ length: 250 }, (_, i) => `resp ${i}`);
-    await Promise.all(ids.map((id) => store.responses.create(response(id, { status: 'completed' }))));
+    await Promise.all(ids.map((id) => store.requests.create(response(id, { status: 'completed' }))));
     for (const id of ids.slice(0, 120)) await store.acquire(id);
-    expect(await store.responses.prune(5_000)).toBe(130);
-    expect(temp.raw().prepare('SELECT count(*) AS n FROM responses').get()).toEqual({ n: 120 });
+    expect(await store.requests.prune(5_000)).toBe(130);
+    expect(temp.raw().prepare('SELECT count(*) AS n FROM requests').get()).toEqual({ n: 120 });
   });
 
   test('of runs skips runs of responses and deletes the others', async () => {
     await using temp = tempStore();
     const store = temp.open();
     const ids = Array.from({ length: 150 }, (_, i) => `resp ${i}`);
-    await Promise.all(ids.map((id) => store.responses.create(response(id, { status: 'completed' }))));
+    await Promise.all(ids.map((id) => store.requests.create(response(id, { status: 'completed' }))));
     await Promise.all([...ids, 'plain'].map((id) => store.append(id, [entry(0, '', 'completed')])));
     await store.append('resp 0.t1.tool.0', [startedFor('resp 0', 'completed')]);
     // Continuing a response needs its run, but not the child runs.
     expect(await store.prune(Infinity)).toBe(2);
     expect((await store.list({ limit: Infinity })).map(({ runId }) => runId).toSorted()).toEqual(ids.toSorted());
-    expect(await store.responses.prune(Infinity)).toBe(150);
+    expect(await store.requests.prune(Infinity)).toBe(150);
     expect(await store.list()).toEqual([]);
   });
 
   test('compares the time of the last update, independent of the clock of the store', async () => {
     await using temp = tempStore();
     const store = temp.open({ clock: manualClock(9_999_999) });
-    await store.responses.create(response('resp'));
+    await store.requests.create(response('resp'));
     await store.append('resp', [entry(0, '', 'completed')]);
-    await store.responses.finish('resp', { ...DONE, at: 7_000 });
-    expect(await store.responses.prune(7_000)).toBe(0);
-    expect(await store.responses.prune(7_001)).toBe(1);
+    await store.requests.finish('resp', { ...DONE, at: 7_000 });
+    expect(await store.requests.prune(7_000)).toBe(0);
+    expect(await store.requests.prune(7_001)).toBe(1);
   });
 });
 
@@ -497,30 +500,30 @@ describe('another process', () => {
     await using temp = tempStore();
     const store = temp.open();
     await using other = await remote(temp.file);
-    await store.responses.create(response('here'));
-    await other.responses.create(response('there', { tenant: 'other' }));
-    expect(await other.responses.get('acme', 'here')).toEqual(response('here'));
-    expect(await other.responses.get('other', 'here')).toBeUndefined();
-    expect((await store.responses.unfinished()).map(({ id }) => id)).toEqual(['here', 'there']);
-    expect(await other.responses.finish('here', DONE)).toBe(true);
-    expect(await store.responses.get('acme', 'here')).toMatchObject({ status: 'completed', updatedAt: 2_000 });
-    await expect(other.responses.create(response('here'))).rejects.toEqual(code('run-exists'));
-    expect(await store.responses.delete('other', 'there')).toBe(true);
-    expect(await other.responses.finish('there', DONE)).toBe(false);
+    await store.requests.create(response('here'));
+    await other.requests.create(response('there', { tenant: 'other' }));
+    expect(await other.requests.get('acme', 'here')).toEqual(response('here'));
+    expect(await other.requests.get('other', 'here')).toBeUndefined();
+    expect((await store.requests.unfinished()).map(({ id }) => id)).toEqual(['here', 'there']);
+    expect(await other.requests.finish('here', DONE)).toBe(true);
+    expect(await store.requests.get('acme', 'here')).toMatchObject({ status: 'completed', updatedAt: 2_000 });
+    await expect(other.requests.create(response('here'))).rejects.toEqual(code('run-exists'));
+    expect(await store.requests.delete('other', 'there')).toBe(true);
+    expect(await other.requests.finish('there', DONE)).toBe(false);
   });
 
   test('cannot delete what this one drives, or create the same response at the same moment', async () => {
     await using temp = tempStore();
     const store = temp.open();
     await using other = await remote(temp.file);
-    await store.responses.create(response('resp', { status: 'cancelled' }));
+    await store.requests.create(response('resp', { status: 'cancelled' }));
     const lease = await store.acquire('resp');
-    await expect(other.responses.delete('acme', 'resp')).rejects.toEqual(code('run-driven'));
-    expect(await other.responses.prune(5_000)).toBe(0);
+    await expect(other.requests.delete('acme', 'resp')).rejects.toEqual(code('run-driven'));
+    expect(await other.requests.prune(5_000)).toBe(0);
     await lease.release();
-    expect(await other.responses.delete('acme', 'resp')).toBe(true);
+    expect(await other.requests.delete('acme', 'resp')).toBe(true);
     for (let round = 0; round < 20; round++) {
-      const both = [store, other].map(({ responses }) => responses.create(response(`round ${round}`)));
+      const both = [store, other].map(({ requests: responses }) => responses.create(response(`round ${round}`)));
       const settled = await Promise.allSettled(both);
       expect(settled.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
     }
@@ -529,16 +532,16 @@ describe('another process', () => {
   test('that is killed loses nothing that was confirmed', async () => {
     await using temp = tempStore();
     await using other = await remote(temp.file);
-    await other.responses.create(response('resp'));
+    await other.requests.create(response('resp'));
     const token = await other.acquire('resp');
     await other.append('resp', entries(2), token);
-    await other.responses.create(response('done', { previous: 'resp' }));
-    await other.responses.finish('done', { ...DONE, status: 'requires_action' });
+    await other.requests.create(response('done', { previous: 'resp' }));
+    await other.requests.finish('done', { ...DONE, status: 'requires_action' });
     await other.kill();
     const store = temp.open();
-    expect((await store.responses.unfinished()).map(({ id }) => id)).toEqual(['resp']);
-    expect(await store.responses.get('acme', 'resp')).toEqual(response('resp'));
-    expect(await store.responses.get('acme', 'done')).toMatchObject({
+    expect((await store.requests.unfinished()).map(({ id }) => id)).toEqual(['resp']);
+    expect(await store.requests.get('acme', 'resp')).toEqual(response('resp'));
+    expect(await store.requests.get('acme', 'done')).toMatchObject({
       status: 'requires_action',
       previous: 'resp',
       response: DONE.response,
@@ -546,7 +549,7 @@ describe('another process', () => {
     // Another process can resume the run and finish the response.
     const lease = await store.acquire('resp');
     await store.append('resp', [entry(2)], lease);
-    expect(await store.responses.finish('resp', DONE)).toBe(true);
+    expect(await store.requests.finish('resp', DONE)).toBe(true);
   });
 
   test('that is killed while writing leaves complete responses', async () => {
@@ -558,10 +561,10 @@ describe('another process', () => {
     let killed = false;
     const calls = Array.from({ length: 300 }, async (_, i) => {
       const id = `resp ${i}`;
-      await other.responses.create(response(id, { request, createdAt: i }));
+      await other.requests.create(response(id, { request, createdAt: i }));
       confirmed.push(id);
       if (killed) return;
-      await other.responses.finish(id, DONE);
+      await other.requests.finish(id, DONE);
       confirmed.push(`${id} done`);
       if (confirmed.length >= 60) enough.resolve();
     });
@@ -570,7 +573,7 @@ describe('another process', () => {
     killed = true;
     await other.kill();
     await settled;
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     for (const what of confirmed) {
       const id = what.replace(' done', '');
       const found = await responses.get('acme', id);
@@ -587,16 +590,16 @@ describe('another process', () => {
 test('responses share transactions with runs, and a rejected one does not affect the others', async () => {
   await using temp = tempStore();
   const store = temp.open();
-  await store.responses.create(response('resp'));
+  await store.requests.create(response('resp'));
   const settled = await Promise.allSettled([
     store.append('resp', [entry(0)]),
-    store.responses.create(response('resp')),
-    store.responses.create(response('other')),
-    store.responses.finish('resp', DONE),
+    store.requests.create(response('resp')),
+    store.requests.create(response('other')),
+    store.requests.finish('resp', DONE),
   ]);
   expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled', 'fulfilled']);
-  expect(await store.responses.get('acme', 'resp')).toMatchObject({ status: 'completed' });
-  expect(await store.responses.get('acme', 'other')).toBeDefined();
+  expect(await store.requests.get('acme', 'resp')).toMatchObject({ status: 'completed' });
+  expect(await store.requests.get('acme', 'other')).toBeDefined();
 });
 
 describe('an idempotency key', () => {
@@ -605,9 +608,9 @@ describe('an idempotency key', () => {
   test('finds the response that was created with it, for its tenant, until it expires', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    await store.responses.create(response('resp'), key);
+    await store.requests.create(response('resp'), key);
     await store.close();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     expect(await responses.findKey('acme', 'k', 4_999)).toEqual({ digest: 'sha', response: 'resp' });
     expect(await responses.findKey('acme', 'k', 5_000)).toBeUndefined();
     expect(await responses.findKey('other', 'k', 1_000)).toBeUndefined();
@@ -617,7 +620,7 @@ describe('an idempotency key', () => {
 
   test('cannot be used for a second response, which is then not created', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('one'), key);
     await expect(responses.create(response('two'), key)).rejects.toEqual(code('run-exists'));
     expect(await responses.get('acme', 'two')).toBeUndefined();
@@ -633,20 +636,20 @@ describe('an idempotency key', () => {
     const remotes = await Promise.all(Array.from({ length: 4 }, async () => processes.use(await remote(temp.file))));
     for (let round = 0; round < 10; round++) {
       const created = await Promise.allSettled(
-        remotes.map(({ responses }, index) =>
-          responses.create(response(`${round}.${index}`), { ...key, key: `k${round}` }),
+        remotes.map(({ requests }, index) =>
+          requests.create(response(`${round}.${index}`), { ...key, key: `k${round}` }),
         ),
       );
       expect(created.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
       const refused = created.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
       expect(refused).toEqual([code('run-exists'), code('run-exists'), code('run-exists')]);
     }
-    expect(await temp.open().responses.unfinished()).toHaveLength(10);
+    expect(await temp.open().requests.unfinished()).toHaveLength(10);
   });
 
   test('outlives its response', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp'), key);
     await responses.delete('acme', 'resp');
     expect(await responses.findKey('acme', 'k', 1_000)).toEqual({ digest: 'sha', response: 'resp' });
@@ -655,7 +658,7 @@ describe('an idempotency key', () => {
 
   test('can be used again if the end of the response releases it', async () => {
     await using temp = tempStore();
-    const { responses } = temp.open();
+    const { requests: responses } = temp.open();
     await responses.create(response('resp'), key);
     expect(await responses.finish('resp', { ...DONE, from: 'other', releaseKey: true })).toBe(false);
     expect(await responses.findKey('acme', 'k', 1_000)).toBeDefined();
@@ -667,7 +670,7 @@ describe('an idempotency key', () => {
   test('is deleted when it has expired, with the responses that expire', async () => {
     await using temp = tempStore();
     const store = temp.open();
-    const { responses } = store;
+    const { requests: responses } = store;
     const keyFor = (name: string): typeof key => ({ ...key, key: name });
     const expiring = { expiresAt: 5_000 };
     await responses.create(response('kept'), keyFor('kept'));
@@ -697,6 +700,27 @@ describe('an idempotency key', () => {
     ['no expiry', { ...key, expiresAt: Number.NaN }],
   ])('is rejected: %s', async (_, invalid) => {
     await using temp = tempStore();
-    await expect(temp.open().responses.create(response('resp'), invalid)).rejects.toEqual(code('invalid-input'));
+    await expect(temp.open().requests.create(response('resp'), invalid)).rejects.toEqual(code('invalid-input'));
   });
+});
+
+test('requests of earlier versions get the kind that their id tells', async () => {
+  await using temp = tempStore();
+  const ids = {
+    resp_1: 'response',
+    keyed_resp_1: 'keyed-response',
+    'keyed_chatcmpl-1': 'completion',
+    chat_1: 'message',
+  };
+  const others = { items_1: 'items', mcp_1: 'mcp-call', 'chatcmpl-2': 'turns' };
+  const kinds = Object.entries({ ...ids, ...others });
+  const before = temp.open();
+  for (const [id] of kinds) await before.requests.create(response(id));
+  await before.close();
+  const raw = temp.raw();
+  raw.exec(`ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
+            PRAGMA user_version = ${VERSION - 1}`);
+  const store = temp.open();
+  const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));
+  expect(found.map((head) => [head?.id, head?.kind])).toEqual(kinds);
 });

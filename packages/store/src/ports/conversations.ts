@@ -16,7 +16,7 @@ export interface ConversationRecord {
 
 /**
  * The conversations of a server. The responses of a conversation are deleted with it, unless another conversation has them
- * too. `ResponseStore.prune` skips them.
+ * too. `RequestStore.prune` skips them.
  */
 export interface ConversationStore {
   /** Durable when it resolves. Rejects with `run-exists` if a conversation with this id exists. */

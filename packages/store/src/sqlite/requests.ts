@@ -1,14 +1,14 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
 import type {
-  ResponseEnding,
-  OwnedResponse,
-  ResponseHead,
-  ResponseRecord,
-  ResponseStore,
-  UnfinishedResponse,
+  RequestEnding,
+  OwnedRequest,
+  RequestHead,
+  RequestRecord,
+  RequestStore,
+  UnfinishedRequest,
   UsedKey,
-} from '../response-store.ts';
+} from '../ports/requests.ts';
 import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -16,17 +16,17 @@ import { encodeWithInput, type InputPlace, type Messages } from './messages.ts';
 import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs } from './runs.ts';
 import { RESPONSE, storedSize, type SharedTexts } from './shared-texts.ts';
 
-/** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
-export interface Responses extends Pick<
-  ResponseStore,
+/** The methods of a `RequestStore`. Those that only read are synchronous and need a transaction of the caller. */
+export interface Requests extends Pick<
+  RequestStore,
   'create' | 'finish' | 'reopen' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
 > {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
-  readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
-  readonly head: (tenant: string, id: string) => ResponseHead | undefined;
+  readonly get: (tenant: string, id: string) => RequestRecord | undefined;
+  readonly head: (tenant: string, id: string) => RequestHead | undefined;
   readonly sizeOf: (tenant: string, id: string) => number;
-  readonly headOfRun: (runId: string) => OwnedResponse | undefined;
-  readonly unfinished: (now?: number) => readonly UnfinishedResponse[];
+  readonly headOfRun: (runId: string) => OwnedRequest | undefined;
+  readonly unfinished: (now?: number) => readonly UnfinishedRequest[];
   /** In a transaction of the caller: does the same as `delete`. Returns the number of deleted entries; undefined for false. */
   readonly removeNow: (tenant: string, id: string) => number | undefined;
   /** In a transaction of the caller: throws if `delete` would reject. */
@@ -39,6 +39,7 @@ export interface Responses extends Pick<
 
 interface ResponseRow extends InputPlace {
   readonly response: string;
+  readonly kind: string;
   readonly tenant: string;
   readonly run: string;
   readonly status: string;
@@ -59,9 +60,9 @@ interface EndedResponseRow {
 }
 
 const COLUMNS =
-  'response, tenant, run, status, created_at, updated_at, expires_at, previous, request, request_crc, answer, answer_crc, input_last, input_at';
+  'response, kind, tenant, run, status, created_at, updated_at, expires_at, previous, request, request_crc, answer, answer_crc, input_last, input_at';
 
-interface ResponsesParts {
+interface RequestsParts {
   readonly commit: GroupCommit;
   readonly leases: Leases;
   readonly runs: Runs;
@@ -69,43 +70,43 @@ interface ResponsesParts {
   readonly shared: SharedTexts;
 }
 
-export function openResponses(db: DatabaseSync, { commit, leases, runs, messages, shared }: ResponsesParts): Responses {
+export function openRequests(db: DatabaseSync, { commit, leases, runs, messages, shared }: RequestsParts): Requests {
   const { checkWriter, isDriven } = leases;
   const { familyOf, remove, removeResponse } = runs;
   const insertResponse = db.prepare(
-    `INSERT INTO responses (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+    `INSERT INTO requests (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
   );
   const updateResponse = db.prepare(
-    'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
+    'UPDATE requests SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
   );
   const markWaiting = db.prepare(
-    'UPDATE responses SET waits_at = (SELECT entries FROM runs WHERE run = responses.run) WHERE response = ?',
+    'UPDATE requests SET waits_at = (SELECT entries FROM runs WHERE run = requests.run) WHERE response = ?',
   );
-  const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
+  const findResponse = db.prepare(`SELECT ${COLUMNS} FROM requests WHERE response = ?`);
   const findByRun = db.prepare(
-    'SELECT response AS id, tenant, run AS runId, status, updated_at AS updatedAt FROM responses WHERE run = ?',
+    'SELECT response AS id, kind, tenant, run AS runId, status, updated_at AS updatedAt FROM requests WHERE run = ?',
   );
   const findSize = db.prepare(
-    `SELECT tenant, input_last, ${storedSize('request')} + ${storedSize('answer')} AS size FROM responses WHERE response = ?`,
+    `SELECT tenant, input_last, ${storedSize('request')} + ${storedSize('answer')} AS size FROM requests WHERE response = ?`,
   );
-  const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
-  const findHead = db.prepare('SELECT tenant, run, status, updated_at FROM responses WHERE response = ?');
-  const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
+  const findStatus = db.prepare('SELECT id, status FROM requests WHERE response = ?');
+  const findHead = db.prepare('SELECT kind, tenant, run, status, updated_at FROM requests WHERE response = ?');
+  const findOwner = db.prepare('SELECT tenant, run FROM requests WHERE response = ?');
   const findUnfinished = db.prepare(
-    `SELECT response AS id, tenant, run AS runId FROM responses WHERE status = 'in_progress' AND NOT EXISTS
-       (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused'
-          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = responses.waits_at AND ?1 < 9e999)))
-     ORDER BY created_at, responses.id`,
+    `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' AND NOT EXISTS
+       (SELECT 1 FROM runs WHERE runs.run = requests.run AND runs.status = 'paused'
+          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = requests.waits_at AND ?1 < 9e999)))
+     ORDER BY created_at, requests.id`,
   );
   const findEnded = db.prepare(
-    `SELECT id, run, updated_at FROM responses
+    `SELECT id, run, updated_at FROM requests
      WHERE status <> 'in_progress' AND updated_at < ? AND (updated_at, id) > (?, ?)
-       AND NOT EXISTS (SELECT 1 FROM conversation_parts WHERE conversation_parts.response = responses.response)
+       AND NOT EXISTS (SELECT 1 FROM conversation_parts WHERE conversation_parts.response = requests.response)
      ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
   // `updated_at` is the position of `pruneInBatches`.
   const findExpired = db.prepare(
-    `SELECT id, run, expires_at AS updated_at FROM responses
+    `SELECT id, run, expires_at AS updated_at FROM requests
      WHERE expires_at IS NOT NULL AND expires_at <= ? AND (expires_at, id) > (?, ?) AND status <> 'in_progress'
      ORDER BY expires_at, id LIMIT ${PRUNE_BATCH}`,
   );
@@ -161,14 +162,15 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   }
 
   /** Undefined if the row is damaged. */
-  function toRecord(row: ResponseRow): ResponseRecord | undefined {
-    const { response: id, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
+  function toRecord(row: ResponseRow): RequestRecord | undefined {
+    const { response: id, kind, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
     const { expires_at: expiresAt, previous } = row;
     const request = parseChecked(messages.restore(shared.restore(row.request), row), row.request_crc);
     const response = row.answer === null ? null : parseChecked(shared.restore(row.answer), row.answer_crc!);
     if (request === undefined || response === undefined) return undefined;
     return {
       id,
+      kind,
       tenant,
       runId,
       status,
@@ -181,7 +183,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     };
   }
 
-  function checkedRecord(row: ResponseRow): ResponseRecord {
+  function checkedRecord(row: ResponseRow): RequestRecord {
     const record = toRecord(row);
     if (!record) throw responseDamaged(row.response);
     return record;
@@ -190,7 +192,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   /** Changes the status and the response if the status is `from`. */
   function change(
     id: string,
-    { from, status, response, at, releaseKey = false }: ResponseEnding & { readonly from: string },
+    { from, status, response, at, releaseKey = false }: RequestEnding & { readonly from: string },
   ): Promise<boolean> {
     checkText('from', from);
     checkText('status', status);
@@ -213,8 +215,8 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 
   return {
     async create(record, key, input = []) {
-      const { id, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
-      for (const [name, value] of Object.entries({ id, tenant, runId, status })) checkText(name, value);
+      const { id, kind, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
+      for (const [name, value] of Object.entries({ id, kind, tenant, runId, status })) checkText(name, value);
       if (previous !== undefined) checkText('previous', previous);
       for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
       if (expiresAt !== undefined) checkTime('expiresAt', expiresAt);
@@ -224,7 +226,17 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
       }
       const request = encoded('request', () => encodeWithInput(record.request, input));
       const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
-      const values = [id, tenant, runId, status, createdAt, updatedAt, expiresAt ?? null, previous ?? null] as const;
+      const values = [
+        id,
+        kind,
+        tenant,
+        runId,
+        status,
+        createdAt,
+        updatedAt,
+        expiresAt ?? null,
+        previous ?? null,
+      ] as const;
       const { split } = request;
       const sum = request.crc();
       await commit.write(
@@ -272,7 +284,9 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 
     head(tenant, id) {
       const row = findHead.get(id) as unknown as ResponseRow | undefined;
-      return row?.tenant === tenant ? { id, runId: row.run, status: row.status, updatedAt: row.updated_at } : undefined;
+      if (row?.tenant !== tenant) return undefined;
+      const { kind, run: runId, status, updated_at: updatedAt } = row;
+      return { id, kind, runId, status, updatedAt };
     },
 
     sizeOf(tenant, id) {
@@ -280,7 +294,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
       return row?.tenant === tenant ? row.size + messages.size(row.input_last) : 0;
     },
 
-    headOfRun: (runId) => findByRun.get(nameKey(runId)) as OwnedResponse | undefined,
+    headOfRun: (runId) => findByRun.get(nameKey(runId)) as OwnedRequest | undefined,
 
     delete: (tenant, id) => commit.write(() => removeNow(tenant, id) !== undefined),
     removeNow,
@@ -291,7 +305,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     isBusy: (id) => findStatus.get(id)?.['status'] === 'in_progress' || runsOf(id).some(isDriven),
 
     unfinished: (now = Infinity) =>
-      findUnfinished.all(now).map(({ id, tenant, runId }) => ({ id, tenant, runId }) as UnfinishedResponse),
+      findUnfinished.all(now).map(({ id, kind, tenant, runId }) => ({ id, kind, tenant, runId }) as UnfinishedRequest),
 
     prune: (before) => pruneFound((after) => findEnded.all(before, ...after)),
 

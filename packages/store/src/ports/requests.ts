@@ -1,6 +1,8 @@
 /** A request to a server and its response: one run, owned by one tenant. */
-export interface ResponseRecord {
+export interface RequestRecord {
   readonly id: string;
+  /** What kind of request it is: which API created it, and how it is resumed. The server defines the values. */
+  readonly kind: string;
   /** The owner. For any other tenant the response does not exist. */
   readonly tenant: string;
   /** The run of this response and of no other. It may not have started yet. */
@@ -20,47 +22,47 @@ export interface ResponseRecord {
 }
 
 /** Without request and response, which may be large. */
-export type UnfinishedResponse = Pick<ResponseRecord, 'id' | 'tenant' | 'runId'>;
+export type UnfinishedRequest = Pick<RequestRecord, 'id' | 'kind' | 'tenant' | 'runId'>;
 
-export type ResponseHead = Pick<ResponseRecord, 'id' | 'runId' | 'status' | 'updatedAt'>;
+export type RequestHead = Pick<RequestRecord, 'id' | 'kind' | 'runId' | 'status' | 'updatedAt'>;
 
-export type OwnedResponse = ResponseHead & Pick<ResponseRecord, 'tenant'>;
+export type OwnedRequest = RequestHead & Pick<RequestRecord, 'tenant'>;
 
 /**
  * The responses of a server. A response and its run are deleted together, in one transaction, and `RunStore.prune` skips
  * the runs of responses. So the run of a stored response exists, unless it has not started.
  */
-export interface ResponseStore {
+export interface RequestStore {
   /**
    * Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists, or if the tenant has
    * a response with this key. So of two processes that create a response for the same key, one does.
    * `input`: a list in the request. The items that it has in common with the beginning of another one are stored once.
    */
-  create(record: ResponseRecord, key?: IdempotencyKey, input?: readonly unknown[]): Promise<void>;
+  create(record: RequestRecord, key?: IdempotencyKey, input?: readonly unknown[]): Promise<void>;
   /** The response that was created with a key. Undefined if there is none, or if the key has expired at time `now`. */
   findKey(tenant: string, key: string, now: number): Promise<UsedKey | undefined>;
   /**
    * Durable when it resolves. False, and nothing is written, if the response does not exist or has another status than
    * `ending.from`. So of two processes that finish the same response, one does, and the other is told.
    */
-  finish(id: string, ending: ResponseEnding): Promise<boolean>;
+  finish(id: string, ending: RequestEnding): Promise<boolean>;
   /**
    * Makes a response that has paused `in_progress` again, because its run is resumed. Durable when it resolves. False, and
    * nothing is written, if the response does not exist or has another status than `from`.
    */
-  reopen(id: string, reopening: ResponseReopening): Promise<boolean>;
+  reopen(id: string, reopening: RequestReopening): Promise<boolean>;
   /**
    * The run of the response is paused and waits for answers. `unfinished(now)` leaves the response out until the run has
    * another entry, or its time has come.
    */
   markWaiting(id: string): Promise<void>;
-  get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
+  get(tenant: string, id: string): Promise<RequestRecord | undefined>;
   /** The same without request and response, which may be large. It does not find damage in them. */
-  head(tenant: string, id: string): Promise<ResponseHead | undefined>;
+  head(tenant: string, id: string): Promise<RequestHead | undefined>;
   /** The bytes of JSON that `get` reads; 0 if there is no such response. It does not read them. */
   sizeOf(tenant: string, id: string): Promise<number>;
   /** The response that a run belongs to, of any tenant, without request and response. */
-  headOfRun(runId: string): Promise<OwnedResponse | undefined>;
+  headOfRun(runId: string): Promise<OwnedRequest | undefined>;
   /**
    * Deletes the response, its run and the child runs of that run, but no forks. False if the response does not exist.
    * Rejects with `run-driven` while one of the runs has a driver.
@@ -71,7 +73,7 @@ export interface ResponseStore {
    * finished them since: `acquire` the run of one before reading the run and the response. Damage in them is not found;
    * `get` rejects then. With `now`, also those whose runs sleep longer, or wait for answers.
    */
-  unfinished(now?: number): Promise<readonly UnfinishedResponse[]>;
+  unfinished(now?: number): Promise<readonly UnfinishedRequest[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
   prune(before: number): Promise<number>;
   /**
@@ -83,7 +85,7 @@ export interface ResponseStore {
   hasRun(runId: string): Promise<boolean>;
 }
 
-export interface ResponseReopening {
+export interface RequestReopening {
   /** The status that the response must have. */
   readonly from: string;
   /** Plain JSON. */
@@ -91,7 +93,7 @@ export interface ResponseReopening {
   readonly at: number;
 }
 
-export interface ResponseEnding {
+export interface RequestEnding {
   /** The status that the response must have; default `in_progress`. */
   readonly from?: string;
   /** Any status but `in_progress`. */

@@ -1,0 +1,44 @@
+import type { Budgets } from '@treadle/core/budgets';
+import type { RateStore } from '@treadle/core/policy';
+import type { ConversationStore } from './conversations.ts';
+import type { InboxStore } from './inbox.ts';
+import type { NoticeStore } from './notices.ts';
+import type { RequestStore } from './requests.ts';
+import type { StoredRuns } from './runs.ts';
+import type { StreamStore } from './streams.ts';
+
+/**
+ * Everything that a server and a command store. The parts are views of one store and are never mixed from two, because
+ * transactions span them. What a call writes is written completely or not at all.
+ */
+export interface Store extends StoredRuns, SecretKeys {
+  /** The requests of a server, of every API. */
+  readonly requests: RequestStore;
+  readonly conversations: ConversationStore;
+  /** Events that clients of a server can read again. */
+  readonly streams: StreamStore;
+  /** Notices about runs that have paused or ended. */
+  readonly notices: NoticeStore;
+  /** Requests to the processes that drive runs. */
+  readonly inbox: InboxStore;
+  /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
+  readonly budgets: Budgets;
+  /** Counts calls for the rates of a policy, for all processes with this store. */
+  readonly rates: RateStore;
+  /** Calls `listener`, instead of an earlier one, after each transaction: for metrics. Absent: the store does not report them. */
+  onCommit?(listener: CommitListener): void;
+}
+
+/**
+ * Called after each transaction. `ms`: from its first write until it was durable, or, if nothing has to be durable, committed.
+ * `writes`: how many shared it.
+ */
+export type CommitListener = (ms: number, writes: number) => void;
+
+export interface SecretKeys {
+  /**
+   * A secret key of 32 random bytes, the same for all processes with this store. It is created when it is first asked for,
+   * and durable when it resolves. A backup of the store contains it.
+   */
+  secretKey(name: string): Promise<Uint8Array>;
+}
