@@ -1,4 +1,5 @@
 /** Quantities and texts as people read them. */
+export { exactText } from '@treadle/core/describe';
 
 const plain = new Intl.NumberFormat('en');
 
@@ -24,15 +25,4 @@ export function prettyJson(text: string): string {
   } catch {
     return text;
   }
-}
-
-// Characters that cannot be seen, that look like a space, or that change the direction of writing.
-const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
-
-/** A text in which nothing can hide: what somebody approves is what they see. */
-export function exactText(text: string): string {
-  return text.replace(INVISIBLE, (char) => {
-    const code = char.codePointAt(0)!.toString(16);
-    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
-  });
 }

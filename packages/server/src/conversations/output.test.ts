@@ -1,7 +1,8 @@
+import type { Waiting } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { itemId, newResponseId } from '../ids.ts';
 import type { ChatEvent } from './events.ts';
-import { chatOutput, type ChatOutput } from './output.ts';
+import { askRequest, chatOutput, type ChatOutput } from './output.ts';
 
 test('a text that was sent before a crash stays in an answer that was cancelled, and is marked once', () => {
   const runId = newResponseId();
@@ -22,4 +23,10 @@ test('a text that was sent before a crash stays in an answer that was cancelled,
   ]);
   expect(ended().parts).toEqual(parts);
   expect(sent).toHaveLength(4);
+});
+
+test('the reason of an approval shows characters that could hide a part of it', () => {
+  const call = { turn: 1, index: 0, id: 'c', name: 'run', arguments: '{}' } as Waiting['call'];
+  const wait: Waiting = { type: 'approval', effect: 'a', call, digest: 'd', expiresAt: 0, reason: 'runs "a\u3164b"' };
+  expect(askRequest(newResponseId(), wait)).toMatchObject({ reason: 'runs "a\\u3164b"' });
 });

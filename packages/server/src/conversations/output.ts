@@ -1,4 +1,5 @@
 import { textOf, type AssistantPart, type Item, type ResultBlock, type Waiting } from '@treadle/core';
+import { exactText } from '@treadle/core/describe';
 import type { Ending } from '../engine/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import { shownReply } from '../responses/turn-items.ts';
@@ -370,14 +371,14 @@ export function askRequest(
     tool: call.name,
   };
   if (waiting.type === 'approval') {
-    const { digest, touches = [], reason = null, rule, shown, required, approvedBy, expiresAt } = waiting;
+    const { digest, touches = [], reason, rule, shown, required, approvedBy, expiresAt } = waiting;
     return {
       type: 'approval_request',
       ...common,
       arguments: call.arguments,
       digest,
       touches,
-      reason,
+      reason: reason === undefined ? null : exactText(reason),
       ...(rule !== undefined && { rule }),
       ...(shown !== undefined && { shown }),
       ...(required !== undefined && { required }),

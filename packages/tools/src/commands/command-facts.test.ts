@@ -236,6 +236,17 @@ describe('limits', () => {
   });
 });
 
+test.each(['rm\u00a0x', 'rm x\u200b', 'rm x\u3164y', 'rm \u115f', 'rm x\ufe00', 'rm x\u2800y', 'ls\r'])(
+  'a command with characters that look like something else is unclear: %j',
+  (command) => {
+    expect(commandFacts(command).unclear).toBe('it contains control characters or invisible ones');
+  },
+);
+
+test('pictographs and other scripts are not unclear', () => {
+  expect(commandFacts('git commit -m "⚡\ufe0f 日本 ü"').unclear).toBeUndefined();
+});
+
 test('reads quotes, escapes and braces as bash does', () => {
   const piece = fc.constantFrom(
     'a',

@@ -149,8 +149,11 @@ function mostOpen(text: string): number {
   return most;
 }
 
-/** Characters that end a word for people but not for the shell, or the other way round, or that hide text. */
-const MISLEADING = /(?![\n\t ])[\p{Cc}\p{Cf}\p{Z}]/u;
+/**
+ * Characters that end a word for people but not for the shell, or the other way round, or that hide text. U+FE0F is a part of
+ * many pictographs.
+ */
+const MISLEADING = /(?![\n\t ]|\ufe0f)[\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/u;
 
 /** Variables that change which code runs: where programs, libraries, settings and helpers come from. */
 const CODE_VARIABLES =
