@@ -7,7 +7,7 @@ import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
 import { NO_ROUTE } from './metrics.ts';
-import { requireScope, type Admission, type AdmissionOptions, type Env } from './admission.ts';
+import { requireApiScope, requireScope, type Admission, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 import { pageRoutes } from './page.ts';
 
@@ -39,6 +39,7 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     if (isClosing()) throw shuttingDown();
     exchange.caller = admit(incoming, outgoing, exchange);
     c.set('caller', exchange.caller);
+    if (!METRICS.test(c.req.path)) requireApiScope(exchange.caller);
     await next();
     return undefined;
   });
@@ -128,6 +129,9 @@ const PATTERNS = new Map<string, string>();
 export function routePattern(path: string): string {
   return path.replaceAll(/:(\w+)(?:\{[^/]*\})?/g, '{$1}');
 }
+
+/** The only route for a key without a scope of the API. */
+const METRICS = /^\/metrics\/?$/;
 
 /** Routes that check other scopes themselves. */
 const OWN_SCOPES = /^\/v1\/(server|runs|conversations|chat(?!\/completions(\/|$)))(\/|$)/;
