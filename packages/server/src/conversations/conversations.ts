@@ -9,7 +9,7 @@ import { isDrivenElsewhere } from '../engine/interruption.ts';
 import { replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import { MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
+import { CONVERSATION_PREFIX, derivedConversationId, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   attachmentBytes,
   attachmentId,
@@ -73,6 +73,8 @@ import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from 
 export interface Conversations {
   /** Validates everything and stores the message. Rejects with an `ApiError`. */
   start(request: ChatRequest, caller: Caller): Promise<StartedChat>;
+  /** The id of the conversation that a front end calls `chat`. It may not exist yet. */
+  idOf(chat: string, caller: Caller): Promise<string>;
   list(filter: Omit<ConversationFilter, 'tenant'>, caller: Caller): Promise<readonly ConversationRecord[]>;
   /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
   find(id: string, caller: Caller): Promise<ConversationRecord>;
@@ -293,6 +295,10 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   return {
     start: (request, caller) => startChat(starter, request, caller),
+    async idOf(chat, { tenant }) {
+      const isOwn = chat.startsWith(CONVERSATION_PREFIX) && (await chains.get(tenant, chat)) !== undefined;
+      return isOwn ? chat : derivedConversationId(tenant, chat);
+    },
     list: (filter, { tenant }) => chains.list({ ...filter, tenant }),
     find: (id, caller) => findConversation(store, id, caller),
     messages: messagesIn,

@@ -1,8 +1,6 @@
-import { createHash } from 'node:crypto';
 import { userText, type UserMessage } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import { CONVERSATION_PREFIX } from '../ids.ts';
 import { list, validateBody } from '../request/validate.ts';
 import type { AgUiIds } from './ag-ui.ts';
 import { attachmentsSchema, messageWith, type Attachment } from './attachments.ts';
@@ -12,8 +10,8 @@ import { approvalOf } from './ui-stream.ts';
 
 /** What the request of a front end asks for. Both protocols produce it. */
 export interface FrontEndRequest {
-  /** The id of the conversation. */
-  readonly id: string;
+  /** What the front end calls the conversation. */
+  readonly chat: string;
   /** Absent: the request has answers only. */
   readonly message?: UserMessage;
   readonly attachments?: readonly Attachment[];
@@ -28,18 +26,6 @@ export interface FrontEndAnswers {
   readonly answers: readonly ChatAnswer[];
   /** The ids of what the client gives up because its deadline has passed. It needs no answer. */
   readonly expired: readonly string[];
-}
-
-/**
- * The conversation that a front end calls `id`. Front ends choose ids themselves, so the id of the conversation is derived from
- * it and the tenant, unless it is that of a conversation.
- */
-export function conversationIdFor(tenant: string, id: string): string {
-  if (/^conv_[0-9a-f]{32}$/.test(id)) return id;
-  const digest = createHash('sha256')
-    .update(JSON.stringify([tenant, id]))
-    .digest('hex');
-  return CONVERSATION_PREFIX + digest.slice(0, 32);
 }
 
 const id = z.string().min(1).max(200);
@@ -76,13 +62,13 @@ const uiBody = z.object({
 const uiApproval = z.object({ id: z.string(), approved: z.boolean(), reason: z.string().nullish() });
 
 /** A request of `DefaultChatTransport`. It has the whole conversation, of which only the last message counts. */
-export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
+export function parseUiRequest(body: unknown): FrontEndRequest {
   const { id: chat, messages, trigger, ...named } = validateBody(uiBody, body);
   if (trigger === 'regenerate-message') {
     throw badRequest('Answers cannot be generated again. Branch the conversation before the message.', 'trigger');
   }
   const { role, parts = [] } = messages.at(-1) ?? {};
-  const common = { id: conversationIdFor(tenant, chat), ...optionsOf(named) };
+  const common = { chat, ...optionsOf(named) };
   if (role === 'user') {
     const text = parts.map((part) => (part.type === 'text' ? textOfPart(part['text']) : '')).join('');
     if (text === '') throw badRequest('The last message has no text.', 'messages');
@@ -133,14 +119,11 @@ const agUiBody = z.object({
 const agUiApproval = z.object({ approved: z.boolean(), digest: z.string(), reason: z.string().nullish() });
 
 /** `RunAgentInput` of AG-UI: `resume` counts, or the last message. Options are in `forwardedProps`. */
-export function parseAgUiRequest(
-  body: unknown,
-  tenant: string,
-): { readonly ids: AgUiIds; readonly request: FrontEndRequest } {
+export function parseAgUiRequest(body: unknown): { readonly ids: AgUiIds; readonly request: FrontEndRequest } {
   const { threadId, runId, messages, tools, forwardedProps, resume } = validateBody(agUiBody, body);
   if (tools && tools.length > 0) throw badRequest('Tools of the front end are not supported. Send none.', 'tools');
   const named = validateBody(namedOptions, forwardedProps ?? {});
-  const common = { id: conversationIdFor(tenant, threadId), ...optionsOf(named) };
+  const common = { chat: threadId, ...optionsOf(named) };
   const ids = { threadId, runId };
   const last = messages.at(-1);
   const text = last?.role === 'user' ? agUiText(last.content) : '';

@@ -20,7 +20,7 @@ export interface ChatStarter extends ChatDriver {
 export interface ChatRequest {
   /** Absent: a new conversation. */
   readonly conversation?: string;
-  /** Instead of `conversation`: this one, which is created if it does not exist. */
+  /** Instead of `conversation`: this one, which is created if it does not exist. No other tenant can have it. */
   readonly createAs?: string;
   /** Its first block is the text, the others are the attachments. */
   readonly message: UserMessage;
