@@ -9,7 +9,13 @@ import { isDrivenElsewhere } from '../engine/interruption.ts';
 import { replayItems } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import { CONVERSATION_PREFIX, derivedConversationId, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
+import {
+  CONVERSATION_PREFIX,
+  derivedConversationId,
+  MESSAGE_PREFIX,
+  newConversationId,
+  RESPONSE_PREFIX,
+} from '../ids.ts';
 import {
   attachmentBytes,
   attachmentId,

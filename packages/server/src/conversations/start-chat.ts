@@ -1,5 +1,6 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
+import { notDone, STORE_FAILED } from '../engine/interruption.ts';
 import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
@@ -119,7 +120,7 @@ interface ChatClient {
   readonly signal: AbortSignal;
 }
 
-/** Drives a new run and sends its events to the client. */
+/** Drives a new run and sends its events to the client. Rejects with a 503 if the store fails: the run is resumed much later. */
 async function runChat(
   starter: ChatStarter,
   { plan, record, title, caller, release }: ChatRun,
@@ -132,12 +133,22 @@ async function runChat(
   for (const event of firstEvents(engine, record, { title, warnings })) void sink.add(event);
   const { finished } = driveChat(starter, { plan, record, sink });
   finished.then(release, release);
-  if (continues) return streams.followChat(id, caller, { after, signal, deliver });
+  if (continues) {
+    const failed = new AbortController();
+    finished.then(
+      ({ interruption }) => interruption === STORE_FAILED && failed.abort(),
+      () => {},
+    );
+    await streams.followChat(id, caller, { after, signal: AbortSignal.any([signal, failed.signal]), deliver });
+    if (failed.signal.aborted && !signal.aborted) throw notDone(STORE_FAILED);
+    return;
+  }
   const cancel = (): void => void cancelAbandoned(starter, plan.id, caller);
   signal.addEventListener('abort', cancel, { once: true });
   if (signal.aborted) cancel();
   try {
     const { interruption } = await finished;
+    if (interruption === STORE_FAILED) throw notDone(STORE_FAILED);
     // It waits for an answer. Who resumes it stores its events.
     if (interruption) await streams.followChat(id, caller, { after: sink.last, signal, deliver });
   } finally {

@@ -11,13 +11,12 @@ import {
   type State,
 } from '@treadle/core';
 import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
-import { ApiError } from '../api-error.ts';
+import { ApiError, isStoreFailure } from '../api-error.ts';
 import type { Capacity, Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import {
   ASLEEP,
   isDrivenElsewhere,
-  isStoreFailure,
   isTooMuch,
   notDone,
   retryLater,
