@@ -31,12 +31,21 @@ export function requestHandler(options: AppOptions): AnswerRequest {
   app.router = withKnownMatches(app.router);
 
   app.route('/', healthRoutes(options));
-  app.route('/', pageRoutes(admit.checkAddress));
+  const checkOpen = (): void => {
+    if (isClosing()) throw shuttingDown();
+  };
+  app.route(
+    '/',
+    pageRoutes((incoming) => {
+      checkOpen();
+      admit.checkAddress(incoming);
+    }),
+  );
   app.use(async (c, next) => {
     const { incoming, outgoing, exchange } = c.env;
     exchange.route = routeOf(c);
     if (allowOrigin(cors, incoming, outgoing)) return c.body(null, 204);
-    if (isClosing()) throw shuttingDown();
+    checkOpen();
     exchange.caller = admit(incoming, outgoing, exchange);
     c.set('caller', exchange.caller);
     if (!METRICS.test(c.req.path)) requireApiScope(exchange.caller);
