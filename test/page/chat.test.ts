@@ -7,7 +7,7 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
-import type { Locator, Page } from 'playwright-core';
+import type { Locator, Page, Route } from 'playwright-core';
 import { afterAll, describe, expect, expectTypeOf, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
@@ -598,23 +598,72 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await rm(folder, { recursive: true });
   });
 
-  test('does not lose a message that the server did not get', async () => {
+  test('does not lose a message that the server did not get', async ({ expect }) => {
     await using chat = await openChat(['One.', 'Two.'], { allow: /ERR_/ });
     const { page } = chat;
+    const posts: Route[] = [];
+    const isNotSent = (): Promise<void> => page.locator('.toast').getByText('may not have arrived').last().waitFor();
+    const draft = (): Promise<string> => chat.message.inputValue();
+    const bubbles = page.locator('.bubble');
+    // Neither the messages nor the pings reach the server.
+    await page.route(/\/v1\/chat$|\/healthz$/, async (route) => {
+      const isRead = route.request().method() === 'GET' && !route.request().url().endsWith('/healthz');
+      await (isRead ? route.continue() : route.abort('connectionrefused'));
+    });
     await chat.send('First');
+    await isNotSent();
+    await page.getByText('The connection to the server is lost.').waitFor();
+    expect(await draft()).toBe('First');
+    expect(await bubbles.count()).toBe(0);
+    await page.unrouteAll();
+    await page.getByText('The connection to the server is lost.').waitFor({ state: 'detached' });
+    await chat.message.press('Enter');
+    await page.getByText('One.').waitFor();
     await chat.ended();
+    expect(await draft()).toBe('');
+
     await page.reload();
     await page.getByText('One.').waitFor();
     await page.route('**/v1/chat', (route) =>
-      route.request().method() === 'POST' ? route.abort('connectionrefused') : route.continue(),
+      route.request().method() === 'POST' ? void posts.push(route) : route.continue(),
     );
     await chat.send('Second');
-    await page.locator('.toast').getByText('may not have arrived').waitFor();
-    expect(await chat.message.inputValue()).toBe('Second');
-    expect(await page.locator('.bubble').allTextContents()).toEqual(['First']);
-    await page.unroute('**/v1/chat');
+    await expect.poll(() => posts.length, POLL).toBe(1);
+    await posts.pop()!.abort('connectionrefused');
+    await isNotSent();
+    await expect.poll(draft, POLL).toBe('Second');
+    expect(await bubbles.allTextContents()).toEqual(['First']);
+
+    // The user does not wait for the server: opens another conversation, or reloads the page.
     await chat.message.press('Enter');
+    await expect.poll(() => posts.length, POLL).toBe(1);
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+    await posts.pop()!.abort('connectionrefused');
+    await isNotSent();
+    expect(await draft()).toBe('');
+    await page.goBack();
+    await expect.poll(draft, POLL).toBe('Second');
+    await chat.message.press('Enter');
+    await expect.poll(() => posts.length, POLL).toBe(1);
+    await page.reload();
+    await expect.poll(draft, POLL).toBe('Second');
+    await page.unrouteAll();
+    await page.getByText('One.').waitFor();
+
+    // An edited message stays where it was written.
+    await page.route('**/branch', (route) => route.abort('connectionrefused'));
+    await button(page, 'Edit the message').click();
+    await page.getByRole('textbox', { name: /^Edit the message/ }).fill('Changed');
+    await button(page, 'Send in a branch').click();
+    await page.locator('.toast').getByText('cannot be reached').waitFor();
+    expect(await page.getByRole('textbox', { name: /^Edit the message/ }).inputValue()).toBe('Changed');
+    await page.unrouteAll();
+    await button(page, 'Send in a branch').click();
     await page.getByText('Two.').waitFor();
+    expect(await bubbles.allTextContents()).toEqual(['Changed']);
+    await chat.ended();
+    expect(await page.evaluate(() => Object.values(sessionStorage))).toEqual(['Second']);
   });
 
   test('keeps one draft for each conversation over a reload, until it is sent', async () => {

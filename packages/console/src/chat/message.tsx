@@ -27,17 +27,26 @@ export interface UserViewProps {
   readonly message: UserMessage;
   readonly conversation: string | undefined;
   readonly canEdit: boolean;
-  readonly onEdit: (text: string) => void;
+  /** Rejects if the message was not sent. */
+  readonly onEdit: (text: string) => Promise<void>;
 }
 
 export function UserView({ message, conversation, canEdit, onEdit }: UserViewProps): JSX.Element {
   const draft = useSignal<string | undefined>(undefined);
+  const isSaving = useSignal(false);
   const { text, attachments } = message;
   if (draft.value !== undefined) {
-    const save = (): void => {
+    const save = async (): Promise<void> => {
       const edited = draft.value!.trim();
-      draft.value = undefined;
-      if (edited || attachments.length > 0) onEdit(edited);
+      isSaving.value = true;
+      try {
+        if (edited || attachments.length > 0) await onEdit(edited);
+        draft.value = undefined;
+      } catch (error) {
+        report(error);
+      } finally {
+        isSaving.value = false;
+      }
     };
     return (
       <article class="message user editing" aria-label="Your message">
@@ -50,12 +59,12 @@ export function UserView({ message, conversation, canEdit, onEdit }: UserViewPro
             onInput={({ currentTarget }) => (draft.value = currentTarget.value)}
             onKeyDown={(event) => {
               if (event.key === 'Escape') draft.value = undefined;
-              else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save();
+              else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !isSaving.value) void save();
             }}
           />
         </label>
         <div class="ask-actions">
-          <button type="button" class="button primary" onClick={save}>
+          <button type="button" class="button primary" disabled={isSaving.value} onClick={() => void save()}>
             Send in a branch
           </button>
           <button type="button" class="button" onClick={() => (draft.value = undefined)}>

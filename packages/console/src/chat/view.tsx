@@ -16,8 +16,8 @@ import * as api from './api.ts';
 import { base64Of } from './attachments.ts';
 import { Composer } from './composer.tsx';
 import { report, type Conversation, type Message, type SendOptions, type UserMessage } from './conversation.ts';
-import { loadList, show, shown } from './conversations.ts';
-import { draftOf, removeDraft } from './drafts.ts';
+import { loadList, reloadFailed, show, shown } from './conversations.ts';
+import { draftOf, putBack, removeDraft } from './drafts.ts';
 import { Guide } from './guide.tsx';
 import { AnswerView, saveBlob, textOf, UserView } from './message.tsx';
 import { ModelsDialog } from './models.tsx';
@@ -29,7 +29,8 @@ const areModelsOpen = signal(false);
 
 export function View({ segments }: ViewProps): JSX.Element {
   const [id] = segments;
-  useLayoutEffect(() => void show(id), [id, isConnectionLost.value]);
+  useLayoutEffect(() => void show(id), [id]);
+  useEffect(reloadFailed, [isConnectionLost.value]);
   const conversation = shown.value;
   const { title, messages, state, problem, isBusy } = conversation;
   const name = title.value ?? (id === undefined ? 'New chat' : 'Conversation');
@@ -63,7 +64,7 @@ export function View({ segments }: ViewProps): JSX.Element {
     <Guide
       isBusy={isBusy.value}
       onModels={() => (areModelsOpen.value = true)}
-      onSend={(text) => void send(text, { model: model.value }).catch(report)}
+      onSend={(text) => void sendOrKeep(conversation, { text, attachments: [] }).catch(report)}
     />
   );
   return (
@@ -283,7 +284,7 @@ const Row = memo(({ conversation, message, other }: RowProps): JSX.Element => {
         message={message}
         conversation={id.value}
         canEdit={id.value !== undefined && canBranch}
-        onEdit={(text) => void resend(conversation, message, text).catch(report)}
+        onEdit={(text) => resend(conversation, message, text)}
       />
     );
   }
@@ -323,7 +324,21 @@ async function resend(conversation: Conversation, message: UserMessage, text = m
   );
   const opened = await branch(conversation, message.id);
   await opened.load();
-  await opened.send(text, { attachments, model: model.value });
+  await sendOrKeep(opened, { text, attachments });
+}
+
+/** Sends a message that is not from the composer. If it is not sent, it is a draft, so that it is not lost. */
+async function sendOrKeep(
+  conversation: Conversation,
+  message: { readonly text: string; readonly attachments: readonly api.NewAttachment[] },
+): Promise<void> {
+  const { text, attachments } = message;
+  try {
+    await conversation.send(text, { attachments, model: model.value });
+  } catch (error) {
+    putBack(draftOf(conversation.id.value), message);
+    throw error;
+  }
 }
 
 interface HeaderProps {
