@@ -206,15 +206,18 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     );
   });
 
-  test('shows the output of a call that runs, and since when, also after a reload', async () => {
+  test('shows the newest output of a call that runs, and since when, also after a reload', async ({ expect }) => {
     const released = Promise.withResolvers<string>();
+    let reportLines = (_from: number, _to: number): void => {};
     const build = tool({
       name: 'build',
       description: 'Builds',
       needsApproval: true,
       async execute(_, { report }) {
-        report('compiling 1\n');
-        report('compiling 2\n');
+        reportLines = (from, to) => {
+          for (let line = from; line <= to; line++) report(`compiling ${line}\n`);
+        };
+        reportLines(1, 2);
         return await released.promise;
       },
     });
@@ -232,6 +235,28 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await expect.poll(() => output.textContent(), POLL).toBe('compiling 1\ncompiling 2\n');
     await page.locator('.call.running .chip').getByText('approved').waitFor();
     await expect.poll(() => page.locator('.call-time').textContent(), POLL).toMatch(/^10 min/);
+    // The end is followed, unless the user has scrolled up.
+    const below = (): Promise<number> =>
+      output.evaluate(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight);
+    const shows = (line: number): Promise<unknown> =>
+      expect.poll(() => output.textContent(), POLL).toMatch(new RegExp(`compiling ${line}\n$`));
+    reportLines(3, 60);
+    await shows(60);
+    expect(await below()).toBeLessThan(2);
+    await output.hover();
+    await page.mouse.wheel(0, -200);
+    await expect.poll(below, POLL).toBeGreaterThan(100);
+    const top = await output.evaluate((element) => element.scrollTop);
+    reportLines(61, 2_500);
+    await shows(2_500);
+    expect(await output.evaluate((element) => element.scrollTop)).toBe(top);
+    expect(await output.textContent()).toMatch(/^compiling 1\n/);
+    await output.press('End');
+    await expect.poll(below, POLL).toBeLessThan(2);
+    reportLines(2_501, 2_502);
+    await shows(2_502);
+    expect(await below()).toBeLessThan(2);
+    expect((await output.textContent())!.length).toBe(20_000);
     released.resolve('built');
     await page.getByText('Built.').waitFor();
     await chat.ended();

@@ -1,12 +1,13 @@
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import { costText, durationText } from '@treadle/core/describe';
 import type { JSX, RefObject } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { countText, exactText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
 import { CopyButton } from '../shell/copy.tsx';
 import { Dialog } from '../shell/dialog.tsx';
+import { useFollowedEnd } from '../shell/follow-end.ts';
 import { Icon } from '../shell/icon.tsx';
 import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
 import { AskCard, CallArguments } from './asks.tsx';
@@ -540,11 +541,24 @@ function callSummary(text: string): string {
 }
 
 const OUTPUT_CHARS = 20_000;
+const MOST_OUTPUT_CHARS = 200_000;
+/** How far from the end of the output the page still follows it, in pixels: about one line. */
+const NEAR_OUTPUT = 24;
 
+/** The newest output. */
 function LiveOutput({ output }: { readonly output: ReadonlySignal<string> }): JSX.Element {
+  const { scroller, isAtEnd, toEnd, onScroll } = useFollowedEnd<HTMLPreElement>(NEAR_OUTPUT);
+  const text = output.value;
+  const start = useRef(0);
+  // What the user has scrolled up to should not move.
+  const most = isAtEnd.value ? OUTPUT_CHARS : MOST_OUTPUT_CHARS;
+  start.current = Math.max(start.current, text.length - most);
+  useLayoutEffect(() => {
+    if (isAtEnd.peek()) toEnd();
+  }, [text]);
   return (
-    <pre class="live" tabIndex={0} aria-label="Output so far">
-      {output.value.slice(-OUTPUT_CHARS)}
+    <pre ref={scroller} class="live" tabIndex={0} aria-label="Output so far" onScroll={onScroll}>
+      {text.slice(start.current)}
     </pre>
   );
 }

@@ -10,6 +10,7 @@ import { countText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import type { ViewProps } from '../routes.ts';
 import { Dialog } from '../shell/dialog.tsx';
+import { useFollowedEnd } from '../shell/follow-end.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
 import * as api from './api.ts';
@@ -146,21 +147,9 @@ interface MessagesProps {
 const NEAR = 80;
 
 function Messages({ conversation, children }: MessagesProps): JSX.Element {
-  const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
-  const isAtEnd = useSignal(true);
+  const { scroller, isAtEnd, toEnd, onScroll } = useFollowedEnd<HTMLDivElement>(NEAR);
   const { messages } = conversation;
-
-  /** Where the user was at the last scroll event. */
-  const top = useRef(0);
-
-  const toEnd = (): void => {
-    const { current } = scroller;
-    if (!current) return;
-    isAtEnd.value = true;
-    current.scrollTop = current.scrollHeight;
-    top.current = current.scrollTop;
-  };
   useEffect(() => {
     const observer = new ResizeObserver(() => isAtEnd.peek() && toEnd());
     observer.observe(content.current!);
@@ -174,19 +163,7 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
   const older = useOlder(conversation, all.length, scroller);
   return (
     <div class="messages-frame">
-      <div
-        ref={scroller}
-        class="messages"
-        role="region"
-        aria-label="Messages"
-        tabIndex={0}
-        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
-          // The event comes later, when an answer may have grown. Only a move upwards is one of the user.
-          if (scrollHeight - scrollTop - clientHeight < NEAR) isAtEnd.value = true;
-          else if (scrollTop < top.current) isAtEnd.value = false;
-          top.current = scrollTop;
-        }}
-      >
+      <div ref={scroller} class="messages" role="region" aria-label="Messages" tabIndex={0} onScroll={onScroll}>
         <div ref={content} class="column">
           {children}
           {all.slice(older).map((message, position) => {
