@@ -889,11 +889,28 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
       await busy.promise;
       return 'Late.';
     };
-    await using chat = await openChat([failure, waits], { allow: /status of 409|status of 404/ });
+    const script = scriptedModel([failure, waits]);
+    const model: Model = {
+      ...script,
+      reply(request, emit, signal) {
+        if (script.requests.length === 0) emit({ type: 'text-delta', text: 'It is **no' });
+        return script.reply(request, emit, signal);
+      },
+    };
+    await using chat = await openChat([], {
+      allow: /status of 409|status of 404/,
+      server: { models: { default: 'm', models: new Map([['m', model]]) } },
+    });
     const { page, server } = chat;
     await chat.send('Hello');
     await page.getByRole('alert').getByText('The model rejects the credentials of this server.').waitFor();
     await chat.ended();
+    // What the model had sent stays, and is marked.
+    for (const isReloaded of [false, true]) {
+      if (isReloaded) await page.reload();
+      const partial = page.locator('.answer', { hasText: 'It is **no' });
+      await partial.locator('.chip').getByText('incomplete').waitFor();
+    }
     const [conversation] = (await server.send('GET', '/v1/chat')).body.data;
     const other = fetch(`${server.url}/v1/chat`, {
       method: 'POST',

@@ -266,7 +266,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
           );
         }
         if (part.type !== 'call') {
-          return <AnswerText key={part.id} part={part} />;
+          return <AnswerText key={part.id} part={part} hasFailed={status.value === 'failed'} />;
         }
         const asks = waiting.value.filter(({ call_id }) => call_id === part.id);
         return (
@@ -366,14 +366,20 @@ function UsageText({ message: { usage, model } }: { readonly message: AnswerMess
   );
 }
 
-function AnswerText({ part }: { readonly part: TextPart }): JSX.Element {
+interface AnswerTextProps {
+  readonly part: TextPart;
+  /** The model broke off. */
+  readonly hasFailed: boolean;
+}
+
+function AnswerText({ part, hasFailed }: AnswerTextProps): JSX.Element {
   return (
     <>
       {part.type === 'text' ? <Markdown text={part.text} /> : <Reasoning part={part} />}
       {part.isStopped.value && (
         <p class="stopped">
           <span class="chip" title="The model did not complete this text, and does not get it with later messages">
-            stopped here
+            {hasFailed ? 'incomplete' : 'stopped here'}
           </span>
         </p>
       )}
