@@ -357,6 +357,47 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     expect((await saved).suggestedFilename()).toBe('page.html');
   });
 
+  test('wraps the tools on a phone, and scrolls tables instead of breaking their words', async () => {
+    const names = Array.from({ length: 24 }, (_, index) => `tool_with_a_name_${index}`);
+    const tools = names.map((name) => tool({ name, description: '', effect: 'pure', execute: () => '' }));
+    const text = 'A sentence with antidisestablishmentarianism in it, which is long enough for several lines.';
+    const table = [
+      '| Date | Amount | Account | Remark |',
+      '|---|--:|---|---|',
+      `| 2026-11-15 | 1 234 567.89 € | DE89-3704-0044-0532-0130-00 | ${text} |`,
+    ];
+    const nested = table.map((line, index) => (index === 0 ? `- ${line}` : `  ${line}`));
+    const answer = `${table.join('\n')}\n\n${nested.join('\n')}`;
+    const viewport = { width: 390, height: 780 };
+    await using chat = await openChat([answer], { viewport, server: { tools, defaultTools: [] } });
+    const { page } = chat;
+    await page.getByText(names.at(-1)!).waitFor();
+    const isWide = (selector: string): Promise<boolean[]> =>
+      page.locator(selector).evaluateAll((all) => all.map(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth));
+    expect(await isWide('.messages, .offer, html')).toEqual([false, false, false]);
+    await chat.send('Show me');
+    await chat.ended();
+    expect(await isWide('.table-scroll, li table')).toEqual([true, true]);
+    expect(await isWide('.messages, .answer, html')).toEqual([false, false, false]);
+    // On how many lines each cell is, and each word of the long ones.
+    const lines = await page.locator('.answer td').evaluateAll((cells) =>
+      cells.map((cell) => {
+        const node = cell.firstChild as Text;
+        const linesOf = (from: number, to: number): number => {
+          const range = document.createRange();
+          range.setStart(node, from);
+          range.setEnd(node, to);
+          return new Set([...range.getClientRects()].map(({ top }) => top)).size;
+        };
+        const words = [...node.data.matchAll(/\S+/g)].map(({ index, 0: word }) => linesOf(index, index + word.length));
+        return { all: linesOf(0, node.data.length), word: Math.max(...words) };
+      }),
+    );
+    const whole = { all: 1, word: 1 };
+    const wrapped = { all: expect.toSatisfy((count: number) => count > 1), word: 1 };
+    expect(lines).toEqual([whole, whole, whole, wrapped, whole, whole, whole, wrapped]);
+  });
+
   test('renders a long call when it is unfolded', async () => {
     const command = 'echo a line\n'.repeat(2_000);
     await using chat = await openChat([{ calls: [{ name: 'time', arguments: { command } }] }, 'I see.']);

@@ -128,7 +128,7 @@ function Offer(): JSX.Element | null {
   if (tools.length === 0) return null;
   return (
     <p class="muted offer">
-      Tools:{' '}
+      Tools:
       {tools.map(({ name, description }) => (
         <code key={name} title={description}>
           {name}
