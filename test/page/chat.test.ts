@@ -867,11 +867,11 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await page.reload();
     const ask = page.getByRole('region', { name: 'Approval of pay' });
     expect(await ask.locator('pre').textContent()).toContain(String.raw`"a\u202eb\u200b"`);
-    expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
     await page.locator('.call .chip').getByText('approved').waitFor();
+    expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
   });
 
   test('shows the beginning of a long change, says how much it is not, and shows the rest on request', async () => {

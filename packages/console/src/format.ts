@@ -26,6 +26,16 @@ export function prettyJson(text: string): string {
   }
 }
 
+/** The fields of an object in JSON. Undefined for another text. */
+export function objectIn(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 // Characters that cannot be seen, that look like a space, or that change the direction of writing.
 const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
 

@@ -5,12 +5,14 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { countText, exactText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
+import { callSummary } from '../shell/asked-call.ts';
+import { CallArguments } from '../shell/call-facts.tsx';
 import { CopyButton } from '../shell/copy.tsx';
 import { Dialog } from '../shell/dialog.tsx';
 import { useFollowedEnd } from '../shell/follow-end.ts';
 import { Icon } from '../shell/icon.tsx';
 import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
-import { AskCard, CallArguments } from './asks.tsx';
+import { AskCard } from './asks.tsx';
 import {
   isOpen,
   report,
@@ -277,6 +279,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
             conversation={conversation.id.value}
             isOpen={isActive}
             isWaiting={asks.length > 0}
+            isAsked={asks.some((ask) => 'digest' in ask)}
           >
             {asks.map(answer)}
           </Call>
@@ -409,10 +412,12 @@ interface CallProps {
   /** The answer is in progress. */
   readonly isOpen: boolean;
   readonly isWaiting: boolean;
+  /** It waits for an approval, which shows its arguments. */
+  readonly isAsked: boolean;
   readonly children: JSX.Element[];
 }
 
-function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProps): JSX.Element {
+function Call({ call, run, conversation, isOpen, isWaiting, isAsked, children }: CallProps): JSX.Element {
   const { name, arguments: text, output, result, decision, startedAt } = call;
   const outcome = result.value;
   const state = outcome ? (outcome.is_error ? 'error' : 'done') : isWaiting ? 'waiting' : isOpen ? 'running' : 'none';
@@ -428,7 +433,7 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
             <span class="sr-only">{STATE_NAMES[state]}</span>
           </span>
           <span class="call-name">{exactText(name)}</span>
-          <span class="call-summary">{exactText(summary.value)}</span>
+          <span class="call-summary">{!isAsked && exactText(summary.value)}</span>
           {decision.value && (
             <span class={`chip ${decision.value.approved ? 'good' : 'bad'}`} title={decisionText(decision.value)}>
               {decision.value.approved ? 'approved' : 'denied'}
@@ -445,8 +450,12 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
         </summary>
         {(isUnfolded.value || !isLong) && (
           <div class="call-body">
-            <h3>Arguments</h3>
-            <CallArguments tool={name} text={text} />
+            {!isAsked && (
+              <>
+                <h3>Arguments</h3>
+                <CallArguments tool={name} text={text} />
+              </>
+            )}
             {decision.value && (
               <>
                 <h3>Decision</h3>
@@ -533,18 +542,6 @@ const STATE_NAMES = {
   running: 'Running:',
   none: 'Without a result:',
 } as const;
-
-/** What a call is about, in one line. */
-function callSummary(text: string): string {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value !== 'object' || value === null) return text;
-    const values = Object.values(value).map((one) => (typeof one === 'string' ? one : JSON.stringify(one)));
-    return values.join('  ').replaceAll(/\s+/g, ' ').slice(0, 200);
-  } catch {
-    return text.slice(0, 200);
-  }
-}
 
 const OUTPUT_CHARS = 20_000;
 const MOST_OUTPUT_CHARS = 200_000;

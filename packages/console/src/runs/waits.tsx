@@ -2,9 +2,10 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useId } from 'preact/hooks';
 import { announce } from '../shell/announce.tsx';
+import { CallFacts } from '../shell/call-facts.tsx';
 import { Icon } from '../shell/icon.tsx';
 import { answerRun, type OpenWait, type RunDetails, type WaitAnswer } from './api.ts';
-import { exactText, prettyJson } from '../format.ts';
+import { exactText } from '../format.ts';
 
 interface WaitProps {
   readonly runId: string;
@@ -52,9 +53,7 @@ export function WaitCard({ runId, wait, onAnswered }: WaitProps): JSX.Element {
       {wait.type === 'question' ? (
         <p class="wait-prompt">{exactText(wait.question.prompt)}</p>
       ) : (
-        <pre class="exact" tabIndex={0} role="group" aria-label="Arguments">
-          {exactText(prettyJson(wait.arguments))}
-        </pre>
+        <CallFacts tool={wait.tool} call={wait} />
       )}
       {wait.type === 'approval' && <ApprovalFacts wait={wait} />}
       {wait.type === 'approval' ? (
@@ -77,11 +76,9 @@ type Approval = Extract<OpenWait, { type: 'approval' }>;
 type Asked = Extract<OpenWait, { type: 'question' }>;
 
 function ApprovalFacts({ wait }: { readonly wait: Approval }): JSX.Element | null {
-  const { reason, rule, touches = [], shown, required, approvers, approved_by: by } = wait;
+  const { rule, shown, required, approvers, approved_by: by } = wait;
   const facts: readonly (readonly [string, string | undefined])[] = [
-    ['Why', reason],
     ['Rule', rule],
-    ['Touches', touches.map((touch) => JSON.stringify(touch)).join(', ') || undefined],
     [
       'Shown by the policy',
       shown === undefined ? undefined : typeof shown === 'string' ? shown : JSON.stringify(shown, null, 2),
