@@ -874,6 +874,53 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
   });
 
+  test('shows the command of an approval once, and counts it on all parts of the page while it waits', async () => {
+    const command = 'rm -rf build && npm run "build all"';
+    const bash = tool({
+      name: 'bash',
+      description: 'Runs a command',
+      input: { type: 'object', properties: { command: { type: 'string' } } },
+      touches: (input) => [{ type: 'command', command: String((input as { command: string }).command) }],
+      execute: () => 'done',
+    });
+    const reason = `at level 1 (supervised) it is asked about, because it would run ${JSON.stringify(command)}`;
+    const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask', reason, rule: 'autonomy' })) };
+    const server = { policy, tools: [bash], defaultTools: ['bash'], waitForAnswers: true };
+    const calls = [{ name: 'bash', arguments: { command } }];
+    await using chat = await openChat([{ calls }, { calls }, 'One.', 'Two.'], { server });
+    const { page } = chat;
+    const badge = page.getByRole('navigation', { name: 'Main' }).locator('.badge');
+    const count = async (text: string): Promise<number> => {
+      const shown = await page.getByRole('main').innerText();
+      return shown.split(text).length - 1;
+    };
+    const why = 'At level 1 (supervised) it is asked about, because it would run this command.';
+    await chat.message.waitFor();
+    expect(await badge.count()).toBe(0);
+    const background = chat.server.post({ input: 'From a program', background: true });
+    await badge.getByText('1').waitFor();
+    await background;
+    await chat.send('Build');
+    await button(page, 'Approve').waitFor();
+    await badge.getByText('2').waitFor();
+    // Also if the call is unfolded.
+    await page.locator('.call summary').click();
+    expect([await count('rm -rf build'), await count(why)]).toEqual([1, 1]);
+    await button(page, 'Approve').click();
+    await page.getByText('One.').waitFor();
+    await badge.getByText('1').waitFor();
+    await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Runs' }).click();
+    await button(page, 'Approve').waitFor();
+    expect([await count('rm -rf build'), await count(why)]).toEqual([1, 1]);
+    await page.getByRole('link', { name: 'From a program' }).last().click();
+    await page.getByRole('heading', { name: 'From a program' }).waitFor();
+    const card = page.getByRole('region', { name: 'Approval needed: bash' });
+    expect((await card.innerText()).split('rm -rf build').length).toBe(2);
+    await button(page, 'Approve').click();
+    await badge.waitFor({ state: 'detached' });
+    await chat.server.getEnded(page.url().split('/').at(-1)!);
+  });
+
   test('shows the beginning of a long change, says how much it is not, and shows the rest on request', async () => {
     const content = Array.from({ length: 700 }, (_, line) => `line ${line}\n`).join('');
     const write = tool({ name: 'write', description: '', needsApproval: true, execute: () => 'written' });

@@ -94,6 +94,9 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     await page.getByText('No run matches').waitFor();
     await page.getByLabel('Search titles').fill('the PORT');
     await row.waitFor();
+    // Above a filtered list, it is one line until it is unfolded.
+    expect((await asked.boundingBox())!.height).toBeLessThan(60);
+    await asked.getByText('Approval needed').click();
     await asked.getByRole('button', { name: 'Approve', exact: true }).click();
     // The status is live.
     await row.getByText('Completed').waitFor();
