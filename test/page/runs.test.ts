@@ -279,6 +279,14 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     await page.getByRole('heading', { name: 'Which port?' }).waitFor();
     await page.getByRole('link', { name: /^parent/ }).click();
     await page.getByRole('heading', { name: 'Ask an agent' }).waitFor();
+    // With the keyboard too, at any depth.
+    for (const [name, title] of [
+      [/^research .*\.t1\.tool\.0$/, 'Which port?'],
+      [/^scout .*\.t1\.tool\.0\.t1\.tool\.0$/, 'Look'],
+    ] as const) {
+      await page.getByRole('link', { name }).press('Enter');
+      await page.getByRole('heading', { name: title }).waitFor();
+    }
   });
 
   test('that were interrupted by a killed server are resumed at another one, and by its restart', async () => {
