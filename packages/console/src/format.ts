@@ -26,3 +26,13 @@ export function prettyJson(text: string): string {
     return text;
   }
 }
+
+/** The fields of an object in JSON. Undefined for another text. */
+export function objectIn(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
+}
