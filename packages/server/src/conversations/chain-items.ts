@@ -46,7 +46,8 @@ export function inputOfRecord({ id, runId, request, response }: ResponseRecord):
   return [userItem(messageIds(runId).message, (request as StoredMessage).message)];
 }
 
-function outputOfRecord({ id, runId, status, response }: ResponseRecord): readonly InputItem[] {
+/** What the model said and called, and the results. */
+export function outputOfRecord({ id, runId, status, response }: ResponseRecord): readonly InputItem[] {
   if (isItemsRecord(id) || status === 'in_progress' || !response) return [];
   if (!isChatRecord(id)) return (response as ResponseResource).output;
   const hex = runId.slice(RESPONSE_PREFIX.length);

@@ -32,9 +32,10 @@ export async function resumeChat(
     const isNew = state === NEW;
     const chain = { id: conversation, tenant };
     const { messages, system } = isNew
-      ? await histories.forMessage(chain, record.previous, message.message, hold)
+      ? await histories.forMessage(chain, record.previous, message.message, { hold })
       : { messages: [], system: [] };
-    const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
+    const told = [...system, ...(message.instructions ?? [])];
+    const run = { id: runId, caller, journal: store, lease, waits: true, messages, system: told };
     const { plan, input } = await planMessage(engine, message, run);
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
     const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;

@@ -72,7 +72,17 @@ export function conversationsRoutes({
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
     c.env.exchange.openStream();
-    const { chat, message, attachments, model, tools, onDisconnect } = request;
+    const {
+      chat,
+      message,
+      clientId,
+      list: clientList,
+      instructions,
+      attachments,
+      model,
+      tools,
+      onDisconnect,
+    } = request;
     const id = await conversations.idOf(chat, caller);
     const { events = [], after = 0 } =
       (request.answersTo && (await conversations.progress(id, caller, { includeEnded: true }))) ?? {};
@@ -82,6 +92,9 @@ export function conversationsRoutes({
         {
           createAs: id,
           message,
+          ...(clientId !== undefined && { clientId }),
+          ...(clientList && { list: clientList }),
+          ...(instructions && { instructions }),
           ...(attachments && { attachments }),
           ...(model !== undefined && { model }),
           ...(tools && { tools }),
@@ -160,7 +173,7 @@ export function conversationsRoutes({
     if (!progress) return c.body(null, 204);
     c.env.exchange.openStream();
     const { runId, after } = progress;
-    const frontEnd = protocol === 'ag-ui' ? agUi({ threadId: chat, runId }) : UI;
+    const frontEnd = protocol === 'ag-ui' ? agUi({ threadId: chat, runId }) : RESUMED_UI;
     return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...frontEnd, follow: followFrom(id, caller, after) });
   }
 
@@ -308,11 +321,13 @@ interface FrontEndStream extends FrontEnd {
 const UI: FrontEnd = {
   encoderFor(answers) {
     const denied = answers.filter((answer) => 'approved' in answer && !answer.approved);
-    return uiEncoder(new Set(denied.map(({ id }) => id)));
+    return uiEncoder({ denied: new Set(denied.map(({ id }) => id)) });
   },
   headers: UI_HEADERS,
   hasEndMark: true,
 };
+
+const RESUMED_UI: FrontEnd = { ...UI, encoderFor: () => uiEncoder({ isResumed: true }) };
 
 function agUi(ids: AgUiIds): FrontEnd {
   return { encoderFor: () => agUiEncoder(ids), hasEndMark: false };

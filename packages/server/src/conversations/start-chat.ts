@@ -1,5 +1,6 @@
 import type { UserMessage } from '@treadle/core';
-import type { ResponseRecord } from '@treadle/store';
+import type { ConversationRecord, ResponseRecord } from '@treadle/store';
+import type { ServerStore } from '../engine/engine.ts';
 import { notDone, STORE_FAILED } from '../engine/interruption.ts';
 import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
@@ -7,8 +8,19 @@ import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
 import { messageText, type Attachment } from './attachments.ts';
-import { addToChain, conversationBusy, findConversation, headOf, recordIdOf, type StoredMessage } from './chain.ts';
+import {
+  addToChain,
+  conversationBusy,
+  findConversation,
+  headOf,
+  recordIdOf,
+  type ChainedRecord,
+  type StoredMessage,
+} from './chain.ts';
+import { searchText } from './chain-items.ts';
 import type { Deliver } from './chat-streams.ts';
+import { placeOfList, type ClientList, type ListPlace } from './client-list.ts';
+import { recordOfItems } from './conversation-items.ts';
 import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { messageTitle } from './titles.ts';
 
@@ -25,6 +37,12 @@ export interface ChatRequest {
   readonly createAs?: string;
   /** Its first block is the text, the others are the attachments. */
   readonly message: UserMessage;
+  /** The id that the client has for the message. */
+  readonly clientId?: string;
+  /** The messages of the client before it. Absent: those of the conversation. */
+  readonly list?: ClientList;
+  /** For this message only. */
+  readonly instructions?: readonly string[];
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
@@ -46,7 +64,8 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const release = engine.runs.reserve(caller.tenant);
   try {
-    const { conversation, createAs, message, attachments, model, tools, approvals, onDisconnect } = request;
+    const { conversation, createAs, message, clientId, list, instructions = [] } = request;
+    const { attachments, model, tools, approvals, onDisconnect } = request;
     const existing = createAs === undefined ? undefined : await store.conversations.get(caller.tenant, createAs);
     const before = conversation === undefined ? existing : await findConversation(store, conversation, caller);
     const head = before && (await headOf(store, before));
@@ -58,32 +77,43 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       release.hold(bytes);
       counted += bytes;
     };
-    const { messages, system } = before
-      ? await starter.histories.forMessage(before, head?.id, message, hold)
-      : { messages: [message], system: [] };
-    const planned = await planMessage(engine, request, { id: runId, caller, messages, system });
+    const { tenant } = caller;
+    const place = list ? await placeOfList(store, before, list, { tenant, hold }) : { after: head?.id, given: [] };
+    const { messages, system } = await starter.histories.forMessage({ id, tenant }, place.after, message, {
+      hold,
+      given: place.given,
+    });
+    const told = [...system, ...instructions];
+    const planned = await planMessage(engine, request, { id: runId, caller, messages, system: told });
     const { input } = planned;
     await whileOpen(planned.plan, () => hold(Math.max(0, planned.plan.size - counted)));
-    const last = input && head && (await readRecord(store, head.id, { tenant: caller.tenant, hold }));
+    const last =
+      input && place.after !== undefined ? await readRecord(store, place.after, { tenant, hold }) : undefined;
     const named = model !== undefined && { model };
     const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
     const after = before ? await store.streams.last(id) : 0;
+    const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
+    const at = { conversation: id, before, follows };
+    const given = await whileOpen(planned.plan, () => addGiven(store, place, at, caller));
+    const previous = given?.head ?? place.after;
     const now = Date.now();
     const record: ResponseRecord = {
       id: recordIdOf(runId),
-      tenant: caller.tenant,
+      tenant,
       runId,
       status: 'in_progress',
       createdAt: now,
       updatedAt: now,
-      ...(head && { previous: head.id }),
+      ...(previous !== undefined && { previous }),
       request: {
         conversation: id,
         message,
+        ...(clientId !== undefined && { clientId }),
         ...(attachments && attachments.length > 0 && { attachments }),
         ...(model !== undefined && { model }),
         ...(tools && { tools }),
         ...(system.length > 0 && { system }),
+        ...(instructions.length > 0 && { instructions }),
         ...(warnings.length > 0 && { warnings }),
         ...(approvals && { approvals }),
         onDisconnect,
@@ -94,7 +124,8 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     };
     const lease = await store.acquire(runId);
     const title = before?.title || messageTitle(message);
-    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
+    const end = given ? { conversation: id, before: given } : at;
+    await addToChain(store, { record, lease, ...end, text: messageText(message), title });
     await turnToStart(planned.plan);
     const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
     const run = { plan, record, title: title || null, caller, release };
@@ -103,6 +134,21 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     release();
     throw error;
   }
+}
+
+/** Adds the messages that only the client had. Resolves to the conversation with them; undefined if there are none. */
+async function addGiven(
+  store: ServerStore,
+  { after, given }: ListPlace,
+  at: Pick<ChainedRecord, 'conversation' | 'before' | 'follows'>,
+  caller: Caller,
+): Promise<ConversationRecord | undefined> {
+  if (given.length === 0) return undefined;
+  const record = { ...recordOfItems(at.conversation, given, caller), ...(after !== undefined && { previous: after }) };
+  // The message itself is a better title.
+  await addToChain(store, { record, ...at, text: searchText(given), title: '' });
+  // Whoever has extended it since is first.
+  return { ...(await findConversation(store, at.conversation, caller)), head: record.id };
 }
 
 interface ChatRun {
