@@ -15,6 +15,10 @@ interface Locked {
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
+interface Manifest {
+  readonly engines: { readonly node: string };
+}
+
 const lock = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8')) as {
   readonly packages: Readonly<Record<string, Locked>>;
 };
@@ -85,8 +89,26 @@ function strayLines(file: string, text: string): string[] {
     .map(({ line, number }) => `${file}:${number}: ${line}`);
 }
 
+const pages = ['*.md', 'docs/*.md', 'packages/*/README.md'].flatMap((pattern) => globSync(pattern, { cwd: root }));
+
+test('no page installs the packages from the registry, because there is no release', () => {
+  const lines = pages.flatMap((page) => readFileSync(path.join(root, page), 'utf8').split('\n'));
+  expect(lines.filter((line) => /\bnpm (i|install|add)\b.*\s(@treadle\/|treadle\b)/.test(line))).toEqual([]);
+});
+
+test('README.md names the versions of Node of package.json', () => {
+  const enginesOf = (file: string): string =>
+    (JSON.parse(readFileSync(path.join(root, file), 'utf8')) as Manifest).engines.node;
+  const workspace = enginesOf('package.json')
+    .split(' || ')
+    .map((range) => `${range.replace(/^\^|^>=/, '')}+`);
+  const packages = enginesOf('packages/core/package.json').replace('>=', '');
+  const readme = readFileSync(path.join(root, 'README.md'), 'utf8');
+  expect(readme).toContain(`Node ${workspace.slice(0, -1).join(', ')} or ${workspace.at(-1)} and npm 11`);
+  expect(readme).toContain(`Node ${packages} or later`);
+});
+
 test('pages name only files that exist', () => {
-  const pages = ['*.md', 'docs/*.md', 'packages/*/README.md'].flatMap((pattern) => globSync(pattern, { cwd: root }));
   const folders = ['.', 'docs', 'test', 'test/*', 'packages/*', 'packages/*/src', 'packages/*/src/*'];
   const missing = pages.flatMap((page) => {
     const text = readFileSync(path.join(root, page), 'utf8');
