@@ -278,31 +278,46 @@ const lastResult = (): string => String(fixture.server.requests.at(-1)!.messages
 describe('where nobody can be asked', () => {
   test('a read outside the folder is denied with the line that allows it', async () => {
     let seen = '';
-    const run = async (): Promise<string> => {
+    const run = async (code: number): Promise<string> => {
       await fixture.script(OUTSIDE, { text: ['Done.'] });
       const started = fixture.start('run', ...fixture.model(), 'look');
       started.child.stdin.end();
       const { stderr, ...ended } = await started.ended;
-      expect(ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
+      expect(ended).toMatchObject({ code, stdout: 'Done.\n' });
       seen = stderr;
       return lastResult();
     };
-    const denial = await run();
+    const denial = await run(5);
     expect(denial).toContain('Nobody can be asked here. To allow it, set in [policy] of treadle.toml: ');
     const line = 'paths.read = ["**", "/srv/notes.txt"]';
     expect(seen).toContain(
       `read is denied, because nobody can be asked, and --yes is not given. To allow it, set in [policy] of treadle.toml: ${line}\n`,
     );
+    expect(seen).toMatch(
+      /Completed, but calls of read were denied, because nobody could be asked\. To allow them, see above\.\n$/,
+    );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
-    expect(await run()).toContain('There is no "/srv/notes.txt"');
+    expect(await run(0)).toContain('There is no "/srv/notes.txt"');
   });
 
-  test.each(['chat', 'run --ask never'])('treadle %s denies it too', async (words) => {
+  test.each([
+    ['chat', 0],
+    ['run --ask never', 5],
+  ])('treadle %s denies it too, and exits with %i', async (words, code) => {
     await fixture.script(OUTSIDE, { text: ['Done.'] });
     const started = fixture.start(...words.split(' '), ...fixture.model(), ...(words === 'chat' ? [] : ['look']));
     started.child.stdin.end('look\n');
-    expect(await started.ended).toMatchObject({ code: 0 });
+    expect(await started.ended).toMatchObject({ code, stderr: expect.stringContaining('read is denied, because') });
     expect(lastResult()).toContain('Nobody can be asked here.');
+  });
+
+  test.each(['--quiet', '--json'])('run %s exits with 5 too, and says what was denied', async (flag) => {
+    await fixture.script(OUTSIDE, { text: ['Done.'] });
+    const { code, stderr } = await fixture.treadle('run', flag, ...fixture.model(), 'look');
+    expect([code, stderr]).toEqual([
+      5,
+      expect.stringMatching(/^read is denied, because [^]*\nCompleted, but calls of read/),
+    ]);
   });
 
   test('that line allows the read, and neither links to other files nor secrets beside it', async () => {
@@ -473,7 +488,7 @@ test('--log appends a line per call, without secrets', async () => {
   const secret = 'sk-0123456789abcdef';
   await fixture.script(calling('grep', { pattern: `key ${secret}` }), OUTSIDE, { text: ['Done.'] });
   const { code } = await fixture.treadle('run', '--log', 'calls.log', ...fixture.model(), 'look');
-  expect(code).toBe(0);
+  expect(code).toBe(5);
   const text = await readFile(join(fixture.play.folder, 'calls.log'), 'utf8');
   const lines = text
     .trim()
