@@ -108,18 +108,30 @@ test('README.md names the versions of Node of package.json', () => {
   expect(readme).toContain(`Node ${packages} or later`);
 });
 
-test('pages name only files that exist', () => {
+/** The files that a page means by a path, which may start in any of these folders. */
+function filesNamed(file: string): readonly string[] {
   const folders = ['.', 'docs', 'test', 'test/*', 'packages/*', 'packages/*/src', 'packages/*/src/*'];
+  return globSync(
+    folders.map((folder) => path.join(folder, file)),
+    { cwd: root },
+  );
+}
+
+test('pages name only files that exist', () => {
   const missing = pages.flatMap((page) => {
     const text = readFileSync(path.join(root, page), 'utf8');
     const files = [...text.matchAll(/`((?:[\w-]+\/)+[\w.-]+\.ts)`/g)].map(([, file]) => file!);
-    return files.filter(
-      (file) =>
-        globSync(
-          folders.map((folder) => path.join(folder, file)),
-          { cwd: root },
-        ).length === 0,
-    );
+    return files.filter((file) => filesNamed(file).length === 0);
   });
   expect(missing).toEqual([]);
+});
+
+test('the checklists name what is in the files that they name', () => {
+  const text = readFileSync(path.join(root, 'CONTRIBUTING.md'), 'utf8');
+  const named = [...text.matchAll(/`(\w+)` (?:\(|in )`((?:[\w-]+\/)+[\w.-]+\.ts)`/g)];
+  expect(named.length).toBeGreaterThan(15);
+  const missing = named.filter(([, name, file]) =>
+    filesNamed(file!).every((one) => !new RegExp(`\\b${name}\\b`).test(readFileSync(path.join(root, one), 'utf8'))),
+  );
+  expect(missing.map(([place]) => place)).toEqual([]);
 });
