@@ -390,6 +390,10 @@ export const EXITS: Table<keyof typeof EXIT> = {
     'The run waits for an approval or a result that could not be given here.',
     'Answer it: `treadle runs resume ID`, or `--yes` for approvals.',
   ],
+  denied: [
+    'The run completed, but calls were denied because nobody could be asked.',
+    'Allow them with the lines on standard error, or with `--yes`.',
+  ],
   cancelled: ['Stopped with Ctrl-C or SIGTERM.', '`treadle runs resume ID` continues a stored run.'],
 };
 

@@ -261,6 +261,17 @@ describe('commands', () => {
       );
     }
   });
+  test('what could not be checked is denied at every level, and not called destructive', async () => {
+    for (const autonomy of [1, 2, 3] as const) {
+      const rules: PolicyRules = { autonomy, commands: { allow: ['*'] }, tools: { act: 'allow' } };
+      expect(await judged(rules, { unchecked: 'it is too long' })).toEqual({
+        type: 'deny',
+        reason:
+          'the command cannot be checked: it is too long. Run smaller commands, and write long data to a file first.',
+        rule: 'commands',
+      });
+    }
+  });
   test('what is unclear is asked about, also at level 3 and with an allow entry for the tool', async () => {
     const rules: PolicyRules = { autonomy: 3, tools: { act: 'allow' } };
     expect(await judged(rules, { unclear: 'a computed name' })).toMatchObject({ type: 'ask', rule: 'commands' });

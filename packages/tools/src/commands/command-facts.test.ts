@@ -192,10 +192,17 @@ test('finds the addresses of programs that request them', () => {
 
 describe('limits', () => {
   test('denies a command that is too long or too deep to be checked', () => {
-    expect(commandFacts('#'.repeat(65_537)).destructive).toMatch(/^it is longer than 65536 characters/);
-    expect(commandFacts('echo '.concat('$('.repeat(1000))).destructive).toBe('it is nested too deeply to be checked');
-    expect(commandFacts(`${'eval '.repeat(100)}ls`).destructive).toBe('it is nested too deeply to be checked');
-    expect(commandFacts('ls;'.repeat(6000)).destructive).toBe('it is too large to be checked');
+    const limits = [
+      ['#'.repeat(65_537), 'it has 65537 characters, and at most 65536 are analysed'],
+      ['echo '.concat('$('.repeat(1000)), 'it is nested too deeply'],
+      [`${'eval '.repeat(100)}ls`, 'it is nested too deeply'],
+      ['ls;'.repeat(6000), 'it has too many parts'],
+    ] as const;
+    for (const [command, unchecked] of limits) {
+      const facts = commandFacts(command);
+      expect([facts.unchecked, facts.destructive]).toEqual([unchecked, undefined]);
+    }
+    expect(commandFacts(`rm -rf /; ${'eval '.repeat(100)}ls`).destructive).toBeDefined();
   });
 
   test('returns facts for any text', () => {
