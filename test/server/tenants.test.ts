@@ -131,11 +131,19 @@ describe('a conversation of another tenant', () => {
     return [String(answer.status), answer.headers.get('content-type') ?? '', text.replaceAll(/[0-9a-f]{32}/g, 'id')];
   }
 
+  /** Only the new message: the server has the others. */
   const ui = (id: string, model: string, text: string): object => {
-    return { id, model, messages: [{ role: 'user', parts: [{ type: 'text', text }] }] };
+    return { id, model, message: { role: 'user', parts: [{ type: 'text', text }] } };
   };
+  /** All messages: this protocol has no other form. */
   const agUi = (id: string, model: string, text: string): object => {
-    return { threadId: id, runId: 'r', forwardedProps: { model }, messages: [{ role: 'user', content: text }] };
+    const before = text === 'And?' ? ['Hi', 'Hello.'] : [];
+    const messages = [...before, text].map((content, index) => ({
+      id: String(index),
+      role: index % 2 === 0 ? 'user' : 'assistant',
+      content,
+    }));
+    return { threadId: id, runId: 'r', forwardedProps: { model }, messages };
   };
 
   /** An empty one, one with an answer, and one whose answer is in progress. */
