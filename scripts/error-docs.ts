@@ -359,6 +359,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   model_protocol: [502, 'The reply of the model cannot be read.', 'Retry, or use another model.'],
   model_overloaded: [503, 'The provider is overloaded.', RETRY],
   tools_unavailable: [503, 'The tools of a server cannot be listed.', 'Check the MCP server; retry.'],
+  store_unavailable: [503, 'The store cannot be used: the disk is full, or the store is locked or read-only.', RETRY],
   shutting_down: [503, 'The server is shutting down.', RETRY],
   server_stopping: [503, 'The server stopped; the response resumes after the restart.', 'Get it by its id later.'],
   changes_lost: [
@@ -366,7 +367,11 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
     'Too many runs changed before a stream was read.',
     'Open the stream again, and read the list again.',
   ],
-  response_interrupted: [503, 'Another process continues the response.', 'Get it by its id, or send it again.'],
+  response_interrupted: [
+    503,
+    'The store cannot be written, or another process continues the response.',
+    'Get it by its id, or send it again.',
+  ],
   response_waiting: [503, 'The response waits for a time, an approval or an answer.', 'Answer it, or get it later.'],
   run_driver_silent: [503, 'The process that drives the run did not reply.', 'Look at the run before you retry.'],
   model_timeout: [504, 'The model took too long.', 'Retry later.'],
@@ -384,6 +389,10 @@ export const EXITS: Table<keyof typeof EXIT> = {
   paused: [
     'The run waits for an approval or a result that could not be given here.',
     'Answer it: `treadle runs resume ID`, or `--yes` for approvals.',
+  ],
+  denied: [
+    'The run completed, but calls were denied because nobody could be asked.',
+    'Allow them with the lines on standard error, or with `--yes`.',
   ],
   cancelled: ['Stopped with Ctrl-C or SIGTERM.', '`treadle runs resume ID` continues a stored run.'],
 };

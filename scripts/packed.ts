@@ -1,9 +1,9 @@
 /**
- * Packs all packages, installs them into an empty folder, and runs programs there as a user would, on the oldest Node that the
- * packages support and on this one: `npm run packed`. It needs a build and the registry.
+ * Packs the public packages, runs the lines that `npm run pack` prints in an empty folder, and runs programs there as a user
+ * would, on the oldest Node that the packages support and on this one: `npm run packed`. It needs a build and the registry.
  */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
@@ -29,14 +29,11 @@ if (step === 'crash') {
 
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-packed-'));
 try {
-  run('npm', ['pack', '--workspaces', '--silent', '--pack-destination', folder], { cwd: root });
-  const packages = readdirSync(folder).filter((file) => file.endsWith('.tgz'));
+  const printed = run(process.execPath, [path.join(root, 'scripts/pack.ts')]);
+  for (const line of printed.split('\n')) if (line.startsWith('npm ')) run(line, [], { shell: true });
   const platform = `${process.platform === 'win32' ? 'win' : process.platform}-${process.arch}`;
   const oldest = `node-${platform}@${OLDEST_NODE}`;
-  const quiet = ['--no-audit', '--no-fund', '--prefer-offline', '--loglevel', 'error'];
-  run('npm', ['init', '-y']);
-  run('npm', ['pkg', 'set', 'type=module']);
-  run('npm', ['install', ...quiet, ...packages.map((file) => `./${file}`), 'zod', oldest]);
+  run('npm', ['install', oldest]);
   for (const example of ['quickstart.ts', 'streaming.ts', 'csv-agent.ts']) {
     copyFileSync(path.join(root, 'examples', example), path.join(folder, example));
   }
@@ -60,8 +57,10 @@ function check(node: string): void {
   console.log(`${version.trim()}: quickstart, stream, agent, resume after SIGKILL and command, ${seconds} s`);
 }
 
-function run(command: string, args: readonly string[], { cwd = folder, signal = null as string | null } = {}): string {
-  const ended = spawnSync(command, args, { cwd, encoding: 'utf8', env: { ...process.env, NODE_OPTIONS: '' } });
+function run(command: string, args: readonly string[], { signal = null as string | null, shell = false } = {}): string {
+  const quiet = { npm_config_audit: 'false', npm_config_fund: 'false', npm_config_prefer_offline: 'true' };
+  const env = { ...process.env, ...quiet, NODE_OPTIONS: '' };
+  const ended = spawnSync(command, args, { cwd: folder, encoding: 'utf8', env, shell });
   const { status, stdout, stderr } = ended;
   if (signal === null ? status === 0 : ended.signal === signal) return stdout;
   throw new Error(`${command} ${args.join(' ')} ended with ${status ?? ended.signal}:\n${stdout}${stderr}`);

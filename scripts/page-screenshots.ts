@@ -117,6 +117,7 @@ await page.reload();
 await page.locator('.hljs-keyword').first().waitFor();
 await save('chat');
 await ask('Fix it', 'Approval of edit');
+await page.locator('.nav .badge').waitFor();
 await save('approval');
 await page.emulateMedia({ colorScheme: 'dark' });
 await save('approval-dark');

@@ -154,7 +154,7 @@ describe('Containerfile', () => {
     const { scripts, engines } = manifest('package.json');
     const run = instructions.filter(({ name }) => name === 'RUN').map(({ value }) => value);
     const used = run.flatMap((line) => [...line.matchAll(/npm run (\S+)/g)].map(([, script]) => script!));
-    expect(used).toEqual(['build']);
+    expect(used).toEqual(['pack']);
     for (const script of used) expect(scripts).toHaveProperty(script);
     const images = instructions.filter(({ name }) => name === 'FROM').map(({ value }) => value.split(' ')[0]);
     expect(new Set(images).size).toBe(1);

@@ -15,6 +15,10 @@ interface Locked {
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
+interface Manifest {
+  readonly engines: { readonly node: string };
+}
+
 const lock = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8')) as {
   readonly packages: Readonly<Record<string, Locked>>;
 };
@@ -85,19 +89,49 @@ function strayLines(file: string, text: string): string[] {
     .map(({ line, number }) => `${file}:${number}: ${line}`);
 }
 
-test('pages name only files that exist', () => {
-  const pages = ['*.md', 'docs/*.md', 'packages/*/README.md'].flatMap((pattern) => globSync(pattern, { cwd: root }));
+const pages = ['*.md', 'docs/*.md', 'packages/*/README.md'].flatMap((pattern) => globSync(pattern, { cwd: root }));
+
+test('no page installs the packages from the registry, because there is no release', () => {
+  const lines = pages.flatMap((page) => readFileSync(path.join(root, page), 'utf8').split('\n'));
+  expect(lines.filter((line) => /\bnpm (i|install|add)\b.*\s(@treadle\/|treadle\b)/.test(line))).toEqual([]);
+});
+
+test('README.md names the versions of Node of package.json', () => {
+  const enginesOf = (file: string): string =>
+    (JSON.parse(readFileSync(path.join(root, file), 'utf8')) as Manifest).engines.node;
+  const workspace = enginesOf('package.json')
+    .split(' || ')
+    .map((range) => `${range.replace(/^\^|^>=/, '')}+`);
+  const packages = enginesOf('packages/core/package.json').replace('>=', '');
+  const readme = readFileSync(path.join(root, 'README.md'), 'utf8');
+  expect(readme).toContain(`Node ${workspace.slice(0, -1).join(', ')} or ${workspace.at(-1)} and npm 11`);
+  expect(readme).toContain(`Node ${packages} or later`);
+});
+
+/** The files that a page means by a path, which may start in any of these folders. */
+function filesNamed(file: string): readonly string[] {
   const folders = ['.', 'docs', 'test', 'test/*', 'packages/*', 'packages/*/src', 'packages/*/src/*'];
+  return globSync(
+    folders.map((folder) => path.join(folder, file)),
+    { cwd: root },
+  );
+}
+
+test('pages name only files that exist', () => {
   const missing = pages.flatMap((page) => {
     const text = readFileSync(path.join(root, page), 'utf8');
     const files = [...text.matchAll(/`((?:[\w-]+\/)+[\w.-]+\.ts)`/g)].map(([, file]) => file!);
-    return files.filter(
-      (file) =>
-        globSync(
-          folders.map((folder) => path.join(folder, file)),
-          { cwd: root },
-        ).length === 0,
-    );
+    return files.filter((file) => filesNamed(file).length === 0);
   });
   expect(missing).toEqual([]);
+});
+
+test('the checklists name what is in the files that they name', () => {
+  const text = readFileSync(path.join(root, 'CONTRIBUTING.md'), 'utf8');
+  const named = [...text.matchAll(/`(\w+)` (?:\(|in )`((?:[\w-]+\/)+[\w.-]+\.ts)`/g)];
+  expect(named.length).toBeGreaterThan(15);
+  const missing = named.filter(([, name, file]) =>
+    filesNamed(file!).every((one) => !new RegExp(`\\b${name}\\b`).test(readFileSync(path.join(root, one), 'utf8'))),
+  );
+  expect(missing.map(([place]) => place)).toEqual([]);
 });

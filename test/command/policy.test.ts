@@ -40,9 +40,6 @@ describe('policy explain', () => {
     ['a secret', ['read', '{"path": ".env"}'], 'deny, by the rule paths: reads of ', undefined],
     ['a read outside', ['read', '{"path": "/srv/x"}'], 'ask, by the rule autonomy', 'paths.read = ["**", "/srv/x"]'],
     ['a read of home', ['read', '{"path": "~/x"}'], 'ask, by the rule autonomy', 'paths.read = ["**", "~/x"]'],
-    ['a write', ['write', '--touch', 'write=a.txt'], 'ask, by the rule autonomy', 'tools.write = "allow"'],
-    ['a command', ['sh', '--touch', 'command=npm test'], 'ask, by the rule autonomy', 'tools.sh = "allow"'],
-    ['a request', ['fetch', '--touch', 'url=https://a.example/x'], 'ask, by the rule', 'tools.fetch = "allow"'],
     ['loopback', ['fetch', '--touch', 'url=http://127.0.0.1/x'], 'deny, by the rule domains', undefined],
   ])('without configuration: %s', async (_, args, verdict, line) => {
     const { code, stdout } = await policy('explain', ...args);
@@ -55,7 +52,7 @@ describe('policy explain', () => {
   test.each([
     ['sh', 'command=npm test', 'commands.allow = ["npm test"]'],
     ['write', 'write=out/a.txt', 'paths.write = ["src/**", "out/a.txt"]'],
-    ['write', 'write=a*.txt', 'tools.write = "allow"'],
+    ['write', 'write=a*.txt', 'paths.write = ["src/**", "a?.txt"]'],
     ['fetch', 'url=https://a.example:8443/x', 'domains.allow = ["a.example:8443"]'],
   ])('at level 2 suggests an entry for what %s touches, and the entry allows it', async (name, touch, line) => {
     const explain = async (more = ''): Promise<string> => {
@@ -64,6 +61,80 @@ describe('policy explain', () => {
     };
     expect(await explain()).toContain(`To allow it, set in [policy] of treadle.toml: ${line}\n`);
     expect(await explain(line)).toContain('Verdict: allow');
+  });
+
+  const EXACT: readonly [touch: string, lines: string, others: readonly string[]][] = [
+    [
+      'write=a.txt',
+      'autonomy = 2 and paths.write = ["a.txt"]',
+      ['write=b.txt', 'write=a.txt/b', 'command=touch a.txt'],
+    ],
+    ['read=/srv/x', 'paths.read = ["**", "/srv/x"]', ['read=/srv/y', 'read=/srv/x/y', 'write=/srv/x']],
+    [
+      'command=npm test',
+      'autonomy = 2 and commands.allow = ["npm test"]',
+      ['command=npm run test', 'command=npm', 'write=a'],
+    ],
+    [
+      'command=cat notes.txt | sort > out.txt',
+      'autonomy = 2 and commands.allow = ["cat notes.txt", "sort"] and paths.write = ["out.txt"]',
+      ['command=cat notes.txt > other.txt', 'command=cat out.txt', 'command=rm out.txt', 'write=other.txt'],
+    ],
+    [
+      'command=grep -e "a b" /srv/x',
+      'autonomy = 2 and commands.allow = ["grep -e * /srv/x"] and paths.read = ["**", "/srv/x"]',
+      ['command=grep -e a /srv/y', 'command=grep -r a /srv/x', 'read=/srv/y'],
+    ],
+    [
+      'url=https://a.example/x',
+      'autonomy = 2 and domains.allow = ["a.example:443"]',
+      [
+        'url=https://b.example/x',
+        'url=https://a.example:8443/x',
+        'url=http://a.example/x',
+        'url=https://b.a.example/x',
+      ],
+    ],
+    [
+      'command=curl https://a.example',
+      'autonomy = 2 and commands.allow = ["curl https://a.example"] and domains.allow = ["a.example:443"]',
+      ['command=curl https://b.example', 'command=wget https://a.example'],
+    ],
+  ];
+
+  test.each(EXACT)('suggests for %s the lines that allow it and nothing beside it', async (touch, lines, others) => {
+    const explain = async (what: string): Promise<string> => (await policy('explain', 'act', '--touch', what)).stdout;
+    expect(await explain(touch)).toContain(`To allow it, set in [policy] of treadle.toml: ${lines}\n`);
+    await configure(`[policy]\n${lines.replaceAll(' and ', '\n')}\n`);
+    expect(await explain(touch)).toContain('Verdict: allow');
+    for (const other of others) expect(await explain(other), other).not.toContain('Verdict: allow');
+    expect(await policy('check')).toMatchObject({ code: 0, stdout: '' });
+  });
+
+  test('suggests entries for a link and for the place it leads to', async () => {
+    await symlink('/srv/x', join(fixture.play.folder, 'link.txt'));
+    const { stdout } = await policy('explain', 'act', '--touch', 'read=link.txt');
+    expect(stdout).toContain('treadle.toml: paths.read = ["**", "/srv/x"]\n');
+  });
+
+  test.each(["command='*' now", 'command="my program" now', 'write= '])(
+    'suggests no list for %s, which an entry cannot name',
+    async (touch) => {
+      const { stdout } = await policy('explain', 'act', '--touch', touch);
+      expect(stdout).toContain(
+        'To allow every call of the tool, set in [policy] of treadle.toml: tools.act = "allow"\n',
+      );
+    },
+  );
+
+  test('says that an entry for a tool allows every call of it', async () => {
+    const { stdout } = await policy('explain', 'write', '--touch', 'write=a.txt');
+    expect(stdout).not.toContain('every call');
+    await configure('[policy]\ntools.write = "ask"\n');
+    const asked = await policy('explain', 'write', '--touch', 'write=a.txt');
+    expect(asked.stdout).toContain(
+      'To allow every call of the tool, set in [policy] of treadle.toml: tools.write = "allow"\n',
+    );
   });
 
   test('knows links and all spellings of addresses', async () => {
@@ -207,31 +278,46 @@ const lastResult = (): string => String(fixture.server.requests.at(-1)!.messages
 describe('where nobody can be asked', () => {
   test('a read outside the folder is denied with the line that allows it', async () => {
     let seen = '';
-    const run = async (): Promise<string> => {
+    const run = async (code: number): Promise<string> => {
       await fixture.script(OUTSIDE, { text: ['Done.'] });
       const started = fixture.start('run', ...fixture.model(), 'look');
       started.child.stdin.end();
       const { stderr, ...ended } = await started.ended;
-      expect(ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
+      expect(ended).toMatchObject({ code, stdout: 'Done.\n' });
       seen = stderr;
       return lastResult();
     };
-    const denial = await run();
+    const denial = await run(5);
     expect(denial).toContain('Nobody can be asked here. To allow it, set in [policy] of treadle.toml: ');
     const line = 'paths.read = ["**", "/srv/notes.txt"]';
     expect(seen).toContain(
       `read is denied, because nobody can be asked, and --yes is not given. To allow it, set in [policy] of treadle.toml: ${line}\n`,
     );
+    expect(seen).toMatch(
+      /Completed, but calls of read were denied, because nobody could be asked\. To allow them, see above\.\n$/,
+    );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
-    expect(await run()).toContain('There is no "/srv/notes.txt"');
+    expect(await run(0)).toContain('There is no "/srv/notes.txt"');
   });
 
-  test.each(['chat', 'run --ask never'])('treadle %s denies it too', async (words) => {
+  test.each([
+    ['chat', 0],
+    ['run --ask never', 5],
+  ])('treadle %s denies it too, and exits with %i', async (words, code) => {
     await fixture.script(OUTSIDE, { text: ['Done.'] });
     const started = fixture.start(...words.split(' '), ...fixture.model(), ...(words === 'chat' ? [] : ['look']));
     started.child.stdin.end('look\n');
-    expect(await started.ended).toMatchObject({ code: 0 });
+    expect(await started.ended).toMatchObject({ code, stderr: expect.stringContaining('read is denied, because') });
     expect(lastResult()).toContain('Nobody can be asked here.');
+  });
+
+  test.each(['--quiet', '--json'])('run %s exits with 5 too, and says what was denied', async (flag) => {
+    await fixture.script(OUTSIDE, { text: ['Done.'] });
+    const { code, stderr } = await fixture.treadle('run', flag, ...fixture.model(), 'look');
+    expect([code, stderr]).toEqual([
+      5,
+      expect.stringMatching(/^read is denied, because [^]*\nCompleted, but calls of read/),
+    ]);
   });
 
   test('that line allows the read, and neither links to other files nor secrets beside it', async () => {
@@ -402,7 +488,7 @@ test('--log appends a line per call, without secrets', async () => {
   const secret = 'sk-0123456789abcdef';
   await fixture.script(calling('grep', { pattern: `key ${secret}` }), OUTSIDE, { text: ['Done.'] });
   const { code } = await fixture.treadle('run', '--log', 'calls.log', ...fixture.model(), 'look');
-  expect(code).toBe(0);
+  expect(code).toBe(5);
   const text = await readFile(join(fixture.play.folder, 'calls.log'), 'utf8');
   const lines = text
     .trim()

@@ -64,7 +64,7 @@ test('shows parallel calls and a rejected call', async () => {
     { name: 'reed', arguments: '{}' },
   ];
   const { stdout, stderr, code } = await run([{ calls }, { text: ['ok'] }], ['go']);
-  expect([code, stdout]).toEqual([0, 'ok\n']);
+  expect([code, stdout]).toEqual([5, 'ok\n']);
   expect(stderr).toMatch(/^#\d glob \{"pattern":"\*"\}$/m);
   expect(stderr).toMatch(/^#\d returned: notes\.txt$/m);
   expect(stderr).toMatch(/^#\d error: The call of "read" was denied/m);

@@ -55,6 +55,25 @@ describe('fork', () => {
     expect([code, stderr]).toEqual([0, expect.stringContaining('after entry 3: run_')]);
   });
 
+  test.each([
+    ['', 'entry 4. Calls that have one: t1.tool.0.'],
+    ['--at 4', 'entry 4. Calls that have one: t1.tool.0.'],
+    ['--at 1', 'entry 1. No call has one.'],
+  ])('%s names a call of --result that has no result, and those that have one', async (at, end) => {
+    const args = ['--result', 't9.tool.0=x', ...at.split(' ').filter(Boolean), ...fixture.model()];
+    expect(await fixture.treadle('runs', 'fork', original, ...args)).toEqual({
+      code: 2,
+      stdout: '',
+      stderr: `treadle: Run "${original}" cannot be forked: no call "t9.tool.0" has a result up to ${end}\n`,
+    });
+    expect(await fixture.runs()).toHaveLength(1);
+  });
+
+  test('says that --at is missing if no result is replaced', async () => {
+    const { code, stderr } = await fixture.treadle('runs', 'fork', original, ...fixture.model());
+    expect([code, stderr]).toEqual([2, expect.stringContaining('--at N is missing')]);
+  });
+
   test('with another model, instructions and no tools', async () => {
     await fork('--model', 'other', '--instructions', 'Be rude.', '--no-tools');
     const { model, messages, tools } = fixture.server.requests[2]!;

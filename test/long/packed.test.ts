@@ -20,14 +20,12 @@ beforeAll(() => {
   folder = mkdtempSync(path.join(tmpdir(), 'treadle-packed-'));
   const modules = path.join(folder, 'node_modules');
   mkdirSync(path.join(modules, '@treadle'), { recursive: true });
-  run('npm', 'run', 'build');
-  run('npm', 'pack', '--workspaces', '--silent', '--pack-destination', folder);
-  // The page is private: the server contains its build.
-  const packed = readdirSync(folder).filter((name) => name.endsWith('.tgz') && !name.startsWith('treadle-console-'));
-  for (const file of packed) {
+  run('npm', 'run', 'pack');
+  const tarballs = path.join(root, 'dist/packages');
+  for (const file of readdirSync(tarballs)) {
     const name = file.replace(/-\d.*$/, '').replace(/^treadle-/, '@treadle/');
     mkdirSync(path.join(modules, name));
-    run('tar', '-xzf', path.join(folder, file), '--strip-components', '1', '-C', path.join(modules, name));
+    run('tar', '-xzf', path.join(tarballs, file), '--strip-components', '1', '-C', path.join(modules, name));
   }
   for (const name of readdirSync(path.join(root, 'node_modules'))) {
     if (!/^(\.|treadle$|@treadle$)/.test(name))

@@ -64,7 +64,9 @@ describe('treadle mcp', () => {
     expect(JSON.parse(tools.stdout)).toHaveLength(1000);
     const denied = await treadle(['mcp', 'call', 'docs', 'task_7_archive'], TOKEN);
     expect([denied.code, denied.stdout, called]).toEqual([1, '', []]);
-    expect(denied.stderr).toContain('To allow it, set in [policy] of treadle.toml: tools.task_7_archive = "allow"');
+    expect(denied.stderr).toContain(
+      'To allow every call of the tool, set in [policy] of treadle.toml: tools.task_7_archive = "allow"',
+    );
     const result = await treadle(['mcp', 'call', 'docs', 'task_7_archive', '--json', '--yes'], TOKEN);
     expect(JSON.parse(result.stdout)).toMatchObject({ content: [{ text: 'did task_7_archive' }], isError: false });
     const odd = await treadle(['mcp', 'call', 'docs', 'task.archive', '--yes'], TOKEN);

@@ -7,7 +7,7 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type * as page from '@treadle/console/chat-api';
 import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
-import type { Locator, Page } from 'playwright-core';
+import type { Locator, Page, Route } from 'playwright-core';
 import { afterAll, describe, expect, expectTypeOf, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
@@ -206,15 +206,18 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     );
   });
 
-  test('shows the output of a call that runs, and since when, also after a reload', async () => {
+  test('shows the newest output of a call that runs, and since when, also after a reload', async ({ expect }) => {
     const released = Promise.withResolvers<string>();
+    let reportLines = (_from: number, _to: number): void => {};
     const build = tool({
       name: 'build',
       description: 'Builds',
       needsApproval: true,
       async execute(_, { report }) {
-        report('compiling 1\n');
-        report('compiling 2\n');
+        reportLines = (from, to) => {
+          for (let line = from; line <= to; line++) report(`compiling ${line}\n`);
+        };
+        reportLines(1, 2);
         return await released.promise;
       },
     });
@@ -232,6 +235,28 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await expect.poll(() => output.textContent(), POLL).toBe('compiling 1\ncompiling 2\n');
     await page.locator('.call.running .chip').getByText('approved').waitFor();
     await expect.poll(() => page.locator('.call-time').textContent(), POLL).toMatch(/^10 min/);
+    // The end is followed, unless the user has scrolled up.
+    const below = (): Promise<number> =>
+      output.evaluate(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight);
+    const shows = (line: number): Promise<unknown> =>
+      expect.poll(() => output.textContent(), POLL).toMatch(new RegExp(`compiling ${line}\n$`));
+    reportLines(3, 60);
+    await shows(60);
+    expect(await below()).toBeLessThan(2);
+    await output.hover();
+    await page.mouse.wheel(0, -200);
+    await expect.poll(below, POLL).toBeGreaterThan(100);
+    const top = await output.evaluate((element) => element.scrollTop);
+    reportLines(61, 2_500);
+    await shows(2_500);
+    expect(await output.evaluate((element) => element.scrollTop)).toBe(top);
+    expect(await output.textContent()).toMatch(/^compiling 1\n/);
+    await output.press('End');
+    await expect.poll(below, POLL).toBeLessThan(2);
+    reportLines(2_501, 2_502);
+    await shows(2_502);
+    expect(await below()).toBeLessThan(2);
+    expect((await output.textContent())!.length).toBe(20_000);
     released.resolve('built');
     await page.getByText('Built.').waitFor();
     await chat.ended();
@@ -330,6 +355,47 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     const saved = page.waitForEvent('download');
     await page.getByRole('button', { name: /page\.html/ }).click();
     expect((await saved).suggestedFilename()).toBe('page.html');
+  });
+
+  test('wraps the tools on a phone, and scrolls tables instead of breaking their words', async () => {
+    const names = Array.from({ length: 24 }, (_, index) => `tool_with_a_name_${index}`);
+    const tools = names.map((name) => tool({ name, description: '', effect: 'pure', execute: () => '' }));
+    const text = 'A sentence with antidisestablishmentarianism in it, which is long enough for several lines.';
+    const table = [
+      '| Date | Amount | Account | Remark |',
+      '|---|--:|---|---|',
+      `| 2026-11-15 | 1 234 567.89 € | DE89-3704-0044-0532-0130-00 | ${text} |`,
+    ];
+    const nested = table.map((line, index) => (index === 0 ? `- ${line}` : `  ${line}`));
+    const answer = `${table.join('\n')}\n\n${nested.join('\n')}`;
+    const viewport = { width: 390, height: 780 };
+    await using chat = await openChat([answer], { viewport, server: { tools, defaultTools: [] } });
+    const { page } = chat;
+    await page.getByText(names.at(-1)!).waitFor();
+    const isWide = (selector: string): Promise<boolean[]> =>
+      page.locator(selector).evaluateAll((all) => all.map(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth));
+    expect(await isWide('.messages, .offer, html')).toEqual([false, false, false]);
+    await chat.send('Show me');
+    await chat.ended();
+    expect(await isWide('.table-scroll, li table')).toEqual([true, true]);
+    expect(await isWide('.messages, .answer, html')).toEqual([false, false, false]);
+    // On how many lines each cell is, and each word of the long ones.
+    const lines = await page.locator('.answer td').evaluateAll((cells) =>
+      cells.map((cell) => {
+        const node = cell.firstChild as Text;
+        const linesOf = (from: number, to: number): number => {
+          const range = document.createRange();
+          range.setStart(node, from);
+          range.setEnd(node, to);
+          return new Set([...range.getClientRects()].map(({ top }) => top)).size;
+        };
+        const words = [...node.data.matchAll(/\S+/g)].map(({ index, 0: word }) => linesOf(index, index + word.length));
+        return { all: linesOf(0, node.data.length), word: Math.max(...words) };
+      }),
+    );
+    const whole = { all: 1, word: 1 };
+    const wrapped = { all: expect.toSatisfy((count: number) => count > 1), word: 1 };
+    expect(lines).toEqual([whole, whole, whole, wrapped, whole, whole, whole, wrapped]);
   });
 
   test('renders a long call when it is unfolded', async () => {
@@ -598,23 +664,72 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await rm(folder, { recursive: true });
   });
 
-  test('does not lose a message that the server did not get', async () => {
+  test('does not lose a message that the server did not get', async ({ expect }) => {
     await using chat = await openChat(['One.', 'Two.'], { allow: /ERR_/ });
     const { page } = chat;
+    const posts: Route[] = [];
+    const isNotSent = (): Promise<void> => page.locator('.toast').getByText('may not have arrived').last().waitFor();
+    const draft = (): Promise<string> => chat.message.inputValue();
+    const bubbles = page.locator('.bubble');
+    // Neither the messages nor the pings reach the server.
+    await page.route(/\/v1\/chat$|\/healthz$/, async (route) => {
+      const isRead = route.request().method() === 'GET' && !route.request().url().endsWith('/healthz');
+      await (isRead ? route.continue() : route.abort('connectionrefused'));
+    });
     await chat.send('First');
+    await isNotSent();
+    await page.getByText('The connection to the server is lost.').waitFor();
+    expect(await draft()).toBe('First');
+    expect(await bubbles.count()).toBe(0);
+    await page.unrouteAll();
+    await page.getByText('The connection to the server is lost.').waitFor({ state: 'detached' });
+    await chat.message.press('Enter');
+    await page.getByText('One.').waitFor();
     await chat.ended();
+    expect(await draft()).toBe('');
+
     await page.reload();
     await page.getByText('One.').waitFor();
     await page.route('**/v1/chat', (route) =>
-      route.request().method() === 'POST' ? route.abort('connectionrefused') : route.continue(),
+      route.request().method() === 'POST' ? void posts.push(route) : route.continue(),
     );
     await chat.send('Second');
-    await page.locator('.toast').getByText('may not have arrived').waitFor();
-    expect(await chat.message.inputValue()).toBe('Second');
-    expect(await page.locator('.bubble').allTextContents()).toEqual(['First']);
-    await page.unroute('**/v1/chat');
+    await expect.poll(() => posts.length, POLL).toBe(1);
+    await posts.pop()!.abort('connectionrefused');
+    await isNotSent();
+    await expect.poll(draft, POLL).toBe('Second');
+    expect(await bubbles.allTextContents()).toEqual(['First']);
+
+    // The user does not wait for the server: opens another conversation, or reloads the page.
     await chat.message.press('Enter');
+    await expect.poll(() => posts.length, POLL).toBe(1);
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
+    await posts.pop()!.abort('connectionrefused');
+    await isNotSent();
+    expect(await draft()).toBe('');
+    await page.goBack();
+    await expect.poll(draft, POLL).toBe('Second');
+    await chat.message.press('Enter');
+    await expect.poll(() => posts.length, POLL).toBe(1);
+    await page.reload();
+    await expect.poll(draft, POLL).toBe('Second');
+    await page.unrouteAll();
+    await page.getByText('One.').waitFor();
+
+    // An edited message stays where it was written.
+    await page.route('**/branch', (route) => route.abort('connectionrefused'));
+    await button(page, 'Edit the message').click();
+    await page.getByRole('textbox', { name: /^Edit the message/ }).fill('Changed');
+    await button(page, 'Send in a branch').click();
+    await page.locator('.toast').getByText('cannot be reached').waitFor();
+    expect(await page.getByRole('textbox', { name: /^Edit the message/ }).inputValue()).toBe('Changed');
+    await page.unrouteAll();
+    await button(page, 'Send in a branch').click();
     await page.getByText('Two.').waitFor();
+    expect(await bubbles.allTextContents()).toEqual(['Changed']);
+    await chat.ended();
+    expect(await page.evaluate(() => Object.values(sessionStorage))).toEqual(['Second']);
   });
 
   test('keeps one draft for each conversation over a reload, until it is sent', async () => {
@@ -752,11 +867,58 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await page.reload();
     const ask = page.getByRole('region', { name: 'Approval of pay' });
     expect(await ask.locator('pre').textContent()).toContain(String.raw`"a\u202eb\u200b"`);
-    expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
     await button(page, 'Approve').click();
     await page.getByText('Thank you.').waitFor();
     await chat.ended();
     await page.locator('.call .chip').getByText('approved').waitFor();
+    expect(await page.locator('.call-summary').textContent()).toBe(String.raw`a\u202eb\u200b`);
+  });
+
+  test('shows the command of an approval once, and counts it on all parts of the page while it waits', async () => {
+    const command = 'rm -rf build && npm run "build all"';
+    const bash = tool({
+      name: 'bash',
+      description: 'Runs a command',
+      input: { type: 'object', properties: { command: { type: 'string' } } },
+      touches: (input) => [{ type: 'command', command: String((input as { command: string }).command) }],
+      execute: () => 'done',
+    });
+    const reason = `at level 1 (supervised) it is asked about, because it would run ${JSON.stringify(command)}`;
+    const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask', reason, rule: 'autonomy' })) };
+    const server = { policy, tools: [bash], defaultTools: ['bash'], waitForAnswers: true };
+    const calls = [{ name: 'bash', arguments: { command } }];
+    await using chat = await openChat([{ calls }, { calls }, 'One.', 'Two.'], { server });
+    const { page } = chat;
+    const badge = page.getByRole('navigation', { name: 'Main' }).locator('.badge');
+    const count = async (text: string): Promise<number> => {
+      const shown = await page.getByRole('main').innerText();
+      return shown.split(text).length - 1;
+    };
+    const why = 'At level 1 (supervised) it is asked about, because it would run this command.';
+    await chat.message.waitFor();
+    expect(await badge.count()).toBe(0);
+    const background = chat.server.post({ input: 'From a program', background: true });
+    await badge.getByText('1').waitFor();
+    await background;
+    await chat.send('Build');
+    await button(page, 'Approve').waitFor();
+    await badge.getByText('2').waitFor();
+    // Also if the call is unfolded.
+    await page.locator('.call summary').click();
+    expect([await count('rm -rf build'), await count(why)]).toEqual([1, 1]);
+    await button(page, 'Approve').click();
+    await page.getByText('One.').waitFor();
+    await badge.getByText('1').waitFor();
+    await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Runs' }).click();
+    await button(page, 'Approve').waitFor();
+    expect([await count('rm -rf build'), await count(why)]).toEqual([1, 1]);
+    await page.getByRole('link', { name: 'From a program' }).last().click();
+    await page.getByRole('heading', { name: 'From a program' }).waitFor();
+    const card = page.getByRole('region', { name: 'Approval needed: bash' });
+    expect((await card.innerText()).split('rm -rf build').length).toBe(2);
+    await button(page, 'Approve').click();
+    await badge.waitFor({ state: 'detached' });
+    await chat.server.getEnded(page.url().split('/').at(-1)!);
   });
 
   test('shows the beginning of a long change, says how much it is not, and shows the rest on request', async () => {
@@ -815,11 +977,28 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
       await busy.promise;
       return 'Late.';
     };
-    await using chat = await openChat([failure, waits], { allow: /status of 409|status of 404/ });
+    const script = scriptedModel([failure, waits]);
+    const model: Model = {
+      ...script,
+      reply(request, emit, signal) {
+        if (script.requests.length === 0) emit({ type: 'text-delta', text: 'It is **no' });
+        return script.reply(request, emit, signal);
+      },
+    };
+    await using chat = await openChat([], {
+      allow: /status of 409|status of 404/,
+      server: { models: { default: 'm', models: new Map([['m', model]]) } },
+    });
     const { page, server } = chat;
     await chat.send('Hello');
     await page.getByRole('alert').getByText('The model rejects the credentials of this server.').waitFor();
     await chat.ended();
+    // What the model had sent stays, and is marked.
+    for (const isReloaded of [false, true]) {
+      if (isReloaded) await page.reload();
+      const partial = page.locator('.answer', { hasText: 'It is **no' });
+      await partial.locator('.chip').getByText('incomplete').waitFor();
+    }
     const [conversation] = (await server.send('GET', '/v1/chat')).body.data;
     const other = fetch(`${server.url}/v1/chat`, {
       method: 'POST',

@@ -94,6 +94,9 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     await page.getByText('No run matches').waitFor();
     await page.getByLabel('Search titles').fill('the PORT');
     await row.waitFor();
+    // Above a filtered list, it is one line until it is unfolded.
+    expect((await asked.boundingBox())!.height).toBeLessThan(60);
+    await asked.getByText('Approval needed').click();
     await asked.getByRole('button', { name: 'Approve', exact: true }).click();
     // The status is live.
     await row.getByText('Completed').waitFor();
@@ -276,6 +279,14 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     await page.getByRole('heading', { name: 'Which port?' }).waitFor();
     await page.getByRole('link', { name: /^parent/ }).click();
     await page.getByRole('heading', { name: 'Ask an agent' }).waitFor();
+    // With the keyboard too, at any depth.
+    for (const [name, title] of [
+      [/^research .*\.t1\.tool\.0$/, 'Which port?'],
+      [/^scout .*\.t1\.tool\.0\.t1\.tool\.0$/, 'Look'],
+    ] as const) {
+      await page.getByRole('link', { name }).press('Enter');
+      await page.getByRole('heading', { name: title }).waitFor();
+    }
   });
 
   test('that were interrupted by a killed server are resumed at another one, and by its restart', async () => {

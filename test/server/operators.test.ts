@@ -212,7 +212,7 @@ test('functions of clients are counted together', async () => {
   expect([...(await at.metrics()).keys()].join('\n')).not.toMatch(/weather|time"/);
 });
 
-test('/metrics needs the scope metrics:read if the server has keys', async () => {
+test('/metrics needs the scope metrics:read if the server has keys, which allows nothing else', async () => {
   const [plain, reader] = [newKey(), newKey()];
   await using at = await start([], {
     keys: [
@@ -228,5 +228,18 @@ test('/metrics needs the scope metrics:read if the server has keys', async () =>
   });
   const headers = { authorization: `Bearer ${reader}` };
   expect((await at.metrics(headers)).get('treadle_runs_in_progress')).toBe(0);
-  expect(await server.send('GET', '/v1/models', undefined, headers)).toMatchObject({ status: 403 });
+
+  const { body } = await server.send('GET', '/openapi.json', undefined, { authorization: `Bearer ${plain}` });
+  const paths = Object.entries(body.paths as Record<string, Record<string, { readonly security?: unknown }>>);
+  const routes = paths.flatMap(([path, methods]) =>
+    Object.entries(methods).flatMap(([method, { security }]) => (security ? [{ method, path }] : [])),
+  );
+  const allowed: string[] = [];
+  for (const { method, path } of routes) {
+    const url = server.url + path.replaceAll(/\{\w+\}/g, 'x');
+    const { status } = await fetch(url, { method: method.toUpperCase(), headers });
+    if (status !== 403) allowed.push(`${method} ${path}`);
+  }
+  expect(routes.length).toBeGreaterThan(40);
+  expect(allowed).toEqual(['get /metrics']);
 });

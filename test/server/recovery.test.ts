@@ -8,10 +8,11 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, type ServerStore } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startProvider } from '../provider/provider.ts';
 import { waitForRequests } from './support/fixture.ts';
 import { eventTypesIn, responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
+import { limitedStore, type LimitedStore } from './support/limited-store.ts';
 import { textIn, responsesClient, type WireResponse } from './support/responses-client.ts';
 import { modelOf, startServer } from './support/server-process.ts';
 import { streamClient } from './support/stream-client.ts';
@@ -39,31 +40,6 @@ function openStore(): SqliteStore {
 /** A store that other methods of its `responses` replace. */
 function withResponses(store: SqliteStore, responses: Partial<SqliteStore['requests']>): ServerStore {
   return { ...store, requests: { ...store.requests, ...responses } };
-}
-
-interface LimitedStore {
-  readonly store: SqliteStore;
-  /** The connection of the store. */
-  readonly db: DatabaseSync;
-  /** The file can no longer grow. */
-  readonly fill: () => void;
-  readonly free: () => void;
-}
-
-function limitedStore(): LimitedStore {
-  const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
-  const store = openStore();
-  const db = exec.mock.contexts[0] as DatabaseSync;
-  exec.mockRestore();
-  return {
-    store,
-    db,
-    fill() {
-      const { page_count: pages } = db.prepare('PRAGMA page_count').get() as { page_count: number };
-      db.exec(`PRAGMA max_page_count = ${pages}`);
-    },
-    free: () => db.exec('PRAGMA max_page_count = 1000000'),
-  };
 }
 
 /** A step at which a test holds a call until it releases it. */
@@ -297,7 +273,7 @@ describe('a full disk in the middle of a response', () => {
   ])(
     'in %s is reported as an interruption, and the response completes when there is space',
     async (_, script, whole) => {
-      const { store, fill, free } = limitedStore();
+      const { store, fill, free } = limitedStore(openStore);
       const [first, ...rest] = script;
       const filling: Model = scriptedModel([
         () => {
@@ -349,7 +325,7 @@ describe('a full disk in the middle of a response', () => {
   });
 
   test('is a 503 for a client that waits for JSON, which does not send the request again', async () => {
-    const { store, fill, free } = limitedStore();
+    const { store, fill, free } = limitedStore(openStore);
     const { reached, release, pass } = gate();
     const model = scriptedModel([
       async () => {
@@ -447,7 +423,7 @@ test.each([
   ['on a full disk', ({ fill }: LimitedStore) => fill()],
   ['that is read-only', ({ db }: LimitedStore) => db.exec('PRAGMA query_only = ON')],
 ])('/readyz reports a store %s, which can still be read', async (_, breakStore) => {
-  const limited = limitedStore();
+  const limited = limitedStore(openStore);
   const { store, db, free } = limited;
   await using server = await startInProcess(scriptedModel([]), { store });
   const ready = async (): Promise<number> => (await fetch(`${server.url}/readyz`)).status;

@@ -62,7 +62,7 @@ test('lets streams complete within the grace period, then exits without waiting 
   const server = await startServer(provider, { store: path.join(folder, 'in-time.db') });
   const runs = await startMany((n) => startInTool(server, n));
   const closed = server.close(50_000);
-  await waitUntilClosed(server.url);
+  await waitUntilClosing(server.url);
   for (const { tag } of runs) server.release(tag);
   for (const { client, text } of runs) {
     expect(await client.ended).toBe(true);
@@ -104,9 +104,9 @@ test('detaches streams that exceed the grace period, and the next server resumes
   }
 });
 
-/** Resolves when the server no longer accepts connections. */
-async function waitUntilClosed(url: string): Promise<void> {
-  try {
-    for (;;) await (await fetch(`${url}/healthz`, { headers: { connection: 'close' } })).text();
-  } catch {}
+/** Resolves when the server says that it is shutting down. */
+async function waitUntilClosing(url: string): Promise<void> {
+  let status = 200;
+  while (status === 200) ({ status } = await fetch(`${url}/readyz`, { headers: { connection: 'close' } }));
+  expect(status).toBe(503);
 }

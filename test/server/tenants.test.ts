@@ -11,10 +11,11 @@ import {
   type WireError,
 } from './support/responses-client.ts';
 
-const SCOPES = ['agents:invoke', 'tools:execute'] as const;
+const SCOPES = ['agents:invoke', 'tools:execute', 'chat:read', 'chat:write'] as const;
 const fixture = useServerFixture({
   defaultTools: ['add'],
   requiresAction: true,
+  chatTitles: false,
   keys: [
     { name: 'ann', hash: hashKey('tk_ann'), tenant: 'acme', scopes: SCOPES },
     { name: 'abe', hash: hashKey('tk_abe'), tenant: 'acme', scopes: SCOPES },
@@ -113,6 +114,108 @@ describe('a response of another tenant', () => {
     const answer = { ...request, previous_response_id: waiting.id, input: [outputFor(callsIn(waiting)[0]!, 'rain')] };
     expect((await bob.expectError(answer)).body.error.code).toBe('previous_response_not_found');
     expect(textIn(await abe.respond(answer))).toBe('Rain.');
+  });
+});
+
+describe('a conversation of another tenant', () => {
+  const never = `conv_${'f'.repeat(32)}`;
+
+  /** What a client can see of an answer, without ids, which are random. */
+  async function seen(key: string, method: string, path: string, body?: object): Promise<readonly string[]> {
+    const answer = await fetch(fixture.server.url + path, {
+      method,
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    const text = await answer.text();
+    return [String(answer.status), answer.headers.get('content-type') ?? '', text.replaceAll(/[0-9a-f]{32}/g, 'id')];
+  }
+
+  /** Only the new message: the server has the others. */
+  const ui = (id: string, model: string, text: string): object => {
+    return { id, model, message: { role: 'user', parts: [{ type: 'text', text }] } };
+  };
+  /** All messages: this protocol has no other form. */
+  const agUi = (id: string, model: string, text: string): object => {
+    const before = text === 'And?' ? ['Hi', 'Hello.'] : [];
+    const messages = [...before, text].map((content, index) => ({
+      id: String(index),
+      role: index % 2 === 0 ? 'user' : 'assistant',
+      content,
+    }));
+    return { threadId: id, runId: 'r', forwardedProps: { model }, messages };
+  };
+
+  /** An empty one, one with an answer, and one whose answer is in progress. */
+  async function conversationsOfAnn(): Promise<readonly string[]> {
+    const script = await fixture.script({ text: 'Of Acme only.' }, { calls: [call('hold', { tag: 'chat' })] });
+    const ids: string[] = [];
+    for (const _ of ['empty', 'answered', 'in progress']) {
+      const { body } = await ann.send('POST', '/v1/conversations', {});
+      ids.push((body as { readonly id: string }).id);
+    }
+    await seen('tk_ann', 'POST', '/v1/chat', { conversation_id: ids[1], model: script.model, message: 'Hi' });
+    const held = fixture.server.held('chat');
+    const request = { conversation_id: ids[2], model: script.model, message: 'Wait', tools: ['hold'] };
+    void seen('tk_ann', 'POST', '/v1/chat', { ...request, on_disconnect: 'continue' }).catch(() => {});
+    await held;
+    return ids;
+  }
+
+  test('is a free id for front ends, and the same as an unknown one on every route', async () => {
+    const ids = await conversationsOfAnn();
+    const before = await Promise.all(ids.map((id) => ann.send('GET', `/v1/chat/${id}`)));
+    const all = [...ids, never];
+    for (const [path, bodyOf] of [
+      ['/v1/chat/ui', ui],
+      ['/v1/chat/ag-ui', agUi],
+    ] as const) {
+      const script = await fixture.script(...[...all, ...all].map(() => ({ text: 'Hello.' })));
+      const answers: (readonly string[])[] = [];
+      for (const id of all) answers.push(await seen('tk_bob', 'POST', path, bodyOf(id, script.model, 'Hi')));
+      for (const answer of answers) expect(answer).toEqual(answers.at(-1));
+      expect(answers.at(-1)).toMatchObject([
+        '200',
+        'text/event-stream; charset=utf-8',
+        expect.stringContaining('Hello.'),
+      ]);
+      // Each is a conversation of the tenant now.
+      for (const id of all) await seen('tk_bob', 'POST', path, bodyOf(id, script.model, 'And?'));
+      for (const said of (await script.conversations()).slice(all.length)) {
+        expect(said.slice(-3)).toEqual(['user: Hi', 'assistant: Hello.', 'user: And?']);
+      }
+    }
+    for (const [method, path, body] of [
+      ['GET', '/v1/chat/ui/ID/stream'],
+      ['GET', '/v1/chat/ag-ui/ID/stream'],
+      ['GET', '/v1/chat/ID'],
+      ['GET', '/v1/chat/ID/stream'],
+      ['GET', '/v1/chat/ID/export'],
+      ['PATCH', '/v1/chat/ID', { title: 'Mine' }],
+      ['POST', '/v1/chat/ID/branch', { message_id: 'x' }],
+      ['POST', '/v1/chat/ID/answers', { id: 'x', answer: 1 }],
+      ['POST', '/v1/chat/ID/messages', { message: 'x' }],
+      ['POST', '/v1/chat/ID/cancel'],
+      ['DELETE', '/v1/chat/ID'],
+      ['GET', '/v1/conversations/ID'],
+      ['GET', '/v1/conversations/ID/items'],
+      ['POST', '/v1/conversations/ID', { metadata: { a: 'b' } }],
+      ['POST', '/v1/conversations/ID/items', { items: [{ role: 'user', content: 'x' }] }],
+      ['DELETE', '/v1/conversations/ID'],
+      ['POST', '/v1/chat', { conversation_id: 'ID', message: 'x' }],
+      ['POST', '/v1/responses', { conversation: 'ID', input: 'x' }],
+    ] as const) {
+      const answers: (readonly string[])[] = [];
+      for (const id of all) {
+        const sent = body && JSON.parse(JSON.stringify(body).replace('ID', id));
+        answers.push(await seen('tk_bob', method, path.replace('ID', id), sent));
+      }
+      for (const answer of answers) expect([path, answer]).toEqual([path, answers.at(-1)]);
+    }
+    expect(await Promise.all(ids.map((id) => ann.send('GET', `/v1/chat/${id}`)))).toMatchObject(
+      before.map(({ body }) => ({ status: 200, body })),
+    );
+    fixture.server.release('chat');
   });
 });
 

@@ -1,4 +1,5 @@
 /** Quantities and texts as people read them. */
+export { exactText } from '@treadle/core/describe';
 
 const plain = new Intl.NumberFormat('en');
 
@@ -26,13 +27,12 @@ export function prettyJson(text: string): string {
   }
 }
 
-// Characters that cannot be seen, that look like a space, or that change the direction of writing.
-const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
-
-/** A text in which nothing can hide: what somebody approves is what they see. */
-export function exactText(text: string): string {
-  return text.replace(INVISIBLE, (char) => {
-    const code = char.codePointAt(0)!.toString(16);
-    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
-  });
+/** The fields of an object in JSON. Undefined for another text. */
+export function objectIn(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -10,6 +10,15 @@ export interface Route {
   readonly icon: IconName;
   /** Loaded when it is shown for the first time. */
   readonly load: () => Promise<RouteModule>;
+  /** Counts something on all parts of the page, for keys with the scope. */
+  readonly badge?: { readonly scope: string; readonly load: () => Promise<{ readonly badge: Badge }> };
+}
+
+/** A number beside the label, such as how many approvals wait. 0 is not shown. */
+export interface Badge {
+  readonly count: ReadonlySignal<number>;
+  /** Keeps the number current until the function that it returns is called. */
+  follow(): () => void;
 }
 
 export interface RouteModule {
@@ -17,8 +26,6 @@ export interface RouteModule {
   readonly View: ComponentType<ViewProps>;
   /** Below the navigation, for example a list. */
   readonly Side?: ComponentType<ViewProps>;
-  /** A number beside the label, such as how many approvals wait. 0 is not shown. */
-  readonly badge?: ReadonlySignal<number>;
 }
 
 export interface ViewProps {
@@ -30,5 +37,11 @@ export interface ViewProps {
 /** The first one is shown at the start. */
 export const ROUTES: readonly Route[] = [
   { name: 'chat', label: 'Chat', icon: 'chat', load: () => import('./chat/view.tsx') },
-  { name: 'runs', label: 'Runs', icon: 'runs', load: () => import('./runs/view.tsx') },
+  {
+    name: 'runs',
+    label: 'Runs',
+    icon: 'runs',
+    load: () => import('./runs/view.tsx'),
+    badge: { scope: 'runs:read', load: () => import('./runs/waiting.ts') },
+  },
 ];

@@ -1,3 +1,5 @@
+import { TreadleError } from '@treadle/core';
+
 /** An error for the client. The message says what is wrong and what to do, and never contains a secret. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
@@ -116,6 +118,7 @@ export type ApiErrorCode =
   | 'server_error'
   | 'server_stopping'
   | 'shutting_down'
+  | 'store_unavailable'
   | 'stream_not_stored'
   | 'string_above_max_length'
   | 'string_below_min_length'
@@ -160,9 +163,27 @@ export function errorBody({ message, type, param, code }: ApiError): { readonly 
   return { error: { message, type, param, code } };
 }
 
+/** Somebody has to free space on the disk, or another program has to release its lock. */
+const STORE_RETRY_SECONDS = 5;
+
+/** The store cannot be read or written, such as on a full disk. What it contains is intact, so a later attempt may succeed. */
+export function isStoreFailure(error: unknown): error is TreadleError {
+  return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
+}
+
+/** One record is damaged, and the store works. Failures of the store itself have a cause. */
+function isDamage({ code, cause }: TreadleError): boolean {
+  return code === 'store-failed' && cause === undefined;
+}
+
 /** The error that a client receives for anything that was thrown. Details of unexpected errors are only in the log. */
 export function toApiError(thrown: unknown, requestId: string): ApiError {
   if (thrown instanceof ApiError) return thrown;
+  if (isStoreFailure(thrown) && !isDamage(thrown)) {
+    const message = `The server cannot use its store at the moment. Retry later. Its log has the reason, with the request id ${requestId}.`;
+    const headers = { 'Retry-After': String(STORE_RETRY_SECONDS) };
+    return new ApiError(503, 'server_error', message, { code: 'store_unavailable', headers });
+  }
   return new ApiError(
     500,
     'server_error',

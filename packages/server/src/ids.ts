@@ -1,4 +1,4 @@
-import { randomFillSync } from 'node:crypto';
+import { createHash, randomFillSync } from 'node:crypto';
 
 /**
  * Ids on the wire. Ids of items and calls are derived and never stored: `<prefix>_<response>_<turn>_<number>`. They
@@ -38,6 +38,17 @@ export const CONVERSATION_PREFIX = 'conv_';
 
 export function newConversationId(): string {
   return CONVERSATION_PREFIX + randomHex();
+}
+
+/**
+ * The id of a conversation that a front end names. Each tenant has its own names: a name of another tenant, also the id of its
+ * conversation, is free.
+ */
+export function derivedConversationId(tenant: string, name: string): string {
+  const digest = createHash('sha256')
+    .update(JSON.stringify([tenant, name]))
+    .digest('hex');
+  return CONVERSATION_PREFIX + digest.slice(0, 2 * ID_BYTES);
 }
 
 /** Begins the id of the record of a message in a conversation. The rest is that of its run. */

@@ -1,4 +1,4 @@
-/** Longer commands are refused, because looking for destructive forms in them could take long. */
+/** Longer commands are refused, because analysing them could take long. */
 export const MAX_COMMAND_LENGTH = 65_536;
 
 /** How long calls of a kind of tool may take: without `timeout_ms`, and at most. */

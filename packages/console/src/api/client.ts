@@ -155,7 +155,7 @@ export async function followEvents({ open, onEvent, signal: aborted }: FollowOpt
       const response = await open();
       if (!response) return;
       let isComplete = false;
-      await readEvents(response, (event) => {
+      await readEvents(response, aborted, (event) => {
         failures = 0;
         isComplete ||= onEvent(event);
       });
@@ -171,14 +171,26 @@ export async function followEvents({ open, onEvent, signal: aborted }: FollowOpt
   }
 }
 
-/** Calls `onEvent` for each event until the stream ends. */
-async function readEvents(response: Response, onEvent: (event: ServerEvent) => void): Promise<void> {
+/** Calls `onEvent` for each event until the stream ends or is aborted. */
+async function readEvents(
+  response: Response,
+  aborted: AbortSignal,
+  onEvent: (event: ServerEvent) => void,
+): Promise<void> {
   const parser = createParser({ onEvent: ({ event, data }) => onEvent({ event, data }) });
   const decoder = new TextDecoder();
   const reader = response.body!.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    parser.feed(decoder.decode(value, { stream: true }));
+  // The request may have been sent without the signal.
+  const stop = (): void => void reader.cancel().catch(() => {});
+  aborted.addEventListener('abort', stop, { once: true });
+  if (aborted.aborted) stop();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || aborted.aborted) return;
+      parser.feed(decoder.decode(value, { stream: true }));
+    }
+  } finally {
+    aborted.removeEventListener('abort', stop);
   }
 }

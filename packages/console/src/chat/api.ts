@@ -217,8 +217,8 @@ export interface NewMessage {
 }
 
 /** Sends a message. The answer goes on if the page is closed. */
-export const postMessage = (message: NewMessage, signal: AbortSignal): Promise<Response> =>
-  send('POST', '/v1/chat', { body: { ...message, approvals: 'ask', on_disconnect: 'continue' }, signal });
+export const postMessage = (message: NewMessage): Promise<Response> =>
+  send('POST', '/v1/chat', { body: { ...message, approvals: 'ask', on_disconnect: 'continue' } });
 export const openStream = (id: string, after: number, signal: AbortSignal): Promise<Response> =>
   send('GET', `${pathOf(id, 'stream')}?after=${after}`, { signal });
 

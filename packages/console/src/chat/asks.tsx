@@ -1,9 +1,9 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { Icon } from '../shell/icon.tsx';
-import { PatchText, TextDiff } from '../shell/text-diff.tsx';
-import { exactText, prettyJson } from '../format.ts';
-import type { Answer, ApprovalAsk, Ask, QuestionAsk, Touch } from './api.ts';
+import { CallFacts } from '../shell/call-facts.tsx';
+import { exactText } from '../format.ts';
+import type { Answer, ApprovalAsk, Ask, QuestionAsk } from './api.ts';
 import { report } from './conversation.ts';
 
 /** What waits for the user: a call that has to be approved, or a question of a tool. */
@@ -46,9 +46,7 @@ function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly o
           Allow <code>{exactText(ask.tool)}</code>?
         </span>
       </h3>
-      {ask.reason && <p class="ask-reason">{exactText(sentence(ask.reason))}</p>}
-      <Touches touches={ask.touches} />
-      <CallArguments tool={ask.tool} text={ask.arguments} />
+      <CallFacts tool={ask.tool} call={ask} />
       {ask.shown !== undefined && (
         <pre class="arguments" tabIndex={0} role="group" aria-label="Shown by the policy">
           {exactText(typeof ask.shown === 'string' ? ask.shown : JSON.stringify(ask.shown, undefined, 2))}
@@ -103,105 +101,6 @@ function Deadline({ at }: { readonly at: number | null }): JSX.Element | null {
   const date = new Date(at);
   const isToday = date.toDateString() === new Date().toDateString();
   return <span class="muted small">Expires: {isToday ? date.toLocaleTimeString() : date.toLocaleString()}</span>;
-}
-
-function sentence(text: string): string {
-  const start = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?]$/.test(start) ? start : `${start}.`;
-}
-
-const VERBS: Readonly<Record<string, string>> = {
-  read: 'reads',
-  write: 'writes',
-  command: 'runs',
-  url: 'requests',
-  session: 'uses the session',
-  device: 'uses the device',
-};
-
-function Touches({ touches }: { readonly touches: readonly Touch[] }): JSX.Element | null {
-  const known = touches.filter(({ type }) => type in VERBS);
-  if (known.length === 0) return null;
-  return (
-    <ul class="touches">
-      {known.map(({ type, path, command, url, session, device }, index) => (
-        <li key={index}>
-          <span class="muted">{VERBS[type]}</span>{' '}
-          <code>{exactText(path ?? command ?? url ?? session ?? device ?? '')}</code>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-/** The arguments of a call: a command, a change of a file as a diff, or everything as JSON. Nothing is left out. */
-export function CallArguments({ tool, text }: { readonly tool: string; readonly text: string }): JSX.Element {
-  const input = objectIn(text);
-  const { command, patch, path, old_text: before, new_text: after, content, edits, ...others } = input ?? {};
-  const label = `Change of ${typeof path === 'string' ? path : 'a file'}`;
-  if (typeof command === 'string') {
-    return (
-      <>
-        <pre class="command" tabIndex={0} aria-label="Command">
-          {exactText(command)}
-        </pre>
-        <Rest input={{ path, patch, old_text: before, new_text: after, content, edits, ...others }} />
-      </>
-    );
-  }
-  if (typeof patch === 'string') {
-    return (
-      <>
-        <PatchText patch={patch} label="Patch" />
-        <Rest input={{ path, old_text: before, new_text: after, content, edits, ...others }} />
-      </>
-    );
-  }
-  if (typeof before === 'string' && typeof after === 'string') {
-    return (
-      <>
-        <Rest input={{ path, content, edits, ...others }} />
-        <TextDiff before={before} after={after} label={label} />
-      </>
-    );
-  }
-  if (tool === 'write' && typeof content === 'string') {
-    return (
-      <>
-        <Rest input={{ path, edits, ...others }} />
-        <TextDiff before="" after={content} label={label} />
-      </>
-    );
-  }
-  return (
-    <pre class="arguments" tabIndex={0} aria-label="Arguments">
-      {exactText(prettyJson(text)) || '{}'}
-    </pre>
-  );
-}
-
-function Rest({ input }: { readonly input: object }): JSX.Element | null {
-  const entries = Object.entries(input).filter(([, value]) => value !== undefined);
-  if (entries.length === 0) return null;
-  return (
-    <dl class="rest">
-      {entries.map(([name, value]) => (
-        <>
-          <dt class="muted">{exactText(name)}</dt>
-          <dd>{exactText(typeof value === 'string' ? value : JSON.stringify(value, undefined, 2))}</dd>
-        </>
-      ))}
-    </dl>
-  );
-}
-
-function objectIn(text: string): Readonly<Record<string, unknown>> | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 function QuestionCard({ ask, onAnswer }: { readonly ask: QuestionAsk; readonly onAnswer: OnAnswer }): JSX.Element {

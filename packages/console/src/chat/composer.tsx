@@ -1,4 +1,4 @@
-import { useSignal, type Signal } from '@preact/signals';
+import { batch, useSignal, type Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { serverInfo } from '../api/server-info.ts';
@@ -7,7 +7,7 @@ import { takeDroppedFiles } from '../shell/dropped-files.ts';
 import { Icon } from '../shell/icon.tsx';
 import { readFiles } from './attachments.ts';
 import { report, type Conversation, type SendOptions } from './conversation.ts';
-import type { Draft } from './drafts.ts';
+import { putBack, type Draft } from './drafts.ts';
 
 export interface ComposerProps {
   readonly conversation: Conversation;
@@ -23,7 +23,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
   const isDropping = useSignal(false);
   const isBusy = conversation.isBusy.value;
   const { models = [] } = serverInfo.value ?? {};
-  const { text, attachments } = draft;
+  const { text, attachments, sending } = draft;
 
   useEffect(() => {
     const { current } = field;
@@ -48,16 +48,20 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
     const message = text.value.trim();
     if (!canSend) return;
     const files = attachments.value;
-    text.value = '';
+    batch(() => {
+      sending.value = [...sending.value, message];
+      text.value = '';
+    });
     try {
       if (isBusy) return await conversation.steer(message);
       attachments.value = [];
       await onSend(message, { attachments: files, model: model.value });
     } catch (error) {
-      // Nothing was sent, so nothing is lost.
-      text.value = [message, text.value.trim()].filter(Boolean).join('\n');
-      attachments.value = [...files, ...attachments.value.filter((file) => !files.includes(file))];
+      putBack(draft, { text: message, attachments: files });
       report(error);
+    } finally {
+      const index = sending.value.indexOf(message);
+      sending.value = sending.value.toSpliced(index, 1);
     }
   }
 

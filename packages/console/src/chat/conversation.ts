@@ -89,7 +89,7 @@ export interface Conversation {
   load(): Promise<void>;
   /** Shows what others have done since: messages that they sent, and approvals that they gave. */
   refresh(): Promise<void>;
-  /** Resolves when the answer has ended. Rejects if the message was refused: then nothing was stored. */
+  /** Resolves when the server has the message. Rejects if it was refused, or may not have arrived; also after `close`. */
   send(text: string, options: SendOptions): Promise<void>;
   steer(text: string): Promise<void>;
   stop(): Promise<void>;
@@ -129,9 +129,9 @@ export function openConversation(
   /** The events are those of the last answer. A stream may begin with those of answers before it. */
   let isStreaming = false;
   let hasSteered = false;
-  /** How many times an answer was followed. */
+  /** Changes when a message is sent and when an answer is followed. */
   let follows = 0;
-  /** Resolves when the server has begun the answer to the last message, or has refused it. */
+  /** Resolves when the server has begun the answer to the last message, or does not have it. */
   let begun = Promise.resolve();
   let begin = (): void => {};
   /** The ids of what waited when the answer was loaded. Undefined: all of its events were seen here. */
@@ -252,22 +252,17 @@ export function openConversation(
 
   const openStream = (): Promise<Response> => api.openStream(id.value!, lastSeq, closed.signal);
 
-  /** Reads the events of the answer until its end. `first`: opens the stream the first time. */
-  async function follow(first: () => Promise<Response>): Promise<void> {
+  /** Reads the events of the answer until its end. `first`: opens the stream the first time. Undefined: it was lost. */
+  async function follow(first: (() => Promise<Response>) | undefined): Promise<void> {
     const own = ++follows;
     const before = messages.value.at(-3)?.id;
-    let open: typeof first | undefined = first;
+    let open = first;
     await followEvents({
       signal: closed.signal,
       async open() {
         const now = open;
         open = undefined;
-        if (now && id.value !== undefined) return now();
-        if (now) {
-          return now().catch((error: unknown) => {
-            throw error instanceof ConnectionError ? new RequestError(0, NOT_SENT) : error;
-          });
-        }
+        if (now) return now();
         return (await catchUp(before)) ? openStream() : undefined;
       },
       onEvent: ({ data }) => apply(JSON.parse(data) as api.ChatEvent),
@@ -341,6 +336,35 @@ export function openConversation(
     if (isBusy.value) void follow(openStream).catch((error: unknown) => failAnswer(error));
   }
 
+  /**
+   * Sends a message that is shown already. Opening another conversation does not abort it. Undefined: the connection was lost,
+   * and whether the message has arrived is not known.
+   */
+  async function postShown(body: api.NewMessage): Promise<Response | undefined> {
+    try {
+      return await api.postMessage(body);
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
+      // A conversation without an id cannot be looked for, and one that is closed is not.
+      if (id.value === undefined || closed.signal.aborted) throw new RequestError(0, NOT_SENT);
+      return undefined;
+    }
+  }
+
+  /** Follows the answer to a message until its end. Rejects if the message may not have arrived. */
+  async function followShown(posted: Response | undefined): Promise<void> {
+    if (closed.signal.aborted) void posted?.body?.cancel();
+    try {
+      await follow(posted && (() => Promise.resolve(posted)));
+    } catch (error) {
+      if (currentAnswer().id === NEW_ANSWER) throw error;
+      failAnswer(error);
+    }
+    if (!closed.signal.aborted) return;
+    if (!posted && currentAnswer().id === NEW_ANSWER) throw new RequestError(0, NOT_SENT);
+    onChanged();
+  }
+
   function failAnswer(error: unknown): void {
     if (closed.signal.aborted) return;
     const answer = currentAnswer();
@@ -377,8 +401,10 @@ export function openConversation(
       const shown = attachments.map((one) => ({ ...one, size: Math.floor((one.data.length * 3) / 4) }));
       const user: UserMessage = { role: 'user', id: 'new', text, attachments: shown };
       messages.value = [...before, user, newAnswer({ id: NEW_ANSWER, run: undefined, model: model ?? null })];
+      follows += 1;
       const beginning = Promise.withResolvers<void>();
-      ({ promise: begun, resolve: begin } = beginning);
+      begin = beginning.resolve;
+      begun = beginning.promise.catch(() => {});
       loadedAsks = undefined;
       isStreaming = false;
       const { tools = [] } = serverInfo.value ?? {};
@@ -391,31 +417,29 @@ export function openConversation(
         // Without default tools a message that names none would get none.
         ...(!tools.some((tool) => tool.is_default) && names.length > 0 && { tools: names }),
       };
+      // Not `begin`: the next message may have been sent before the stream of this one has ended.
+      void postShown(body).then(followShown).then(beginning.resolve, beginning.reject);
       try {
-        await follow(() => api.postMessage(body, closed.signal));
+        await beginning.promise;
       } catch (error) {
-        if (currentAnswer().id !== NEW_ANSWER) return failAnswer(error);
         messages.value = before;
         // Somebody else has sent a message.
         if (error instanceof RequestError && error.code === 'conversation_busy') void load();
         throw error;
-      } finally {
-        // Not `begin`: the next message may have been sent before the stream of this one has ended.
-        beginning.resolve();
       }
     },
     async steer(text) {
       await begun;
-      if (!isBusy.value) throw new Error('The answer has ended. Send the message again.');
+      if (!isBusy.value || id.value === undefined) throw new Error('The answer has ended. Send the message again.');
       const answer = currentAnswer();
       hasSteered = true;
-      await api.steer(id.value!, text);
+      await api.steer(id.value, text);
       if (answer !== currentAnswer() || !isOpen(answer)) return load();
       addPart(answer, { type: 'input', id: `input-${answer.parts.value.length}`, text, after: Infinity });
     },
     async stop() {
       await begun;
-      if (isBusy.value) await api.cancel(id.value!);
+      if (isBusy.value && id.value !== undefined) await api.cancel(id.value);
     },
     async answer(ask, answer) {
       await api.sendAnswer(id.value!, answer);
@@ -438,7 +462,7 @@ function namedModel(name: string): string | null {
 
 /** The id of an answer that the server has not begun. */
 const NEW_ANSWER = 'new-answer';
-const NOT_SENT = 'The server could not be reached. Your message may not have arrived.';
+const NOT_SENT = 'The server could not be reached. Your message may not have arrived. It is a draft again.';
 
 /** Whether the answer is in progress, or waits for the user. What waits without asking waits for a program. */
 export function isOpen({ status, waiting }: AnswerMessage): boolean {

@@ -52,14 +52,18 @@ export async function loadMore(): Promise<void> {
 /** Shows a conversation; undefined begins a new one. */
 export function show(id: string | undefined): Conversation {
   if (current.value.id.peek() === id && (id !== undefined || current.value.messages.peek().length === 0)) {
-    // It may be because there was no key, or no connection.
-    if (current.value.state.peek() === 'failed') void current.value.load();
+    reloadFailed();
     return current.value;
   }
   current.value.close();
   current.value = open(id);
   void current.value.load();
   return current.value;
+}
+
+/** Loads the conversation again if it could not be loaded: there may have been no key, or no connection. */
+export function reloadFailed(): void {
+  if (current.peek().state.peek() === 'failed') void current.peek().load();
 }
 
 addEventListener('focus', () => {

@@ -1,15 +1,18 @@
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import { costText, durationText } from '@treadle/core/describe';
 import type { JSX, RefObject } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { countText, exactText, sizeText } from '../format.ts';
 import { Markdown } from '../markdown/markdown.tsx';
 import { hrefTo, navigate } from '../router.ts';
+import { callSummary } from '../shell/asked-call.ts';
+import { CallArguments } from '../shell/call-facts.tsx';
 import { CopyButton } from '../shell/copy.tsx';
 import { Dialog } from '../shell/dialog.tsx';
+import { useFollowedEnd } from '../shell/follow-end.ts';
 import { Icon } from '../shell/icon.tsx';
 import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
-import { AskCard, CallArguments } from './asks.tsx';
+import { AskCard } from './asks.tsx';
 import {
   isOpen,
   report,
@@ -27,17 +30,26 @@ export interface UserViewProps {
   readonly message: UserMessage;
   readonly conversation: string | undefined;
   readonly canEdit: boolean;
-  readonly onEdit: (text: string) => void;
+  /** Rejects if the message was not sent. */
+  readonly onEdit: (text: string) => Promise<void>;
 }
 
 export function UserView({ message, conversation, canEdit, onEdit }: UserViewProps): JSX.Element {
   const draft = useSignal<string | undefined>(undefined);
+  const isSaving = useSignal(false);
   const { text, attachments } = message;
   if (draft.value !== undefined) {
-    const save = (): void => {
+    const save = async (): Promise<void> => {
       const edited = draft.value!.trim();
-      draft.value = undefined;
-      if (edited || attachments.length > 0) onEdit(edited);
+      isSaving.value = true;
+      try {
+        if (edited || attachments.length > 0) await onEdit(edited);
+        draft.value = undefined;
+      } catch (error) {
+        report(error);
+      } finally {
+        isSaving.value = false;
+      }
     };
     return (
       <article class="message user editing" aria-label="Your message">
@@ -50,12 +62,12 @@ export function UserView({ message, conversation, canEdit, onEdit }: UserViewPro
             onInput={({ currentTarget }) => (draft.value = currentTarget.value)}
             onKeyDown={(event) => {
               if (event.key === 'Escape') draft.value = undefined;
-              else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save();
+              else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !isSaving.value) void save();
             }}
           />
         </label>
         <div class="ask-actions">
-          <button type="button" class="button primary" onClick={save}>
+          <button type="button" class="button primary" disabled={isSaving.value} onClick={() => void save()}>
             Send in a branch
           </button>
           <button type="button" class="button" onClick={() => (draft.value = undefined)}>
@@ -256,7 +268,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
           );
         }
         if (part.type !== 'call') {
-          return <AnswerText key={part.id} part={part} />;
+          return <AnswerText key={part.id} part={part} hasFailed={status.value === 'failed'} />;
         }
         const asks = waiting.value.filter(({ call_id }) => call_id === part.id);
         return (
@@ -267,6 +279,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
             conversation={conversation.id.value}
             isOpen={isActive}
             isWaiting={asks.length > 0}
+            isAsked={asks.some((ask) => 'digest' in ask)}
           >
             {asks.map(answer)}
           </Call>
@@ -356,14 +369,20 @@ function UsageText({ message: { usage, model } }: { readonly message: AnswerMess
   );
 }
 
-function AnswerText({ part }: { readonly part: TextPart }): JSX.Element {
+interface AnswerTextProps {
+  readonly part: TextPart;
+  /** The model broke off. */
+  readonly hasFailed: boolean;
+}
+
+function AnswerText({ part, hasFailed }: AnswerTextProps): JSX.Element {
   return (
     <>
       {part.type === 'text' ? <Markdown text={part.text} /> : <Reasoning part={part} />}
       {part.isStopped.value && (
         <p class="stopped">
           <span class="chip" title="The model did not complete this text, and does not get it with later messages">
-            stopped here
+            {hasFailed ? 'incomplete' : 'stopped here'}
           </span>
         </p>
       )}
@@ -393,10 +412,12 @@ interface CallProps {
   /** The answer is in progress. */
   readonly isOpen: boolean;
   readonly isWaiting: boolean;
+  /** It waits for an approval, which shows its arguments. */
+  readonly isAsked: boolean;
   readonly children: JSX.Element[];
 }
 
-function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProps): JSX.Element {
+function Call({ call, run, conversation, isOpen, isWaiting, isAsked, children }: CallProps): JSX.Element {
   const { name, arguments: text, output, result, decision, startedAt } = call;
   const outcome = result.value;
   const state = outcome ? (outcome.is_error ? 'error' : 'done') : isWaiting ? 'waiting' : isOpen ? 'running' : 'none';
@@ -412,7 +433,7 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
             <span class="sr-only">{STATE_NAMES[state]}</span>
           </span>
           <span class="call-name">{exactText(name)}</span>
-          <span class="call-summary">{exactText(summary.value)}</span>
+          <span class="call-summary">{!isAsked && exactText(summary.value)}</span>
           {decision.value && (
             <span class={`chip ${decision.value.approved ? 'good' : 'bad'}`} title={decisionText(decision.value)}>
               {decision.value.approved ? 'approved' : 'denied'}
@@ -429,8 +450,12 @@ function Call({ call, run, conversation, isOpen, isWaiting, children }: CallProp
         </summary>
         {(isUnfolded.value || !isLong) && (
           <div class="call-body">
-            <h3>Arguments</h3>
-            <CallArguments tool={name} text={text} />
+            {!isAsked && (
+              <>
+                <h3>Arguments</h3>
+                <CallArguments tool={name} text={text} />
+              </>
+            )}
             {decision.value && (
               <>
                 <h3>Decision</h3>
@@ -518,24 +543,25 @@ const STATE_NAMES = {
   none: 'Without a result:',
 } as const;
 
-/** What a call is about, in one line. */
-function callSummary(text: string): string {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value !== 'object' || value === null) return text;
-    const values = Object.values(value).map((one) => (typeof one === 'string' ? one : JSON.stringify(one)));
-    return values.join('  ').replaceAll(/\s+/g, ' ').slice(0, 200);
-  } catch {
-    return text.slice(0, 200);
-  }
-}
-
 const OUTPUT_CHARS = 20_000;
+const MOST_OUTPUT_CHARS = 200_000;
+/** How far from the end of the output the page still follows it, in pixels: about one line. */
+const NEAR_OUTPUT = 24;
 
+/** The newest output. */
 function LiveOutput({ output }: { readonly output: ReadonlySignal<string> }): JSX.Element {
+  const { scroller, isAtEnd, toEnd, onScroll } = useFollowedEnd<HTMLPreElement>(NEAR_OUTPUT);
+  const text = output.value;
+  const start = useRef(0);
+  // What the user has scrolled up to should not move.
+  const most = isAtEnd.value ? OUTPUT_CHARS : MOST_OUTPUT_CHARS;
+  start.current = Math.max(start.current, text.length - most);
+  useLayoutEffect(() => {
+    if (isAtEnd.peek()) toEnd();
+  }, [text]);
   return (
-    <pre class="live" tabIndex={0} aria-label="Output so far">
-      {output.value.slice(-OUTPUT_CHARS)}
+    <pre ref={scroller} class="live" tabIndex={0} aria-label="Output so far" onScroll={onScroll}>
+      {text.slice(start.current)}
     </pre>
   );
 }

@@ -10,14 +10,15 @@ import { countText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import type { ViewProps } from '../routes.ts';
 import { Dialog } from '../shell/dialog.tsx';
+import { useFollowedEnd } from '../shell/follow-end.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
 import * as api from './api.ts';
 import { base64Of } from './attachments.ts';
 import { Composer } from './composer.tsx';
 import { report, type Conversation, type Message, type SendOptions, type UserMessage } from './conversation.ts';
-import { loadList, show, shown } from './conversations.ts';
-import { draftOf, removeDraft } from './drafts.ts';
+import { loadList, reloadFailed, show, shown } from './conversations.ts';
+import { draftOf, putBack, removeDraft } from './drafts.ts';
 import { Guide } from './guide.tsx';
 import { AnswerView, saveBlob, textOf, UserView } from './message.tsx';
 import { ModelsDialog } from './models.tsx';
@@ -29,7 +30,8 @@ const areModelsOpen = signal(false);
 
 export function View({ segments }: ViewProps): JSX.Element {
   const [id] = segments;
-  useLayoutEffect(() => void show(id), [id, isConnectionLost.value]);
+  useLayoutEffect(() => void show(id), [id]);
+  useEffect(reloadFailed, [isConnectionLost.value]);
   const conversation = shown.value;
   const { title, messages, state, problem, isBusy } = conversation;
   const name = title.value ?? (id === undefined ? 'New chat' : 'Conversation');
@@ -63,7 +65,7 @@ export function View({ segments }: ViewProps): JSX.Element {
     <Guide
       isBusy={isBusy.value}
       onModels={() => (areModelsOpen.value = true)}
-      onSend={(text) => void send(text, { model: model.value }).catch(report)}
+      onSend={(text) => void sendOrKeep(conversation, { text, attachments: [] }).catch(report)}
     />
   );
   return (
@@ -126,7 +128,7 @@ function Offer(): JSX.Element | null {
   if (tools.length === 0) return null;
   return (
     <p class="muted offer">
-      Tools:{' '}
+      Tools:
       {tools.map(({ name, description }) => (
         <code key={name} title={description}>
           {name}
@@ -145,21 +147,9 @@ interface MessagesProps {
 const NEAR = 80;
 
 function Messages({ conversation, children }: MessagesProps): JSX.Element {
-  const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
-  const isAtEnd = useSignal(true);
+  const { scroller, isAtEnd, toEnd, onScroll } = useFollowedEnd<HTMLDivElement>(NEAR);
   const { messages } = conversation;
-
-  /** Where the user was at the last scroll event. */
-  const top = useRef(0);
-
-  const toEnd = (): void => {
-    const { current } = scroller;
-    if (!current) return;
-    isAtEnd.value = true;
-    current.scrollTop = current.scrollHeight;
-    top.current = current.scrollTop;
-  };
   useEffect(() => {
     const observer = new ResizeObserver(() => isAtEnd.peek() && toEnd());
     observer.observe(content.current!);
@@ -173,19 +163,7 @@ function Messages({ conversation, children }: MessagesProps): JSX.Element {
   const older = useOlder(conversation, all.length, scroller);
   return (
     <div class="messages-frame">
-      <div
-        ref={scroller}
-        class="messages"
-        role="region"
-        aria-label="Messages"
-        tabIndex={0}
-        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
-          // The event comes later, when an answer may have grown. Only a move upwards is one of the user.
-          if (scrollHeight - scrollTop - clientHeight < NEAR) isAtEnd.value = true;
-          else if (scrollTop < top.current) isAtEnd.value = false;
-          top.current = scrollTop;
-        }}
-      >
+      <div ref={scroller} class="messages" role="region" aria-label="Messages" tabIndex={0} onScroll={onScroll}>
         <div ref={content} class="column">
           {children}
           {all.slice(older).map((message, position) => {
@@ -283,7 +261,7 @@ const Row = memo(({ conversation, message, other }: RowProps): JSX.Element => {
         message={message}
         conversation={id.value}
         canEdit={id.value !== undefined && canBranch}
-        onEdit={(text) => void resend(conversation, message, text).catch(report)}
+        onEdit={(text) => resend(conversation, message, text)}
       />
     );
   }
@@ -323,7 +301,21 @@ async function resend(conversation: Conversation, message: UserMessage, text = m
   );
   const opened = await branch(conversation, message.id);
   await opened.load();
-  await opened.send(text, { attachments, model: model.value });
+  await sendOrKeep(opened, { text, attachments });
+}
+
+/** Sends a message that is not from the composer. If it is not sent, it is a draft, so that it is not lost. */
+async function sendOrKeep(
+  conversation: Conversation,
+  message: { readonly text: string; readonly attachments: readonly api.NewAttachment[] },
+): Promise<void> {
+  const { text, attachments } = message;
+  try {
+    await conversation.send(text, { attachments, model: model.value });
+  } catch (error) {
+    putBack(draftOf(conversation.id.value), message);
+    throw error;
+  }
 }
 
 interface HeaderProps {

@@ -23,7 +23,7 @@ const ALLOWED: Config = {
 
 DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   // Others would let a text look like a part of the page.
-  const classes = [...node.classList].filter((name) => /^(hljs-[\w-]+|_|level-[1-6])$/.test(name));
+  const classes = [...node.classList].filter((name) => /^(hljs-[\w-]+|_|level-[1-6]|short)$/.test(name));
   if (classes.length > 0) node.setAttribute('class', classes.join(' '));
   else node.removeAttribute('class');
   if (node.nodeName === 'A') {
@@ -54,6 +54,13 @@ renderer.checkbox = ({ checked }) => (checked ? '☑ ' : '☐ ');
 // Below the headings of the page. A text may begin with any level, and leave some out.
 renderer.heading = function heading({ tokens, depth }) {
   return `<h3 class="level-${depth}">${this.parser.parseInline(tokens)}</h3>`;
+};
+
+/** Cells with at most this many characters are not wrapped: a number or a date is not torn apart. */
+const SHORT_CELL = 28;
+renderer.tablecell = function tablecell(token) {
+  const html = Renderer.prototype.tablecell.call(this, token);
+  return token.text.length > SHORT_CELL ? html : html.replace(/^<t[dh]/, '$& class="short"');
 };
 
 /** Markup that DOMPurify has made: a `TrustedHTML` at run time, which the browser requires. Preact has no type for it. */

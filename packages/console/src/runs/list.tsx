@@ -1,4 +1,4 @@
-import { computed, signal, useSignal, type ReadonlySignal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import { durationText, shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -7,40 +7,20 @@ import { numberText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
-import { isChildRun, listRuns, type OpenWait, type RunHead } from './api.ts';
+import { isChildRun, listRuns, type RunHead } from './api.ts';
 import { keepLooking } from './changes.ts';
 import { agoText, oneLine, StatusChip, StatusDot } from './texts.tsx';
-import { WaitCard } from './waits.tsx';
-
-interface Asked {
-  readonly run: RunHead;
-  readonly wait: OpenWait;
-}
-
-const asked = signal<readonly Asked[]>([]);
-/** There are more open runs than were looked at. */
-const areMoreOpen = signal(false);
-/** The number of approvals and questions that wait, over all runs. */
-export const waitingCount: ReadonlySignal<number> = computed(() => asked.value.length);
+import { areMoreOpen, asked, lookForWaits } from './waiting.ts';
+import { WaitRow } from './waits.tsx';
 
 const PAGE = 50;
 const LIST_GAP_MS = 300;
-/** The server replays the runs that are open. */
-const WAITS_GAP_MS = 1_000;
+/** What waits is above the list of runs. More of it, and all if the user looks for certain runs, is one line each. */
+const UNFOLDED_WAITS = 3;
 
 /** Calls `look` now and when runs have changed. */
 function useLooking(look: (aborted: AbortSignal) => Promise<void>, gapMs: number, key = ''): void {
   useEffect(() => keepLooking(look, { gapMs }).stop, [key]);
-}
-
-async function lookForWaits(aborted?: AbortSignal): Promise<void> {
-  const page = await listRuns({ status: 'paused,running', include: 'waiting', limit: '100' }, aborted);
-  // Those of child runs are listed with their parent. Parked calls wait for nobody.
-  asked.value = page.data
-    .filter((run) => !isChildRun(run))
-    .flatMap((run) => (run.waiting ?? []).map((wait) => ({ run, wait })))
-    .filter(({ wait }) => wait.type !== 'parked');
-  areMoreOpen.value = page.has_more;
 }
 
 const STATUSES = [
@@ -89,7 +69,6 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
     LIST_GAP_MS,
     key,
   );
-  useLooking(lookForWaits, WAITS_GAP_MS);
   useShortcuts('Runs', [
     { keys: '/', label: 'Search', run: () => document.querySelector<HTMLElement>('#run-search')?.focus() },
   ]);
@@ -173,11 +152,14 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
           <h2>
             Waiting for you <span class="badge">{asked.value.length}</span>
           </h2>
-          {asked.value.map(({ run, wait }) => (
-            <div key={`${run.id} ${wait.effect}`} class="asked-one">
-              <a href={hrefTo('runs', run.id)}>{oneLine(run.title, 90) || shortId(run.id)}</a>
-              <WaitCard runId={run.id} wait={wait} onAnswered={() => void lookForWaits().catch(() => {})} />
-            </div>
+          {asked.value.map(({ run, wait }, index) => (
+            <WaitRow
+              key={`${run.id} ${wait.effect}`}
+              run={run}
+              wait={wait}
+              isOpen={!isFiltered && index < UNFOLDED_WAITS}
+              onAnswered={() => void lookForWaits().catch(() => {})}
+            />
           ))}
           {areMoreOpen.value && (
             <p class="muted small">
@@ -227,7 +209,6 @@ export function RecentRuns({ current }: { readonly current: string }): JSX.Eleme
   useLooking(async (aborted) => {
     runs.value = (await listRuns({ limit: '40' }, aborted)).data;
   }, LIST_GAP_MS);
-  useLooking(lookForWaits, WAITS_GAP_MS);
   return (
     <ul class="recent" aria-label="Recent runs">
       {runs.value

@@ -247,7 +247,7 @@ interface HeaderProps {
 }
 
 /** The latest ones. The list has all of them. */
-const SHOWN_FORKS = 8;
+const SHOWN_RELATED = 8;
 
 function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
   const { id, status, title, model, parent, usage, turns, calls, outcome, driven } = details;
@@ -322,7 +322,7 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
         <p class="small forks">
           <Icon name="branch" size={15} /> {run.hasMoreRelated.value && 'at least '}
           {plural(forks.length, 'fork')}:{' '}
-          {forks.slice(0, SHOWN_FORKS).map((fork) => (
+          {forks.slice(0, SHOWN_RELATED).map((fork) => (
             <span key={fork.id}>
               <a href={hrefTo('runs', fork.id)}>{shortId(fork.id)}</a> (
               <a href={hrefTo('runs', id, 'compare', fork.id)} aria-label={`Compare with ${shortId(fork.id)}`}>
@@ -331,12 +331,34 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
               ){' '}
             </span>
           ))}
-          {(forks.length > SHOWN_FORKS || run.hasMoreRelated.value) && (
-            <a href={`${hrefTo('runs')}?${new URLSearchParams({ parent: id }).toString()}`}>Show all</a>
-          )}
+          {(forks.length > SHOWN_RELATED || run.hasMoreRelated.value) && <AllRelated id={id} />}
         </p>
       )}
+      <ChildRuns run={run} />
     </header>
+  );
+}
+
+function AllRelated({ id }: { readonly id: string }): JSX.Element {
+  return <a href={`${hrefTo('runs')}?${new URLSearchParams({ parent: id }).toString()}`}>Show all</a>;
+}
+
+/** The timeline shows them too, but only a pointer can open them there. */
+function ChildRuns({ run: { id, model, related, hasMoreRelated } }: { readonly run: LiveRun }): JSX.Element | null {
+  const children = related.value.filter(isChildRun);
+  if (children.length === 0) return null;
+  const tools = new Map(model.bars.map(({ child, label }) => [child, label]));
+  return (
+    <p class="small forks">
+      <Icon name="runs" size={15} /> {hasMoreRelated.value && 'at least '}
+      {plural(children.length, 'child run')}:{' '}
+      {children.slice(0, SHOWN_RELATED).map((child) => (
+        <a key={child.id} href={hrefTo('runs', child.id)}>
+          {tools.get(child.id)} {shortId(child.id)}
+        </a>
+      ))}
+      {(children.length > SHOWN_RELATED || hasMoreRelated.value) && <AllRelated id={id} />}
+    </p>
   );
 }
 

@@ -1,8 +1,7 @@
-import type { ReadonlySignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { ViewProps } from '../routes.ts';
 import { CompareView } from './compare.tsx';
-import { RecentRuns, RunList, waitingCount } from './list.tsx';
+import { RecentRuns, RunList } from './list.tsx';
 import { RunView } from './run.tsx';
 import './runs.css';
 
@@ -18,5 +17,3 @@ export function View({ segments: [id, what, which], query }: ViewProps): JSX.Ele
 export function Side({ segments: [id] }: ViewProps): JSX.Element | null {
   return id === undefined ? null : <RecentRuns current={id} />;
 }
-
-export const badge: ReadonlySignal<number> = waitingCount;

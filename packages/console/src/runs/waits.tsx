@@ -1,10 +1,15 @@
 import { useSignal } from '@preact/signals';
+import { shortId } from '@treadle/core/describe';
 import type { JSX } from 'preact';
 import { useId } from 'preact/hooks';
+import { exactText } from '../format.ts';
+import { hrefTo } from '../router.ts';
 import { announce } from '../shell/announce.tsx';
+import { callSummary } from '../shell/asked-call.ts';
+import { CallFacts } from '../shell/call-facts.tsx';
 import { Icon } from '../shell/icon.tsx';
-import { answerRun, type OpenWait, type RunDetails, type WaitAnswer } from './api.ts';
-import { exactText, prettyJson } from '../format.ts';
+import { answerRun, type OpenWait, type RunDetails, type RunHead, type WaitAnswer } from './api.ts';
+import { oneLine } from './texts.tsx';
 
 interface WaitProps {
   readonly runId: string;
@@ -20,7 +25,62 @@ const TITLES: Readonly<Record<OpenWait['type'], string>> = {
 };
 
 /** Something that a run waits for, with what is needed to answer it. */
-export function WaitCard({ runId, wait, onAnswered }: WaitProps): JSX.Element {
+export function WaitCard(props: WaitProps): JSX.Element {
+  const { wait } = props;
+  return (
+    <section class="wait card" aria-label={`${TITLES[wait.type]}: ${wait.tool}`}>
+      <header>
+        <WaitTitle wait={wait} />
+      </header>
+      <WaitBody {...props} />
+    </section>
+  );
+}
+
+interface WaitRowProps extends Omit<WaitProps, 'runId'> {
+  readonly run: RunHead;
+  /** Whether it is unfolded at first. */
+  readonly isOpen: boolean;
+}
+
+/** The same as one line, which can be unfolded. */
+export function WaitRow({ run, isOpen, ...props }: WaitRowProps): JSX.Element {
+  const { wait } = props;
+  const about = wait.type === 'question' ? oneLine(wait.question.prompt, 200) : callSummary(wait.arguments);
+  const title = oneLine(run.title, 90) || shortId(run.id);
+  return (
+    <section class="wait card" aria-label={`${TITLES[wait.type]}: ${wait.tool}`}>
+      <details open={isOpen}>
+        <summary>
+          <WaitTitle wait={wait} />
+          <span class="wait-about">
+            <span class="wait-call">{exactText(about)}</span>
+            <span class="muted">{title}</span>
+          </span>
+          <span class="chevron">
+            <Icon name="chevron" size={16} />
+          </span>
+        </summary>
+        <div class="wait-body">
+          <a href={hrefTo('runs', run.id)}>{title}</a>
+          <WaitBody runId={run.id} {...props} />
+        </div>
+      </details>
+    </section>
+  );
+}
+
+function WaitTitle({ wait }: { readonly wait: OpenWait }): JSX.Element {
+  return (
+    <>
+      <Icon name={wait.type === 'approval' ? 'shield' : wait.type === 'question' ? 'question' : 'clock'} />
+      <strong>{TITLES[wait.type]}</strong>
+      <code>{exactText(wait.tool)}</code>
+    </>
+  );
+}
+
+function WaitBody({ runId, wait, onAnswered }: WaitProps): JSX.Element {
   const isBusy = useSignal(false);
   const problem = useSignal<string | undefined>(undefined);
 
@@ -40,21 +100,11 @@ export function WaitCard({ runId, wait, onAnswered }: WaitProps): JSX.Element {
 
   const props = { wait, isBusy: isBusy.value, answer: (given: WaitAnswer) => void answer(given) };
   return (
-    <section class="wait card" aria-label={`${TITLES[wait.type]}: ${wait.tool}`}>
-      <header>
-        <Icon name={wait.type === 'approval' ? 'shield' : wait.type === 'question' ? 'question' : 'clock'} />
-        <strong>{TITLES[wait.type]}</strong>
-        <code>{exactText(wait.tool)}</code>
-        {wait.expires_at !== null && (
-          <span class="muted small">until {new Date(wait.expires_at).toLocaleString()}</span>
-        )}
-      </header>
+    <>
       {wait.type === 'question' ? (
         <p class="wait-prompt">{exactText(wait.question.prompt)}</p>
       ) : (
-        <pre class="exact" tabIndex={0} role="group" aria-label="Arguments">
-          {exactText(prettyJson(wait.arguments))}
-        </pre>
+        <CallFacts tool={wait.tool} call={wait} />
       )}
       {wait.type === 'approval' && <ApprovalFacts wait={wait} />}
       {wait.type === 'approval' ? (
@@ -64,12 +114,13 @@ export function WaitCard({ runId, wait, onAnswered }: WaitProps): JSX.Element {
       ) : (
         <ResultForm {...props} />
       )}
+      {wait.expires_at !== null && <p class="muted small">Expires: {new Date(wait.expires_at).toLocaleString()}</p>}
       {problem.value !== undefined && (
         <p class="problem" role="alert">
           {problem.value}
         </p>
       )}
-    </section>
+    </>
   );
 }
 
@@ -77,11 +128,9 @@ type Approval = Extract<OpenWait, { type: 'approval' }>;
 type Asked = Extract<OpenWait, { type: 'question' }>;
 
 function ApprovalFacts({ wait }: { readonly wait: Approval }): JSX.Element | null {
-  const { reason, rule, touches = [], shown, required, approvers, approved_by: by } = wait;
+  const { rule, shown, required, approvers, approved_by: by } = wait;
   const facts: readonly (readonly [string, string | undefined])[] = [
-    ['Why', reason],
     ['Rule', rule],
-    ['Touches', touches.map((touch) => JSON.stringify(touch)).join(', ') || undefined],
     [
       'Shown by the policy',
       shown === undefined ? undefined : typeof shown === 'string' ? shown : JSON.stringify(shown, null, 2),

@@ -5,7 +5,7 @@ import { hasKey, isConnectionLost, keyRefused, setKey } from '../api/client.ts';
 import { loadServerInfo, serverInfo } from '../api/server-info.ts';
 import './dropped-files.ts';
 import { hrefTo, navigate, place } from '../router.ts';
-import { ROUTES, type Route, type RouteModule } from '../routes.ts';
+import { ROUTES, type Badge, type Route, type RouteModule } from '../routes.ts';
 import { Announcements } from './announce.tsx';
 import { Icon, type IconName } from './icon.tsx';
 import { openShortcutHelp, ShortcutHelp, useShortcuts } from './shortcuts.tsx';
@@ -14,6 +14,8 @@ import { chooseNextTheme, theme } from './theme.ts';
 
 /** The parts of the page that were shown so far. */
 const loaded = signal<ReadonlyMap<string, RouteModule>>(new Map());
+/** What is counted in the navigation. */
+const badges = signal<ReadonlyMap<string, Badge>>(new Map());
 /** On a small screen the side is closed until it is needed. */
 const isSideOpen = signal(false);
 
@@ -38,6 +40,7 @@ export function App(): JSX.Element {
       () => (problem.value = 'A part of the page could not be loaded. Reload the page.'),
     );
   }, [route, problem]);
+  useBadges();
   // A link of the side was followed.
   useEffect(closeSide, [place.value]);
   useShortcuts('Page', [
@@ -96,6 +99,31 @@ export function App(): JSX.Element {
   );
 }
 
+/** Keeps the badges current while the server accepts the key. */
+function useBadges(): void {
+  const isAdmitted = serverInfo.value !== undefined && keyRefused.value === undefined;
+  useEffect(() => {
+    if (!isAdmitted) return undefined;
+    const { key } = serverInfo.peek()!;
+    const stops = new Set<() => void>();
+    let isStopped = false;
+    async function follow(name: string, load: () => Promise<{ readonly badge: Badge }>): Promise<void> {
+      const { badge } = await load();
+      if (isStopped) return;
+      badges.value = new Map([...badges.peek(), [name, badge]]);
+      stops.add(badge.follow());
+    }
+    for (const { name, badge } of ROUTES) {
+      // Without it the navigation works too.
+      if (badge && (key === null || key.scopes.includes(badge.scope))) follow(name, badge.load).catch(() => {});
+    }
+    return () => {
+      isStopped = true;
+      for (const stop of stops) stop();
+    };
+  }, [isAdmitted]);
+}
+
 /** The address of the page is not an anchor. */
 function skipToMain(event: MouseEvent): void {
   event.preventDefault();
@@ -116,12 +144,16 @@ function Side({ route, children }: { readonly route: Route; readonly children: u
       </div>
       <nav class="nav" aria-label="Main">
         {ROUTES.map(({ name, label, icon }) => {
-          const count = loaded.value.get(name)?.badge?.value ?? 0;
+          const count = badges.value.get(name)?.count.value ?? 0;
           return (
             <a key={name} href={hrefTo(name)} aria-current={name === route.name ? 'page' : undefined}>
               <Icon name={icon} />
               {label}
-              {count > 0 && <span class="badge">{count}</span>}
+              {count > 0 && (
+                <span class="badge" title={`${count} waiting for you`}>
+                  {count} <span class="sr-only">waiting</span>
+                </span>
+              )}
             </a>
           );
         })}

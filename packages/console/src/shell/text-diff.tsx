@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
-import { diffLines } from 'diff';
+import type { ChangeObject } from 'diff';
 import type { JSX } from 'preact';
-import { useMemo } from 'preact/hooks';
+import { useEffect, useMemo } from 'preact/hooks';
 import { exactText, numberText } from '../format.ts';
 import { Icon } from './icon.tsx';
 
@@ -23,10 +23,35 @@ export interface TextDiffProps {
   readonly label: string;
 }
 
-/** The lines that differ between two texts. */
+type Change = Pick<ChangeObject<string>, 'value' | 'added' | 'removed'>;
+
+/** The lines that differ between two texts. Until what compares them is loaded, they are shown as wholly different. */
 export function TextDiff({ before, after, label }: TextDiffProps): JSX.Element {
-  const lines = useMemo(() => changedLines(before, after), [before, after]);
+  const compared = useSignal<(Omit<TextDiffProps, 'label'> & { readonly changes: readonly Change[] }) | undefined>(
+    undefined,
+  );
+  useEffect(() => {
+    if (before === '' || after === '') return;
+    import('./diff-lines.ts').then(
+      ({ diffLines }) => {
+        const changes = diffLines(before, after, { timeout: TIMEOUT_MS });
+        if (changes) compared.value = { before, after, changes };
+      },
+      // They stay wholly different.
+      () => {},
+    );
+  }, [before, after, compared]);
+  const found = compared.value?.before === before && compared.value.after === after ? compared.value : undefined;
+  const lines = useMemo(() => changedLines(found?.changes ?? replaced(before, after)), [before, after, found]);
   return <DiffLines lines={lines} label={label} />;
+}
+
+function replaced(before: string, after: string): readonly Change[] {
+  const changes = [
+    { value: before, removed: true, added: false },
+    { value: after, removed: false, added: true },
+  ];
+  return changes.filter(({ value }) => value !== '');
 }
 
 /** A patch in unified format. */
@@ -75,11 +100,7 @@ function DiffLines({ lines, label }: { readonly lines: readonly DiffLine[]; read
   );
 }
 
-function changedLines(before: string, after: string): readonly DiffLine[] {
-  const changes = diffLines(before, after, { timeout: TIMEOUT_MS }) ?? [
-    { value: before, removed: true, added: false },
-    { value: after, removed: false, added: true },
-  ];
+function changedLines(changes: readonly Change[]): readonly DiffLine[] {
   const all = changes.flatMap(({ value, added, removed }) =>
     value
       .replace(/\n$/, '')

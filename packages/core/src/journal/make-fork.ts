@@ -190,7 +190,11 @@ async function sharedEntries(
   const shared = entries.slice(0, at + 1);
   const settled = new Set(shared.flatMap(({ event }) => (isResult(event) ? event.effect : [])));
   for (const effect of Object.keys(changes?.results ?? {})) {
-    if (!settled.has(effect)) throw unforkable(runId, `no call "${effect}" has a result up to entry ${at}`);
+    if (settled.has(effect)) continue;
+    const more = settled.size > 20 ? ` and ${settled.size - 20} more` : '';
+    const names = [...settled].slice(0, 20).join(', ');
+    const others = settled.size === 0 ? 'No call has one' : `Calls that have one: ${names}${more}`;
+    throw unforkable(runId, `no call "${effect}" has a result up to entry ${at}. ${others}`);
   }
   return shared;
 }

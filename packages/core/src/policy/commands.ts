@@ -43,11 +43,17 @@ export function commandJudge({ commands = {} }: PolicyRules): Judge<TouchedComma
   const allowed = commands.allow ?? [];
   const instead =
     allowed.length === 0 ? 'Do it without a command.' : `These commands are allowed: ${listed(allowed, 10)}.`;
-  return ({ command, facts: { programs, unclear, destructive } }) => {
+  return ({ command, facts: { programs, unclear, unchecked, destructive } }) => {
     if (destructive !== undefined) {
       return {
         type: 'deny',
         reason: `the command is destructive: ${destructive}. Name exactly what has to be removed.`,
+      };
+    }
+    if (unchecked !== undefined) {
+      return {
+        type: 'deny',
+        reason: `the command cannot be checked: ${unchecked}. Run smaller commands, and write long data to a file first.`,
       };
     }
     const opinion = jointOpinion(programs.map((program) => judgeProgram(program, entries, instead)));

@@ -7,8 +7,8 @@ import type { PolicyRules } from './rules.ts';
  * Domains. An entry is a host (`example.com`), all hosts below one (`*.example.com`), an address, a range of addresses
  * (`10.0.0.0/8`), or `*`; hosts and addresses may have a port. The most specific entry decides: one with a port, a host or
  * address, the longest range or name, `*`; of equals the strictest. An address that is not public is denied unless an entry
- * other than `*` lists it. A host that no entry matches is left to the autonomy rule, and so are protocols other than those of
- * the web unless the entry has a port.
+ * other than `*` lists it, and a name that is not public is asked about. Another host that no entry matches is left to the
+ * autonomy rule, and so are protocols other than those of the web unless the entry has a port.
  */
 
 export function domainsRule(judgeUrl: Judge<TouchedUrl>): Rule {
@@ -72,6 +72,28 @@ function textRange(host: string): AddressRange {
   return address ? rangeOf(address) : 'public';
 }
 
+/**
+ * Top-level domains that are not public: reserved ones (RFC 6761, 6762, 7686, 8375, 9476, and `internal`), those that are never
+ * delegated because networks use them, and those of clusters and containers.
+ */
+const INTERNAL: ReadonlySet<string> = new Set(
+  (
+    'alt arpa invalid local localhost onion test internal corp home mail intranet lan private localdomain domain workgroup ' +
+    'svc pod default cluster k8s kube consul docker containers'
+  ).split(' '),
+);
+
+/**
+ * A name is public only if it has the shape of one: several labels, of which the last is a word that is not in `INTERNAL`.
+ * Resolvers complete other names, such as `db` or `db.kube-system`, within their own network.
+ */
+function isPublicName(host: string): boolean {
+  const labels = host.toLowerCase().split('.');
+  const last = labels.at(-1)!;
+  const isWord = /^([a-z]{2,}|xn--[a-z\d-]+)$/.test(last);
+  return labels.length > 1 && !labels.includes('') && isWord && !INTERNAL.has(last);
+}
+
 const WEB = ['http', 'https', 'ws', 'wss'];
 
 export function urlJudge({ domains = {} }: PolicyRules): Judge<TouchedUrl> {
@@ -90,16 +112,23 @@ export function urlJudge({ domains = {} }: PolicyRules): Judge<TouchedUrl> {
       return { type: 'deny', reason: `the URL ${JSON.stringify(given)} cannot be judged: ${problem}. ${instead}` };
     }
     const found = entries.find(({ entry }) => entry.matches(facts));
-    if (range !== 'public' && (!found || found.entry.text === '*')) {
+    const isListed = found !== undefined && found.entry.text !== '*';
+    if (range !== 'public' && !isListed) {
       return {
         type: 'deny',
         reason: `the address of "${host}" is not public (${range}), and is not listed. ${instead}`,
       };
     }
+    if (found?.verdict === 'deny') {
+      return { type: 'deny', reason: `the entry "${found.entry.text}" denies "${host}". ${instead}` };
+    }
+    if (found?.verdict === 'ask')
+      return { type: 'ask', reason: `the entry "${found.entry.text}" asks about "${host}"` };
+    if (!isListed && !parseAddress(host) && !isPublicName(host)) {
+      return { type: 'ask', reason: `"${host}" is not a public name, and no entry other than "*" lists it` };
+    }
     if (!found) return undefined;
-    const { verdict, entry } = found;
-    if (verdict === 'deny') return { type: 'deny', reason: `the entry "${entry.text}" denies "${host}". ${instead}` };
-    if (verdict === 'ask') return { type: 'ask', reason: `the entry "${entry.text}" asks about "${host}"` };
+    const { entry } = found;
     // Over other protocols a host gets the keys of the user, or runs commands: an entry has to name their port.
     return WEB.includes(scheme) || entry.rank >= WITH_PORT ? ALLOWED : undefined;
   };

@@ -20,6 +20,8 @@ export interface CommandFacts {
   readonly urls: readonly string[];
   /** Why it cannot be analysed completely, such as a computed command name. It is never guessed: people are asked. */
   readonly unclear?: string;
+  /** Why it was not analysed to its end, such as its length. It is denied at every level. */
+  readonly unchecked?: string;
   /** Why it destroys something, such as `rm -rf /`. It is denied at every level. */
   readonly destructive?: string;
 }

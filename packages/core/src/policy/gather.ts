@@ -84,7 +84,7 @@ function checkedUrl(facts: UrlFacts): UrlFacts {
 }
 
 function checkedCommand(facts: CommandFacts): CommandFacts {
-  const { programs, touches, urls, unclear, destructive } = facts;
+  const { programs, touches, urls, unclear, unchecked, destructive } = facts;
   const isFacts =
     Array.isArray(programs) &&
     programs.every(({ name, args }) => typeof name === 'string' && Array.isArray(args)) &&
@@ -92,7 +92,7 @@ function checkedCommand(facts: CommandFacts): CommandFacts {
     touches.every(({ type, path }) => (type === 'read' || type === 'write') && typeof path === 'string') &&
     Array.isArray(urls) &&
     urls.every((url) => typeof url === 'string');
-  if (isFacts && isTextOrAbsent(unclear) && isTextOrAbsent(destructive)) return facts;
+  if (isFacts && [unclear, unchecked, destructive].every(isTextOrAbsent)) return facts;
   throw new Error('the analyser of commands returned something else than facts');
 }
 

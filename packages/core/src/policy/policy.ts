@@ -13,6 +13,7 @@ import { permissionsRule } from './permissions.ts';
 import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
 import {
+  jointOpinion,
   keptOpinions,
   STRICTNESS,
   type CallFacts,
@@ -119,14 +120,14 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
     },
     async explain(call, context = {}) {
       const facts = await gatherFacts({ ...UNDECLARED, ...call }, analysers);
-      const { verdict, opinions } = evaluate(inOrder, facts, context, 'all');
-      const satisfied = verdict.type !== 'deny' && opinions.at(-1)?.type === 'allow';
+      const { verdict, judged } = evaluate(inOrder, facts, context, 'all');
+      const satisfied = verdict.type !== 'deny' && entryAllows(judged);
       return {
         verdict: withApprovals(verdict, rules),
         ...(verdict.rule !== undefined && { rule: verdict.rule as RuleName }),
         rules: [
           ...problemReports(facts),
-          ...inOrder.map((rule, index) => report(rule, opinions[index], facts, context, satisfied)),
+          ...judged.map(({ rule, opinion }) => report(rule, opinion, facts, context, satisfied)),
         ],
       };
     },
@@ -149,7 +150,8 @@ const UNDECLARED: Omit<JudgedCall, 'name'> = {
   operation: undefined,
 };
 
-function compileRules(rules: PolicyRules, place: Place): readonly Rule[] {
+/** The rules of a policy, in the order of evaluation. */
+export function compileRules(rules: PolicyRules, place: Place): readonly Rule[] {
   try {
     const judges = {
       path: keptOpinions(pathJudge(rules, place)),
@@ -182,21 +184,26 @@ function writesOf({ paths }: CallFacts): readonly string[] {
 
 interface Evaluated {
   readonly verdict: Verdict;
-  /** One per rule that was evaluated. */
-  readonly opinions: readonly (Opinion | undefined)[];
+  /** The rules that were evaluated. */
+  readonly judged: readonly Judged[];
+}
+
+interface Judged {
+  readonly rule: Rule;
+  readonly opinion: Opinion | undefined;
 }
 
 /** `all`: also the rules after a denial. They do not change the verdict. */
-function evaluate(rules: readonly Rule[], facts: CallFacts, context: RuleContext, which?: 'all'): Evaluated {
-  const opinions: (Opinion | undefined)[] = [];
+export function evaluate(rules: readonly Rule[], facts: CallFacts, context: RuleContext, which?: 'all'): Evaluated {
+  const judged: Judged[] = [];
   let denial: Verdict | undefined = facts.problem === undefined ? undefined : factsMissing(facts.problem);
   for (const rule of rules) {
     if (denial && !which) break;
     const opinion = rule.judge(facts, context);
-    opinions.push(opinion);
+    judged.push({ rule, opinion });
     if (opinion?.type === 'deny') denial ??= { ...opinion, rule: rule.name };
   }
-  return { verdict: denial ?? strictestVerdict(rules, opinions), opinions };
+  return { verdict: denial ?? strictestVerdict(judged), judged };
 }
 
 function factsMissing(problem: string): Verdict {
@@ -204,17 +211,23 @@ function factsMissing(problem: string): Verdict {
 }
 
 /** Without a denial. The first ask decides; one of the autonomy rule only if no other rule asks. */
-function strictestVerdict(rules: readonly Rule[], opinions: readonly (Opinion | undefined)[]): Verdict {
-  const entryAllows = opinions.at(-1)?.type === 'allow';
+function strictestVerdict(judged: readonly Judged[]): Verdict {
+  const satisfied = entryAllows(judged);
   let decided: Verdict = { type: 'allow' };
-  for (const [index, opinion] of opinions.entries()) {
-    const { name } = rules[index]!;
-    if (!opinion || (name === 'autonomy' && opinion.type === 'ask' && entryAllows)) continue;
+  for (const { rule, opinion } of judged) {
+    const { name } = rule;
+    if (!opinion || (name === 'autonomy' && opinion.type === 'ask' && satisfied)) continue;
     const isStricter = STRICTNESS[opinion.type] > STRICTNESS[decided.type];
     const replaces = opinion.type === decided.type && (opinion.type === 'allow' || decided.rule === 'autonomy');
     if (isStricter || replaces) decided = { ...opinion, rule: name };
   }
   return decided.type === 'ask' && decided.rule !== 'autonomy' ? { ...decided, eachTime: true } : decided;
+}
+
+/** Whether an entry for the tool allows the call, which satisfies an ask of the autonomy rule. No other rule can do that. */
+function entryAllows(judged: readonly Judged[]): boolean {
+  const opinions = judged.flatMap(({ rule, opinion }) => (rule.name === 'tools' ? [opinion] : []));
+  return jointOpinion(opinions)?.type === 'allow';
 }
 
 function withApprovals(verdict: Verdict, { approvals }: PolicyRules): Verdict {

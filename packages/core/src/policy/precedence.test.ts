@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { policy } from './policy.ts';
+import { gatherFacts, textAnalysers } from './gather.ts';
+import { compileRules, evaluate, policy } from './policy.ts';
 import type { JudgeContext, JudgedCall } from './port.ts';
+import { ALLOWED, type Rule, type RuleName } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
@@ -136,4 +138,31 @@ test('the first denial, then the strictest verdict decides, with the one excepti
   for (const rule of all) expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);
   for (const rule of ['autonomy', 'commands', 'domains', 'tools']) expect(seen.has(`ask by ${rule}`)).toBe(true);
   for (const rule of ['domains', 'tools']) expect(seen.has(`allow by ${rule}`)).toBe(true);
+});
+
+test('a rule that is added at any place leaves the one exception to the entries for tools', async () => {
+  const facts = await gatherFacts(CALL, textAnalysers(undefined));
+  const added = (opinion: ReturnType<Rule['judge']>): Rule => ({
+    name: 'added' as RuleName,
+    judge: () => opinion,
+    saw: () => 'nothing',
+  });
+  const verdictWith = (tools: PolicyRules['tools'], rule: Rule, place: number): string => {
+    const rules = compileRules({ autonomy: 1, ...(tools && { tools }) }, {}).toSpliced(place, 0, rule);
+    const { verdict } = evaluate(rules, facts, {});
+    return verdict.type === 'ask' ? `ask by ${verdict.rule}` : verdict.type;
+  };
+  const places = compileRules({}, {}).length + 1;
+  for (let place = 0; place < places; place++) {
+    const seen = [
+      verdictWith(undefined, added(ALLOWED), place),
+      verdictWith({ act: 'ask' }, added(ALLOWED), place),
+      verdictWith({ act: 'allow' }, added(ALLOWED), place),
+      verdictWith({ act: 'allow' }, added(undefined), place),
+      verdictWith({ act: 'allow' }, added({ type: 'ask', reason: 'r' }), place),
+      verdictWith({ act: 'allow' }, added({ type: 'deny', reason: 'r' }), place),
+    ];
+    const wanted = ['ask by autonomy', 'ask by tools', 'allow', 'allow', 'ask by added', 'deny'];
+    expect({ place, seen }).toEqual({ place, seen: wanted });
+  }
 });

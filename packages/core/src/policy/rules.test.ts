@@ -261,6 +261,17 @@ describe('commands', () => {
       );
     }
   });
+  test('what could not be checked is denied at every level, and not called destructive', async () => {
+    for (const autonomy of [1, 2, 3] as const) {
+      const rules: PolicyRules = { autonomy, commands: { allow: ['*'] }, tools: { act: 'allow' } };
+      expect(await judged(rules, { unchecked: 'it is too long' })).toEqual({
+        type: 'deny',
+        reason:
+          'the command cannot be checked: it is too long. Run smaller commands, and write long data to a file first.',
+        rule: 'commands',
+      });
+    }
+  });
   test('what is unclear is asked about, also at level 3 and with an allow entry for the tool', async () => {
     const rules: PolicyRules = { autonomy: 3, tools: { act: 'allow' } };
     expect(await judged(rules, { unclear: 'a computed name' })).toMatchObject({ type: 'ask', rule: 'commands' });
@@ -445,6 +456,47 @@ describe('domains', () => {
     const on = (url: string): Promise<string> => briefly(rules, { touches: [{ type: 'url', url }] });
     expect(await on('https://anything.example/')).toBe('allow domains');
     expect(await on('http://127.0.0.1/')).toBe('deny domains');
+    expect(await on('https://8.8.8.8/')).toBe('allow domains');
+    expect(await on('https://[2606:4700::1111]/')).toBe('allow domains');
+    expect(await on('https://münchen.de/')).toBe('allow domains');
+    expect(await on('https://例え.テスト例/')).toBe('allow domains');
+    expect(await on('https://local.example.com./')).toBe('allow domains');
+  });
+  test.each([
+    'db',
+    'db.',
+    'host.docker.internal',
+    'HOST.Docker.Internal.',
+    'api.default.svc',
+    'api.default.svc.cluster.local',
+    'kubernetes.default',
+    'api.kube-system',
+    'printer.local',
+    'ｐｒｉｎｔｅｒ.ｌｏｃａｌ',
+    'printer。local',
+    'router.lan',
+    'nas.home.arpa',
+    'wiki.corp',
+    'mail.intranet',
+    'x.private',
+    'x.home',
+    'x.test',
+    'vault.service.consul',
+    'a.b1',
+  ])('the name %s is asked about at every level, unless an entry other than "*" lists it', async (host) => {
+    const touches = [{ type: 'url', url: `http://${host}/` }] as const;
+    const on = (domains: PolicyRules['domains'], autonomy: 1 | 2 | 3 = 3): Promise<string> =>
+      briefly({ autonomy, tools: { '*': 'allow' }, ...(domains && { domains }) }, { touches });
+    expect(await on(undefined)).toBe('ask domains');
+    for (const level of [1, 2, 3] as const) expect(await on({ allow: ['*'] }, level)).toBe('ask domains');
+    expect(await on({ allow: ['*'], deny: ['*'] })).toBe('deny domains');
+    const entry = new URL(`http://${host}/`).hostname.replace(/\.$/, '');
+    expect(await on({ allow: ['*', entry] })).toBe('allow tools');
+  });
+  test('a name is internal also if the analyser does not normalise it', async () => {
+    const url = (): UrlFacts => ({ scheme: 'http', host: 'Host.Docker.INTERNAL.', port: 80, range: 'public' });
+    const rules: PolicyRules = { autonomy: 3, domains: { allow: ['*'] } };
+    expect(await verdictOn(rules, { touches: [URL_TOUCH] }, { analysers: { url } })).toMatchObject({ type: 'ask' });
   });
   test('an address is denied also if the analyser does not tell its range', async () => {
     const url = (): UrlFacts => ({ scheme: 'http', host: '10.0.0.1', port: 80 });

@@ -62,13 +62,14 @@ export interface ChainHistories {
   ): Promise<RequestHistory>;
   /**
    * `upTo`: the id of the last record that counts. Undefined: none does. Rejects with a 409 if calls wait for the client of the
-   * Responses API, or if its items do not fit together. `hold` counts the bytes of what is read.
+   * Responses API, or if its items do not fit together. `given`: items that the client sends with the message; rejects with a
+   * 400 if they do not fit. `hold` counts the bytes of what is read.
    */
   forMessage(
     chain: Chain,
     upTo: string | undefined,
     message: UserMessage,
-    hold: Reader['hold'],
+    options: { readonly hold: Reader['hold']; readonly given?: readonly InputItem[] },
   ): Promise<MessageHistory>;
 }
 
@@ -132,15 +133,17 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
       const chain = { conversation: found, ...(previous !== undefined && { previous }) };
       return { restored: { ...restored, input }, before, chain };
     },
-    async forMessage(chain, upTo, message, hold) {
+    async forMessage(chain, upTo, message, { hold, given = [] }) {
       const reader = { tenant: chain.tenant, hold };
-      const { before, added } = await historyBefore(chain.id, upTo, reader);
+      const { before, added: stored } = await historyBefore(chain.id, upTo, reader);
       if (before?.open) throw conversationWaits(chain.id);
+      const added = [...stored, ...given];
       if (added.length === 0) return { messages: [...(before?.messages ?? []), message], system: before?.system ?? [] };
       const items = [...added, userItem('msg_new', message)];
       const { messages, system, open } = await restore(items, reader, { before, isStored: true }).catch(
         (error: unknown) => {
-          throw error instanceof ApiError && error.status === 400 ? inConversation(error) : error;
+          if (!(error instanceof ApiError && error.status === 400)) throw error;
+          throw given.length > 0 ? inList(error) : inConversation(error);
         },
       );
       if (open) throw conversationWaits(chain.id);
@@ -168,6 +171,11 @@ function inOwnInput(error: ApiError, added: number): ApiError {
 /** An error about items of the conversation. The message of the chat is not to blame. */
 function inConversation(error: ApiError): ApiError {
   return new ApiError(409, error.type, error.message, { param: 'conversation_id', ...codeOf(error) });
+}
+
+/** An error about messages of the client before the message of the chat. */
+function inList(error: ApiError): ApiError {
+  return new ApiError(400, error.type, error.message, { param: 'messages', ...codeOf(error) });
 }
 
 function codeOf({ code }: ApiError): { readonly code?: string } {

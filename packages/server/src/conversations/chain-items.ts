@@ -46,7 +46,8 @@ export function inputOfRecord({ id, runId, request, response }: RequestRecord): 
   return [userItem(messageIds(runId).message, (request as StoredMessage).message)];
 }
 
-function outputOfRecord({ id, runId, status, response }: RequestRecord): readonly InputItem[] {
+/** What the model said and called, and the results. */
+export function outputOfRecord({ id, runId, status, response }: RequestRecord): readonly InputItem[] {
   if (isItemsRecord(id) || status === 'in_progress' || !response) return [];
   if (!isChatRecord(id)) return (response as ResponseResource).output;
   const hex = runId.slice(RESPONSE_PREFIX.length);

@@ -4,7 +4,7 @@ import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { readRecord, type Reader } from '../requests/stored-reads.ts';
-import { CONVERSATION_PREFIX, MESSAGE_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
+import { CONVERSATION_PREFIX, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import type { Attachment } from './attachments.ts';
 import type { AnswerPart, ChatUsage, ChatWarning } from './events.ts';
 
@@ -18,11 +18,15 @@ import type { AnswerPart, ChatUsage, ChatWarning } from './events.ts';
 export interface StoredMessage {
   readonly conversation: string;
   readonly message: UserMessage;
+  /** The id that its client has for the message. Absent: it has none. */
+  readonly clientId?: string;
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];
   /** The texts of the system and developer messages of the conversation so far. */
   readonly system?: readonly string[];
+  /** The instructions of this message only. */
+  readonly instructions?: readonly string[];
   /** About the message. Absent: there are none. */
   readonly warnings?: readonly ChatWarning[];
   /** A person answers approvals. */
@@ -59,6 +63,12 @@ export function isChatRecord(recordId: string): boolean {
 export function messageIds(runId: string): { readonly message: string; readonly answer: string } {
   const hex = runId.slice(RESPONSE_PREFIX.length);
   return { message: `msg_${hex}_user`, answer: `msg_${hex}_answer` };
+}
+
+/** The run that the id of a message or of an answer names. Undefined for an id that this server did not make. */
+export function runOfMessage(id: string, end: 'user' | 'answer'): string | undefined {
+  const [, hex, found] = /^msg_([0-9a-f]{32})_(user|answer)$/.exec(id) ?? [];
+  return found === end ? RESPONSE_PREFIX + hex : undefined;
 }
 
 /** Rejects with a 404 for a conversation of another tenant. */
@@ -146,6 +156,8 @@ export interface ChainedRecord {
   readonly conversation: string;
   /** The conversation as it was read. Absent: it is new. */
   readonly before: ConversationRecord | undefined;
+  /** The record follows an earlier one, or none. A branch keeps the records so far. Absent: it follows the newest one. */
+  readonly follows?: { readonly after: string | undefined } | undefined;
   /** The text by which the record is found. */
   readonly text: string;
   /** The title of the conversation, if it has none. */
@@ -171,15 +183,17 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
 
 async function writeRecord(
   { conversations: chains, requests: records }: ServerStore,
-  { record, conversation, before, text, title, metadata, key, input }: ChainedRecord,
+  { record, conversation, before, follows, text, title, metadata, key, input }: ChainedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
   const head = before?.head !== undefined && { head: before.head };
+  const after = follows?.after !== undefined && { after: follows.after };
+  const branch = follows && { branch: { id: newConversationId(), ...after } };
   const created = { id: conversation, tenant, title: '', createdAt, ...(metadata && { metadata }) };
   // They are written in this order, and together.
   const [, isExtended] = await Promise.all([
     before ? undefined : chains.create(created),
-    chains.extend(conversation, { response, ...head, text, title, at: createdAt }),
+    chains.extend(conversation, { response, ...head, ...branch, text, title, at: createdAt }),
     records.create(record, key, input),
   ]);
   if (isExtended) return;

@@ -56,7 +56,7 @@ test('more items than a conversation may have are not read into memory', async (
     throw new Error('never');
   };
   const histories = chainHistories({ store, readRun: async () => undefined, restore });
-  const read = histories.forMessage(CHAIN, 'items_3', MESSAGE, undefined);
+  const read = histories.forMessage(CHAIN, 'items_3', MESSAGE, { hold: undefined });
   await expect(read).rejects.toMatchObject({ status: 413, code: 'input_too_large' });
   expect(isRestored).toBe(false);
 });
@@ -92,7 +92,7 @@ test.each<[string, (store: ServerStore, reader: RunCaller & Reader) => Promise<u
   ['one item', (store, reader) => itemsOf(store).retrieve('conv_1', 'msg_items_1', reader)],
   ['items with an id are added', (store, reader) => itemsOf(store).add('conv_1', [NEW_ITEM], reader)],
   ['an item is deleted', (store, reader) => itemsOf(store).delete('conv_1', 'msg_items_3', reader)],
-  ['a message', (store, { hold }) => historiesOf(store).forMessage(CHAIN, 'items_3', MESSAGE, hold)],
+  ['a message', (store, { hold }) => historiesOf(store).forMessage(CHAIN, 'items_3', MESSAGE, { hold })],
   [
     'a response',
     (store, reader) => historiesOf(store).forRequest({ conversation: 'conv_1', input: [NEW_ITEM] }, reader),
@@ -119,7 +119,7 @@ test('of a record that was searched, what is returned stays counted', async () =
 test('small items that no run has read are counted together', async () => {
   const { store } = countedStore(1_000);
   let held = 0;
-  await historiesOf(store).forMessage(CHAIN, 'items_3', MESSAGE, (bytes) => void (held += bytes));
+  await historiesOf(store).forMessage(CHAIN, 'items_3', MESSAGE, { hold: (bytes) => void (held += bytes) });
   expect(held).toBeGreaterThan(3_000);
 });
 
@@ -128,5 +128,5 @@ test('that there is no room for what items refer to is no error of the conversat
   const tooMany = new ApiError(429, 'rate_limit_error', 'Too many bytes.', { headers: { 'Retry-After': '2' } });
   const restore = (): Promise<never> => Promise.reject(tooMany);
   const histories = chainHistories({ store, readRun: async () => undefined, restore });
-  await expect(histories.forMessage(CHAIN, 'items_3', MESSAGE, () => {})).rejects.toBe(tooMany);
+  await expect(histories.forMessage(CHAIN, 'items_3', MESSAGE, { hold: () => {} })).rejects.toBe(tooMany);
 });

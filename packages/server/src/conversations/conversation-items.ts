@@ -83,16 +83,6 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
   const complete = (given: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]> =>
     accept(withIds(given, newItemsId()), reader);
 
-  function recordOf(conversation: string, items: readonly InputItem[], { tenant, key }: RunCaller): RequestRecord {
-    const id = newItemsId();
-    const now = Date.now();
-    const times = { createdAt: now, updatedAt: now };
-    const response: StoredItems = { items };
-    const request: AddedItems = { conversation, key };
-    const kind: RequestKind = 'items';
-    return { id, kind, tenant, runId: id, status: 'completed', ...times, request, response };
-  }
-
   /** What `take` returns for the record that was stored with the key; undefined if there is none. */
   async function storedWith<T>(
     key: RequestKey | undefined,
@@ -120,7 +110,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
       await chains.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
       return findConversation(store, id, caller);
     }
-    const record = recordOf(id, items, caller);
+    const record = recordOfItems(id, items, caller);
     const added = { record, conversation: id, before: undefined, ...textAndTitle(items), metadata };
     try {
       await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
@@ -148,7 +138,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     const items = await complete(given, caller);
     checkUnique(items);
     await checkNewItems(store, before, givenIds(given), caller);
-    const record = { ...recordOf(id, items, caller), ...(head && { previous: head.id }) };
+    const record = { ...recordOfItems(id, items, caller), ...(head && { previous: head.id }) };
     const added = { record, conversation: id, before, ...textAndTitle(items) };
     try {
       await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
@@ -234,7 +224,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
       const { items } = (current?.response ?? { items: [] }) as StoredItems;
       const others = items.filter((one) => one.id !== item);
       await replaceItems(id, record, others);
-      const empty = { ...recordOf(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
+      const empty = { ...recordOfItems(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
       try {
         await addToChain(store, { record: empty, conversation: id, before: chain, text: '', title: '' });
       } catch (error) {
@@ -262,6 +252,21 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     add: addItems,
     delete: deleteItem,
   };
+}
+
+/** A record of items that a client has added. */
+export function recordOfItems(
+  conversation: string,
+  items: readonly InputItem[],
+  { tenant, key }: RunCaller,
+): RequestRecord {
+  const id = newItemsId();
+  const now = Date.now();
+  const times = { createdAt: now, updatedAt: now };
+  const response: StoredItems = { items };
+  const request: AddedItems = { conversation, key };
+  const kind: RequestKind = 'items';
+  return { id, kind, tenant, runId: id, status: 'completed', ...times, request, response };
 }
 
 /** Throws a 400 for items with the same id. */

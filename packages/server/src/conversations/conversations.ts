@@ -9,7 +9,7 @@ import { isDrivenElsewhere } from '../requests/interruption.ts';
 import { replayItems } from '../requests/requests.ts';
 import type { Caller } from '../http/admission.ts';
 import { inTurn } from '../http/large-work.ts';
-import { newConversationId, RESPONSE_PREFIX } from '../ids.ts';
+import { CONVERSATION_PREFIX, derivedConversationId, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import {
   attachmentBytes,
   attachmentId,
@@ -73,6 +73,8 @@ import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from 
 export interface Conversations {
   /** Validates everything and stores the message. Rejects with an `ApiError`. */
   start(request: ChatRequest, caller: Caller): Promise<StartedChat>;
+  /** The id of the conversation that a front end calls `chat`. It may not exist yet. */
+  idOf(chat: string, caller: Caller): Promise<string>;
   list(filter: Omit<ConversationFilter, 'tenant'>, caller: Caller): Promise<readonly ConversationRecord[]>;
   /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
   find(id: string, caller: Caller): Promise<ConversationRecord>;
@@ -226,6 +228,21 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     return { runId: head.runId, events: await streams.eventsAfter(id, after, caller.hold), after };
   }
 
+  /** An edit or another answer replaces the answer in progress, unless the client still shows it. */
+  async function stopReplaced({ createAs = '', list }: ChatRequest, caller: Caller): Promise<void> {
+    if (!list?.replaces) return;
+    const found = await chains.get(caller.tenant, createAs);
+    const head = found && (await headOf(store, found));
+    if (head?.status !== 'in_progress' || !isChatRecord(head.id)) return;
+    if (list.messages.some(({ runId }) => runId === head.runId)) return;
+    await stopRun(head, caller);
+  }
+
+  async function stopRun({ id, runId }: Pick<RequestRecord, 'id' | 'runId'>, caller: Caller): Promise<void> {
+    await runs.cancel(runId, caller);
+    await stored.whenEnded(id);
+  }
+
   /** Its client should not have to wait until this server looks for such runs. */
   async function resumeLost(id: string, { tenant }: Caller): Promise<void> {
     const found = await chains.get(tenant, id);
@@ -250,10 +267,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   async function deleteConversation(id: string, caller: Caller): Promise<void> {
     const found = await findConversation(store, id, caller);
     const head = await headOf(store, found).catch(() => undefined);
-    if (head?.status === 'in_progress') {
-      await runs.cancel(head.runId, caller);
-      await stored.whenEnded(head.id);
-    }
+    if (head?.status === 'in_progress') await stopRun(head, caller);
     const all = await chains.responses(id);
     try {
       await chains.delete(caller.tenant, id);
@@ -295,7 +309,14 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   }
 
   return {
-    start: (request, caller) => startChat(starter, request, caller),
+    async start(request, caller) {
+      await stopReplaced(request, caller);
+      return startChat(starter, request, caller);
+    },
+    async idOf(chat, { tenant }) {
+      const isOwn = chat.startsWith(CONVERSATION_PREFIX) && (await chains.get(tenant, chat)) !== undefined;
+      return isOwn ? chat : derivedConversationId(tenant, chat);
+    },
     list: (filter, { tenant }) => chains.list({ ...filter, tenant }),
     find: (id, caller) => findConversation(store, id, caller),
     messages: messagesIn,

@@ -1,21 +1,37 @@
-import { createHash } from 'node:crypto';
 import { userText, type UserMessage } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import { CONVERSATION_PREFIX } from '../ids.ts';
 import { list, validateBody } from '../request/validate.ts';
 import type { AgUiIds } from './ag-ui.ts';
-import { attachmentsSchema, messageWith, type Attachment } from './attachments.ts';
+import { messageText, type Attachment } from './attachments.ts';
+import type { ClientList } from './client-list.ts';
 import type { ChatAnswer } from './conversations.ts';
 import type { ChatEvent } from './events.ts';
+import {
+  agUiMessages,
+  agUiText,
+  listedAgUi,
+  listedUi,
+  uiMessage,
+  uiMessages,
+  uiUserMessage,
+  type AgUiMessage,
+  type ListedMessages,
+} from './listed-messages.ts';
 import { approvalOf } from './ui-stream.ts';
 
 /** What the request of a front end asks for. Both protocols produce it. */
 export interface FrontEndRequest {
-  /** The id of the conversation. */
-  readonly id: string;
+  /** What the front end calls the conversation. */
+  readonly chat: string;
   /** Absent: the request has answers only. */
   readonly message?: UserMessage;
+  /** The id that the client has for the message. */
+  readonly clientId?: string;
+  /** The messages before it. Absent: the client sends no others. */
+  readonly list?: ClientList;
+  /** For this message only. */
+  readonly instructions?: readonly string[];
   readonly attachments?: readonly Attachment[];
   /** Absent: the request has a message only. `events`: those of the last answer of the conversation. */
   answersTo?(events: readonly ChatEvent[]): FrontEndAnswers;
@@ -30,20 +46,7 @@ export interface FrontEndAnswers {
   readonly expired: readonly string[];
 }
 
-/**
- * The conversation that a front end calls `id`. Front ends choose ids themselves, so the id of the conversation is derived from
- * it and the tenant, unless it is that of a conversation.
- */
-export function conversationIdFor(tenant: string, id: string): string {
-  if (/^conv_[0-9a-f]{32}$/.test(id)) return id;
-  const digest = createHash('sha256')
-    .update(JSON.stringify([tenant, id]))
-    .digest('hex');
-  return CONVERSATION_PREFIX + digest.slice(0, 32);
-}
-
 const id = z.string().min(1).max(200);
-const MAX_MESSAGES = 100_000;
 
 const options = {
   model: id.nullish(),
@@ -65,34 +68,40 @@ function optionsOf({ model, tools, on_disconnect }: z.infer<typeof namedOptions>
 
 const uiBody = z.object({
   id,
-  messages: list(z.looseObject({ role: z.string(), parts: z.array(z.looseObject({ type: z.string() })) }), {
-    expected: 'a list of UI messages',
-    max: MAX_MESSAGES,
-  }),
+  messages: uiMessages.nullish(),
+  /** Instead of `messages`: the last one. */
+  message: uiMessage.nullish(),
+  messageId: z.string().nullish(),
   trigger: z.string().nullish(),
   ...options,
 });
 
 const uiApproval = z.object({ id: z.string(), approved: z.boolean(), reason: z.string().nullish() });
 
-/** A request of `DefaultChatTransport`. It has the whole conversation, of which only the last message counts. */
-export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
-  const { id: chat, messages, trigger, ...named } = validateBody(uiBody, body);
-  if (trigger === 'regenerate-message') {
-    throw badRequest('Answers cannot be generated again. Branch the conversation before the message.', 'trigger');
+/** A request of `DefaultChatTransport`. It has the whole conversation, or only its last message. */
+export function parseUiRequest(body: unknown): FrontEndRequest {
+  const { id: chat, messages, message, messageId, trigger, ...named } = validateBody(uiBody, body);
+  if (!messages && !message) {
+    throw badRequest("Missing required parameter: 'messages'.", 'messages', 'missing_required_parameter');
   }
-  const { role, parts = [] } = messages.at(-1) ?? {};
-  const common = { id: conversationIdFor(tenant, chat), ...optionsOf(named) };
-  if (role === 'user') {
-    const text = parts.map((part) => (part.type === 'text' ? textOfPart(part['text']) : '')).join('');
-    if (text === '') throw badRequest('The last message has no text.', 'messages');
-    const files = parts.filter(({ type }) => type === 'file').map(uiFile);
-    return { ...common, ...messageWith(text, validateBody(attachmentsSchema, files)) };
+  const all = messages ?? [message!];
+  const last = all.at(-1);
+  const common = { chat, ...optionsOf(named) };
+  const isAgain = trigger === 'regenerate-message';
+  if (last?.role === 'user') {
+    const replaces = isAgain || (messageId != null && messageId === last.id);
+    if (replaces && !messages) {
+      throw badRequest('An edited message, and one that is answered again, needs the messages before it.', 'messages');
+    }
+    const said = uiUserMessage(last.parts, `messages[${all.length - 1}]`);
+    if (messageText(said.message) === '') throw badRequest('The last message has no text.', 'messages');
+    return { ...common, ...said, ...clientIdOf(last), ...listOf(listedUi(all.slice(0, -1)), messages && { replaces }) };
   }
+  if (isAgain) throw badRequest('The last message must be the one of the user that is answered again.', 'messages');
   return {
     ...common,
     answersTo: () => ({
-      answers: parts.flatMap((part): ChatAnswer | [] => {
+      answers: (last?.parts ?? []).flatMap((part): ChatAnswer | [] => {
         if (part['state'] !== 'approval-responded') return [];
         const { id: approvalId, approved, reason } = validateBody(uiApproval, part['approval']);
         return { ...approvalOf(approvalId), approved, ...(reason != null && { reason }) };
@@ -102,15 +111,16 @@ export function parseUiRequest(body: unknown, tenant: string): FrontEndRequest {
   };
 }
 
-function textOfPart(text: unknown): string {
-  if (typeof text === 'string') return text;
-  throw badRequest('A part of the last message has the type "text" and no text.', 'messages');
+function clientIdOf({ id: clientId }: { readonly id?: string | null | undefined }): { readonly clientId?: string } {
+  return clientId ? { clientId } : {};
 }
 
-/** A file of a UI message as an attachment. Its URL is a data URL: other ones are not fetched. */
-function uiFile({ url, mediaType, filename }: Readonly<Record<string, unknown>>): object {
-  if (!/^data:/i.test(String(url))) throw badRequest('The URL of a file must be a data URL.', 'messages');
-  return { data: url, media_type: mediaType, name: filename };
+/** `list`: absent if the client does not send all messages. */
+function listOf(
+  { messages, instructions }: ListedMessages,
+  list: Pick<ClientList, 'replaces'> | null | undefined,
+): Pick<FrontEndRequest, 'list' | 'instructions'> {
+  return { ...(list && { list: { ...list, messages } }), ...(instructions.length > 0 && { instructions }) };
 }
 
 // AG-UI
@@ -118,11 +128,12 @@ function uiFile({ url, mediaType, filename }: Readonly<Record<string, unknown>>)
 const agUiBody = z.object({
   threadId: id,
   runId: id,
-  messages: list(z.looseObject({ role: z.string(), content: z.unknown().optional() }), {
-    expected: 'a list of messages',
-    max: MAX_MESSAGES,
-  }),
+  messages: agUiMessages,
   tools: z.array(z.unknown()).nullish(),
+  context: list(z.looseObject({ description: z.string(), value: z.string() }), {
+    expected: 'a list of descriptions with values',
+    max: 1_000,
+  }).nullish(),
   forwardedProps: z.unknown().optional(),
   resume: list(
     z.object({ interruptId: id, status: z.enum(['resolved', 'cancelled']), payload: z.unknown().optional() }),
@@ -132,19 +143,16 @@ const agUiBody = z.object({
 
 const agUiApproval = z.object({ approved: z.boolean(), digest: z.string(), reason: z.string().nullish() });
 
-/** `RunAgentInput` of AG-UI: `resume` counts, or the last message. Options are in `forwardedProps`. */
-export function parseAgUiRequest(
-  body: unknown,
-  tenant: string,
-): { readonly ids: AgUiIds; readonly request: FrontEndRequest } {
-  const { threadId, runId, messages, tools, forwardedProps, resume } = validateBody(agUiBody, body);
+/** `RunAgentInput` of AG-UI: the last message counts, and `resume` before it. Options are in `forwardedProps`. */
+export function parseAgUiRequest(body: unknown): { readonly ids: AgUiIds; readonly request: FrontEndRequest } {
+  const { threadId, runId, messages, tools, context, forwardedProps, resume } = validateBody(agUiBody, body);
   if (tools && tools.length > 0) throw badRequest('Tools of the front end are not supported. Send none.', 'tools');
   const named = validateBody(namedOptions, forwardedProps ?? {});
-  const common = { id: conversationIdFor(tenant, threadId), ...optionsOf(named) };
+  const common = { chat: threadId, ...optionsOf(named) };
   const ids = { threadId, runId };
   const last = messages.at(-1);
-  const text = last?.role === 'user' ? agUiText(last.content) : '';
-  const message = text !== '' && { message: userText(text) };
+  const text = last?.role === 'user' ? agUiText(last.content, `messages[${messages.length - 1}]`) : '';
+  const message = text !== '' && { message: userText(text), ...clientIdOf(last!), ...agUiListOf(messages, context) };
   if (resume && resume.length > 0) {
     return { ids, request: { ...common, ...message, answersTo: (events) => resumeAnswers(resume, events) } };
   }
@@ -152,15 +160,13 @@ export function parseAgUiRequest(
   return { ids, request: { ...common, ...message } };
 }
 
-function agUiText(content: unknown): string {
-  if (typeof content === 'string') return content;
-  if (!Array.isArray(content)) return '';
-  return content
-    .map((part: { readonly type?: unknown; readonly text?: unknown } | null) => {
-      if (part?.type !== 'text') throw badRequest('Only text is supported in messages.', 'messages');
-      return textOfPart(part.text);
-    })
-    .join('');
+function agUiListOf(
+  messages: readonly AgUiMessage[],
+  context: z.infer<typeof agUiBody>['context'],
+): Pick<FrontEndRequest, 'list' | 'instructions'> {
+  const { instructions, messages: before } = listedAgUi(messages.slice(0, -1));
+  const about = (context ?? []).map(({ description, value }) => `${description}:\n${value}`);
+  return listOf({ messages: before, instructions: [...instructions, ...about] }, { replaces: false });
 }
 
 interface ResumeEntry {

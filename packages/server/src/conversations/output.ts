@@ -1,4 +1,5 @@
 import { textOf, type AssistantPart, type Item, type ResultBlock, type Waiting } from '@treadle/core';
+import { exactText } from '@treadle/core/describe';
 import type { Ending } from '../requests/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import { shownReply } from '../responses/turn-items.ts';
@@ -26,6 +27,7 @@ import {
  *    not in a journal: the rest of a text is sent as one delta.
  * 4. What was sent before a crash (`sent`) is not sent again. A text whose reply was lost is incomplete, and the next one has
  *    another id.
+ * 5. The texts of a model that failed stay if the run ends with that, and are incomplete if the model is called again.
  */
 export interface ChatOutput {
   /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
@@ -34,7 +36,7 @@ export interface ChatOutput {
   announce(waiting: readonly Waiting[]): void;
   /** The model is called again for the texts so far. */
   closeTexts(): void;
-  /** Sends how the run has ended, without `done`. Texts that the model did not complete stay in the answer. */
+  /** Sends how the run has ended, without `done`. Texts that the model did not complete stay in the answer, also if it failed. */
   end(ending: Ending): void;
   readonly parts: readonly AnswerPart[];
 }
@@ -72,6 +74,8 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
   let texts: SentText[] = [];
   /** A call or the reply follows: the next delta begins another text. */
   let isTextOpen = false;
+  /** The model failed during the reply with the texts. */
+  let hasFailed = false;
   let calls: OutputCall[] = [];
   const decisions = callDecisions();
   let at = 0;
@@ -101,6 +105,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
 
   function addDelta(type: SentText['type'], delta: string): void {
     if (delta === '') return;
+    if (hasFailed) closeTexts();
     const last = texts.at(-1);
     const text = isTextOpen && last?.type === type ? last : beginText(type);
     isTextOpen = true;
@@ -113,7 +118,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
     send({ type: 'warning', code: INCOMPLETE, message, item: id });
   }
 
-  /** The run was stopped during a reply. What the user has seen of it stays. Only its last text was not complete. */
+  /** The run ended during a reply. What the user has seen of it stays. Only its last text was not complete. */
   function keepTexts(): void {
     const last = texts.pop();
     for (const { type, text } of texts) parts.push({ type, text });
@@ -131,6 +136,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
     for (const text of texts) discard(text);
     texts = [];
     isTextOpen = false;
+    hasFailed = false;
   }
 
   /** Sends what the deltas did not contain; of a model that does not stream, everything. */
@@ -150,6 +156,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
 
   function addReply(content: readonly AssistantPart[]): void {
     calls = [];
+    if (hasFailed) closeTexts();
     for (const shown of shownReply(content).parts) {
       if (shown.type !== 'call') {
         completeText(shown.type === 'message' ? 'text' : 'reasoning', shown.text);
@@ -202,6 +209,8 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
         isTextOpen = false;
         return;
       case 'turn-started':
+        // The same turn starts again when the model is called with a shorter conversation.
+        if (hasFailed) closeTexts();
         if (item.turn === turn) return;
         turn = item.turn;
         parts.push(...inputs);
@@ -226,7 +235,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
         ({ at } = event);
         for (const [index, decision] of decisions.add(event, openCalls)) decideCall(index, decision);
         if (event.type === 'model-replied') addReply(event.content);
-        else if (event.type === 'model-failed') closeTexts();
+        else if (event.type === 'model-failed') hasFailed = true;
         else if (event.type === 'input-added') {
           for (const { content } of event.messages) inputs.push({ type: 'input', text: textOf(content) });
         }
@@ -370,14 +379,14 @@ export function askRequest(
     tool: call.name,
   };
   if (waiting.type === 'approval') {
-    const { digest, touches = [], reason = null, rule, shown, required, approvedBy, expiresAt } = waiting;
+    const { digest, touches = [], reason, rule, shown, required, approvedBy, expiresAt } = waiting;
     return {
       type: 'approval_request',
       ...common,
       arguments: call.arguments,
       digest,
       touches,
-      reason,
+      reason: reason === undefined ? null : exactText(reason),
       ...(rule !== undefined && { rule }),
       ...(shown !== undefined && { shown }),
       ...(required !== undefined && { required }),

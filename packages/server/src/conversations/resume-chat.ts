@@ -19,10 +19,11 @@ export async function planResumedChat(
   const continues = onDisconnect === 'continue';
   const isNew = state === NEW;
   const { messages, system } = isNew
-    ? await histories.forMessage({ id: conversation, tenant }, record.previous, message.message, hold)
+    ? await histories.forMessage({ id: conversation, tenant }, record.previous, message.message, { hold })
     : { messages: [], system: [] };
   const caller = { tenant, key, scopes };
-  const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
+  const told = [...system, ...(message.instructions ?? [])];
+  const run = { id: runId, caller, journal: store, lease, waits: true, messages, system: told };
   const { plan, input } = await planMessage(engine, message, run);
 
   async function drive() {

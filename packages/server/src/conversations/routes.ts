@@ -14,7 +14,7 @@ import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
 import type { ChatAnswer, ChatMessage, ChatSummary, Conversations } from './conversations.ts';
 import type { ChatEvent, NumberedEvent } from './events.ts';
-import { conversationIdFor, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
+import { parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
 import type { ChatRequest, StartedChat } from './start-chat.ts';
 import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
@@ -72,7 +72,18 @@ export function conversationsRoutes({
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
     c.env.exchange.openStream();
-    const { id, message, attachments, model, tools } = request;
+    const {
+      chat,
+      message,
+      clientId,
+      list: clientList,
+      instructions,
+      attachments,
+      model,
+      tools,
+      onDisconnect,
+    } = request;
+    const id = await conversations.idOf(chat, caller);
     const { events = [], after = 0 } =
       (request.answersTo && (await conversations.progress(id, caller, { includeEnded: true }))) ?? {};
     const { answers, expired } = request.answersTo?.(events) ?? { answers: [], expired: [] };
@@ -81,6 +92,9 @@ export function conversationsRoutes({
         {
           createAs: id,
           message,
+          ...(clientId !== undefined && { clientId }),
+          ...(clientList && { list: clientList }),
+          ...(instructions && { instructions }),
           ...(attachments && { attachments }),
           ...(model !== undefined && { model }),
           ...(tools && { tools }),
@@ -89,7 +103,7 @@ export function conversationsRoutes({
         },
         caller,
       );
-      return streamFrontEnd(c, request, { ...frontEnd, follow: run });
+      return streamFrontEnd(c, { id, onDisconnect }, { ...frontEnd, follow: run });
     }
     if (answers.length === 0 && expired.length === 0) {
       throw badRequest('The last message is neither of the user nor an answer to an approval.', 'messages');
@@ -100,7 +114,8 @@ export function conversationsRoutes({
     const encoder = frontEnd.encoderFor(answers);
     const last = encodeUntilWaiting(encoder, events, settled) ?? after;
     const first = encoder.continueAfter(settled);
-    return streamFrontEnd(c, request, { ...frontEnd, encoder, first, follow: followFrom(id, caller, last) });
+    const stream = { ...frontEnd, encoder, first, follow: followFrom(id, caller, last) };
+    return streamFrontEnd(c, { id, onDisconnect }, stream);
   }
 
   function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
@@ -111,7 +126,7 @@ export function conversationsRoutes({
   /** Encodes events until the run has ended, or waits for answers in the next request. */
   function streamFrontEnd(
     c: Context<Env>,
-    { id, onDisconnect }: Pick<FrontEndRequest, 'id' | 'onDisconnect'>,
+    { id, onDisconnect }: { readonly id: string } & Pick<FrontEndRequest, 'onDisconnect'>,
     { encoderFor, encoder = encoderFor([]), headers = {}, hasEndMark, first = [], follow: run }: FrontEndStream,
   ): Promise<Response> {
     const caller = c.get('caller');
@@ -146,25 +161,25 @@ export function conversationsRoutes({
   }
 
   async function answerUi(c: Context<Env>): Promise<Response> {
-    const caller = writer(c);
-    return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes), caller.tenant), UI);
+    writer(c);
+    return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes)), UI);
   }
 
-  /** Streams the answer in progress from its beginning. `chat`: the id that the front end has for the conversation. */
+  /** Streams the answer in progress from its beginning. `chat`: what the front end calls the conversation. */
   async function resumeFrontEnd(c: Context<Env>, chat: string, protocol: Protocol): Promise<Response> {
     const caller = reader(c);
-    const id = conversationIdFor(caller.tenant, chat);
+    const id = await conversations.idOf(chat, caller);
     const progress = await conversations.progress(id, caller);
     if (!progress) return c.body(null, 204);
     c.env.exchange.openStream();
     const { runId, after } = progress;
-    const frontEnd = protocol === 'ag-ui' ? agUi({ threadId: chat, runId }) : UI;
+    const frontEnd = protocol === 'ag-ui' ? agUi({ threadId: chat, runId }) : RESUMED_UI;
     return streamFrontEnd(c, { id, onDisconnect: 'continue' }, { ...frontEnd, follow: followFrom(id, caller, after) });
   }
 
   async function answerAgUi(c: Context<Env>): Promise<Response> {
-    const caller = writer(c);
-    const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes), caller.tenant);
+    writer(c);
+    const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes));
     return serveFrontEnd(c, request, agUi(ids));
   }
 
@@ -306,11 +321,13 @@ interface FrontEndStream extends FrontEnd {
 const UI: FrontEnd = {
   encoderFor(answers) {
     const denied = answers.filter((answer) => 'approved' in answer && !answer.approved);
-    return uiEncoder(new Set(denied.map(({ id }) => id)));
+    return uiEncoder({ denied: new Set(denied.map(({ id }) => id)) });
   },
   headers: UI_HEADERS,
   hasEndMark: true,
 };
+
+const RESUMED_UI: FrontEnd = { ...UI, encoderFor: () => uiEncoder({ isResumed: true }) };
 
 function agUi(ids: AgUiIds): FrontEnd {
   return { encoderFor: () => agUiEncoder(ids), hasEndMark: false };

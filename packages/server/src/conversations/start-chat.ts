@@ -1,6 +1,7 @@
 import type { UserMessage } from '@treadle/core';
-import type { RequestRecord } from '@treadle/store';
-import type { Capacity } from '../engine/engine.ts';
+import type { ConversationRecord, RequestRecord } from '@treadle/store';
+import type { Capacity, ServerStore } from '../engine/engine.ts';
+import { notDone, STORE_FAILED } from '../requests/interruption.ts';
 import type { RequestKind } from '../requests/requests.ts';
 import type { RunPlan } from '../requests/run.ts';
 import { readRecord } from '../requests/stored-reads.ts';
@@ -8,8 +9,19 @@ import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
 import { messageText, type Attachment } from './attachments.ts';
-import { conversationBusy, findConversation, headOf, recordIdOf, type StoredMessage } from './chain.ts';
+import {
+  addToChain,
+  conversationBusy,
+  findConversation,
+  headOf,
+  recordIdOf,
+  type ChainedRecord,
+  type StoredMessage,
+} from './chain.ts';
+import { searchText } from './chain-items.ts';
 import type { Deliver } from './chat-streams.ts';
+import { placeOfList, type ClientList, type ListPlace } from './client-list.ts';
+import { recordOfItems } from './conversation-items.ts';
 import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { messageTitle } from './titles.ts';
 
@@ -22,10 +34,16 @@ export interface ChatStarter extends ChatDriver {
 export interface ChatRequest {
   /** Absent: a new conversation. */
   readonly conversation?: string;
-  /** Instead of `conversation`: this one, which is created if it does not exist. */
+  /** Instead of `conversation`: this one, which is created if it does not exist. No other tenant can have it. */
   readonly createAs?: string;
   /** Its first block is the text, the others are the attachments. */
   readonly message: UserMessage;
+  /** The id that the client has for the message. */
+  readonly clientId?: string;
+  /** The messages of the client before it. Absent: those of the conversation. */
+  readonly list?: ClientList;
+  /** For this message only. */
+  readonly instructions?: readonly string[];
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
@@ -46,7 +64,8 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { engine, stored, histories } = starter;
   const { store } = engine;
   const { tenant } = caller;
-  const { createAs, message, attachments, model, tools, approvals, onDisconnect } = request;
+  const { createAs, message, clientId, list, instructions = [] } = request;
+  const { attachments, model, tools, approvals, onDisconnect } = request;
   let counted = 0;
 
   async function planNew(hold: Capacity['hold']) {
@@ -59,42 +78,49 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       request.conversation === undefined ? existing : await findConversation(store, request.conversation, caller);
     const head = before && (await headOf(store, before));
     if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
-    const { messages, system } = before
-      ? await histories.forMessage(before, head?.id, message, count)
-      : { messages: [message], system: [] };
-    const planned = { id: newResponseId(), caller, messages, system, waits: true };
-    return { ...(await planMessage(engine, request, planned)), before, head, messages, system };
+    const id = before?.id ?? createAs ?? newConversationId();
+    const reader = { tenant, hold: count };
+    const place = list ? await placeOfList(store, before, list, reader) : { after: head?.id, given: [] };
+    const given = { hold: count, given: place.given };
+    const { messages, system } = await histories.forMessage({ id, tenant }, place.after, message, given);
+    const run = { id: newResponseId(), caller, messages, system: [...system, ...instructions], waits: true };
+    const { plan, input } = await planMessage(engine, request, run);
+    const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
+    return { plan, input, messages, system, place, at: { conversation: id, before, follows } };
   }
 
   const { plan, title, record, release } = await stored.create({
     tenant,
     plan: planNew,
-    async complete(planned, hold) {
-      const { input, before, head, messages, system } = planned;
-      const { id: runId, size } = planned.plan;
-      hold(Math.max(0, size - counted));
-      const conversation = before?.id ?? createAs ?? newConversationId();
-      const last = input && head && (await readRecord(store, head.id, { tenant, hold }));
+    async complete({ plan: planned, input, messages, system, place, at }, hold) {
+      hold(Math.max(0, planned.size - counted));
+      const { conversation, before } = at;
+      const last =
+        input && place.after !== undefined ? await readRecord(store, place.after, { tenant, hold }) : undefined;
       const named = model !== undefined && { model };
       const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
       const after = before ? await store.streams.last(conversation) : 0;
+      const given = await addGiven(store, place, at, caller);
+      const previous = given?.head ?? place.after;
       const now = Date.now();
       const chatRecord: RequestRecord = {
-        id: recordIdOf(runId),
+        id: recordIdOf(planned.id),
         kind: 'message' satisfies RequestKind,
         tenant,
-        runId,
+        runId: planned.id,
         status: 'in_progress',
         createdAt: now,
         updatedAt: now,
-        ...(head && { previous: head.id }),
+        ...(previous !== undefined && { previous }),
         request: {
           conversation,
           message,
+          ...(clientId !== undefined && { clientId }),
           ...(attachments && attachments.length > 0 && { attachments }),
           ...named,
           ...(tools && { tools }),
           ...(system.length > 0 && { system }),
+          ...(instructions.length > 0 && { instructions }),
           ...(warnings.length > 0 && { warnings }),
           ...(approvals && { approvals }),
           onDisconnect,
@@ -105,14 +131,29 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       };
       const labels = { text: messageText(message), title: before?.title || messageTitle(message) };
       return {
-        request: { plan: planned.plan, title: labels.title },
-        stored: { record: chatRecord, conversation, before, ...labels },
+        request: { plan: planned, title: labels.title },
+        stored: { record: chatRecord, ...(given ? { conversation, before: given } : at), ...labels },
       };
     },
   });
   const run = { plan, record: record!, title: title || null, caller, release };
   const { conversation } = record!.request as StoredMessage;
   return { conversation, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
+}
+
+/** Adds the messages that only the client had. Resolves to the conversation with them; undefined if there are none. */
+async function addGiven(
+  store: ServerStore,
+  { after, given }: ListPlace,
+  at: Pick<ChainedRecord, 'conversation' | 'before' | 'follows'>,
+  caller: Caller,
+): Promise<ConversationRecord | undefined> {
+  if (given.length === 0) return undefined;
+  const record = { ...recordOfItems(at.conversation, given, caller), ...(after !== undefined && { previous: after }) };
+  // The message itself is a better title.
+  await addToChain(store, { record, ...at, text: searchText(given), title: '' });
+  // Whoever has extended it since is first.
+  return { ...(await findConversation(store, at.conversation, caller)), head: record.id };
 }
 
 interface ChatRun {
@@ -130,7 +171,7 @@ interface ChatClient {
   readonly signal: AbortSignal;
 }
 
-/** Drives a new run and sends its events to the client. */
+/** Drives a new run and sends its events to the client. Rejects with a 503 if the store fails: the run is resumed much later. */
 async function runChat(
   starter: ChatStarter,
   { plan, record, title, caller, release }: ChatRun,
@@ -143,12 +184,22 @@ async function runChat(
   for (const event of firstEvents(engine, record, { title, warnings })) void sink.add(event);
   const { finished } = driveChat(starter, { plan, record, sink });
   finished.then(release, release);
-  if (continues) return streams.followChat(id, caller, { after, signal, deliver });
+  if (continues) {
+    const failed = new AbortController();
+    finished.then(
+      ({ interruption }) => interruption === STORE_FAILED && failed.abort(),
+      () => {},
+    );
+    await streams.followChat(id, caller, { after, signal: AbortSignal.any([signal, failed.signal]), deliver });
+    if (failed.signal.aborted && !signal.aborted) throw notDone(STORE_FAILED);
+    return;
+  }
   const cancel = (): void => void cancelAbandoned(starter, plan.id, caller);
   signal.addEventListener('abort', cancel, { once: true });
   if (signal.aborted) cancel();
   try {
     const { interruption } = await finished;
+    if (interruption === STORE_FAILED) throw notDone(STORE_FAILED);
     // It waits for an answer. Who resumes it stores its events.
     if (interruption) await streams.followChat(id, caller, { after: sink.last, signal, deliver });
   } finally {

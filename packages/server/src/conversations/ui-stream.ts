@@ -22,11 +22,15 @@ export function approvalOf(approvalId: string): { readonly id: string; readonly 
   return { id: approvalId.slice(0, Math.max(at, 0)), digest: approvalId.slice(at + 1) };
 }
 
-/**
- * Encodes events as chunks of the UI message stream. A turn of the run is a step. `denied`: the ids of the approvals that the
- * client has denied.
- */
-export function uiEncoder(denied: ReadonlySet<string> = new Set()): FrontEndEncoder {
+export interface UiEncoderOptions {
+  /** The ids of the approvals that the client has denied. */
+  readonly denied?: ReadonlySet<string>;
+  /** The client has asked for an answer in progress. It sends the metadata of a message back. */
+  readonly isResumed?: boolean;
+}
+
+/** Encodes events as chunks of the UI message stream. A turn of the run is a step. */
+export function uiEncoder({ denied = new Set(), isResumed = false }: UiEncoderOptions = {}): FrontEndEncoder {
   const calls = openCalls(['approval_request']);
   const deniedCalls = new Set<string>();
   let messageId = '';
@@ -70,7 +74,8 @@ export function uiEncoder(denied: ReadonlySet<string> = new Set()): FrontEndEnco
       case 'conversation_meta': {
         messageId = event.answer_id;
         const { conversation_id, run_id, model } = event;
-        yield { type: 'start', messageId, messageMetadata: { conversation_id, run_id, model } };
+        const resumed = isResumed && { resumed: true };
+        yield { type: 'start', messageId, messageMetadata: { conversation_id, run_id, model, ...resumed } };
         break;
       }
       case 'token_delta':

@@ -211,6 +211,14 @@ export function requireScope({ scopes, key }: Pick<Caller, 'scopes' | 'key'>, sc
   });
 }
 
+/** Throws a 403 unless the caller's key has a scope other than `metrics:read`, which is for `/metrics` alone. */
+export function requireApiScope({ scopes, key }: Pick<Caller, 'scopes' | 'key'>): void {
+  if (scopes.some((scope) => scope !== 'metrics:read')) return;
+  throw new ApiError(403, 'permission_error', `The key "${key}" has no scope for anything but /metrics.`, {
+    code: 'insufficient_scope',
+  });
+}
+
 /** Limits how many of something are open at the same time. */
 export interface CountLimit {
   /** Counts one, until the returned function is called. Throws if there are too many. */

@@ -7,7 +7,7 @@ import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
 import { NO_ROUTE } from './metrics.ts';
-import { requireScope, type Admission, type AdmissionOptions, type Env } from './admission.ts';
+import { requireApiScope, requireScope, type Admission, type AdmissionOptions, type Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 import { pageRoutes } from './page.ts';
 
@@ -31,14 +31,24 @@ export function requestHandler(options: AppOptions): AnswerRequest {
   app.router = withKnownMatches(app.router);
 
   app.route('/', healthRoutes(options));
-  app.route('/', pageRoutes(admit.checkAddress));
+  const checkOpen = (): void => {
+    if (isClosing()) throw shuttingDown();
+  };
+  app.route(
+    '/',
+    pageRoutes((incoming) => {
+      checkOpen();
+      admit.checkAddress(incoming);
+    }),
+  );
   app.use(async (c, next) => {
     const { incoming, outgoing, exchange } = c.env;
     exchange.route = routeOf(c);
     if (allowOrigin(cors, incoming, outgoing)) return c.body(null, 204);
-    if (isClosing()) throw shuttingDown();
+    checkOpen();
     exchange.caller = admit(incoming, outgoing, exchange);
     c.set('caller', exchange.caller);
+    if (!METRICS.test(c.req.path)) requireApiScope(exchange.caller);
     await next();
     return undefined;
   });
@@ -128,6 +138,9 @@ const PATTERNS = new Map<string, string>();
 export function routePattern(path: string): string {
   return path.replaceAll(/:(\w+)(?:\{[^/]*\})?/g, '{$1}');
 }
+
+/** The only route for a key without a scope of the API. */
+const METRICS = /^\/metrics\/?$/;
 
 /** Routes that check other scopes themselves. */
 const OWN_SCOPES = /^\/v1\/(server|runs|conversations|chat(?!\/completions(\/|$)))(\/|$)/;

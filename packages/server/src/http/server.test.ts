@@ -348,7 +348,6 @@ describe('closing', () => {
     await arrived;
     const closed = at.server.close(3_600_000).then(() => order.push('closed'));
     await closingStarted(at);
-    await expect(at.connect()).rejects.toThrow('ECONNREFUSED');
     expect(order).toEqual([]);
     release();
     const answer = await connection.answer();
@@ -358,6 +357,60 @@ describe('closing', () => {
     await closed;
     expect(order).toEqual(['drain', 'closed']);
     expect(at.logged('stopped')).toHaveLength(1);
+    await expect(at.connect()).rejects.toThrow('ECONNREFUSED');
+  });
+
+  test('answers health checks on new connections until the last request has ended, and everything else with a 503', async () => {
+    const { routes, arrived, release } = held();
+    const seen: unknown[] = [];
+    const probe = async (path: string, request = GET(path)): Promise<void> => {
+      await using connection = await at.connect();
+      connection.write(request);
+      const { status, headers, body } = await connection.answer();
+      seen.push([path, status, headers['retry-after'], headers['connection'], JSON.parse(body).error?.code]);
+      await connection.closed();
+    };
+    const drain = async (): Promise<void> => {
+      // Runs are being detached.
+      await probe('/readyz');
+    };
+    await using at = await served({ routes, drain });
+    await using busy = await at.connect();
+    busy.write(GET('/wait'));
+    await arrived;
+    const closed = at.server.close(3_600_000);
+    await closingStarted(at);
+    for (const path of ['/readyz', '/healthz', '/wait', '/', '/assets/a.js', '/unknown']) await probe(path);
+    await probe('/wait', GET('/wait', 'localhost\r\nConnection: Upgrade\r\nUpgrade: websocket'));
+    release();
+    expect(await busy.answer()).toMatchObject({ status: 200 });
+    await closed;
+    const refused = (path: string): unknown => [path, 503, '1', 'close', 'shutting_down'];
+    expect(seen).toEqual([
+      ['/readyz', 503, undefined, 'close', undefined],
+      ['/healthz', 200, undefined, 'close', undefined],
+      ...['/wait', '/', '/assets/a.js', '/unknown', '/wait'].map(refused),
+      ['/readyz', 503, undefined, 'close', undefined],
+    ]);
+  });
+
+  test('does not wait for connections that are opened meanwhile', async () => {
+    const { routes, arrived, release } = held();
+    await using at = await served({ routes });
+    await using busy = await at.connect();
+    busy.write(GET('/wait'));
+    await arrived;
+    const closed = at.server.close(3_600_000);
+    await closingStarted(at);
+    const [unused, partial, unread] = [await at.connect(), await at.connect(), await at.connect()];
+    partial.write('GET /readyz HTTP/1.1\r\nHost: lo');
+    unread.socket.pause();
+    unread.write(GET('/readyz').repeat(1000));
+    release();
+    expect(await busy.answer()).toMatchObject({ status: 200 });
+    await closed;
+    unread.socket.resume();
+    await Promise.all([unused.closed(), partial.closed(), unread.closed()]);
   });
 
   test.each(['/readyz', '/wait'])('answers %s with a 503 on a connection that is still busy', async (path) => {

@@ -89,8 +89,8 @@ export interface Server {
   /** Rejects with advice if the host or the port cannot be used. */
   listen(): Promise<Listening>;
   /**
-   * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, detaches the remaining runs and
-   * closes all connections. Further calls wait for the same shutdown.
+   * Answers new requests with a 503, except `/healthz`, and waits up to `graceMs` (default 10 s) for those in progress. Then
+   * detaches the remaining runs and closes the port and all connections. Further calls wait for the same shutdown.
    */
   close(graceMs?: number): Promise<void>;
 }
@@ -253,12 +253,13 @@ export function createServer(options: ServerOptions): Server {
   async function shutDown(graceMs: number): Promise<void> {
     await listening?.catch(() => undefined);
     log.info('shutting down');
-    const stopped = new Promise<void>((resolve) => void server.close(() => resolve()));
     for (const socket of sockets) socket.closeIfIdle();
+    // The port stays open until the end: whoever watches the server gets an answer, and everybody else a 503.
     connections.closeIdle();
     await atMost(clock, graceMs, connections.allAnswered());
     await atMost(clock, DRAIN_MS, drainRuns());
     await atMost(clock, LAST_EVENTS_MS, connections.allAnswered());
+    const stopped = new Promise<void>((resolve) => void server.close(() => resolve()));
     connections.destroyAll();
     clearInterval(slowCheck);
     await stopped;
@@ -341,13 +342,23 @@ interface Connections {
   ): void;
   /** Whether a request is being answered on the connection. */
   isBusy(socket: Duplex): boolean;
-  /** From now on, closes each connection without a request: at once, or after its last response, which announces it. */
+  /**
+   * From now on, closes each connection without a request: at once, or after its last response, which announces it. A new
+   * connection may still send one.
+   */
   closeIdle(): void;
-  /** Resolves when no request is being answered. */
+  /** Resolves when no request is being answered on a connection that was there before `closeIdle`. */
   allAnswered(): Promise<void>;
   destroyAll(): void;
   sockets(): Iterable<Socket>;
   readonly counts: ConnectionGauges;
+}
+
+interface Connection {
+  isBusy: boolean;
+  /** It was opened during the shutdown, which does not wait for it. */
+  readonly isLate: boolean;
+  readonly waiting: (() => void)[];
 }
 
 /** A connection with this many waiting requests is not read until one of them is answered. */
@@ -362,7 +373,7 @@ const URGENT = { isUrgent: true };
  * after a stream.
  */
 function trackConnections(server: HttpServer): Connections {
-  const connections = new Map<Socket, { isBusy: boolean; readonly waiting: (() => void)[] }>();
+  const connections = new Map<Socket, Connection>();
   const responses = new Set<ServerResponse | MessageAnswer>();
   let isClosing = false;
   let waiting: (() => void)[] = [];
@@ -387,7 +398,7 @@ function trackConnections(server: HttpServer): Connections {
   }
   server.on('connection', (socket: Socket) => {
     arrivals.connections += 1;
-    connections.set(socket, { isBusy: false, waiting: [] });
+    connections.set(socket, { isBusy: false, isLate: isClosing, waiting: [] });
     socket.once('close', () => connections.delete(socket));
   });
   return {
@@ -398,7 +409,7 @@ function trackConnections(server: HttpServer): Connections {
       const start = (): void => {
         // It was closed while the request waited for its turn.
         if (socket.destroyed) return;
-        responses.add(outgoing);
+        if (!connection.isLate) responses.add(outgoing);
         if (isClosing) outgoing.shouldKeepAlive = false;
         outgoing.once('close', () => {
           responses.delete(outgoing);

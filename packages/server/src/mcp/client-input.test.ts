@@ -77,10 +77,10 @@ describe('an approval', () => {
 
   test('is asked for with everything visible, and cut if it is long', () => {
     const shown = `rm a\u202Etxt.b\u200B\u0007\n${'x'.repeat(5_000)}`;
-    const { message } = (inputRequest({ ...ask, reason: 'it deletes', shown }) as { params: { message: string } })
+    const { message } = (inputRequest({ ...ask, reason: 'it\u3164deletes', shown }) as { params: { message: string } })
       .params;
     expect(message).toMatch(
-      /^The tool "erase" needs an approval \(it deletes\):\nrm a\\u\{202e\}txt\.b\\u\{200b\}\\u\{7\}\nx+ … \(5013 characters\)$/,
+      /^The tool "erase" needs an approval \(it\\u3164deletes\):\nrm a\\u202etxt\.b\\u200b\\u0007\nx+ … \(5013 characters\)$/,
     );
   });
 });

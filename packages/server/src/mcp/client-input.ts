@@ -7,6 +7,7 @@ import type {
   ListRootsResult,
 } from '@modelcontextprotocol/server';
 import type { Answer, JsonSchema, Question, ToolContext, Waiting } from '@treadle/core';
+import { exactText } from '@treadle/core/describe';
 import { isObject } from './content.ts';
 
 /* What a run waits for, as requests to the MCP client, and the answers in what the client sends back. */
@@ -110,12 +111,7 @@ function approvalText({ call, reason, shown }: ApprovalWait): string {
   const what = shown === undefined ? call.arguments : typeof shown === 'string' ? shown : JSON.stringify(shown);
   const text = what.length > MOST_SHOWN ? `${what.slice(0, MOST_SHOWN)} … (${what.length} characters)` : what;
   const why = reason === undefined ? '' : ` (${reason})`;
-  return `The tool "${call.name}" needs an approval${why}:\n${visible(text)}`;
-}
-
-/** Characters that are not visible, or change the order of others, could hide what is approved. */
-function visible(text: string): string {
-  return text.replace(/(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0)!.toString(16)}}`);
+  return exactText(`The tool "${call.name}" needs an approval${why}:\n${text}`);
 }
 
 /** Elicitation knows only flat objects. Any other answer is the field `answer`, as JSON if it is not a text. */

@@ -335,7 +335,9 @@ async function translateErrors<T>({ log, requestId }: Caller, work: () => Promis
   } catch (error) {
     if (error instanceof ProtocolError) throw error;
     if (!(error instanceof ApiError)) log.error({ err: error }, 'an MCP request failed unexpectedly');
-    const { message, status } = toApiError(error, requestId);
-    throw new ProtocolError(status < 500 ? ProtocolErrorCode.InvalidParams : ProtocolErrorCode.InternalError, message);
+    const { message, status, code, headers } = toApiError(error, requestId);
+    const number = status < 500 ? ProtocolErrorCode.InvalidParams : ProtocolErrorCode.InternalError;
+    const seconds = headers['Retry-After'];
+    throw new ProtocolError(number, message, seconds && { code, retry_after: Number(seconds) });
   }
 }

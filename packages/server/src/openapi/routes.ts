@@ -12,7 +12,7 @@ import type { JsonSchema } from './json-schema.ts';
 /** What a route does, beyond its method and its path. */
 export interface RouteDescription {
   readonly summary: string;
-  /** Absent: every key can use it, or `isOpen`. */
+  /** Absent: every key with a scope other than `metrics:read` can use it, or `isOpen`. */
   readonly scope?: Scope;
   /** It needs no key. */
   readonly isOpen?: boolean;

@@ -1,5 +1,5 @@
 import { TreadleError, type Lease } from '@treadle/core';
-import { ApiError, type ApiErrorCode } from '../api-error.ts';
+import { ApiError, isStoreFailure, type ApiErrorCode } from '../api-error.ts';
 import { TOO_MANY_BYTES } from '../http/admission.ts';
 
 /**
@@ -41,11 +41,6 @@ export const STORE_FAILED: Interruption = {
 /** Another server with the same store drives the run. */
 export function isDrivenElsewhere(error: unknown): boolean {
   return error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
-}
-
-/** The store cannot be read or written. What it contains is intact, so a later attempt may succeed. */
-export function isStoreFailure(error: unknown): boolean {
-  return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
 }
 
 /**

@@ -1,6 +1,6 @@
 import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
 import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
-import { ApiError } from '../api-error.ts';
+import { ApiError, isStoreFailure } from '../api-error.ts';
 import { addToChain, isBusy, type ChainedRecord } from '../conversations/chain.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import type { RunCaller, Toolset } from '../engine/tools.ts';
@@ -9,7 +9,6 @@ import { isKeyTaken, KEY_MS, type RequestKey } from './idempotency.ts';
 import {
   ASLEEP,
   isDrivenElsewhere,
-  isStoreFailure,
   leaveForLater,
   notDone,
   SHUTTING_DOWN,

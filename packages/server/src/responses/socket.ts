@@ -129,10 +129,11 @@ function withStream(event: object, streamId: unknown): object {
   return typeof streamId === 'string' ? { ...event, stream_id: streamId } : event;
 }
 
-/** In both forms: that of the official clients and that of a stream over HTTP. */
+/** In both forms: that of the official clients and that of a stream over HTTP. `headers`: those that HTTP would have. */
 function errorFrame(error: ApiError): object {
-  const { status, code, message, param } = error;
-  return { type: 'error', status, sequence_number: 0, code, message, param, ...errorBody(error) };
+  const { status, code, message, param, headers } = error;
+  const more = Object.keys(headers).length > 0 && { headers };
+  return { type: 'error', status, sequence_number: 0, code, message, param, ...more, ...errorBody(error) };
 }
 
 function connectionLimit(maxAgeMs: number): ApiError {

@@ -1,4 +1,5 @@
 import type { Answer, Effect, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
+import { exactText } from '@treadle/core/describe';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import { z } from 'zod';
@@ -403,7 +404,10 @@ function wireWaiting(waiting: Waiting): object {
   switch (waiting.type) {
     case 'approval': {
       const { digest, reason, rule, touches, shown, required = 1, approvers, approvedBy = [] } = waiting;
-      const optional = { ...(reason !== undefined && { reason }), ...(rule !== undefined && { rule }) };
+      const optional = {
+        ...(reason !== undefined && { reason: exactText(reason) }),
+        ...(rule !== undefined && { rule }),
+      };
       const about = { ...(touches && { touches }), ...(shown !== undefined && { shown }) };
       return {
         ...common,

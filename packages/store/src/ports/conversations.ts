@@ -54,7 +54,10 @@ export interface NewConversation extends Pick<
   ConversationRecord,
   'id' | 'tenant' | 'title' | 'createdAt' | 'metadata'
 > {
-  /** Starts with the responses of another conversation, up to and including this one. */
+  /**
+   * Starts with the responses of another conversation, up to and including this one. If that conversation does not have it
+   * any more, with those of any other one of the tenant that does.
+   */
   readonly branchOf?: { readonly id: string; readonly upTo: string };
 }
 
@@ -76,4 +79,10 @@ export interface Extension {
   /** The title of the conversation, if it has none. */
   readonly title?: string;
   readonly at: number;
+  /**
+   * Adds the response after an earlier one, or as the first one if `after` is absent. The responses so far stay together in a
+   * new conversation with this id, which is found by its title and the texts after that place. Nothing is added if the
+   * conversation does not have `after`.
+   */
+  readonly branch?: { readonly id: string; readonly after?: string };
 }

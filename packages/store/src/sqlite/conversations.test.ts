@@ -78,6 +78,47 @@ test('a branch shares responses, which are deleted with the last conversation th
   expect(await responses.get('acme', 'r1')).toBeUndefined();
 });
 
+test('a conversation is extended after an earlier response, and a branch keeps the later ones', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const { conversations, requests: responses } = store;
+  await conversations.create({ ...conversation('c'), title: 'Tea' });
+  for (const response of ['r1', 'r2', 'r3']) await extend(store, 'c', response);
+  const next = (response: string, head: string, branch: { id: string; after?: string }): Promise<boolean> =>
+    conversations.extend('c', { response, head, text: `text of ${response}`, at: 2, branch });
+  expect(await next('r4', 'r2', { id: 'b', after: 'r1' })).toBe(false);
+  expect(await next('r4', 'r3', { id: 'b', after: 'other' })).toBe(false);
+  await expect(next('r4', 'r3', { id: 'c', after: 'r1' })).rejects.toMatchObject({ code: 'run-exists' });
+  expect(await conversations.get('acme', 'b')).toBeUndefined();
+  for (const response of ['r4', 'r5', 'r6']) await addResponse(store, response);
+  expect(await next('r4', 'r3', { id: 'b', after: 'r1' })).toBe(true);
+  expect([await conversations.responses('c'), await conversations.responses('b')]).toEqual([
+    ['r1', 'r4'],
+    ['r1', 'r2', 'r3'],
+  ]);
+  expect(await conversations.get('acme', 'b')).toMatchObject({ title: 'Tea', head: 'r3', updatedAt: 2 });
+  expect(await next('r5', 'r4', { id: 'd' })).toBe(true);
+  expect([await conversations.responses('c'), await conversations.responses('d')]).toEqual([['r5'], ['r1', 'r4']]);
+  // A branch can be extended like any other conversation.
+  const again = { response: 'r6', head: 'r3', text: '', at: 3, branch: { id: 'g', after: 'r2' } };
+  expect(await conversations.extend('b', again)).toBe(true);
+  expect([await conversations.responses('b'), await conversations.responses('g')]).toEqual([
+    ['r1', 'r2', 'r6'],
+    ['r1', 'r2', 'r3'],
+  ]);
+  const search = async (words: string): Promise<string[]> =>
+    (await conversations.list({ tenant: 'acme', search: words, limit: 9 })).map(({ id }) => id).toSorted();
+  expect([await search('r1'), await search('r2'), await search('r5')]).toEqual([['d'], ['b'], ['c']]);
+  expect(await search('tea')).toEqual(['b', 'c', 'd', 'g']);
+  // Wherever the response is now.
+  await conversations.create({ ...conversation('e'), branchOf: { id: 'c', upTo: 'r2' } });
+  await conversations.create({ ...conversation('f', 'bolt'), branchOf: { id: 'c', upTo: 'r2' } });
+  expect([await conversations.responses('e'), await conversations.responses('f')]).toEqual([['r1', 'r2'], []]);
+  expect((await conversations.get('bolt', 'f'))!.head).toBeUndefined();
+  for (const id of ['b', 'e', 'g']) expect(await conversations.delete('acme', id)).toBe(true);
+  expect([(await responses.get('acme', 'r1'))?.id, await responses.get('acme', 'r2')]).toEqual(['r1', undefined]);
+});
+
 test('a conversation whose run has a driver is not deleted, and nothing is changed', async () => {
   await using temp = tempStore();
   const store = temp.open();

@@ -1,6 +1,12 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
-import type { ConversationFilter, ConversationRecord, ConversationStore } from '../ports/conversations.ts';
+import type {
+  ConversationFilter,
+  ConversationRecord,
+  ConversationStore,
+  Extension,
+  NewConversation,
+} from '../ports/conversations.ts';
 import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Requests } from './requests.ts';
@@ -61,6 +67,10 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
      ON CONFLICT DO NOTHING`,
   );
   const find = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE conversation = ?`);
+  const findWith = db.prepare(
+    `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?
+       AND id IN (SELECT conversation FROM conversation_parts WHERE response = ?) LIMIT 1`,
+  );
   const findPage = db.prepare(
     `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?1 AND (updated_at, conversation) < (?2, ?3)
      ORDER BY updated_at DESC, conversation DESC LIMIT ?4`,
@@ -81,6 +91,9 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
     'SELECT id, response FROM conversation_parts WHERE conversation = ? AND response IS NOT NULL ORDER BY id',
   );
   const findPart = db.prepare('SELECT id FROM conversation_parts WHERE conversation = ? AND response IS ?');
+  const insertPartAs = db.prepare('INSERT INTO conversation_parts (id, conversation, response) VALUES (?, ?, ?)');
+  const findFirstPart = db.prepare('SELECT min(id) AS id FROM conversation_parts');
+  const movePart = db.prepare('UPDATE conversation_parts SET conversation = ? WHERE id = ?');
   const countUses = db.prepare('SELECT count(*) AS uses FROM conversation_parts WHERE response = ?');
   const findLastParts = db.prepare(
     `SELECT id, response FROM conversation_parts WHERE conversation = ? AND id < ? ORDER BY id DESC LIMIT ${TEXTS_AT_ONCE}`,
@@ -118,6 +131,36 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
     return parts
       .slice(0, parts.findIndex((part) => part.response === upTo) + 1)
       .map(({ id, response }) => ({ to: insertPart.run(to, response).lastInsertRowid, from: id }));
+  }
+
+  /** The conversation that a branch begins with. */
+  function sourceOf(
+    tenant: string,
+    { id, upTo }: NonNullable<NewConversation['branchOf']>,
+  ): ConversationRow | undefined {
+    const row = rowOf(id);
+    if (row && findPart.get(row.id, upTo)) return row;
+    return findWith.get(tenant, upTo) as unknown as ConversationRow | undefined;
+  }
+
+  /**
+   * Moves the responses after an earlier one to a new conversation, with copies of those before. False if there is no such
+   * response. The parts of a conversation are ordered by their ids, so the copies get lower ones than all parts. Their texts
+   * stay where they are: it takes long to copy them, and the next answer would have to wait.
+   */
+  function keepInBranch(row: ConversationRow, { id, after }: NonNullable<Extension['branch']>, at: number): boolean {
+    const parts = partsOf(row);
+    const shared = after === undefined ? 0 : parts.findIndex(({ response }) => response === after) + 1;
+    if (after !== undefined && shared === 0) return false;
+    const { changes, lastInsertRowid: branch } = insert.run(id, row.tenant, row.title, at, at, row.head, null);
+    if (changes === 0) throw conversationExists(id);
+    addPart(Number(branch), null, row.title);
+    const first = Math.min(0, findFirstPart.get()!['id'] as number) - shared;
+    for (const [index, part] of parts.entries()) {
+      if (index < shared) insertPartAs.run(first + index, branch, part.response);
+      else movePart.run(branch, part.id);
+    }
+    return true;
   }
 
   /** In several transactions. If the process dies meanwhile, the branch is not found by some of its texts. */
@@ -185,7 +228,7 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
       for (const text of [id, tenant]) checkName(text);
       let copied: readonly CopiedPart[] = [];
       await commit.write(() => {
-        const source = branchOf && rowOf(branchOf.id);
+        const source = branchOf && sourceOf(tenant, branchOf);
         const head = source && branchOf ? branchOf.upTo : null;
         const attached = metadata ? JSON.stringify(metadata) : null;
         const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head, attached);
@@ -214,11 +257,12 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
       return row ? partsOf(row).map(({ response }) => response) : [];
     },
 
-    async extend(id, { response, head = null, text, title = '', at }) {
+    async extend(id, { response, head = null, text, title = '', at, branch }) {
       checkName(response);
       return commit.write(() => {
         const row = rowOf(id);
         if (!row || row.head !== head) return false;
+        if (branch && !keepInBranch(row, branch, at)) return false;
         updateHead.run(response, at, row.id);
         addPart(row.id, response, text);
         if (row.title === '' && title !== '') setTitle(row.id, title);

@@ -36,6 +36,7 @@ function describeFailure(error: ReportedError): readonly [StoreCode, string] {
   switch (codeOf(error)) {
     case SQLITE.full:
     case 'ENOSPC':
+    case 'EDQUOT':
       return [
         'store-full',
         'cannot grow: the disk is full. Free some space and retry; everything stored before is intact.',

@@ -192,10 +192,17 @@ test('finds the addresses of programs that request them', () => {
 
 describe('limits', () => {
   test('denies a command that is too long or too deep to be checked', () => {
-    expect(commandFacts('#'.repeat(65_537)).destructive).toMatch(/^it is longer than 65536 characters/);
-    expect(commandFacts('echo '.concat('$('.repeat(1000))).destructive).toBe('it is nested too deeply to be checked');
-    expect(commandFacts(`${'eval '.repeat(100)}ls`).destructive).toBe('it is nested too deeply to be checked');
-    expect(commandFacts('ls;'.repeat(6000)).destructive).toBe('it is too large to be checked');
+    const limits = [
+      ['#'.repeat(65_537), 'it has 65537 characters, and at most 65536 are analysed'],
+      ['echo '.concat('$('.repeat(1000)), 'it is nested too deeply'],
+      [`${'eval '.repeat(100)}ls`, 'it is nested too deeply'],
+      ['ls;'.repeat(6000), 'it has too many parts'],
+    ] as const;
+    for (const [command, unchecked] of limits) {
+      const facts = commandFacts(command);
+      expect([facts.unchecked, facts.destructive]).toEqual([unchecked, undefined]);
+    }
+    expect(commandFacts(`rm -rf /; ${'eval '.repeat(100)}ls`).destructive).toBeDefined();
   });
 
   test('returns facts for any text', () => {
@@ -234,6 +241,17 @@ describe('limits', () => {
       ),
     );
   });
+});
+
+test.each(['rm\u00a0x', 'rm x\u200b', 'rm x\u3164y', 'rm \u115f', 'rm x\ufe00', 'rm x\u2800y', 'ls\r'])(
+  'a command with characters that look like something else is unclear: %j',
+  (command) => {
+    expect(commandFacts(command).unclear).toBe('it contains control characters or invisible ones');
+  },
+);
+
+test('pictographs and other scripts are not unclear', () => {
+  expect(commandFacts('git commit -m "⚡\ufe0f 日本 ü"').unclear).toBeUndefined();
 });
 
 test('reads quotes, escapes and braces as bash does', () => {

@@ -77,6 +77,7 @@ interface Findings {
   readonly touches: Map<string, CommandFacts['touches'][number]>;
   readonly urls: Set<string>;
   unclear: string | undefined;
+  unchecked: string | undefined;
   destructive: string | undefined;
   usedFiles: boolean;
 }
@@ -107,13 +108,14 @@ function analyse(command: string, options: CommandOptions): { facts: CommandFact
     touches: new Map(),
     urls: new Set(),
     unclear: undefined,
+    unchecked: undefined,
     destructive: undefined,
     usedFiles: false,
   };
   if (command.length > MAX_COMMAND_LENGTH) {
-    findings.destructive = `it is longer than ${MAX_COMMAND_LENGTH} characters, so it cannot be checked; write the data to a file first`;
+    findings.unchecked = `it has ${command.length} characters, and at most ${MAX_COMMAND_LENGTH} are analysed`;
   } else if (mostOpen(command) > MAX_OPEN) {
-    findings.destructive = 'it is nested too deeply to be checked';
+    findings.unchecked = 'it is nested too deeply';
   } else {
     const walker = createWalker(findings, options);
     walker.code(command, {
@@ -127,12 +129,13 @@ function analyse(command: string, options: CommandOptions): { facts: CommandFact
       stdin: null,
     });
   }
-  const { programs, touches, urls, unclear, destructive, usedFiles } = findings;
+  const { programs, touches, urls, unclear, unchecked, destructive, usedFiles } = findings;
   const facts: CommandFacts = {
     programs: [...programs.values()],
     touches: [...touches.values()],
     urls: [...urls],
     ...(unclear !== undefined && { unclear }),
+    ...(unchecked !== undefined && { unchecked }),
     ...(destructive !== undefined && { destructive }),
   };
   return { facts, usedFiles };
@@ -149,8 +152,11 @@ function mostOpen(text: string): number {
   return most;
 }
 
-/** Characters that end a word for people but not for the shell, or the other way round, or that hide text. */
-const MISLEADING = /(?![\n\t ])[\p{Cc}\p{Cf}\p{Z}]/u;
+/**
+ * Characters that end a word for people but not for the shell, or the other way round, or that hide text. U+FE0F is a part of
+ * many pictographs.
+ */
+const MISLEADING = /(?![\n\t ]|\ufe0f)[\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/u;
 
 /** Variables that change which code runs: where programs, libraries, settings and helpers come from. */
 const CODE_VARIABLES =
@@ -182,6 +188,10 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
     findings.unclear ??= reason;
   }
 
+  function unchecked(reason: string): void {
+    findings.unchecked ??= reason;
+  }
+
   function destructive(reason: string | undefined): void {
     if (reason !== undefined) findings.destructive ??= reason;
   }
@@ -201,7 +211,7 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
 
   function enter(work: () => void): void {
     if (depth >= MAX_DEPTH) {
-      destructive('it is nested too deeply to be checked');
+      unchecked('it is nested too deeply');
       return;
     }
     depth++;
@@ -226,7 +236,7 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
   function walkStatements(statements: readonly Statement[], scope: Scope): void {
     for (const statement of statements) {
       if (++steps > MAX_STEPS) {
-        destructive('it is too large to be checked');
+        unchecked('it has too many parts');
         return;
       }
       const before = scope.folders;
@@ -654,7 +664,7 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
   /** Runs a command in `scope`. Builtins change `shell`, the scope of the shell, which other programs cannot. */
   function runFields(fields: readonly Field[], scope: Scope, shell: Scope | undefined): void {
     if (++steps > MAX_STEPS) {
-      destructive('it is too large to be checked');
+      unchecked('it has too many parts');
       return;
     }
     const [first, ...args] = fields;

@@ -229,6 +229,37 @@ describe('unified diffs', () => {
   });
 
   test.each([
+    [
+      'where the hunk says it is',
+      '@@ -4,2 +4,2 @@',
+      LINES,
+      '7 lines.*has:\\n2: two\\n3: three\\n4: four\\n5: five\\n6: six\\n7: seven',
+    ],
+    [
+      'at the end, for a place behind it',
+      '@@ -90,2 +90,2 @@',
+      LINES,
+      '7 lines.*has:\\n4: four\\n5: five\\n6: six\\n7: seven',
+    ],
+    ['at the beginning', '@@ -1,2 +1,2 @@', LINES, '7 lines.*has:\\n1: one\\n2: two\\n3: three\\n4: four'],
+    ['of a file with one line', '@@ -1,2 +1,2 @@', 'x'.repeat(300), `1 line.*has:\\n1: ${'x'.repeat(200)}…`],
+    ['of an empty file', '@@ -1,2 +1,2 @@', '', 'The file is empty\\.'],
+  ])('shows what is there if nothing is like the hunk: %s', async (_, heading, text, end) => {
+    await put({ 'a.txt': text });
+    expect(await apply(`--- a/a.txt\n+++ b/a.txt\n${heading}\n quantum\n-zebra\n+ZEBRA\n`)).toMatch(
+      new RegExp(`its lines are not in the file\\. Nothing was changed\\. No text in it is similar\\. .*${end}$`),
+    );
+  });
+
+  test('shows what is below an "@@" line, and nothing if no place is named', async () => {
+    await put({ 'a.txt': LINES });
+    const patch = (at: string): string =>
+      `*** Begin Patch\n*** Update File: a.txt\n${at}\n-zebra\n+ZEBRA\n*** End Patch`;
+    expect(await apply(patch('@@ four'))).toMatch(/has:\n3: three\n4: four\n5: five\n6: six\n7: seven$/);
+    expect(await apply(patch('@@'))).toMatch(/Nothing was changed\. Read the file, and make the patch again\.$/);
+  });
+
+  test.each([
     ['a binary patch', 'diff --git a/x.png b/x.png\nindex 1..2 100644\nGIT binary patch\nliteral 1\n', 'binary patch'],
     ['files that differ', 'diff --git a/x b/x\nBinary files a/x and b/x differ\n', 'binary patch'],
     [

@@ -6,7 +6,7 @@ import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { listing } from './listing.ts';
 import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
-import type { Hunk, Patched } from './patch-hunks.ts';
+import type { Hunk, LinesThere, Patched } from './patch-hunks.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
 import { contentOf, demandStorable, readWhole, textOf, type WholeFile } from './whole-text.ts';
 import { UnreachableError, workspace, type Workspace } from './workspace.ts';
@@ -326,9 +326,17 @@ async function readIfThere(space: Workspace, path: string, signal: AbortSignal):
   }
 }
 
-function hunkFailed(path: string, { hunk, why, near }: Extract<Patched, { type: 'failed' }>): ToolError {
-  const there = near
-    ? ` The nearest text is at line ${near.line}${near.difference ? `; it differs only in ${near.difference}` : ''}. Use what is there (+) instead of what the patch has (-):\n${near.diff.join('\n')}`
-    : ' Read the file, and make the patch again.';
-  return new ToolError(`In ${JSON.stringify(path)}, ${hunk} does not apply: ${why}. Nothing was changed.${there}`);
+function hunkFailed(path: string, { hunk, why, near, there }: Extract<Patched, { type: 'failed' }>): ToolError {
+  const hint = near
+    ? `The nearest text is at line ${near.line}${near.difference ? `; it differs only in ${near.difference}` : ''}. Use what is there (+) instead of what the patch has (-):\n${near.diff.join('\n')}`
+    : there
+      ? `No text in it is similar. ${linesText(there)}`
+      : 'Read the file, and make the patch again.';
+  return new ToolError(`In ${JSON.stringify(path)}, ${hunk} does not apply: ${why}. Nothing was changed. ${hint}`);
+}
+
+function linesText({ line, lines, count }: LinesThere): string {
+  if (count === 0) return 'The file is empty.';
+  const numbered = lines.map((text, index) => `${line + index}: ${text}`).join('\n');
+  return `The file has ${count} ${count === 1 ? 'line' : 'lines'}. Where the hunk should be, it has:\n${numbered}`;
 }

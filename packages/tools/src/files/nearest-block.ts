@@ -146,9 +146,11 @@ async function diffOf(wanted: readonly string[], there: readonly string[]): Prom
   const all = patch
     ? patch.hunks.flatMap(({ lines }) => lines)
     : [...wanted.map((line) => `-${line}`), ...there.map((line) => `+${line}`)];
-  const shown = all
-    .slice(0, MAX_DIFF_LINES)
-    .map((line) => (line.length > MAX_LINE_CHARS ? `${line.slice(0, MAX_LINE_CHARS)}…` : line));
+  const shown = all.slice(0, MAX_DIFF_LINES).map(cutLine);
   if (all.length > shown.length) shown.push(`[${all.length - shown.length} more lines]`);
   return shown;
+}
+
+export function cutLine(line: string): string {
+  return line.length > MAX_LINE_CHARS ? `${line.slice(0, MAX_LINE_CHARS)}…` : line;
 }

@@ -1,4 +1,4 @@
-import { nearestBlock, type NearestBlock } from './nearest-block.ts';
+import { cutLine, nearestBlock, type NearestBlock } from './nearest-block.ts';
 import { lineEndOf } from './text-file.ts';
 
 /** A change of some lines of a file. */
@@ -32,7 +32,17 @@ export type Patched =
       readonly hunk: string;
       readonly why: string;
       readonly near?: NearestBlock;
+      /** Nothing is like its lines: what is where the patch says that they are. */
+      readonly there?: LinesThere;
     };
+
+export interface LinesThere {
+  /** The first line, counted from 1. */
+  readonly line: number;
+  readonly lines: readonly string[];
+  /** The number of lines of the file. */
+  readonly count: number;
+}
 
 /** How lines are compared, from strict to tolerant. The first tells line ends apart. */
 const LEVELS = [
@@ -54,6 +64,10 @@ const MAX_FUZZ = 2;
 const FUZZY_LEVELS = 2;
 /** A hunk that only adds lines keeps at least this much context. */
 const MIN_CONTEXT = 2;
+
+/** Of what is shown where a hunk does not apply. */
+const CONTEXT_LINES = 2;
+const MAX_LINES_THERE = 20;
 
 /** A line, and whether it ends with "\r\n". */
 interface Line {
@@ -94,7 +108,8 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
         old.length === 0 || place.isClear
           ? undefined
           : await nearestBlock({ text: lines.map((line) => line.text).join('\n'), wanted });
-      return { type: 'failed', hunk: hunk.name, why: place.why, ...(near && { near }) };
+      const there = near || place.at === undefined ? undefined : linesThere(place.at, old.length);
+      return { type: 'failed', hunk: hunk.name, why: place.why, ...(near && { near }), ...(there && { there }) };
     }
     const { first, level, lead, tail } = place;
     if (hunk.start !== undefined) {
@@ -143,8 +158,11 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
     return start - (old.length === 0 ? 0 : 1) + shift;
   }
 
-  /** Where the old lines are: where the hunk says, or else at the only place after the hunk before. */
-  function findPlace(hunk: Hunk, old: readonly Line[]): Place | { why: string; isClear?: true } {
+  /**
+   * Where the old lines are: where the hunk says, or else at the only place after the hunk before. `isClear`: the reason needs no
+   * lines of the file. `at`: where the hunk says that they are.
+   */
+  function findPlace(hunk: Hunk, old: readonly Line[]): Place | { why: string; isClear?: true; at?: number } {
     let from = cursor;
     for (const anchor of hunk.anchors) {
       const found = findAnchor(anchor, from);
@@ -170,7 +188,12 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
       const found = isEnough && findLines(hunk, { old: part, from, lead, tail });
       if (found) return found;
     }
-    return { why: `its lines are not in the file${from > 0 ? ` after line ${from}` : ''}` };
+    const said = hunk.atEnd ? lines.length - old.length : hunk.start === undefined ? from : expectedAt(hunk, old);
+    const isSaid = hunk.atEnd || hunk.start !== undefined || hunk.anchors.length > 0;
+    return {
+      why: `its lines are not in the file${from > 0 ? ` after line ${from}` : ''}`,
+      ...(isSaid && { at: said }),
+    };
   }
 
   /** Undefined: they are nowhere. */
@@ -207,6 +230,17 @@ export async function applyHunks({ text, hunks }: { text: string; hunks: readonl
       }
     }
     return undefined;
+  }
+
+  /** As many lines as the hunk has, with context. The last ones if the place is behind the end. */
+  function linesThere(at: number, length: number): LinesThere {
+    const last = Math.min(Math.max(at, 0) + length + CONTEXT_LINES, lines.length);
+    const first = Math.max(Math.min(at, last - length) - CONTEXT_LINES, last - MAX_LINES_THERE, 0);
+    return {
+      line: first + 1,
+      lines: lines.slice(first, last).map(({ text: one }) => cutLine(one)),
+      count: lines.length,
+    };
   }
 
   function findAnchor(anchor: string, from: number): number {

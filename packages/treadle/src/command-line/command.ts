@@ -95,6 +95,8 @@ export const EXIT = {
   usage: 2,
   exhausted: 3,
   paused: 4,
+  /** The run completed, but calls were denied because nobody could be asked. */
+  denied: 5,
   /** 128 + SIGINT, as in shells. */
   cancelled: 130,
 } as const;

@@ -17,7 +17,7 @@ import { userName, type ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
-import { unattended, type UnattendedOptions } from './unattended.ts';
+import { exactGlob, unattended, type UnattendedOptions } from './unattended.ts';
 
 /**
  * - `policy`: people are asked where the rules say so.
@@ -106,11 +106,6 @@ function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): Po
   return own.length === 0
     ? rules
     : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
-}
-
-/** Wildcards in a path cannot be escaped, so each stands for one character. */
-function exactGlob(path: string): string {
-  return path.replace(/[*?{}]/g, '?');
 }
 
 /** Rules that ask about everything that the given ones do not deny. */

@@ -56,7 +56,7 @@ export async function askQuestion(
 ): Promise<unknown> {
   const { prompt, choices, schema } = question;
   if (rejected !== undefined) writeLine(exactLine(rejected));
-  writeLine(`${call.name} asks: ${exactText(prompt, INDENT)}`);
+  writeLine(`${exactLine(call.name)} asks: ${exactText(prompt, INDENT)}`);
   for (const [index, choice] of (choices ?? []).entries()) writeLine(`${INDENT}${index + 1} ${exactLine(choice)}`);
   if (schema) writeLine(`${INDENT}as JSON: ${exactLine(JSON.stringify(schema))}`);
   for (;;) {
@@ -84,7 +84,7 @@ const INDENT = '  ';
 
 function requestLines({ call, reason, touches = [], shown, expiresAt }: ApprovalRequest): readonly string[] {
   return [
-    `${call.name} wants to run with ${exactText(call.arguments, INDENT)}`,
+    `${exactLine(call.name)} wants to run with ${exactText(call.arguments, INDENT)}`,
     ...touches.map((touch) => `${INDENT}${touchText(touch)}`),
     ...shownLines(shown),
     ...(reason ? [`(${exactText(reason, INDENT)})`] : []),

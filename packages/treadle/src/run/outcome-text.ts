@@ -1,7 +1,7 @@
 import type { LoopResult, Waiting } from '@treadle/core';
 import { outcomeDetail, plural, waitingText as describeWaiting } from '@treadle/core/describe';
 import { EXIT } from '../command-line/command.ts';
-import { oneLine, printable } from '../terminal/printable.ts';
+import { exactLine, oneLine, printable } from '../terminal/printable.ts';
 
 export { outcomeDetail };
 
@@ -26,9 +26,9 @@ export function workText({ turns, calls }: Pick<LoopResult, 'turns' | 'calls'>):
   return `${plural(turns, 'turn')} and ${plural(calls, 'call')}`;
 }
 
-/** On one line, without control characters. */
+/** On one line, with everything visible: it may wait for an approval. */
 export function waitingText(waiting: Waiting): string {
-  return describeWaiting(waiting, (text) => oneLine(text, 200));
+  return describeWaiting(waiting, (text) => oneLine(exactLine(text), 200));
 }
 
 export function exitCodeOf({ outcome, detached }: Pick<LoopResult, 'outcome' | 'detached'>): number {

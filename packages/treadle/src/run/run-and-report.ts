@@ -74,6 +74,8 @@ export async function runAndReport(options: {
   readonly allTools?: () => readonly Tool[];
   /** Called with the run that was started. */
   readonly follow?: (live: StartedRun) => void;
+  /** The tools of calls that were denied because nobody could be asked; read when the run has ended. */
+  readonly deniedTools?: ReadonlySet<string>;
   readonly store: RunStore;
   readonly context: CommandContext;
   readonly values: LocationValues & ModelValues & OutputValues & Values<typeof YES_FLAG>;
@@ -81,7 +83,7 @@ export async function runAndReport(options: {
   readonly screen: RunScreen;
   readonly explain: ExplainRequest;
 }): Promise<number> {
-  const { start, allTools, follow, store, context, values, io, screen, explain } = options;
+  const { start, allTools, follow, deniedTools, store, context, values, io, screen, explain } = options;
   const { writeLine } = screen;
   const colours = coloursFor(io.stderr, io.env);
   const stored = context.store.type !== 'memory';
@@ -134,7 +136,17 @@ export async function runAndReport(options: {
   if (ending) writeLine(completed || result.detached ? ending : colours.red(ending));
   for (const line of nextSteps(result, { stored, canRetry: lastEvent === 'model-failed', canAsk, values }))
     writeLine(line);
+  if (completed && deniedTools && deniedTools.size > 0) {
+    writeLine(colours.red(deniedText(deniedTools)));
+    return EXIT.denied;
+  }
   return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
+}
+
+/** For the end of a run. How to allow each call was written when it was denied. */
+function deniedText(tools: ReadonlySet<string>): string {
+  const names = [...tools].map((name) => printable(name)).join(', ');
+  return `Completed, but calls of ${names} were denied, because nobody could be asked. To allow them, see above.`;
 }
 
 /** A validated answer is printed as JSON, whatever else the model wrote around it. */

@@ -21,6 +21,7 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
   [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
   [EXIT.paused, 'paused: it waits for a client result, or for an approval that could not be given here'],
+  [EXIT.denied, 'completed, but calls were denied because nobody could be asked: the task may not be done'],
   [EXIT.cancelled, 'stopped with Ctrl-C or SIGTERM'],
 ];
 
@@ -66,16 +67,18 @@ export const runCommand: Command = defineCommand({
     const output = schemaFile === undefined ? undefined : await readSchema(schemaFile, io);
     const screen = runScreen(io, { ...values, answerOnly: output !== undefined });
     const { writeLine } = screen;
-    const { store, context, options, allTools, notices, explain, follow, close } = await openSession(values, io, {
+    const session = await openSession(values, io, {
       canAsk: canAskOn(io),
       writeLine,
     });
+    const { store, context, options, allTools, notices, explain, follow, deniedTools, close } = session;
     try {
       if (!values.quiet) for (const text of notices) writeLine(text);
       return await runAndReport({
         start: { ...options, input: task, ...(output && { output }) },
         allTools,
         follow,
+        deniedTools,
         store,
         context,
         values,

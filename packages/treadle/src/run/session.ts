@@ -25,6 +25,8 @@ export interface Session {
   /** The options of each run, without its input, as they are now. */
   readonly options: Omit<LoopOptions, 'input' | 'journal'>;
   readonly explain: ExplainRequest;
+  /** The tools of calls that were denied because nobody could be asked. */
+  readonly deniedTools: ReadonlySet<string>;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
   /** All tools that a run may be offered on the way, as they are now. */
@@ -72,10 +74,12 @@ export async function openSession(
   const tools = [...own, ...mcp.offered()];
   const allTools = (): readonly Tool[] => [...own, ...mcp.all()];
   const told = new Set<string>();
+  const deniedTools = new Set<string>();
   const why = values.ask === undefined ? 'nobody can be asked, and --yes is not given' : 'nobody can be asked';
   const policy = commandPolicy(context, asking, {
     rates: store.rates,
     onDenied({ tool, remedy }) {
+      deniedTools.add(tool);
       const line = `${tool} is denied, because ${why}. ${exactLine(remedy)}`;
       if (!told.has(line)) writeLine(line);
       told.add(line);
@@ -105,6 +109,7 @@ export async function openSession(
       return runOptions;
     },
     explain: requestExplainer(policy, allTools, coloursFor(io.stderr, io.env)),
+    deniedTools,
     notices,
     store,
     allTools,

@@ -265,11 +265,13 @@ function parsePairs(flag: string, pairs: readonly string[] = []): readonly (read
   });
 }
 
-/** The entry of the last result that is to be replaced. */
+/** The entry of the last result that is to be replaced; the last entry if there is no such result, which the fork then reports. */
 function lastEntryOf({ summary, entries }: StoredRun, results: ReturnType<typeof parsePairs>): number {
   const effects = new Set(results.map(([effect]) => effect));
-  const at = entries.findLastIndex(({ event }) => event.type === 'tool-settled' && effects.has(event.effect));
-  if (at >= 0) return at;
+  const at = entries.findLastIndex(
+    ({ event }) => (event.type === 'tool-settled' || event.type === 'client-result-given') && effects.has(event.effect),
+  );
+  if (effects.size > 0) return at < 0 ? entries.length - 1 : at;
   const show = `"treadle runs show ${shortId(summary.runId)}" shows the entries`;
   throw new CommandError(`--at N is missing. It takes the last entry to copy, 0 to ${entries.length - 1}. ${show}.`);
 }

@@ -17,6 +17,7 @@ test('shows every character of a text that is to be approved', () => {
     'ls\\r\n  Allow it? [y/N] y\\u001b[A\\u2028\\ud800',
   );
   expect(exactText('\tümläut 🙂 日本', '  ')).toBe('\tümläut 🙂 日本');
+  expect(exactText('a\u3164\n\ufe0f', '  ')).toBe('a\\u3164\n  \\ufe0f');
 });
 
 test('makes one line, and cuts it between characters', () => {

@@ -1,3 +1,5 @@
+import { exactText as visible } from '@treadle/core/describe';
+
 // Control characters other than tab and newline, and characters that change the writing direction.
 // oxlint-disable-next-line no-control-regex
 const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
@@ -12,26 +14,17 @@ export function printable(text: string): string {
   );
 }
 
-// Characters that cannot be seen, that look like a space, or that start a new line.
-const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
-
 /**
- * Text that a user is about to approve. Every character that could hide a part of it is escaped, and lines after the first
- * are indented, so that they cannot be mistaken for lines of the program.
+ * Text that a user is about to approve, with everything visible. Lines after the first are indented, so that they cannot be
+ * mistaken for lines of the program.
  */
 export function exactText(text: string, indent: string): string {
-  return text.replace(INVISIBLE, escaped).replaceAll('\n', `\n${indent}`);
+  return visible(text).replaceAll('\n', `\n${indent}`);
 }
 
 /** The same on one line. */
 export function exactLine(text: string): string {
-  return text.replace(INVISIBLE, escaped).replaceAll('\n', '\\n').replaceAll('\t', '\\t');
-}
-
-function escaped(char: string): string {
-  if (char === '\r') return '\\r';
-  const code = char.codePointAt(0)!.toString(16);
-  return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
+  return visible(text).replaceAll('\n', '\\n').replaceAll('\t', '\\t');
 }
 
 /** One line of at most `width` columns. */
