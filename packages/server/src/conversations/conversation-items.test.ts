@@ -18,7 +18,7 @@ function largeStore(): ServerStore {
   });
   const chain = { id: 'conv_1', tenant: 't', title: '', createdAt: 0, updatedAt: 0, head: 'items_3' };
   return {
-    responses: { get: async (_: string, id: string) => recordOf(id), sizeOf: async () => 12_000_000 },
+    requests: { get: async (_: string, id: string) => recordOf(id), sizeOf: async () => 12_000_000 },
     conversations: { get: async () => chain, responses: async () => ['items_1', 'items_2', 'items_3'] },
   } as unknown as ServerStore;
 }
@@ -68,7 +68,7 @@ function countedStore(textLength: number): { readonly store: ServerStore; readon
   const ids = ['items_1', 'items_2', 'items_3'];
   const chain = { id: 'conv_1', tenant: 't', title: '', createdAt: 0, updatedAt: 0, head: 'items_3' };
   const store = {
-    responses: {
+    requests: {
       sizeOf: async () => textLength,
       head: async (_: string, id: string) => ({ id, runId: id, status: 'completed', updatedAt: 0 }),
       async get(_: string, id: string) {
