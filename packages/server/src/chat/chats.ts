@@ -7,7 +7,6 @@ import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.t
 import {
   driveRequest,
   planRun,
-  whileOpen,
   type DrivenRun,
   type Ending,
   type ResumedRun,
@@ -104,20 +103,19 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     try {
       const id = newResponseId();
       const conversation = await requestConversation(request, { tenant: caller.tenant, hold: release.hold });
-      const plan = await planRun(engine, request, conversation, { id, caller });
       const createdAt = Date.now();
-      const storedPlan = await whileOpen(plan, () => {
-        checkSupport(plan.model, request, request.model ?? models.default);
-        release.hold(plan.size);
-        return key && createRecord(plan, request, key, createdAt);
+      const plan = await planRun(engine, { id, caller, request, conversation }, async (planned) => {
+        checkSupport(planned.model, request, request.model ?? models.default);
+        release.hold(planned.size);
+        return key ? createRecord(planned, request, key, createdAt) : planned;
       });
       return {
         id: completionId(id),
         async run(emit, signal) {
           const completion = { request, createdAt, ...(emit && { emit }) };
           try {
-            if (!storedPlan) return await runInMemory(plan, completion, signal);
-            return (await runStored(storedPlan, completion)).result;
+            if (!plan.lease) return await runInMemory(plan, completion, signal);
+            return (await runStored(plan, completion)).result;
           } finally {
             release();
           }
@@ -303,11 +301,13 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
       const conversation = isNew
         ? await requestConversation(request, { tenant, hold })
         : { messages: [], instructions: [] };
-      const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
       const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-      const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
-      if (signal?.aborted) engine.driven.get(runId)?.cancel();
-      return { finished };
+      const planned = { id: runId, caller, journal: store, lease, request, conversation };
+      return await planRun(engine, planned, (plan) => {
+        const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
+        if (signal?.aborted) engine.driven.get(runId)?.cancel();
+        return { finished };
+      });
     } catch (error) {
       await leaveForLater(taken, error);
       log.warn({ err: error, response: record.id }, 'a completion cannot be resumed');

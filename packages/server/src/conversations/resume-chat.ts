@@ -34,32 +34,33 @@ export async function resumeChat(
     const { messages, system } = isNew
       ? await histories.forMessage(chain, record.previous, message.message, hold)
       : { messages: [], system: [] };
-    const run = { id: runId, caller, journal: store, lease, waits: true, messages, system };
-    const { plan, input } = await planMessage(engine, message, run);
-    const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
-    const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
-    if (sent?.length === 0) {
-      const { previous } = record;
-      const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
-      const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
-      const warnings = await attachmentWarnings(engine, warned);
-      for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
-    }
-    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-    const hasEnded = state.phase.type === 'ended';
-    // The client of a run that was not paused has disconnected: its process died.
-    const isAbandoned = !continues && !isPaused(state) && !hasEnded;
-    const isCancelled = signal?.aborted || isAbandoned;
-    const { finished } = driveChat(driver, {
-      plan,
-      record,
-      sink,
-      isOver: hasEnded || isCancelled,
-      ...(!isNew && { resume, waited: waiting(state) }),
-      ...(sent && { sent }),
+    const run = { message, id: runId, caller, journal: store, lease, waits: true, messages, system };
+    return await planMessage(engine, run, async ({ plan, input }) => {
+      const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
+      const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
+      if (sent?.length === 0) {
+        const { previous } = record;
+        const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
+        const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
+        const warnings = await attachmentWarnings(engine, warned);
+        for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
+      }
+      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+      const hasEnded = state.phase.type === 'ended';
+      // The client of a run that was not paused has disconnected: its process died.
+      const isAbandoned = !continues && !isPaused(state) && !hasEnded;
+      const isCancelled = signal?.aborted || isAbandoned;
+      const { finished } = driveChat(driver, {
+        plan,
+        record,
+        sink,
+        isOver: hasEnded || isCancelled,
+        ...(!isNew && { resume, waited: waiting(state) }),
+        ...(sent && { sent }),
+      });
+      if (isCancelled) engine.driven.get(runId)?.cancel();
+      return { finished };
     });
-    if (isCancelled) engine.driven.get(runId)?.cancel();
-    return { finished };
   } catch (error) {
     await leaveForLater(taken, error);
     log.warn({ err: error, response: record.id }, 'a chat cannot be resumed');

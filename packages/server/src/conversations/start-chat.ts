@@ -1,6 +1,6 @@
 import type { UserMessage } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
-import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
+import { turnToStart, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
@@ -60,44 +60,45 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const { messages, system } = before
       ? await starter.histories.forMessage(before, head?.id, message, hold)
       : { messages: [message], system: [] };
-    const planned = await planMessage(engine, request, { id: runId, caller, messages, system });
-    const { input } = planned;
-    await whileOpen(planned.plan, () => hold(Math.max(0, planned.plan.size - counted)));
-    const last = input && head && (await readRecord(store, head.id, { tenant: caller.tenant, hold }));
-    const named = model !== undefined && { model };
-    const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
-    const after = before ? await store.streams.last(id) : 0;
-    const now = Date.now();
-    const record: ResponseRecord = {
-      id: recordIdOf(runId),
-      tenant: caller.tenant,
-      runId,
-      status: 'in_progress',
-      createdAt: now,
-      updatedAt: now,
-      ...(head && { previous: head.id }),
-      request: {
-        conversation: id,
-        message,
-        ...(attachments && attachments.length > 0 && { attachments }),
-        ...(model !== undefined && { model }),
-        ...(tools && { tools }),
-        ...(system.length > 0 && { system }),
-        ...(warnings.length > 0 && { warnings }),
-        ...(approvals && { approvals }),
-        onDisconnect,
-        after,
-        key: caller.key,
-        scopes: caller.scopes,
-      } satisfies StoredMessage,
-    };
-    const lease = await store.acquire(runId);
-    const title = before?.title || messageTitle(message);
-    await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
-    await turnToStart(planned.plan);
-    const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
-    const run = { plan, record, title: title || null, caller, release };
-    return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
+    const run = { message: request, id: runId, caller, messages, system };
+    return await planMessage(engine, run, async ({ plan: planned, input }) => {
+      hold(Math.max(0, planned.size - counted));
+      const last = input && head && (await readRecord(store, head.id, { tenant: caller.tenant, hold }));
+      const named = model !== undefined && { model };
+      const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
+      const after = before ? await store.streams.last(id) : 0;
+      const now = Date.now();
+      const record: ResponseRecord = {
+        id: recordIdOf(runId),
+        tenant: caller.tenant,
+        runId,
+        status: 'in_progress',
+        createdAt: now,
+        updatedAt: now,
+        ...(head && { previous: head.id }),
+        request: {
+          conversation: id,
+          message,
+          ...(attachments && attachments.length > 0 && { attachments }),
+          ...(model !== undefined && { model }),
+          ...(tools && { tools }),
+          ...(system.length > 0 && { system }),
+          ...(warnings.length > 0 && { warnings }),
+          ...(approvals && { approvals }),
+          onDisconnect,
+          after,
+          key: caller.key,
+          scopes: caller.scopes,
+        } satisfies StoredMessage,
+      };
+      const lease = await store.acquire(runId);
+      const title = before?.title || messageTitle(message);
+      await addToChain(store, { record, lease, conversation: id, before, text: messageText(message), title });
+      await turnToStart(planned);
+      const plan: RunPlan = { ...planned, journal: store, lease, waits: true };
+      const started = { plan, record, title: title || null, caller, release };
+      return { conversation: id, run: (deliver, signal) => runChat(starter, started, { deliver, signal }) };
+    });
   } catch (error) {
     release();
     throw error;

@@ -94,23 +94,29 @@ export interface RunPlan {
   readonly approvals?: boolean;
 }
 
-type PlannedRun = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn' | 'approvals'> & {
+type RunToPlan = Pick<
+  RunPlan,
+  'id' | 'request' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn' | 'approvals'
+> & {
+  readonly conversation: Conversation;
   /** The lists of tools that the run was started with, if it is resumed. */
   readonly lists?: readonly ServerList[] | undefined;
 };
 
-/** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
-export async function planRun(
+/**
+ * Plans the run of a request and passes the plan to `use`, which drives it, or returns what drives it. If `use` fails, the
+ * connections of the plan are closed. Rejects with an `ApiError` if the request cannot be served.
+ */
+export async function planRun<T>(
   engine: Pick<Engine, 'models' | 'serverTools' | 'policy' | 'waits'>,
-  request: RunRequest,
-  conversation: Conversation,
-  { lists, ...run }: PlannedRun,
-): Promise<RunPlan> {
+  { request, conversation, lists, ...run }: RunToPlan,
+  use: (plan: RunPlan) => T | Promise<T>,
+): Promise<T> {
   const size = conversationSize(conversation);
   const { messages, instructions, open } = conversation;
   const { approvals = false } = run;
   if (size > LARGE) await nextTurn();
-  return {
+  const plan = {
     ...run,
     request,
     size,
@@ -118,14 +124,10 @@ export async function planRun(
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
     ...(open && { open }),
-    toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
-}
-
-/** Does something with a plan before it is driven. If that fails, the plan is given up. */
-export async function whileOpen<T>({ toolset }: RunPlan, act: () => T | Promise<T>): Promise<T> {
+  const toolset = await toolsetOf(request, engine, run.caller, { approvals, lists });
   try {
-    return await act();
+    return await use({ ...plan, toolset });
   } catch (error) {
     await toolset.close();
     throw error;

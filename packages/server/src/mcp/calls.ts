@@ -35,6 +35,7 @@ import { OWN_LABEL } from '../engine/executors.ts';
 import {
   driveRequest,
   onlyParked,
+  planRun,
   runJournal,
   type DrivenRun,
   type Ending,
@@ -61,7 +62,7 @@ import {
   type StoredRuns,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
-import { principalOf, toolsetOf, type RunCaller } from '../engine/tools.ts';
+import { principalOf, type RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { MCP_CALL_PREFIX, newMcpCallId } from '../ids.ts';
 import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
@@ -163,22 +164,25 @@ export function mcpCalls(
       onItem(item);
     };
     for (const item of resume?.items ?? []) if (item.type === 'call-answered') answered = item.result;
-    const request = requestFor(callable.name);
-    const plan = {
+    const conversation = { messages: [userText(`Call ${callable.name}.`)], instructions: [] };
+    const planned = {
       id,
-      request,
-      model: callingModel(callable.name, JSON.stringify(input)),
-      instructions: '',
-      messages: [userText(`Call ${callable.name}.`)],
-      size: 0,
-      toolset: await toolsetOf(request, engine, caller),
       caller,
       journal: store,
       lease,
       waits: true,
-      context: mcpContext(capabilities),
+      request: requestFor(callable.name),
+      conversation,
     };
-    const run = driveRequest(plan, engine, listen, resume && { ...resume, usedTokens: 0 });
+    const model = callingModel(callable.name, JSON.stringify(input));
+    const run = await planRun(engine, planned, (plan) =>
+      driveRequest(
+        { ...plan, model, context: mcpContext(capabilities) },
+        engine,
+        listen,
+        resume && { ...resume, usedTokens: 0 },
+      ),
+    );
     const isStructured = callable.outputSchema !== undefined;
     return { run, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
   }

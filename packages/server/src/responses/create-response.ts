@@ -7,7 +7,7 @@ import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conve
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { planRun, turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
+import { planRun, turnToStart, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { StoredRuns } from '../engine/stored-runs.ts';
 import type { ServerList } from '../engine/tools.ts';
@@ -84,8 +84,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       ));
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
-    const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
-    return whileOpen(plan, async () => {
+    return planRun(engine, { id, caller, approvals: true, request, conversation: sent }, async (plan) => {
       const current = await withDecisions(plan, hold);
       const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
       const created = await createPlanned({ ...planned, caller, key, hold, local });

@@ -497,10 +497,11 @@ export function responses(
     },
     async countTokens(request, caller) {
       const { conversation } = await requestConversation(request, caller, { hold: caller.hold });
-      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
-      const { messages, instructions, toolset } = plan;
-      await toolset.close();
-      return requestTokens(messages, messages.length, instructions, toolset.tools);
+      const counted = { id: newResponseId(), caller, approvals: true, request, conversation };
+      return planRun(engine, counted, async ({ messages, instructions, toolset }) => {
+        await toolset.close();
+        return requestTokens(messages, messages.length, instructions, toolset.tools);
+      });
     },
     stream: follower.stream,
     async retrieve(id, caller) {

@@ -53,12 +53,13 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     try {
       const { key, scopes } = taken.record.request as StoredRequest;
       if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      const { plan, run } = await planResume(taken, { ...(answers && { answers }), hold });
-      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
-      // Before it is resumed, so that it is resumed again if this process dies.
-      await reopenResponse(taken.record, run.created);
-      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
+      return await planResume(taken, { ...(answers && { answers }), hold }, async ({ plan, run }) => {
+        if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+        // Before it is resumed, so that it is resumed again if this process dies.
+        await reopenResponse(taken.record, run.created);
+        const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+        return { finished: finished.then((end) => closeAgain(taken.record, end)) };
+      });
     } catch (error) {
       await leaveForLater(taken, error);
       log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
@@ -81,13 +82,11 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResume(
+  async function planResume<T>(
     { record, lease }: TakenRecord,
     { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
-  ): Promise<{
-    readonly plan: RunPlan;
-    readonly run: ResponseRun;
-  }> {
+    use: (planned: { readonly plan: RunPlan; readonly run: ResponseRun }) => Promise<T>,
+  ): Promise<T> {
     const { tenant, runId: id, status: from } = record;
     const { request, system, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
@@ -98,27 +97,28 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
         ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous, hold })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
-    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
-    const plan = await planRun(engine, request, conversation, planned);
-    return {
-      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
-      run: {
-        compaction,
-        compactions: await compactionsFor(request, system, caller),
-        lists,
-        begunWith: begunWith && new Map(begunWith),
-        created: newResponse(id, request, engine.models.default, record.createdAt),
-        seal: await wantedSeal(request, caller),
-        carrier: await carrierFor(plan, request, caller),
-        listener: { requiresAction: false },
-        ...(request.background && (await storedSoFar({ id, lease }, hold))),
-        record: record.id,
-        from,
-        ...(state !== NEW && {
-          resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
-        }),
-      },
-    };
+    const common = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
+    return planRun(engine, { ...common, request, conversation }, async (plan) =>
+      use({
+        plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
+        run: {
+          compaction,
+          compactions: await compactionsFor(request, system, caller),
+          lists,
+          begunWith: begunWith && new Map(begunWith),
+          created: newResponse(id, request, engine.models.default, record.createdAt),
+          seal: await wantedSeal(request, caller),
+          carrier: await carrierFor(plan, request, caller),
+          listener: { requiresAction: false },
+          ...(request.background && (await storedSoFar({ id, lease }, hold))),
+          record: record.id,
+          from,
+          ...(state !== NEW && {
+            resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
+          }),
+        },
+      }),
+    );
   }
 
   /** Continues the stored events of a background response. */
