@@ -16,7 +16,6 @@ import {
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
   isDrivenElsewhere,
-  leaveForLater,
   retryLater,
   TAKEN_OVER,
   unresumableReason,
@@ -24,7 +23,6 @@ import {
 } from '../engine/interruption.ts';
 import {
   cancelIfReadable,
-  checkRunKey,
   replayItems,
   type FinalEnd,
   type RepeatedRequest,
@@ -78,9 +76,9 @@ type StoredChatEnd =
  * A completion with a key is stored with its run until the key expires. No client can fetch it.
  */
 export function chats(engine: Engine, stored: StoredRuns): Chats {
-  const { store, runs, models, log } = engine;
+  const { store, runs, models } = engine;
   const records = store.responses;
-  stored.handle(KEYED_PREFIX + COMPLETION_PREFIX, resumeCompletion);
+  stored.handle(KEYED_PREFIX + COMPLETION_PREFIX, { resume: resumeCompletion, fail: failUnresumable });
 
   async function lookUpTurns(completion: string, reader: Reader): Promise<StoredTurns | undefined> {
     const record = await readRecord(store, completion, reader);
@@ -286,33 +284,25 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
 
   /** Resumes a completion, for a client that sends its request again. */
   async function resumeCompletion(
-    taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
+    { record, lease }: TakenRecord,
+    { answers, signal, hold }: ResumeOptions,
   ): Promise<{ readonly finished: Promise<StoredEnd> }> {
-    const { record, lease } = taken;
     const { tenant, runId, createdAt } = record;
     const { chat: request, key, scopes } = record.request as StoredChatRequest;
     const caller = { tenant, key, scopes };
-    try {
-      if (!signal?.aborted) checkRunKey(engine, caller);
-      const { items, state } = await replayItems(store, runId, { tenant });
-      // The conversation of a run that has started is in its journal.
-      const isNew = state === NEW;
-      const conversation = isNew
-        ? await requestConversation(request, { tenant, hold })
-        : { messages: [], instructions: [] };
-      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-      const planned = { id: runId, caller, journal: store, lease, request, conversation };
-      return await planRun(engine, planned, (plan) => {
-        const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
-        if (signal?.aborted) engine.driven.get(runId)?.cancel();
-        return { finished };
-      });
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, response: record.id }, 'a completion cannot be resumed');
-      return { finished: failUnresumable(taken, error) };
-    }
+    const { items, state } = await replayItems(store, runId, { tenant });
+    // The conversation of a run that has started is in its journal.
+    const isNew = state === NEW;
+    const conversation = isNew
+      ? await requestConversation(request, { tenant, hold })
+      : { messages: [], instructions: [] };
+    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const planned = { id: runId, caller, journal: store, lease, request, conversation };
+    return planRun(engine, planned, (plan) => {
+      const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
+      if (signal?.aborted) engine.driven.get(runId)?.cancel();
+      return { finished };
+    });
   }
 
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {

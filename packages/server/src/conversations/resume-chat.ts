@@ -1,6 +1,6 @@
 import { isPaused, NEW, waiting, type State } from '@treadle/core';
 import type { Ending } from '../engine/run.ts';
-import { leaveForLater, unresumableReason } from '../engine/interruption.ts';
+import { unresumableReason } from '../engine/interruption.ts';
 import {
   cancelIfReadable,
   replayItems,
@@ -13,62 +13,56 @@ import type { StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
 
-/** Resumes a run: after an answer, at a deadline, or because its process died. One that cannot be resumed fails. */
+/** Resumes a run: after an answer, at a deadline, or because its process died. Rejects if it cannot be resumed. */
 export async function resumeChat(
   driver: ChatDriver,
-  taken: TakenRecord,
-  { answers, signal, hold }: ResumeOptions = {},
+  { record, lease }: TakenRecord,
+  { answers, signal, hold }: ResumeOptions,
 ): Promise<{ readonly finished: Promise<StoredEnd> }> {
   const { engine, streams, histories } = driver;
-  const { store, log } = engine;
-  const { record, lease } = taken;
+  const { store } = engine;
   const { tenant, runId } = record;
   const message = record.request as StoredMessage;
   const { conversation, key, scopes, onDisconnect, after } = message;
   const caller = { tenant, key, scopes };
-  try {
-    const { items, state } = await replayItems(store, runId, { tenant });
-    const continues = onDisconnect === 'continue';
-    const isNew = state === NEW;
-    const chain = { id: conversation, tenant };
-    const { messages, system } = isNew
-      ? await histories.forMessage(chain, record.previous, message.message, hold)
-      : { messages: [], system: [] };
-    const run = { message, id: runId, caller, journal: store, lease, waits: true, messages, system };
-    return await planMessage(engine, run, async ({ plan, input }) => {
-      const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
-      const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
-      if (sent?.length === 0) {
-        const { previous } = record;
-        const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
-        const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
-        const warnings = await attachmentWarnings(engine, warned);
-        for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
-      }
-      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-      const hasEnded = state.phase.type === 'ended';
-      // The client of a run that was not paused has disconnected: its process died.
-      const isAbandoned = !continues && !isPaused(state) && !hasEnded;
-      const isCancelled = signal?.aborted || isAbandoned;
-      const { finished } = driveChat(driver, {
-        plan,
-        record,
-        sink,
-        isOver: hasEnded || isCancelled,
-        ...(!isNew && { resume, waited: waiting(state) }),
-        ...(sent && { sent }),
-      });
-      if (isCancelled) engine.driven.get(runId)?.cancel();
-      return { finished };
+  const { items, state } = await replayItems(store, runId, { tenant });
+  const continues = onDisconnect === 'continue';
+  const isNew = state === NEW;
+  const chain = { id: conversation, tenant };
+  const { messages, system } = isNew
+    ? await histories.forMessage(chain, record.previous, message.message, hold)
+    : { messages: [], system: [] };
+  const run = { message, id: runId, caller, journal: store, lease, waits: true, messages, system };
+  return planMessage(engine, run, async ({ plan, input }) => {
+    const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
+    const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
+    if (sent?.length === 0) {
+      const { previous } = record;
+      const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
+      const warned = { ...message, input, head, messages: isNew ? messages : [message.message] };
+      const warnings = await attachmentWarnings(engine, warned);
+      for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
+    }
+    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const hasEnded = state.phase.type === 'ended';
+    // The client of a run that was not paused has disconnected: its process died.
+    const isAbandoned = !continues && !isPaused(state) && !hasEnded;
+    const isCancelled = signal?.aborted || isAbandoned;
+    const { finished } = driveChat(driver, {
+      plan,
+      record,
+      sink,
+      isOver: hasEnded || isCancelled,
+      ...(!isNew && { resume, waited: waiting(state) }),
+      ...(sent && { sent }),
     });
-  } catch (error) {
-    await leaveForLater(taken, error);
-    log.warn({ err: error, response: record.id }, 'a chat cannot be resumed');
-    return { finished: failUnresumable(driver, taken, error) };
-  }
+    if (isCancelled) engine.driven.get(runId)?.cancel();
+    return { finished };
+  });
 }
 
-async function failUnresumable(
+/** Ends a chat that cannot be resumed. Its output so far is preserved. */
+export async function failChat(
   { engine: { store }, streams }: ChatDriver,
   taken: TakenRecord,
   error: unknown,

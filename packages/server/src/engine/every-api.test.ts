@@ -8,7 +8,7 @@ import { chats } from '../chat/chats.ts';
 import { parseChat } from '../chat/parse-request.ts';
 import { conversations } from '../conversations/conversations.ts';
 import type { Caller } from '../http/admission.ts';
-import { SCOPES } from '../http/keys.ts';
+import { hashKey, SCOPES, serverKeys, type ApiKey } from '../http/keys.ts';
 import { CONVERSATION_PREFIX, MCP_CALL_PREFIX } from '../ids.ts';
 import { mcpCalls } from '../mcp/calls.ts';
 import { parseRequest } from '../responses/parse-request.ts';
@@ -42,7 +42,7 @@ function servicesOn(engine: Engine) {
     stopping,
   });
   const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents: [] });
-  stored.handle(MCP_CALL_PREFIX, calls.resume, { waits: true });
+  stored.handle(MCP_CALL_PREFIX, calls.handler);
   return { stored, responses: service, chats: chats(engine, stored), conversations: chain, calls };
 }
 
@@ -240,31 +240,104 @@ describe('the connections of a request', () => {
   );
 });
 
-/** A model that hangs until its run is cancelled or detached. `called` resolves when it is called. */
-function hangingModel(): { readonly model: Model; readonly called: Promise<void> } {
-  const { promise: called, resolve } = Promise.withResolvers<void>();
+/** A model and a tool that hang until their run is cancelled or detached. `begun` resolves when one of them is used. */
+function hanging(): { readonly options: Pick<Engine, 'models' | 'serverTools'>; readonly begun: Promise<void> } {
+  const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
   const reply: Model['reply'] = (_request, _emit, aborted) =>
     new Promise((end) => {
-      resolve();
+      begin();
       const error = { code: 'cancelled', message: 'cancelled', retryable: false } as const;
       aborted.addEventListener('abort', () => end({ type: 'failure', error }));
     });
-  return { model: { id: 'm', reply }, called };
+  const act = tool({ ...ACT, execute: () => (begin(), new Promise(() => {})) });
+  const models = { default: 'm', models: new Map([['m', { id: 'm', reply }]]) };
+  return { options: { models, serverTools: { executors: [registeredTools([act])], defaultTools: ['act'] } }, begun };
 }
 
 /** Leaves a request that a process has detached from. */
 async function leaveInterrupted(store: SqliteStore, send: Send): Promise<void> {
-  const { model, called } = hangingModel();
-  const hanging = tool({ ...ACT, execute: () => (acting.resolve(), new Promise(() => {})) });
-  const acting = Promise.withResolvers<void>();
-  const serverTools = { executors: [registeredTools([hanging])], defaultTools: ['act'] };
-  const before = await setting({ store, serverTools, models: { default: 'm', models: new Map([['m', model]]) } });
+  const { options, begun } = hanging();
+  const before = await setting({ store, ...options });
   const client = new AbortController();
   const sent = send(before.services, client.signal).catch(() => {});
-  // A call over MCP does not need a model.
-  await Promise.race([called, acting.promise]);
+  await begun;
   await before[Symbol.asyncDispose]();
   await idle(before.engine);
   client.abort();
   await sent;
 }
+
+describe('the key of a request', () => {
+  const key = (name: string): ApiKey => ({ name, hash: hashKey(name), tenant: 't', scopes: SCOPES });
+  const REMOVED = 'The run may not continue. The key that started it was removed.';
+
+  /** What the records of a store contain. */
+  async function recordsIn(store: SqliteStore): Promise<readonly [status: string, response: string][]> {
+    const found: [string, string][] = [];
+    for (const { runId } of await store.list({ limit: 9 })) {
+      const head = await store.responses.headOfRun(runId);
+      const record = head && (await store.responses.get(head.tenant, head.id));
+      if (record) found.push([record.status, JSON.stringify(record.response)]);
+    }
+    return found;
+  }
+
+  /** A model and a tool that must not be used. */
+  function unused() {
+    let uses = 0;
+    const use = (): never => {
+      uses += 1;
+      throw new Error('It is used.');
+    };
+    const model: Model = { id: 'm', reply: use };
+    const models = { default: 'm', models: new Map([['m', model]]) };
+    const executors = [registeredTools([tool({ ...ACT, execute: use })])];
+    return { models, serverTools: { executors, defaultTools: ['act'] }, uses: () => uses };
+  }
+
+  test.each(STORED)('was removed before it is resumed: %s fails', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    await leaveInterrupted(store, send);
+    const { uses, ...nothing } = unused();
+    await using at = await setting({ store, ...nothing, keys: serverKeys([key('bob')]) });
+    expect(await at.services.stored.recover()).toBe(1);
+    await idle(at.engine);
+    expect(await recordsIn(store)).toEqual([['failed', expect.stringContaining(REMOVED)]]);
+    expect(uses()).toBe(0);
+  });
+
+  test.each(STORED)('is valid when it is resumed: %s is completed', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    await leaveInterrupted(store, send);
+    await using at = await setting({ store, keys: serverKeys([key('ann')]) });
+    expect(await at.services.stored.recover()).toBe(1);
+    await idle(at.engine);
+    expect(await recordsIn(store)).toEqual([['completed', expect.not.stringContaining(REMOVED)]]);
+  });
+
+  test.each(ALL)('was removed before its run starts: %s does nothing', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    const { uses, ...nothing } = unused();
+    await using at = await setting({ store, ...nothing, keys: serverKeys([key('bob')]) });
+    await send(at.services, new AbortController().signal);
+    await idle(at.engine);
+    expect(uses()).toBe(0);
+  });
+
+  test.each(ALL)('is removed while it runs: %s is stopped', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    const keys = serverKeys([key('ann'), key('bob')]);
+    const { options, begun } = hanging();
+    await using at = await setting({ store, ...options, keys });
+    const sent = send(at.services, new AbortController().signal);
+    await begun;
+    // It is still valid.
+    keys.replace([key('ann')]);
+    expect(at.engine.driven.size).toBe(1);
+    keys.replace([key('bob')]);
+    const result = await sent;
+    await idle(at.engine);
+    const seen = JSON.stringify([result instanceof Error ? result.message : result, await recordsIn(store)]);
+    expect(seen).toContain(REMOVED);
+  });
+});

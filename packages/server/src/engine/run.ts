@@ -29,6 +29,7 @@ import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from './conversation.ts';
+import { addDriven } from './driven-runs.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
@@ -176,11 +177,11 @@ export interface ResumedRun {
 /** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
-  engine: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven' | 'models' | 'metrics'>,
+  engine: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven' | 'keys' | 'models' | 'metrics'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
-  const { limits, log, policy, driven } = engine;
+  const { limits, log, policy } = engine;
   const { id: runId, request, toolset, caller, open } = plan;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
   caller.runId = runId;
@@ -342,26 +343,21 @@ export function driveRequest(
   }
 
   const { cancel, detach, send, answer } = run;
-  const started: DrivenRun = {
+  const started = addDriven(engine, plan, {
     cancel,
     detach,
     send,
     answer,
     ...(answered && { answered: answered.promise }),
     ended: awaitEnd(),
-  };
-  driven.set(runId, started);
-  const remove = (): void => {
-    if (driven.get(runId) === started) driven.delete(runId);
-    void toolset.close();
-  };
+  });
   started.ended.then(
     (end) => {
-      remove();
+      void toolset.close();
       report.end(end);
     },
     () => {
-      remove();
+      void toolset.close();
       report.fail();
     },
   );

@@ -8,15 +8,9 @@ import type { EventWriter } from '../engine/event-log.ts';
 import { modelNamed, type ActiveRun, type Engine } from '../engine/engine.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { driveRequest, planRun, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
-import { holdStored, readRecord } from '../engine/stored-reads.ts';
+import { readRecord } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER, type Interruption } from '../engine/interruption.ts';
-import {
-  isOpenRecord,
-  type FinalEnd,
-  type RepeatedRequest,
-  type StoredEnd,
-  type StoredRuns,
-} from '../engine/stored-runs.ts';
+import type { FinalEnd, RepeatedRequest, StoredEnd, StoredRuns } from '../engine/stored-runs.ts';
 import { storedStreams } from '../engine/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
@@ -197,7 +191,6 @@ export function responses(
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const conversations = requestConversations({ store, sealFor, compactionSealFor });
   const { requestConversation, keepConversation, histories, acceptItems } = conversations;
-  const { waits = false } = engine;
   const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
   const driver: ResponseDriver = {
     runResponse,
@@ -208,9 +201,9 @@ export function responses(
     storeEnd,
   };
   const createResponse = responseCreator({ engine, stored, compactionSealFor, ...driver });
-  const { resume: resumeResponse, createFork } = responseResumer({ engine, streams, ...driver });
-  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, createFork });
-  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
+  const { createFork, ...resumer } = responseResumer({ engine, streams, ...driver });
+  stored.handle(RESPONSE_PREFIX, { ...resumer, createFork });
+  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumer);
 
   async function prepareResponse(
     request: ResponseRequest,
@@ -442,11 +435,8 @@ export function responses(
         running.cancel();
         return endedResponse(await running.finished);
       }
-      if (isOpenRecord(found)) await holdStored(store, found, caller.hold);
-      const taken = isOpenRecord(found) ? await stored.takeOver(found, isOpenRecord) : undefined;
-      if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
-      const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
-      return endedResponse(await finished);
+      await stored.resume(found, { signal: AbortSignal.abort() });
+      return (await findResponse(id, caller)).response as ResponseResource;
     } catch (error) {
       if (!isDrivenElsewhere(error)) throw error;
       return cancelElsewhere(found, caller);

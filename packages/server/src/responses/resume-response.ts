@@ -5,12 +5,12 @@ import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { planRun, type RunPlan } from '../engine/run.ts';
 import type { Reader } from '../engine/stored-reads.ts';
-import { leaveForLater, isUnfit, unresumableReason } from '../engine/interruption.ts';
+import { isUnfit, unresumableReason } from '../engine/interruption.ts';
 import {
   cancelRun,
-  checkRunKey,
   replayItems,
   type ForkedRun,
+  type RecordHandler,
   type ResumeOptions,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
@@ -24,48 +24,30 @@ import { newResponse, type ResponseRequest } from './parse-request.ts';
 import type { ActiveResponse, FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
 import type { ResponseResource } from './wire.ts';
 
-/*
- * Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork.
- */
-export interface ResponseResumer {
-  /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
-  resume(taken: TakenRecord, options?: ResumeOptions): Promise<Pick<ActiveResponse, 'finished'>>;
-  /** The response for a fork of the run of a response. */
-  createFork(original: ResponseRecord, fork: ForkedRun): Promise<ResponseRecord>;
-}
-
 interface ResumerOptions extends ResponseDriver {
   readonly engine: Engine;
   readonly streams: StoredStreams;
 }
 
-export function responseResumer(options: ResumerOptions): ResponseResumer {
+/** Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork. */
+export function responseResumer(options: ResumerOptions): Required<RecordHandler> {
   const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
     options;
-  const { store, log, waits = false } = engine;
+  const { store, waits = false } = engine;
   const records = store.responses;
 
   async function resumeResponse(
     taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
+    { answers, signal, hold }: ResumeOptions,
   ): Promise<Pick<ActiveResponse, 'finished'>> {
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
-    try {
-      const { key, scopes } = taken.record.request as StoredRequest;
-      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      return await planResume(taken, { ...(answers && { answers }), hold }, async ({ plan, run }) => {
-        if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
-        // Before it is resumed, so that it is resumed again if this process dies.
-        await reopenResponse(taken.record, run.created);
-        const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-        return { finished: finished.then((end) => closeAgain(taken.record, end)) };
-      });
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
-      const failed = await failUnresumable(taken, error);
-      return { finished: Promise.resolve(failed) };
-    }
+    return planResume(taken, { ...(answers && { answers }), hold }, async ({ plan, run }) => {
+      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      // Before it is resumed, so that it is resumed again if this process dies.
+      await reopenResponse(taken.record, run.created);
+      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
+    });
   }
 
   async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
@@ -207,7 +189,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     }
   }
 
-  return { resume: resumeResponse, createFork };
+  return { resume: resumeResponse, fail: failUnresumable, waits, createFork };
 }
 
 /** The kinds of calls as far as they follow from the request alone. */
