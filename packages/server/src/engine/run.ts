@@ -160,7 +160,7 @@ export interface RunEnd {
   readonly rejectedAnswer?: TreadleError;
   /** The model failure that ended the run. */
   readonly failure?: ModelError;
-  /** The run failed before the model had replied. So nothing was done, and the client may send the same request again. */
+  /** The run failed before the model had replied and a call had begun. So the client may send the same request again. */
   readonly isUntouched?: boolean;
 }
 
@@ -188,7 +188,7 @@ export function driveRequest(
   let failure: ModelError | undefined;
   let isSpent = false;
   let isCutOff = false;
-  let hasReplied = false;
+  let hasActed = false;
   let last: Event | undefined;
   const answers = resume?.answers ?? [];
   const answered = answers.length > 0 ? Promise.withResolvers<void>() : undefined;
@@ -196,8 +196,8 @@ export function driveRequest(
   function noteEvent(event: Event): void {
     last = event;
     failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
+    hasActed ||= ACTS.has(event.type);
     if (event.type !== 'model-replied') return;
-    hasReplied = true;
     isCutOff = event.finish === 'length';
   }
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
@@ -339,7 +339,7 @@ export function driveRequest(
     const ending = endingOf(result, { isSpent, failure, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
-    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
+    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasActed };
   }
 
   const { cancel, detach, send, answer } = run;
@@ -363,6 +363,15 @@ export function driveRequest(
   );
   return started;
 }
+
+/** After one of these, something was done that must not be repeated. A run may begin with calls, before any reply. */
+const ACTS: ReadonlySet<Event['type']> = new Set([
+  'model-replied',
+  'tool-settled',
+  'tool-parked',
+  'child-started',
+  'questions-asked',
+]);
 
 /** The tools that a conversation has found and called. */
 function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {

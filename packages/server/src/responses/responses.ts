@@ -1,8 +1,9 @@
 import { requestTokens, type ModelError } from '@treadle/core';
-import type { OwnedResponse, ResponseRecord } from '@treadle/store';
+import type { OwnedResponse, ResponseRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { isBusy } from '../conversations/chain.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
+import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../engine/approvals.ts';
 import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import type { EventWriter } from '../engine/event-log.ts';
 import { modelNamed, type ActiveRun, type Engine } from '../engine/engine.ts';
@@ -32,7 +33,7 @@ import {
 } from './request-conversation.ts';
 import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
-import { hasReply, type ResponseResource } from './wire.ts';
+import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -140,6 +141,8 @@ export interface ResponseRun {
   readonly compactions?: ResponseOutputOptions['compactions'];
   readonly lists?: ResponseOutputOptions['lists'];
   readonly begunWith?: ResponseOutputOptions['begunWith'];
+  /** The ids of the requests for approvals that it decides about. */
+  readonly decided?: readonly string[];
   /** Where the events of a background response are stored. */
   readonly sink?: EventWriter;
   /** The events that were stored before it was resumed. */
@@ -217,6 +220,8 @@ export function responses(
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, hold: caller.hold, key, id: used }, prepareAgain);
     }
+    const recorded = await recordedResponse(request, caller);
+    if (recorded) return recorded;
     const release = runs.reserve(caller.tenant);
     try {
       const { plan, run, parts } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
@@ -238,10 +243,39 @@ export function responses(
       };
     } catch (error) {
       release();
+      // Another request with the same key was first, or has decided about the same calls.
       const isTaken = isKeyTaken(error) || (isBusy(error) && key && (await stored.findKey(caller.tenant, key)));
-      if (key && isTaken) return prepareResponse(request, caller, key, local);
+      if (isTaken) return prepareResponse(request, caller, key, local);
       throw error;
     }
+  }
+
+  /**
+   * The response of an earlier request that was the same, if it decided about calls. Rejects with a 409 while it is in
+   * progress, and if it was another request.
+   */
+  async function recordedResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse | undefined> {
+    if (request.digest === undefined) return undefined;
+    for (const { id, isHeld } of decisionsIn(request.input)) {
+      const used = await findDecision(records, caller.tenant, id);
+      if (!used) continue;
+      if (used.digest === request.digest) return repeatedDecision(id, used, { request, caller });
+      // Whether what the client holds is a new decision is known when the conversation is restored.
+      if (!isHeld) throw decidedBefore(id, used);
+    }
+    return undefined;
+  }
+
+  async function repeatedDecision(
+    requestId: string,
+    used: UsedKey,
+    { request, caller }: { readonly request: ResponseRequest; readonly caller: Caller },
+  ): Promise<PreparedResponse> {
+    const record = await readRecord(store, used.response, caller);
+    if (!record) throw decidedBefore(requestId, used);
+    if (request.background) return follower.followed(record, -1, caller);
+    if (record.status === 'in_progress') throw decisionInProgress(used);
+    return { id: record.id, run: (listener) => replayRecord(record, listener) };
   }
 
   interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
@@ -312,7 +346,7 @@ export function responses(
 
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
     const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
-    const { compaction, compactions, lists, begunWith } = planned;
+    const { compaction, compactions, lists, begunWith, decided = [] } = planned;
     const { id, caller, lease } = plan;
     const out = responseOutput({
       response: created,
@@ -346,6 +380,9 @@ export function responses(
       }
       const response =
         record === undefined ? made : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
+      if (record === undefined && releaseKey && decided.length > 0) {
+        await releaseDecisions(records, { id, tenant: caller.tenant }, decided);
+      }
       // Before the client is told, because its next request may be for another process.
       await release();
       if (sink) streams.wakeReaders(streamOf(id));
@@ -518,4 +555,14 @@ export function responses(
     histories,
     acceptItems,
   };
+}
+
+/** The requests for approvals that an input decides about. `isHeld`: the client sends the request itself. */
+function decisionsIn(input: readonly InputItem[]): readonly { readonly id: string; readonly isHeld: boolean }[] {
+  const held = new Set(input.map(({ id }) => id));
+  return input.flatMap((item) => {
+    if (item.type !== 'mcp_approval_response') return [];
+    const { approval_request_id: id } = item;
+    return { id, isHeld: held.has(id) };
+  });
 }

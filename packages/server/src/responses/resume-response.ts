@@ -1,11 +1,13 @@
-import { NEW, TreadleError } from '@treadle/core';
+import { NEW, TreadleError, waiting } from '@treadle/core';
 import { encodeInput, type ResponseRecord } from '@treadle/store';
+import { decisionKeys, releaseDecisions } from '../engine/approvals.ts';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
+import { isKeyTaken } from '../engine/idempotency.ts';
 import { planRun, type RunPlan } from '../engine/run.ts';
 import type { Reader } from '../engine/stored-reads.ts';
-import { isUnfit, unresumableReason } from '../engine/interruption.ts';
+import { answerUnfit, isUnfit, unresumableReason } from '../engine/interruption.ts';
 import {
   cancelRun,
   replayItems,
@@ -17,6 +19,7 @@ import {
 import type { StoredStreams, StreamRun } from '../engine/stored-streams.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import { nextTurn } from '../http/large-work.ts';
+import { approvalIdFor } from '../ids.ts';
 import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
@@ -43,10 +46,19 @@ export function responseResumer(options: ResumerOptions): Required<RecordHandler
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     return planResume(taken, { ...(answers && { answers }), hold }, async ({ plan, run }) => {
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      await decideHere(taken.record, run);
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(taken.record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
+      return { finished: finished.then((end) => closeAgain(taken.record, run, end)) };
+    });
+  }
+
+  /** Rejects with a 409 if another response has decided about one of the calls. */
+  async function decideHere(record: ResponseRecord, { decided = [] }: ResponseRun): Promise<void> {
+    const now = Date.now();
+    await records.addKeys(record, decisionKeys(decided, 'answers', now), now).catch((error: unknown) => {
+      throw isKeyTaken(error) ? answerUnfit(DECIDED) : error;
     });
   }
 
@@ -56,10 +68,14 @@ export function responseResumer(options: ResumerOptions): Required<RecordHandler
 
   /** If the answers cannot be used, the response is what it was. */
   async function closeAgain(
-    { id, status, response, updatedAt: at }: ResponseRecord,
+    record: ResponseRecord,
+    { decided = [] }: ResponseRun,
     end: FinishedResponse,
   ): Promise<FinishedResponse> {
-    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
+    const { id, status, response, updatedAt: at } = record;
+    if (!end.interruption || !isUnfit(end.interruption)) return end;
+    await releaseDecisions(records, record, decided);
+    await records.finish(id, { status, response, at });
     return end;
   }
 
@@ -95,6 +111,11 @@ export function responseResumer(options: ResumerOptions): Required<RecordHandler
           ...(request.background && (await storedSoFar({ id, lease }, hold))),
           record: record.id,
           from,
+          decided: waiting(state).flatMap(({ type, effect, call }) =>
+            type === 'approval' && answers?.some((one) => one.effect === effect)
+              ? approvalIdFor(id, call.turn, call.index)
+              : [],
+          ),
           ...(state !== NEW && {
             resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
           }),
@@ -191,6 +212,8 @@ export function responseResumer(options: ResumerOptions): Required<RecordHandler
 
   return { resume: resumeResponse, fail: failUnresumable, waits, createFork };
 }
+
+const DECIDED = 'The client of the response has decided about this call in another response, which executes it.';
 
 /** The kinds of calls as far as they follow from the request alone. */
 function kindsByName({ functions }: ResponseRequest): CallKinds {
