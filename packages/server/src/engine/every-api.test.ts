@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
-import { tool, type Model } from '@treadle/core';
+import { defineAgent, tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import pino from 'pino';
@@ -11,6 +11,7 @@ import type { Caller } from '../http/admission.ts';
 import { hashKey, SCOPES, serverKeys, type ApiKey } from '../http/keys.ts';
 import { CONVERSATION_PREFIX, MCP_CALL_PREFIX } from '../ids.ts';
 import { mcpCalls } from '../mcp/calls.ts';
+import { mcpAgent } from '../mcp/options.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
 import { runs } from '../runs/runs.ts';
@@ -24,6 +25,7 @@ import { storedRuns } from './stored-runs.ts';
 const log = pino({ level: 'silent' });
 const caller: Caller = { tenant: 't', key: 'ann', scopes: SCOPES, requestId: '', log };
 const CONVERSATION = `${CONVERSATION_PREFIX}${'0'.repeat(32)}`;
+const EMPTY = { type: 'object' } as const;
 const ACT = { name: 'act', description: '', effect: 'pure' } as const;
 
 /** The services of a server on one engine. */
@@ -41,7 +43,16 @@ function servicesOn(engine: Engine) {
     onResponseDeleted,
     stopping,
   });
-  const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents: [] });
+  const agent = defineAgent({
+    name: 'agent',
+    description: '',
+    model: engine.models.models.get('m')!,
+    prompts: { user: 'go' },
+    tools: { output: { name: 'report', description: '' } },
+    validation: { outputSchema: EMPTY, maxAttempts: 1 },
+  });
+  const agents = [mcpAgent({ agent, input: EMPTY })];
+  const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents });
   stored.handle(MCP_CALL_PREFIX, calls.handler);
   return { stored, responses: service, chats: chats(engine, stored), conversations: chain, calls };
 }
@@ -75,11 +86,13 @@ function chat(onDisconnect: 'cancel' | 'continue', conversation?: string): Send 
   };
 }
 
-const mcpCall: Send = (services, signal) =>
-  services.calls.call(
-    { name: 'act', arguments: {}, state: undefined, responses: undefined, capabilities: {}, signal, onItem: () => {} },
-    caller,
-  );
+function mcpCall(name: string): Send {
+  return (services, signal) =>
+    services.calls.call(
+      { name, arguments: {}, state: undefined, responses: undefined, capabilities: {}, signal, onItem: () => {} },
+      caller,
+    );
+}
 
 /** Those that are resumed after a restart. */
 const STORED: readonly (readonly [name: string, send: Send])[] = [
@@ -90,7 +103,7 @@ const STORED: readonly (readonly [name: string, send: Send])[] = [
   ['a completion with a key', completion({ key: 'k' })],
   ['a chat', chat('continue')],
   ['a message of a conversation', chat('continue', CONVERSATION)],
-  ['a call over MCP', mcpCall],
+  ['a call over MCP', mcpCall('act')],
 ];
 
 const ALL: typeof STORED = [
@@ -100,6 +113,9 @@ const ALL: typeof STORED = [
   ['a streamed completion', completion({ isStreamed: true })],
   ['a chat that ends with its connection', chat('cancel')],
 ];
+
+/** It opens no connections. */
+const AGENT: (typeof STORED)[number] = ['a call of an agent over MCP', mcpCall('agent')];
 
 interface Setting extends AsyncDisposable {
   readonly engine: Engine;
@@ -295,7 +311,7 @@ describe('the key of a request', () => {
     return { models, serverTools: { executors, defaultTools: ['act'] }, uses: () => uses };
   }
 
-  test.each(STORED)('was removed before it is resumed: %s fails', async (_, send) => {
+  test.each([...STORED, AGENT])('was removed before it is resumed: %s fails', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
     await leaveInterrupted(store, send);
     const { uses, ...nothing } = unused();
@@ -315,7 +331,7 @@ describe('the key of a request', () => {
     expect(await recordsIn(store)).toEqual([['completed', expect.not.stringContaining(REMOVED)]]);
   });
 
-  test.each(ALL)('was removed before its run starts: %s does nothing', async (_, send) => {
+  test.each([...ALL, AGENT])('was removed before its run starts: %s does nothing', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
     const { uses, ...nothing } = unused();
     await using at = await setting({ store, ...nothing, keys: serverKeys([key('bob')]) });
@@ -324,7 +340,7 @@ describe('the key of a request', () => {
     expect(uses()).toBe(0);
   });
 
-  test.each(ALL)('is removed while it runs: %s is stopped', async (_, send) => {
+  test.each([...ALL, AGENT])('is removed while it runs: %s is stopped', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
     const keys = serverKeys([key('ann'), key('bob')]);
     const { options, begun } = hanging();
