@@ -118,8 +118,8 @@ export interface TreadleServer {
   /** Rejects with advice if the host or the port cannot be used. `recovered`: the number of resumed responses. */
   listen(): Promise<Listening & { readonly recovered: number }>;
   /**
-   * Replaces the keys. It applies to the next request, to open event streams, and to runs that are resumed later. Throws if they are not valid; then
-   * the keys remain as they are.
+   * Replaces the keys. It applies to the next request, to open event streams, and to runs in progress. Throws if they are not valid; then the keys
+   * remain as they are.
    */
   replaceKeys(keys: readonly ApiKey[]): void;
   /**
@@ -217,7 +217,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         stopping: stopping.signal,
       }),
     ));
-  stored.handle(MCP_CALL_PREFIX, async (...taken) => (await openMcp()).calls.resume(...taken), { waits: true });
+  stored.handle(MCP_CALL_PREFIX, {
+    resume: async (...taken) => (await openMcp()).calls.handler.resume(...taken),
+    fail: async (...taken) => (await openMcp()).calls.handler.fail(...taken),
+    waits: true,
+  });
   const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
   const parseOptions = labels.length > 0 ? { labels } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };

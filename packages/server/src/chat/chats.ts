@@ -7,7 +7,6 @@ import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.t
 import {
   driveRequest,
   planRun,
-  whileOpen,
   type DrivenRun,
   type Ending,
   type ResumedRun,
@@ -17,7 +16,6 @@ import {
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import {
   isDrivenElsewhere,
-  leaveForLater,
   retryLater,
   TAKEN_OVER,
   unresumableReason,
@@ -25,7 +23,6 @@ import {
 } from '../engine/interruption.ts';
 import {
   cancelIfReadable,
-  checkRunKey,
   replayItems,
   type FinalEnd,
   type RepeatedRequest,
@@ -79,9 +76,9 @@ type StoredChatEnd =
  * A completion with a key is stored with its run until the key expires. No client can fetch it.
  */
 export function chats(engine: Engine, stored: StoredRuns): Chats {
-  const { store, runs, models, log } = engine;
+  const { store, runs, models } = engine;
   const records = store.responses;
-  stored.handle(KEYED_PREFIX + COMPLETION_PREFIX, resumeCompletion);
+  stored.handle(KEYED_PREFIX + COMPLETION_PREFIX, { resume: resumeCompletion, fail: failUnresumable });
 
   async function lookUpTurns(completion: string, reader: Reader): Promise<StoredTurns | undefined> {
     const record = await readRecord(store, completion, reader);
@@ -104,20 +101,19 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
     try {
       const id = newResponseId();
       const conversation = await requestConversation(request, { tenant: caller.tenant, hold: release.hold });
-      const plan = await planRun(engine, request, conversation, { id, caller });
       const createdAt = Date.now();
-      const storedPlan = await whileOpen(plan, () => {
-        checkSupport(plan.model, request, request.model ?? models.default);
-        release.hold(plan.size);
-        return key && createRecord(plan, request, key, createdAt);
+      const plan = await planRun(engine, { id, caller, request, conversation }, async (planned) => {
+        checkSupport(planned.model, request, request.model ?? models.default);
+        release.hold(planned.size);
+        return key ? createRecord(planned, request, key, createdAt) : planned;
       });
       return {
         id: completionId(id),
         async run(emit, signal) {
           const completion = { request, createdAt, ...(emit && { emit }) };
           try {
-            if (!storedPlan) return await runInMemory(plan, completion, signal);
-            return (await runStored(storedPlan, completion)).result;
+            if (!plan.lease) return await runInMemory(plan, completion, signal);
+            return (await runStored(plan, completion)).result;
           } finally {
             release();
           }
@@ -288,31 +284,25 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
 
   /** Resumes a completion, for a client that sends its request again. */
   async function resumeCompletion(
-    taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
+    { record, lease }: TakenRecord,
+    { answers, signal, hold }: ResumeOptions,
   ): Promise<{ readonly finished: Promise<StoredEnd> }> {
-    const { record, lease } = taken;
     const { tenant, runId, createdAt } = record;
     const { chat: request, key, scopes } = record.request as StoredChatRequest;
     const caller = { tenant, key, scopes };
-    try {
-      if (!signal?.aborted) checkRunKey(engine, caller);
-      const { items, state } = await replayItems(store, runId, { tenant });
-      // The conversation of a run that has started is in its journal.
-      const isNew = state === NEW;
-      const conversation = isNew
-        ? await requestConversation(request, { tenant, hold })
-        : { messages: [], instructions: [] };
-      const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
-      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const { items, state } = await replayItems(store, runId, { tenant });
+    // The conversation of a run that has started is in its journal.
+    const isNew = state === NEW;
+    const conversation = isNew
+      ? await requestConversation(request, { tenant, hold })
+      : { messages: [], instructions: [] };
+    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+    const planned = { id: runId, caller, journal: store, lease, request, conversation };
+    return planRun(engine, planned, (plan) => {
       const finished = runStored(plan, { request, createdAt, ...(!isNew && { resume }) });
       if (signal?.aborted) engine.driven.get(runId)?.cancel();
       return { finished };
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, response: record.id }, 'a completion cannot be resumed');
-      return { finished: failUnresumable(taken, error) };
-    }
+    });
   }
 
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {

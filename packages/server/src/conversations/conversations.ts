@@ -60,7 +60,7 @@ import {
 } from './events.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
 import { createFork } from './fork-chat.ts';
-import { resumeChat } from './resume-chat.ts';
+import { failChat, resumeChat } from './resume-chat.ts';
 import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
 /*
@@ -176,7 +176,9 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   const { responses: records, conversations: chains } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
-  stored.handle(MESSAGE_PREFIX, (taken, resume) => resumeChat(starter, taken, resume), {
+  stored.handle(MESSAGE_PREFIX, {
+    resume: (taken, how) => resumeChat(starter, taken, how),
+    fail: (taken, error) => failChat(starter, taken, error),
     waits: true,
     createFork: (record, fork) => createFork(store, record, fork),
   });

@@ -38,18 +38,25 @@ export interface Untitled {
   readonly model?: string;
 }
 
-type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {
+type MessageToPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {
+  readonly message: Pick<StoredMessage, 'model' | 'tools' | 'approvals'>;
   readonly messages: readonly Message[];
   /** The texts of system and developer messages. */
   readonly system?: readonly string[];
 };
 
-/** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
-export async function planMessage(
+interface PlannedMessage {
+  readonly plan: RunPlan;
+  /** What the model gets instead of images and files that it does not take. Undefined if it takes everything. */
+  readonly input: TextInput | undefined;
+}
+
+/** Plans the run of a message, as `planRun` does. */
+export function planMessage<T>(
   given: Engine,
-  { model, tools, approvals }: Pick<StoredMessage, 'model' | 'tools' | 'approvals'>,
-  { messages, system = [], ...run }: PlannedMessage,
-): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
+  { message: { model, tools, approvals }, messages, system = [], ...run }: MessageToPlan,
+  use: (planned: PlannedMessage) => T | Promise<T>,
+): Promise<T> {
   const engine = judgedFor(given, { approvals, key: run.caller.key });
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
   const request: RunRequest = {
@@ -62,9 +69,10 @@ export async function planMessage(
     ...(model !== undefined && { model }),
   };
   const conversation = { messages: messages.map(sentMessage), instructions: system };
-  const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
-  const input = textInputFor(plan.model, model ?? engine.models.default);
-  return { plan: input ? { ...plan, model: input.model } : plan, input };
+  return planRun(named ?? engine, { ...run, closingTurn: true, request, conversation }, (plan) => {
+    const input = textInputFor(plan.model, model ?? engine.models.default);
+    return use({ plan: input ? { ...plan, model: input.model } : plan, input });
+  });
 }
 
 /**

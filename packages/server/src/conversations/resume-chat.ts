@@ -1,6 +1,6 @@
 import { isPaused, NEW, waiting, type State } from '@treadle/core';
 import type { Ending } from '../engine/run.ts';
-import { leaveForLater, unresumableReason } from '../engine/interruption.ts';
+import { unresumableReason } from '../engine/interruption.ts';
 import {
   cancelIfReadable,
   replayItems,
@@ -13,30 +13,28 @@ import type { StoredMessage } from './chain.ts';
 import { attachmentWarnings, driveChat, endChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
 import { chatOutput } from './output.ts';
 
-/** Resumes a run: after an answer, at a deadline, or because its process died. One that cannot be resumed fails. */
+/** Resumes a run: after an answer, at a deadline, or because its process died. Rejects if it cannot be resumed. */
 export async function resumeChat(
   driver: ChatDriver,
-  taken: TakenRecord,
-  { answers, signal, hold }: ResumeOptions = {},
+  { record, lease }: TakenRecord,
+  { answers, signal, hold }: ResumeOptions,
 ): Promise<{ readonly finished: Promise<StoredEnd> }> {
   const { engine, streams, histories } = driver;
-  const { store, log } = engine;
-  const { record, lease } = taken;
+  const { store } = engine;
   const { tenant, runId } = record;
   const message = record.request as StoredMessage;
   const { conversation, key, scopes, onDisconnect, after } = message;
   const caller = { tenant, key, scopes };
-  try {
-    const { items, state } = await replayItems(store, runId, { tenant });
-    const continues = onDisconnect === 'continue';
-    const isNew = state === NEW;
-    const chain = { id: conversation, tenant };
-    const { messages, system } = isNew
-      ? await histories.forMessage(chain, record.previous, message.message, { hold })
-      : { messages: [], system: [] };
-    const told = [...system, ...(message.instructions ?? [])];
-    const run = { id: runId, caller, journal: store, lease, waits: true, messages, system: told };
-    const { plan, input } = await planMessage(engine, message, run);
+  const { items, state } = await replayItems(store, runId, { tenant });
+  const continues = onDisconnect === 'continue';
+  const isNew = state === NEW;
+  const chain = { id: conversation, tenant };
+  const { messages, system } = isNew
+    ? await histories.forMessage(chain, record.previous, message.message, { hold })
+    : { messages: [], system: [] };
+  const told = [...system, ...(message.instructions ?? [])];
+  const run = { message, id: runId, caller, journal: store, lease, waits: true, messages, system: told };
+  return planMessage(engine, run, async ({ plan, input }) => {
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
     const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
     if (sent?.length === 0) {
@@ -61,14 +59,11 @@ export async function resumeChat(
     });
     if (isCancelled) engine.driven.get(runId)?.cancel();
     return { finished };
-  } catch (error) {
-    await leaveForLater(taken, error);
-    log.warn({ err: error, response: record.id }, 'a chat cannot be resumed');
-    return { finished: failUnresumable(driver, taken, error) };
-  }
+  });
 }
 
-async function failUnresumable(
+/** Ends a chat that cannot be resumed. Its output so far is preserved. */
+export async function failChat(
   { engine: { store }, streams }: ChatDriver,
   taken: TakenRecord,
   error: unknown,

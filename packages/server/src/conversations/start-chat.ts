@@ -2,7 +2,7 @@ import type { UserMessage } from '@treadle/core';
 import type { ConversationRecord, ResponseRecord } from '@treadle/store';
 import type { ServerStore } from '../engine/engine.ts';
 import { notDone, STORE_FAILED } from '../engine/interruption.ts';
-import { turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
+import { turnToStart, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
@@ -84,52 +84,53 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       given: place.given,
     });
     const told = [...system, ...instructions];
-    const planned = await planMessage(engine, request, { id: runId, caller, messages, system: told });
-    const { input } = planned;
-    await whileOpen(planned.plan, () => hold(Math.max(0, planned.plan.size - counted)));
-    const last =
-      input && place.after !== undefined ? await readRecord(store, place.after, { tenant, hold }) : undefined;
-    const named = model !== undefined && { model };
-    const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
-    const after = before ? await store.streams.last(id) : 0;
-    const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
-    const at = { conversation: id, before, follows };
-    const given = await whileOpen(planned.plan, () => addGiven(store, place, at, caller));
-    const previous = given?.head ?? place.after;
-    const now = Date.now();
-    const record: ResponseRecord = {
-      id: recordIdOf(runId),
-      tenant,
-      runId,
-      status: 'in_progress',
-      createdAt: now,
-      updatedAt: now,
-      ...(previous !== undefined && { previous }),
-      request: {
-        conversation: id,
-        message,
-        ...(clientId !== undefined && { clientId }),
-        ...(attachments && attachments.length > 0 && { attachments }),
-        ...(model !== undefined && { model }),
-        ...(tools && { tools }),
-        ...(system.length > 0 && { system }),
-        ...(instructions.length > 0 && { instructions }),
-        ...(warnings.length > 0 && { warnings }),
-        ...(approvals && { approvals }),
-        onDisconnect,
-        after,
-        key: caller.key,
-        scopes: caller.scopes,
-      } satisfies StoredMessage,
-    };
-    const lease = await store.acquire(runId);
-    const title = before?.title || messageTitle(message);
-    const end = given ? { conversation: id, before: given } : at;
-    await addToChain(store, { record, lease, ...end, text: messageText(message), title });
-    await turnToStart(planned.plan);
-    const plan: RunPlan = { ...planned.plan, journal: store, lease, waits: true };
-    const run = { plan, record, title: title || null, caller, release };
-    return { conversation: id, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
+    const run = { message: request, id: runId, caller, messages, system: told };
+    return await planMessage(engine, run, async ({ plan: planned, input }) => {
+      hold(Math.max(0, planned.size - counted));
+      const last =
+        input && place.after !== undefined ? await readRecord(store, place.after, { tenant, hold }) : undefined;
+      const named = model !== undefined && { model };
+      const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
+      const after = before ? await store.streams.last(id) : 0;
+      const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
+      const at = { conversation: id, before, follows };
+      const given = await addGiven(store, place, at, caller);
+      const previous = given?.head ?? place.after;
+      const now = Date.now();
+      const record: ResponseRecord = {
+        id: recordIdOf(runId),
+        tenant,
+        runId,
+        status: 'in_progress',
+        createdAt: now,
+        updatedAt: now,
+        ...(previous !== undefined && { previous }),
+        request: {
+          conversation: id,
+          message,
+          ...(clientId !== undefined && { clientId }),
+          ...(attachments && attachments.length > 0 && { attachments }),
+          ...(model !== undefined && { model }),
+          ...(tools && { tools }),
+          ...(system.length > 0 && { system }),
+          ...(instructions.length > 0 && { instructions }),
+          ...(warnings.length > 0 && { warnings }),
+          ...(approvals && { approvals }),
+          onDisconnect,
+          after,
+          key: caller.key,
+          scopes: caller.scopes,
+        } satisfies StoredMessage,
+      };
+      const lease = await store.acquire(runId);
+      const title = before?.title || messageTitle(message);
+      const end = given ? { conversation: id, before: given } : at;
+      await addToChain(store, { record, lease, ...end, text: messageText(message), title });
+      await turnToStart(planned);
+      const plan: RunPlan = { ...planned, journal: store, lease, waits: true };
+      const started = { plan, record, title: title || null, caller, release };
+      return { conversation: id, run: (deliver, signal) => runChat(starter, started, { deliver, signal }) };
+    });
   } catch (error) {
     release();
     throw error;

@@ -29,6 +29,7 @@ import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from './conversation.ts';
+import { addDriven } from './driven-runs.ts';
 import { modelNamed, type Engine } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
@@ -94,23 +95,29 @@ export interface RunPlan {
   readonly approvals?: boolean;
 }
 
-type PlannedRun = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn' | 'approvals'> & {
+type RunToPlan = Pick<
+  RunPlan,
+  'id' | 'request' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn' | 'approvals'
+> & {
+  readonly conversation: Conversation;
   /** The lists of tools that the run was started with, if it is resumed. */
   readonly lists?: readonly ServerList[] | undefined;
 };
 
-/** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
-export async function planRun(
+/**
+ * Plans the run of a request and passes the plan to `use`, which drives it, or returns what drives it. If `use` fails, the
+ * connections of the plan are closed. Rejects with an `ApiError` if the request cannot be served.
+ */
+export async function planRun<T>(
   engine: Pick<Engine, 'models' | 'serverTools' | 'policy' | 'waits'>,
-  request: RunRequest,
-  conversation: Conversation,
-  { lists, ...run }: PlannedRun,
-): Promise<RunPlan> {
+  { request, conversation, lists, ...run }: RunToPlan,
+  use: (plan: RunPlan) => T | Promise<T>,
+): Promise<T> {
   const size = conversationSize(conversation);
   const { messages, instructions, open } = conversation;
   const { approvals = false } = run;
   if (size > LARGE) await nextTurn();
-  return {
+  const plan = {
     ...run,
     request,
     size,
@@ -118,14 +125,10 @@ export async function planRun(
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
     ...(open && { open }),
-    toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
-}
-
-/** Does something with a plan before it is driven. If that fails, the plan is given up. */
-export async function whileOpen<T>({ toolset }: RunPlan, act: () => T | Promise<T>): Promise<T> {
+  const toolset = await toolsetOf(request, engine, run.caller, { approvals, lists });
   try {
-    return await act();
+    return await use({ ...plan, toolset });
   } catch (error) {
     await toolset.close();
     throw error;
@@ -157,7 +160,7 @@ export interface RunEnd {
   readonly rejectedAnswer?: TreadleError;
   /** The model failure that ended the run. */
   readonly failure?: ModelError;
-  /** The run failed before the model had replied. So nothing was done, and the client may send the same request again. */
+  /** The run failed before the model had replied and a call had begun. So the client may send the same request again. */
   readonly isUntouched?: boolean;
 }
 
@@ -174,18 +177,18 @@ export interface ResumedRun {
 /** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
-  engine: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven' | 'models' | 'metrics'>,
+  engine: Pick<Engine, 'limits' | 'log' | 'policy' | 'driven' | 'keys' | 'models' | 'metrics'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
-  const { limits, log, policy, driven } = engine;
+  const { limits, log, policy } = engine;
   const { id: runId, request, toolset, caller, open } = plan;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
   caller.runId = runId;
   let failure: ModelError | undefined;
   let isSpent = false;
   let isCutOff = false;
-  let hasReplied = false;
+  let hasActed = false;
   let last: Event | undefined;
   const answers = resume?.answers ?? [];
   const answered = answers.length > 0 ? Promise.withResolvers<void>() : undefined;
@@ -193,8 +196,8 @@ export function driveRequest(
   function noteEvent(event: Event): void {
     last = event;
     failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
+    hasActed ||= ACTS.has(event.type);
     if (event.type !== 'model-replied') return;
-    hasReplied = true;
     isCutOff = event.finish === 'length';
   }
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
@@ -336,35 +339,39 @@ export function driveRequest(
     const ending = endingOf(result, { isSpent, failure, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
-    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
+    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasActed };
   }
 
   const { cancel, detach, send, answer } = run;
-  const started: DrivenRun = {
+  const started = addDriven(engine, plan, {
     cancel,
     detach,
     send,
     answer,
     ...(answered && { answered: answered.promise }),
     ended: awaitEnd(),
-  };
-  driven.set(runId, started);
-  const remove = (): void => {
-    if (driven.get(runId) === started) driven.delete(runId);
-    void toolset.close();
-  };
+  });
   started.ended.then(
     (end) => {
-      remove();
+      void toolset.close();
       report.end(end);
     },
     () => {
-      remove();
+      void toolset.close();
       report.fail();
     },
   );
   return started;
 }
+
+/** After one of these, something was done that must not be repeated. A run may begin with calls, before any reply. */
+const ACTS: ReadonlySet<Event['type']> = new Set([
+  'model-replied',
+  'tool-settled',
+  'tool-parked',
+  'child-started',
+  'questions-asked',
+]);
 
 /** The tools that a conversation has found and called. */
 function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {

@@ -12,12 +12,14 @@ import {
 } from '@treadle/core';
 import type { IdempotencyKey, ResponseRecord, UnfinishedResponse } from '@treadle/store';
 import { ApiError, isStoreFailure } from '../api-error.ts';
+import { checkRunKey, type StoredCaller } from './driven-runs.ts';
 import type { Capacity, Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import {
   ASLEEP,
   isDrivenElsewhere,
   isTooMuch,
+  leaveForLater,
   notDone,
   retryLater,
   SHUTTING_DOWN,
@@ -29,7 +31,6 @@ import {
 } from './interruption.ts';
 import { isAsleep, isClientAsked, killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
 import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from './stored-reads.ts';
-import type { RunCaller } from './tools.ts';
 
 /**
  * The stored requests of both APIs, and their runs.
@@ -41,7 +42,7 @@ import type { RunCaller } from './tools.ts';
  */
 export interface StoredRuns {
   /** Sets how records whose id starts with `prefix` are resumed. */
-  handle(prefix: string, resume: ResumeRecord, options?: HandlerOptions): void;
+  handle(prefix: string, handler: RecordHandler): void;
   /**
    * Resumes requests that another process has detached from, and those whose time has come, in the background. Resolves to
    * their number.
@@ -115,12 +116,6 @@ export interface TakenRecord {
   readonly lease: Lease;
 }
 
-/** Resumes the run of a record. A request that cannot be resumed fails. Rejects if the store fails. */
-export type ResumeRecord = (
-  taken: TakenRecord,
-  how?: ResumeOptions,
-) => Promise<{ readonly finished: Promise<StoredEnd> }>;
-
 export interface ResumeOptions {
   /** For what the run waits for. */
   readonly answers?: readonly Answer[];
@@ -130,7 +125,12 @@ export interface ResumeOptions {
   readonly hold?: Capacity['hold'] | undefined;
 }
 
-export interface HandlerOptions {
+/** How the requests of one API are resumed. */
+export interface RecordHandler {
+  /** Resumes the run of a record. Its key was checked. Rejects if it cannot be resumed. */
+  resume(taken: TakenRecord, how: ResumeOptions): Promise<{ readonly finished: Promise<StoredEnd> }>;
+  /** Ends a request that cannot be resumed, and releases the lease. */
+  fail(taken: TakenRecord, error: unknown): Promise<StoredEnd>;
   /** The runs of these records may wait for answers: `waits` of their plans. */
   readonly waits?: boolean;
   /** Stores a record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
@@ -191,11 +191,12 @@ const LEAST_RECOVER_MS = 1_000;
 
 /** `keptMs`: how long keys are kept. */
 export function storedRuns(
-  { store, runs, log, driven, metrics }: Pick<Engine, 'store' | 'runs' | 'log' | 'driven' | 'metrics'>,
+  engine: Pick<Engine, 'store' | 'runs' | 'log' | 'driven' | 'metrics' | 'keys'>,
   keptMs: number = KEY_MS,
 ): StoredRuns {
+  const { store, runs, log, driven, metrics } = engine;
   const records = store.responses;
-  const handlers = new Map<string, HandlerOptions & { readonly resume: ResumeRecord }>();
+  const handlers = new Map<string, RecordHandler>();
   const active = new Map<string, Promise<StoredEnd>>();
   const postponed = new Map<string, Postponement>();
   /** Called when a run of this process has fallen asleep. */
@@ -234,8 +235,27 @@ export function storedRuns(
     return count;
   }
 
-  function handlerOf(id: string): (HandlerOptions & { readonly resume: ResumeRecord }) | undefined {
+  function handlerOf(id: string): RecordHandler | undefined {
     return [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
+  }
+
+  /** Resumes a request of any API. One that cannot be resumed fails. Rejects if the store fails. */
+  async function resumeTaken(
+    { resume, fail }: RecordHandler,
+    taken: TakenRecord,
+    how: ResumeOptions,
+  ): Promise<{ readonly finished: Promise<StoredEnd> }> {
+    const { id, tenant, request } = taken.record;
+    try {
+      // A run that is cancelled does nothing.
+      if (!how.signal?.aborted) checkRunKey(engine, { ...(request as StoredCaller), tenant });
+      return await resume(taken, how);
+    } catch (error) {
+      await leaveForLater(taken, error);
+      log.warn({ err: error, response: id }, 'a request cannot be resumed');
+      const failed = await fail(taken, error);
+      return { finished: Promise.resolve(failed) };
+    }
   }
 
   async function recoverRecord(found: UnfinishedResponse): Promise<boolean> {
@@ -253,7 +273,7 @@ export function storedRuns(
       const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
         status === 'in_progress' && !(await isSleeping(store, found, handler));
       const taken = await takeOver(found, isDue);
-      if (taken) ({ finished } = await handler.resume(taken, { hold: release.hold }));
+      if (taken) ({ finished } = await resumeTaken(handler, taken, { hold: release.hold }));
     } catch (error) {
       if (!isTooMuch(error)) throw error;
       isFull = true;
@@ -278,7 +298,7 @@ export function storedRuns(
     try {
       await holdStored(store, found, release.hold);
       const taken = await takeOver(found, isOpenRecord);
-      if (taken) ({ finished } = await handler.resume(taken, { ...how, hold: release.hold }));
+      if (taken) ({ finished } = await resumeTaken(handler, taken, { ...how, hold: release.hold }));
     } finally {
       if (!finished) release();
     }
@@ -414,7 +434,7 @@ export function storedRuns(
   }
 
   return {
-    handle: (prefix, resume, options) => void handlers.set(prefix, { ...options, resume }),
+    handle: (prefix, handler) => void handlers.set(prefix, handler),
     resume: resumeNow,
     isForkable: (id) => handlerOf(id)?.createFork !== undefined,
     fork: forkRecord,
@@ -475,7 +495,7 @@ export async function replayItems(
 async function isSleeping(
   store: Engine['store'],
   { runId, ...reader }: Reader & { readonly runId: string },
-  { waits = false }: HandlerOptions = {},
+  { waits = false }: Pick<RecordHandler, 'waits'> = {},
 ): Promise<boolean> {
   try {
     const [{ status, wakeAt } = NOT_PAUSED] = await store.list({ runId, limit: 1 });
@@ -514,12 +534,6 @@ export async function cancelIfReadable(store: Engine['store'], taken: TakenRecor
   await cancelRun(store, taken).catch((failure: unknown) => {
     if (isStoreFailure(failure)) throw failure;
   });
-}
-
-/** Throws if the key that started a run is not valid any more. */
-export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
-  const why = keys?.whyRevoked(caller);
-  if (why !== undefined) throw new ApiError(403, 'permission_error', `The run may not continue. ${why}`);
 }
 
 const NO_USAGE = { inputTokens: 0, outputTokens: 0 };

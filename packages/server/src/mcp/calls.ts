@@ -30,11 +30,13 @@ import {
 import type { ResponseRecord } from '@treadle/store';
 import { callingModel } from '@treadle/tools/calling-model';
 import { ApiError } from '../api-error.ts';
+import { addDriven } from '../engine/driven-runs.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import {
   driveRequest,
   onlyParked,
+  planRun,
   runJournal,
   type DrivenRun,
   type Ending,
@@ -43,25 +45,18 @@ import {
 } from '../engine/run.ts';
 import { callLogger } from '../engine/run-report.ts';
 import { readEntries, readRecord } from '../engine/stored-reads.ts';
-import {
-  isDrivenElsewhere,
-  leaveForLater,
-  isUnfit,
-  unresumableReason,
-  type Interruption,
-} from '../engine/interruption.ts';
+import { isDrivenElsewhere, isUnfit, unresumableReason, type Interruption } from '../engine/interruption.ts';
 import {
   cancelIfReadable,
-  checkRunKey,
   isOpenRecord,
   replayItems,
+  type RecordHandler,
   type ResumeOptions,
-  type ResumeRecord,
   type StoredEnd,
   type StoredRuns,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
-import { principalOf, toolsetOf, type RunCaller } from '../engine/tools.ts';
+import { principalOf, type RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { MCP_CALL_PREFIX, newMcpCallId } from '../ids.ts';
 import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
@@ -86,7 +81,7 @@ export interface McpCalls {
   /** Cancels a call that waits for its client, by its state. Never rejects. */
   cancel(state: string, caller: RunCaller): Promise<void>;
   /** For the runs API, and for calls that a process has left behind. Nobody is told the result: it is stored. */
-  readonly resume: ResumeRecord;
+  readonly handler: RecordHandler;
 }
 
 export interface McpCallRequest {
@@ -149,7 +144,7 @@ export function mcpCalls(
   stored: StoredRuns,
   { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
 ): McpCalls {
-  const { store, runs, log, limits, policy, driven } = engine;
+  const { store, runs, log, limits, policy } = engine;
   const records = store.responses;
   const callables = new Map([...tools.map(toolCallable), ...agents.map(agentCallable)].map((one) => [one.name, one]));
 
@@ -163,22 +158,25 @@ export function mcpCalls(
       onItem(item);
     };
     for (const item of resume?.items ?? []) if (item.type === 'call-answered') answered = item.result;
-    const request = requestFor(callable.name);
-    const plan = {
+    const conversation = { messages: [userText(`Call ${callable.name}.`)], instructions: [] };
+    const planned = {
       id,
-      request,
-      model: callingModel(callable.name, JSON.stringify(input)),
-      instructions: '',
-      messages: [userText(`Call ${callable.name}.`)],
-      size: 0,
-      toolset: await toolsetOf(request, engine, caller),
       caller,
       journal: store,
       lease,
       waits: true,
-      context: mcpContext(capabilities),
+      request: requestFor(callable.name),
+      conversation,
     };
-    const run = driveRequest(plan, engine, listen, resume && { ...resume, usedTokens: 0 });
+    const model = callingModel(callable.name, JSON.stringify(input));
+    const run = await planRun(engine, planned, (plan) =>
+      driveRequest(
+        { ...plan, model, context: mcpContext(capabilities) },
+        engine,
+        listen,
+        resume && { ...resume, usedTokens: 0 },
+      ),
+    );
     const isStructured = callable.outputSchema !== undefined;
     return { run, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
   }
@@ -228,11 +226,8 @@ export function mcpCalls(
       answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
       ended: execute(),
     };
-    driven.set(id, run);
-    const remove = (): void => void (driven.get(id) === run && driven.delete(id));
-    run.ended.then(remove, remove);
     return {
-      run,
+      run: addDriven(engine, { id, caller }, run),
       result: (ending) =>
         executed?.type === 'success'
           ? outputResult(executed.output, callable.outputSchema !== undefined)
@@ -254,7 +249,7 @@ export function mcpCalls(
       id,
       lease,
       async finish({ ending }, release) {
-        const end = result(ending);
+        const end = ending.type === 'failed' ? endResult(ending) : result(ending);
         await records.finish(id, { status: statusOf(ending), response: end, at: Date.now() });
         await release();
         return { result: end };
@@ -305,27 +300,19 @@ export function mcpCalls(
   }
 
   async function resumeCall(
-    taken: TakenRecord,
-    { answers = [], signal }: ResumeOptions = {},
+    { record, lease }: TakenRecord,
+    { answers = [], signal }: ResumeOptions,
   ): Promise<{ readonly finished: Promise<StoredEnd> }> {
-    const { record, lease } = taken;
     const { id, tenant } = record;
     const { name, arguments: input, key, scopes } = record.request as StoredCall;
     const caller = { tenant, key, scopes };
-    try {
-      if (!signal?.aborted) checkRunKey(engine, caller);
-      const callable = callables.get(name);
-      if (!callable) throw unknownTool(name);
-      const { items } = await replayItems(store, id, { tenant });
-      const resume = items.length > 0 && { resume: { items, answers } };
-      const common = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {} };
-      const round = { ...common, ...resume, ...(signal && { signal }) };
-      return { finished: settleCall(round, await driveCall(round)) };
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, run: id }, 'a call over MCP cannot be resumed');
-      return { finished: failUnresumable(taken, error) };
-    }
+    const callable = callables.get(name);
+    if (!callable) throw unknownTool(name);
+    const { items } = await replayItems(store, id, { tenant });
+    const resume = items.length > 0 && { resume: { items, answers } };
+    const common = { id, callable, input, caller, lease, capabilities: {}, onItem: () => {} };
+    const round = { ...common, ...resume, ...(signal && { signal }) };
+    return { finished: settleCall(round, await driveCall(round)) };
   }
 
   async function failUnresumable(taken: TakenRecord, error: unknown): Promise<StoredEnd> {
@@ -432,7 +419,7 @@ export function mcpCalls(
     offered,
     call,
     cancel: cancelWaiting,
-    resume: resumeCall,
+    handler: { resume: resumeCall, fail: failUnresumable, waits: true },
   };
 }
 

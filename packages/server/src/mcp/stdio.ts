@@ -64,7 +64,7 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
   };
   const stored = storedRuns(engine);
   const calls = mcpCalls(engine, stored, { tools, agents });
-  stored.handle(MCP_CALL_PREFIX, calls.resume, { waits: true });
+  stored.handle(MCP_CALL_PREFIX, calls.handler);
   const service = {
     calls,
     runs: runs(engine, stored),

@@ -83,11 +83,12 @@ async function summariseConversation(
     toolChoice: 'none',
   } as const;
   const withoutTools = { ...engine, serverTools: { executors: [], defaultTools: [] } };
-  const plan = await planRun(withoutTools, planned, conversation, { id: newResponseId(), caller });
-  hold(plan.size);
   let content: readonly AssistantPart[] = [];
-  const run = driveRequest(plan, engine, (item) => {
-    if (item.type === 'fact' && item.event.type === 'model-replied') content = item.event.content;
+  const run = await planRun(withoutTools, { id: newResponseId(), caller, request: planned, conversation }, (plan) => {
+    hold(plan.size);
+    return driveRequest(plan, engine, (item) => {
+      if (item.type === 'fact' && item.event.type === 'model-replied') content = item.event.content;
+    });
   });
   engine.runs.add({ detach: run.cancel, finished: run.ended });
   if (signal?.aborted) run.cancel();

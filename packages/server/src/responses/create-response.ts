@@ -3,11 +3,12 @@ import { encodeInput, type ResponseRecord } from '@treadle/store';
 import { addToChain } from '../conversations/chain.ts';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
 import { textAndTitle } from '../conversations/chain-items.ts';
+import { decidedBefore, decisionKeys, findDecision } from '../engine/approvals.ts';
 import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../engine/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../engine/request-model.ts';
-import { planRun, turnToStart, whileOpen, type RunPlan } from '../engine/run.ts';
+import { planRun, turnToStart, type RunPlan } from '../engine/run.ts';
 import { readRecord } from '../engine/stored-reads.ts';
 import type { StoredRuns } from '../engine/stored-runs.ts';
 import type { ServerList } from '../engine/tools.ts';
@@ -53,6 +54,8 @@ interface PlannedResponse extends Pick<NewResponse, 'caller' | 'key' | 'hold' | 
   readonly reported: ReadonlySet<string>;
   readonly chain: ContinuedChain | undefined;
   readonly compaction: string | undefined;
+  /** The ids of the requests for approvals that it decides about. */
+  readonly decided: readonly string[];
 }
 
 interface CreatorOptions extends Pick<
@@ -84,14 +87,27 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       ));
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
-    const plan = await planRun(engine, request, sent, { id, caller, approvals: true });
-    return whileOpen(plan, async () => {
+    return planRun(engine, { id, caller, approvals: true, request, conversation: sent }, async (plan) => {
+      const decided = plan.open?.approvals.map(({ requestId }) => requestId) ?? [];
+      await checkUndecided(decided, request, caller);
       const current = await withDecisions(plan, hold);
-      const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction };
+      const planned = { plan: current, request, seal, system, before, counted, reported, chain, compaction, decided };
       const created = await createPlanned({ ...planned, caller, key, hold, local });
       await turnToStart(plan);
       return created;
     });
+  }
+
+  /** Rejects with a 409 if another request has decided about the same calls. If it was the same request, creating this one fails. */
+  async function checkUndecided(
+    requestIds: readonly string[],
+    { digest }: ResponseRequest,
+    { tenant }: Caller,
+  ): Promise<void> {
+    for (const id of requestIds) {
+      const used = await findDecision(records, tenant, id);
+      if (used && used.digest !== digest) throw decidedBefore(id, used);
+    }
   }
 
   /**
@@ -139,6 +155,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     reported,
     chain,
     compaction,
+    decided,
     caller,
     key,
     hold,
@@ -160,8 +177,18 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
     };
     const begunWith = open && callsToBegin(plan, open);
-    const continued = { ...(before && { before }), compaction, compactions, lists, ...(begunWith && { begunWith }) };
+    const continued = {
+      ...(before && { before }),
+      compaction,
+      compactions,
+      lists,
+      ...(begunWith && { begunWith }),
+      decided,
+    };
+    // Decisions that were added to the conversation before have no digest: such a request is never a repeated one.
+    const decisions = decisionKeys(decided, request.digest ?? 'conversation', now);
     if (!request.store && !key) {
+      if (decided.length > 0) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
       return {
         plan: local ? { ...plan, journal: memoryJournal() } : plan,
         run: { created, seal, carrier, ...continued },
@@ -190,6 +217,7 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       response: created,
     };
     const keyToStore = key && stored.keyToStore(key, now);
+    const keys = keyToStore ? [keyToStore, ...decisions] : decisions;
     const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
     if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
     const lease = await store.acquire(id);
@@ -197,10 +225,10 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       const { conversation: found } = chain;
       const { input } = request;
       const added = { record, lease, conversation: found.id, before: found, input, ...textAndTitle(input) };
-      await addToChain(store, { ...added, key: keyToStore });
+      await addToChain(store, { ...added, keys });
     } else {
       try {
-        await records.create({ ...record, ...expiry }, keyToStore, request.input);
+        await records.create({ ...record, ...expiry }, keys, request.input);
       } catch (error) {
         await lease.release();
         throw error;

@@ -1,22 +1,17 @@
 import { requestTokens, type ModelError } from '@treadle/core';
-import type { OwnedResponse, ResponseRecord } from '@treadle/store';
+import type { OwnedResponse, ResponseRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { isBusy } from '../conversations/chain.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
+import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../engine/approvals.ts';
 import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import type { EventWriter } from '../engine/event-log.ts';
 import { modelNamed, type ActiveRun, type Engine } from '../engine/engine.ts';
 import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
 import { driveRequest, planRun, type ResumedRun, type RunEnd, type RunPlan } from '../engine/run.ts';
-import { holdStored, readRecord } from '../engine/stored-reads.ts';
+import { readRecord } from '../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER, type Interruption } from '../engine/interruption.ts';
-import {
-  isOpenRecord,
-  type FinalEnd,
-  type RepeatedRequest,
-  type StoredEnd,
-  type StoredRuns,
-} from '../engine/stored-runs.ts';
+import type { FinalEnd, RepeatedRequest, StoredEnd, StoredRuns } from '../engine/stored-runs.ts';
 import { storedStreams } from '../engine/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
@@ -38,7 +33,7 @@ import {
 } from './request-conversation.ts';
 import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
-import { hasReply, type ResponseResource } from './wire.ts';
+import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -146,6 +141,8 @@ export interface ResponseRun {
   readonly compactions?: ResponseOutputOptions['compactions'];
   readonly lists?: ResponseOutputOptions['lists'];
   readonly begunWith?: ResponseOutputOptions['begunWith'];
+  /** The ids of the requests for approvals that it decides about. */
+  readonly decided?: readonly string[];
   /** Where the events of a background response are stored. */
   readonly sink?: EventWriter;
   /** The events that were stored before it was resumed. */
@@ -197,7 +194,6 @@ export function responses(
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const conversations = requestConversations({ store, sealFor, compactionSealFor });
   const { requestConversation, keepConversation, histories, acceptItems } = conversations;
-  const { waits = false } = engine;
   const follower = responseFollower({ engine, stored, streams, stopping, findResponse, currentResponse });
   const driver: ResponseDriver = {
     runResponse,
@@ -208,9 +204,9 @@ export function responses(
     storeEnd,
   };
   const createResponse = responseCreator({ engine, stored, compactionSealFor, ...driver });
-  const { resume: resumeResponse, createFork } = responseResumer({ engine, streams, ...driver });
-  stored.handle(RESPONSE_PREFIX, resumeResponse, { waits, createFork });
-  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse, { waits });
+  const { createFork, ...resumer } = responseResumer({ engine, streams, ...driver });
+  stored.handle(RESPONSE_PREFIX, { ...resumer, createFork });
+  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumer);
 
   async function prepareResponse(
     request: ResponseRequest,
@@ -224,6 +220,8 @@ export function responses(
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       return repeatedResponse({ tenant: caller.tenant, hold: caller.hold, key, id: used }, prepareAgain);
     }
+    const recorded = await recordedResponse(request, caller);
+    if (recorded) return recorded;
     const release = runs.reserve(caller.tenant);
     try {
       const { plan, run, parts } = await createResponse({ parsed: request, caller, key, hold: release.hold, local });
@@ -245,10 +243,39 @@ export function responses(
       };
     } catch (error) {
       release();
+      // Another request with the same key was first, or has decided about the same calls.
       const isTaken = isKeyTaken(error) || (isBusy(error) && key && (await stored.findKey(caller.tenant, key)));
-      if (key && isTaken) return prepareResponse(request, caller, key, local);
+      if (isTaken) return prepareResponse(request, caller, key, local);
       throw error;
     }
+  }
+
+  /**
+   * The response of an earlier request that was the same, if it decided about calls. Rejects with a 409 while it is in
+   * progress, and if it was another request.
+   */
+  async function recordedResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse | undefined> {
+    if (request.digest === undefined) return undefined;
+    for (const { id, isHeld } of decisionsIn(request.input)) {
+      const used = await findDecision(records, caller.tenant, id);
+      if (!used) continue;
+      if (used.digest === request.digest) return repeatedDecision(id, used, { request, caller });
+      // Whether what the client holds is a new decision is known when the conversation is restored.
+      if (!isHeld) throw decidedBefore(id, used);
+    }
+    return undefined;
+  }
+
+  async function repeatedDecision(
+    requestId: string,
+    used: UsedKey,
+    { request, caller }: { readonly request: ResponseRequest; readonly caller: Caller },
+  ): Promise<PreparedResponse> {
+    const record = await readRecord(store, used.response, caller);
+    if (!record) throw decidedBefore(requestId, used);
+    if (request.background) return follower.followed(record, -1, caller);
+    if (record.status === 'in_progress') throw decisionInProgress(used);
+    return { id: record.id, run: (listener) => replayRecord(record, listener) };
   }
 
   interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
@@ -319,7 +346,7 @@ export function responses(
 
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
     const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
-    const { compaction, compactions, lists, begunWith } = planned;
+    const { compaction, compactions, lists, begunWith, decided = [] } = planned;
     const { id, caller, lease } = plan;
     const out = responseOutput({
       response: created,
@@ -353,6 +380,9 @@ export function responses(
       }
       const response =
         record === undefined ? made : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
+      if (record === undefined && releaseKey && decided.length > 0) {
+        await releaseDecisions(records, { id, tenant: caller.tenant }, decided);
+      }
       // Before the client is told, because its next request may be for another process.
       await release();
       if (sink) streams.wakeReaders(streamOf(id));
@@ -442,11 +472,8 @@ export function responses(
         running.cancel();
         return endedResponse(await running.finished);
       }
-      if (isOpenRecord(found)) await holdStored(store, found, caller.hold);
-      const taken = isOpenRecord(found) ? await stored.takeOver(found, isOpenRecord) : undefined;
-      if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
-      const { finished } = await resumeResponse(taken, { signal: AbortSignal.abort() });
-      return endedResponse(await finished);
+      await stored.resume(found, { signal: AbortSignal.abort() });
+      return (await findResponse(id, caller)).response as ResponseResource;
     } catch (error) {
       if (!isDrivenElsewhere(error)) throw error;
       return cancelElsewhere(found, caller);
@@ -497,10 +524,11 @@ export function responses(
     },
     async countTokens(request, caller) {
       const { conversation } = await requestConversation(request, caller, { hold: caller.hold });
-      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
-      const { messages, instructions, toolset } = plan;
-      await toolset.close();
-      return requestTokens(messages, messages.length, instructions, toolset.tools);
+      const counted = { id: newResponseId(), caller, approvals: true, request, conversation };
+      return planRun(engine, counted, async ({ messages, instructions, toolset }) => {
+        await toolset.close();
+        return requestTokens(messages, messages.length, instructions, toolset.tools);
+      });
     },
     stream: follower.stream,
     async retrieve(id, caller) {
@@ -527,4 +555,14 @@ export function responses(
     histories,
     acceptItems,
   };
+}
+
+/** The requests for approvals that an input decides about. `isHeld`: the client sends the request itself. */
+function decisionsIn(input: readonly InputItem[]): readonly { readonly id: string; readonly isHeld: boolean }[] {
+  const held = new Set(input.map(({ id }) => id));
+  return input.flatMap((item) => {
+    if (item.type !== 'mcp_approval_response') return [];
+    const { approval_request_id: id } = item;
+    return { id, isHeld: held.has(id) };
+  });
 }

@@ -1,22 +1,25 @@
-import { NEW, TreadleError } from '@treadle/core';
+import { NEW, TreadleError, waiting } from '@treadle/core';
 import { encodeInput, type ResponseRecord } from '@treadle/store';
+import { decisionKeys, releaseDecisions } from '../engine/approvals.ts';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
+import { isKeyTaken } from '../engine/idempotency.ts';
 import { planRun, type RunPlan } from '../engine/run.ts';
 import type { Reader } from '../engine/stored-reads.ts';
-import { leaveForLater, isUnfit, unresumableReason } from '../engine/interruption.ts';
+import { answerUnfit, isUnfit, unresumableReason } from '../engine/interruption.ts';
 import {
   cancelRun,
-  checkRunKey,
   replayItems,
   type ForkedRun,
+  type RecordHandler,
   type ResumeOptions,
   type TakenRecord,
 } from '../engine/stored-runs.ts';
 import type { StoredStreams, StreamRun } from '../engine/stored-streams.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import { nextTurn } from '../http/large-work.ts';
+import { approvalIdFor } from '../ids.ts';
 import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
@@ -24,47 +27,39 @@ import { newResponse, type ResponseRequest } from './parse-request.ts';
 import type { ActiveResponse, FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
 import type { ResponseResource } from './wire.ts';
 
-/*
- * Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork.
- */
-export interface ResponseResumer {
-  /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
-  resume(taken: TakenRecord, options?: ResumeOptions): Promise<Pick<ActiveResponse, 'finished'>>;
-  /** The response for a fork of the run of a response. */
-  createFork(original: ResponseRecord, fork: ForkedRun): Promise<ResponseRecord>;
-}
-
 interface ResumerOptions extends ResponseDriver {
   readonly engine: Engine;
   readonly streams: StoredStreams;
 }
 
-export function responseResumer(options: ResumerOptions): ResponseResumer {
+/** Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork. */
+export function responseResumer(options: ResumerOptions): Required<RecordHandler> {
   const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
     options;
-  const { store, log, waits = false } = engine;
+  const { store, waits = false } = engine;
   const records = store.responses;
 
   async function resumeResponse(
     taken: TakenRecord,
-    { answers, signal, hold }: ResumeOptions = {},
+    { answers, signal, hold }: ResumeOptions,
   ): Promise<Pick<ActiveResponse, 'finished'>> {
     const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
-    try {
-      const { key, scopes } = taken.record.request as StoredRequest;
-      if (!signal?.aborted) checkRunKey(engine, { tenant: taken.record.tenant, key, scopes });
-      const { plan, run } = await planResume(taken, { ...(answers && { answers }), hold });
+    return planResume(taken, { ...(answers && { answers }), hold }, async ({ plan, run }) => {
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      await decideHere(taken.record, run);
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(taken.record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
-    } catch (error) {
-      await leaveForLater(taken, error);
-      log.warn({ err: error, response: taken.record.id }, 'a response cannot be resumed');
-      const failed = await failUnresumable(taken, error);
-      return { finished: Promise.resolve(failed) };
-    }
+      return { finished: finished.then((end) => closeAgain(taken.record, run, end)) };
+    });
+  }
+
+  /** Rejects with a 409 if another response has decided about one of the calls. */
+  async function decideHere(record: ResponseRecord, { decided = [] }: ResponseRun): Promise<void> {
+    const now = Date.now();
+    await records.addKeys(record, decisionKeys(decided, 'answers', now), now).catch((error: unknown) => {
+      throw isKeyTaken(error) ? answerUnfit(DECIDED) : error;
+    });
   }
 
   async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
@@ -73,21 +68,23 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
 
   /** If the answers cannot be used, the response is what it was. */
   async function closeAgain(
-    { id, status, response, updatedAt: at }: ResponseRecord,
+    record: ResponseRecord,
+    { decided = [] }: ResponseRun,
     end: FinishedResponse,
   ): Promise<FinishedResponse> {
-    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
+    const { id, status, response, updatedAt: at } = record;
+    if (!end.interruption || !isUnfit(end.interruption)) return end;
+    await releaseDecisions(records, record, decided);
+    await records.finish(id, { status, response, at });
     return end;
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResume(
+  async function planResume<T>(
     { record, lease }: TakenRecord,
     { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
-  ): Promise<{
-    readonly plan: RunPlan;
-    readonly run: ResponseRun;
-  }> {
+    use: (planned: { readonly plan: RunPlan; readonly run: ResponseRun }) => Promise<T>,
+  ): Promise<T> {
     const { tenant, runId: id, status: from } = record;
     const { request, system, key, scopes, compaction, lists, open, begunWith } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
@@ -98,27 +95,33 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
         ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous, hold })).conversation
         : { messages: [], instructions: [] };
     const conversation = { ...restored, ...(open && { open }) };
-    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
-    const plan = await planRun(engine, request, conversation, planned);
-    return {
-      plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
-      run: {
-        compaction,
-        compactions: await compactionsFor(request, system, caller),
-        lists,
-        begunWith: begunWith && new Map(begunWith),
-        created: newResponse(id, request, engine.models.default, record.createdAt),
-        seal: await wantedSeal(request, caller),
-        carrier: await carrierFor(plan, request, caller),
-        listener: { requiresAction: false },
-        ...(request.background && (await storedSoFar({ id, lease }, hold))),
-        record: record.id,
-        from,
-        ...(state !== NEW && {
-          resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
-        }),
-      },
-    };
+    const common = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
+    return planRun(engine, { ...common, request, conversation }, async (plan) =>
+      use({
+        plan: { ...plan, ...(state !== NEW && { size: historySize(state) }) },
+        run: {
+          compaction,
+          compactions: await compactionsFor(request, system, caller),
+          lists,
+          begunWith: begunWith && new Map(begunWith),
+          created: newResponse(id, request, engine.models.default, record.createdAt),
+          seal: await wantedSeal(request, caller),
+          carrier: await carrierFor(plan, request, caller),
+          listener: { requiresAction: false },
+          ...(request.background && (await storedSoFar({ id, lease }, hold))),
+          record: record.id,
+          from,
+          decided: waiting(state).flatMap(({ type, effect, call }) =>
+            type === 'approval' && answers?.some((one) => one.effect === effect)
+              ? approvalIdFor(id, call.turn, call.index)
+              : [],
+          ),
+          ...(state !== NEW && {
+            resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
+          }),
+        },
+      }),
+    );
   }
 
   /** Continues the stored events of a background response. */
@@ -207,8 +210,10 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     }
   }
 
-  return { resume: resumeResponse, createFork };
+  return { resume: resumeResponse, fail: failUnresumable, waits, createFork };
 }
+
+const DECIDED = 'The client of the response has decided about this call in another response, which executes it.';
 
 /** The kinds of calls as far as they follow from the request alone. */
 function kindsByName({ functions }: ResponseRequest): CallKinds {

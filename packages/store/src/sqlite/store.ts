@@ -256,6 +256,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
     responses: {
       create: responses.create,
+      addKeys: responses.addKeys,
+      removeKeys: responses.removeKeys,
       findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),
       finish: responses.finish,
       reopen: responses.reopen,
