@@ -224,6 +224,11 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
     'The last response of the conversation waits for results or approvals of its client.',
     'Send them with `POST /v1/responses`, or cancel the response.',
   ],
+  approval_decided: [
+    409,
+    'The approval request was decided before, in another response.',
+    'Get that response, or continue from it. The message names it.',
+  ],
   item_in_use: [
     409,
     'A run has read the item, so it cannot be deleted from the conversation.',

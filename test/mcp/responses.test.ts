@@ -231,18 +231,6 @@ describe('approvals', () => {
     expect(await types()).toEqual(once);
   });
 
-  test('may be given to the same response more than once: each is a branch', async () => {
-    await using at = await setting([{ calls: [MAIL] }, 'Denied.', 'Sent.']);
-    const tools = [hosted({ require_approval: 'always' })];
-    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
-    const [asked] = askedIn(first);
-    const next = { model: 'm', previous_response_id: first.id, tools };
-    const denied = await at.client.responses.create({ ...next, input: [decision(asked!.id, false)] });
-    const sent = await at.client.responses.create({ ...next, input: [decision(asked!.id, true)] });
-    expect([denied.output_text, sent.output_text]).toEqual(['Denied.', 'Sent.']);
-    expect(remote.calls).toEqual(['send_mail {"to":"ann"}']);
-  });
-
   test('work with items alone, and in a conversation that the client holds', async () => {
     const steps: ScriptStep[] = [
       { text: 'First.', calls: [NOTE, MAIL] },

@@ -31,6 +31,7 @@ export type ApiErrorType =
 /** The codes of the server's own errors. `npm run docs:errors` writes their page, docs/errors.md. */
 export type ApiErrorCode =
   | 'answer_unfit'
+  | 'approval_decided'
   | 'array_above_max_length'
   | 'array_below_min_length'
   | 'attachment_not_found'

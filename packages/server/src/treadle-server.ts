@@ -118,8 +118,8 @@ export interface TreadleServer {
   /** Rejects with advice if the host or the port cannot be used. `recovered`: the number of resumed responses. */
   listen(): Promise<Listening & { readonly recovered: number }>;
   /**
-   * Replaces the keys. It applies to the next request, to open event streams, and to runs that are resumed later. Throws if they are not valid; then
-   * the keys remain as they are.
+   * Replaces the keys. It applies to the next request, to open event streams, and to runs in progress. Throws if they are not valid; then the keys
+   * remain as they are.
    */
   replaceKeys(keys: readonly ApiKey[]): void;
   /**

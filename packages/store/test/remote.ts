@@ -65,6 +65,8 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
     list: () => ask({ type: 'list' }) as Promise<number>,
     requests: {
       create: (...args) => ask({ type: 'respond', method: 'create', args }) as never,
+      addKeys: (...args) => ask({ type: 'respond', method: 'addKeys', args }) as never,
+      removeKeys: (...args) => ask({ type: 'respond', method: 'removeKeys', args }) as never,
       findKey: (...args) => ask({ type: 'respond', method: 'findKey', args }) as never,
       finish: (...args) => ask({ type: 'respond', method: 'finish', args }) as never,
       reopen: (...args) => ask({ type: 'respond', method: 'reopen', args }) as never,

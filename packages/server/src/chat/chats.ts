@@ -82,7 +82,7 @@ export function chats(engine: Engine, all: Requests): Chats {
   async function prepareCompletion(request: ChatRequest, caller: Caller, key?: RequestKey): Promise<PreparedChat> {
     const { tenant, hold } = caller;
     const createdAt = Date.now();
-    const made = await all.createOnce(
+    const once = await all.createOnce(
       {
         tenant,
         async plan(count) {
@@ -99,11 +99,12 @@ export function chats(engine: Engine, all: Requests): Chats {
       },
       key,
     );
-    if (made.repeated !== undefined) {
+    if (once.type === 'claimed') return once.claimed;
+    if (once.type === 'repeated') {
       const prepareAgain = (): Promise<PreparedChat> => prepareCompletion(request, caller, key);
-      return repeatedCompletion({ tenant, hold, key: key!, id: made.repeated }, request, prepareAgain);
+      return repeatedCompletion({ tenant, hold, key: key!, id: once.id }, request, prepareAgain);
     }
-    const { plan, release } = made;
+    const { plan, release } = once.created;
     return {
       id: completionId(plan.id),
       async run(emit, signal) {
@@ -136,7 +137,7 @@ export function chats(engine: Engine, all: Requests): Chats {
         expiresAt: keyToStore.expiresAt,
         request: { chat, key: caller.key, scopes: caller.scopes } satisfies StoredChatRequest,
       },
-      key: keyToStore,
+      keys: [keyToStore],
       input: chat.messages,
     };
   }

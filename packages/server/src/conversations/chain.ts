@@ -163,7 +163,7 @@ export interface ChainedRecord {
   /** The title of the conversation, if it has none. */
   readonly title: string;
   readonly metadata?: Readonly<Record<string, string>>;
-  readonly key?: IdempotencyKey | undefined;
+  readonly keys?: readonly IdempotencyKey[];
   /** The list in the request, as `create` of the store takes it. */
   readonly input?: readonly unknown[];
 }
@@ -183,7 +183,7 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
 
 async function writeRecord(
   { conversations: chains, requests: records }: ServerStore,
-  { record, conversation, before, follows, text, title, metadata, key, input }: ChainedRecord,
+  { record, conversation, before, follows, text, title, metadata, keys, input }: ChainedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
   const head = before?.head !== undefined && { head: before.head };
@@ -194,7 +194,7 @@ async function writeRecord(
   const [, isExtended] = await Promise.all([
     before ? undefined : chains.create(created),
     chains.extend(conversation, { response, ...head, ...branch, text, title, at: createdAt }),
-    records.create(record, key, input),
+    records.create(record, keys, input),
   ]);
   if (isExtended) return;
   // Another process must not resume it.

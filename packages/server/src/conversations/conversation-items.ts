@@ -113,7 +113,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     const record = recordOfItems(id, items, caller);
     const added = { record, conversation: id, before: undefined, ...textAndTitle(items), metadata };
     try {
-      await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
+      await addToChain(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
     } catch (error) {
       await chains.delete(tenant, id).catch(() => false);
       // The conversation is new, so another request with the key was first.
@@ -141,7 +141,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     const record = { ...recordOfItems(id, items, caller), ...(head && { previous: head.id }) };
     const added = { record, conversation: id, before, ...textAndTitle(items) };
     try {
-      await addToChain(store, { ...added, key: key && stored.keyToStore(key, Date.now()) });
+      await addToChain(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
     } catch (error) {
       const first = isKeyTaken(error) || isBusy(error) ? await storedWith(key, caller, itemsOfRecord) : undefined;
       if (!first) throw error;

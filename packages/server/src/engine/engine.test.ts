@@ -1,5 +1,4 @@
 import { setImmediate } from 'node:timers/promises';
-import type { Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import pino from 'pino';
@@ -155,39 +154,5 @@ test('waits longer after each attempt to resume a response that cannot be stored
   expect(await recoverAt(210)).toBe(1);
   expect(await retrieve(prepared.id, caller)).toMatchObject({ status: 'completed' });
   clock.mockRestore();
-  await store.close();
-});
-
-test.each([
-  ['removed', 'The run may not continue. The key that started it was removed.'],
-  ['valid', undefined],
-])('a response whose key is %s when it is resumed', async (_, reason) => {
-  const store = sqliteStore(':memory:');
-  const called = Promise.withResolvers<void>();
-  const hanging: Model = {
-    id: 'm',
-    reply: (_request, _emit, aborted) =>
-      new Promise((resolve) => {
-        called.resolve();
-        const error = { code: 'cancelled', message: 'cancelled', retryable: false } as const;
-        aborted.addEventListener('abort', () => resolve({ type: 'failure', error }));
-      }),
-  };
-  const before = engineOn(store, { models: { default: 'm', models: new Map([['m', hanging]]) } });
-  const prepared = await responses(before, requests(before)).prepare(parseRequest({ input: 'go' }), caller);
-  const interrupted = prepared.run({ requiresAction: false }, signal);
-  await called.promise;
-  await before.runs.detachAll();
-  await interrupted;
-
-  using model = scriptedModel(reason === undefined ? ['Done.'] : []);
-  const keys = { whyRevoked: () => (reason === undefined ? undefined : 'The key that started it was removed.') };
-  const after = engineOn(store, { models: { default: 'm', models: new Map([['m', model]]) }, keys });
-  const stored = requests(after);
-  const { retrieve } = responses(after, stored);
-  expect(await stored.recover()).toBe(1);
-  while (after.runs.reserved > 0) await setImmediate();
-  const { status, error } = await retrieve(prepared.id, caller);
-  expect([status, error?.message]).toEqual([reason === undefined ? 'completed' : 'failed', reason]);
   await store.close();
 });

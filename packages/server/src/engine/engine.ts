@@ -48,12 +48,12 @@ export interface Engine {
   readonly policy?: Policy;
   /** Judges the calls of conversations with a person who answers approvals, without keys. Absent: `policy`. */
   readonly askingPolicy?: Policy;
-  /** The keys of clients. A run is resumed only if the key that started it is still valid. Absent: there are none. */
-  readonly keys?: Pick<Keys, 'whyRevoked'>;
+  /** The keys of clients. A run goes on only as long as the key that started it is valid. Absent: there are none. */
+  readonly keys?: Pick<Keys, 'whyRevoked' | 'onReplaced'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
   readonly waits?: boolean;
   readonly runs: ActiveRuns;
-  /** The runs that this process drives, by id. `driveRun` adds and removes them. */
+  /** The runs that this process drives, by id. `addDriven` adds and removes them. */
   readonly driven: Map<string, DrivenRun>;
   readonly log: Logger;
   /** Absent: nothing is counted. */

@@ -151,7 +151,7 @@ interface ToolsetOptions {
   readonly lists?: readonly ServerList[] | undefined;
 }
 
-/** Rejects with an `ApiError` for tools that cannot be served. */
+/** Rejects with an `ApiError` for tools that cannot be served. `planRun` closes what it opens. */
 export async function toolsetOf(
   request: ToolsRequest,
   { serverTools: served, policy, waits }: Pick<Engine, 'serverTools' | 'policy' | 'waits'>,
@@ -163,8 +163,10 @@ export async function toolsetOf(
   const functions = functionsByName(request.functions);
   const lists: ServerList[] = [];
   const all = await openAll([...request.otherTools, ...defaultTools(request, served, caller)], served, caller, options);
+  let closing: Promise<unknown> | undefined;
   const close = async (): Promise<void> => {
-    await Promise.allSettled(all.map(async ({ origin, executor }) => executor.close?.(origin)));
+    closing ??= Promise.allSettled(all.map(async ({ origin, executor }) => executor.close?.(origin)));
+    await closing;
   };
   try {
     for (const opened of all) {

@@ -150,7 +150,7 @@ export function mcpCalls(
   all: Requests,
   { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
 ): McpCalls {
-  const { store, runs, log, limits, policy, driven } = engine;
+  const { store, runs, log, limits, policy } = engine;
   const records = store.requests;
   const callables = new Map([...tools.map(toolCallable), ...agents.map(agentCallable)].map((one) => [one.name, one]));
 
@@ -233,9 +233,6 @@ export function mcpCalls(
         answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
         ended: execute(),
       };
-      driven.set(id, run);
-      const remove = (): void => void (driven.get(id) === run && driven.delete(id));
-      run.ended.then(remove, remove);
       return run;
     }
 
@@ -256,7 +253,7 @@ export function mcpCalls(
       signal,
       resume: resume && { ...resume, usedTokens: 0 },
       async finish({ ending }, release) {
-        const end = result(ending);
+        const end = ending.type === 'failed' ? endResult(ending) : result(ending);
         await records.finish(plan.id, { status: statusOf(ending), response: end, at: Date.now() });
         await release();
         return { result: end };

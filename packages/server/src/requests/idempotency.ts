@@ -18,12 +18,14 @@ export function requestKey(key: string | readonly string[], endpoint: string, bo
     const message = 'The header Idempotency-Key must have 1 to 255 visible ASCII characters, without spaces.';
     throw badRequest(message, undefined, 'invalid_idempotency_key');
   }
-  return {
-    key,
-    digest: createHash('sha256')
-      .update(`${endpoint}\n${stableJson(body)}`)
-      .digest('hex'),
-  };
+  return { key, digest: bodyDigest(endpoint, body) };
+}
+
+/** Equal for equal bodies to the same endpoint. */
+export function bodyDigest(endpoint: string, body: unknown): string {
+  return createHash('sha256')
+    .update(`${endpoint}\n${stableJson(body)}`)
+    .digest('hex');
 }
 
 /** Throws a 400 for a request with a key, if its endpoint has no keys: the client would rely on it. */

@@ -44,11 +44,11 @@ export function isDrivenElsewhere(error: unknown): boolean {
 }
 
 /**
- * Releases a run that could not be resumed now, and throws the error: the store failed, or there is no room for its bytes.
- * After any other error the run can never be resumed.
+ * Releases a run that could not be resumed now, and throws the error: the store failed, there is no room for its bytes, or it
+ * cannot be resumed with these answers. After any other error the run can never be resumed.
  */
 export async function leaveForLater({ lease }: { readonly lease: Lease }, error: unknown): Promise<void> {
-  if (!isStoreFailure(error) && !isTooMuch(error)) return;
+  if (!isStoreFailure(error) && !isTooMuch(error) && !isAnswerUnfit(error)) return;
   await lease.release();
   throw error;
 }
@@ -86,6 +86,10 @@ export function notDone(interruption: Interruption): ApiError {
   const { code, reason } = interruption;
   if (isUnfit(interruption)) return answerUnfit(reason);
   return new ApiError(503, 'server_error', reason, { code, headers: { 'Retry-After': '1' } });
+}
+
+function isAnswerUnfit(error: unknown): boolean {
+  return error instanceof ApiError && error.code === UNFIT;
 }
 
 export function answerUnfit(message: string): ApiError {

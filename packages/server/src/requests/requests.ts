@@ -1,9 +1,10 @@
 import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
 import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
-import { ApiError, isStoreFailure } from '../api-error.ts';
+import { isStoreFailure } from '../api-error.ts';
 import { addToChain, isBusy, type ChainedRecord } from '../conversations/chain.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
-import type { RunCaller, Toolset } from '../engine/tools.ts';
+import type { Toolset } from '../engine/tools.ts';
+import { addDriven, checkRunKey, type StoredCaller } from './driven-runs.ts';
 import { requestFollower, type RequestFollower } from './follow.ts';
 import { isKeyTaken, KEY_MS, type RequestKey } from './idempotency.ts';
 import {
@@ -50,11 +51,15 @@ export interface Requests extends RequestFollower, RequestRecovery {
   register(kind: RequestKind, api: RequestApi): void;
   /** Plans a request, and stores it if it has a record. Rejects with an `ApiError` if it cannot be served. */
   create<P extends PlannedRequest, C extends PlannedRequest>(request: NewRequest<P, C>): Promise<CreatedRequest<C>>;
-  /** The same, once for a key: resolves to the id of the record that was created with the key before, if there is one. */
-  createOnce<P extends PlannedRequest, C extends PlannedRequest>(
+  /**
+   * The same, once for a key, and once for what else a request may claim: `claimed` resolves to what was made with it before.
+   * Of several that are created at the same time, one is.
+   */
+  createOnce<P extends PlannedRequest, C extends PlannedRequest, T = never>(
     request: NewRequest<P, C>,
     key: RequestKey | undefined,
-  ): Promise<{ readonly repeated: string } | (CreatedRequest<C> & { readonly repeated?: undefined })>;
+    claimed?: () => Promise<T | undefined>,
+  ): Promise<CreatedOnce<C, T>>;
   /** Drives the run of a request to its end, and releases the lease of its plan. */
   drive<T extends StoredEnd>(plan: RunPlan, driving: Driving<T>): DrivenRequest<T>;
   /**
@@ -148,7 +153,7 @@ interface CompleteRequest<C extends PlannedRequest> {
 /** A record to store: as the newest one of a conversation, or alone. */
 export type NewRecord =
   | ({ readonly conversation: string } & Omit<ChainedRecord, 'lease'>)
-  | ({ readonly conversation?: undefined } & Pick<ChainedRecord, 'record' | 'key' | 'input'>);
+  | ({ readonly conversation?: undefined } & Pick<ChainedRecord, 'record' | 'keys' | 'input'>);
 
 export type CreatedRequest<P extends PlannedRequest> = P & {
   /** Undefined: it is not stored. */
@@ -156,6 +161,12 @@ export type CreatedRequest<P extends PlannedRequest> = P & {
   /** Releases the capacity. To be called when the request has ended. */
   readonly release: () => void;
 };
+
+/** `repeated`: the id of the record that was created with the key before. */
+export type CreatedOnce<C extends PlannedRequest, T> =
+  | { readonly type: 'created'; readonly created: CreatedRequest<C> }
+  | { readonly type: 'repeated'; readonly id: string }
+  | { readonly type: 'claimed'; readonly claimed: T };
 
 /** What an API does with the run of a request. */
 export interface Driving<T extends StoredEnd> {
@@ -194,12 +205,6 @@ export interface TakenRecord {
 export interface TakenRun extends TakenRecord {
   readonly items: readonly Item[];
   readonly state: State;
-}
-
-/** Who started a request. Every stored request has it. */
-export interface RequestOwner {
-  readonly key: string;
-  readonly scopes: readonly string[];
 }
 
 export interface ResumeOptions {
@@ -267,7 +272,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   async function storeRecord(runId: string, made: NewRecord): Promise<Lease> {
     const lease = await store.acquire(runId);
     try {
-      if (made.conversation === undefined) await records.create(made.record, made.key, made.input);
+      if (made.conversation === undefined) await records.create(made.record, made.keys, made.input);
       else await addToChain(store, made);
       return lease;
     } catch (error) {
@@ -276,16 +281,17 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     }
   }
 
-  const createOnce: Requests['createOnce'] = async (request, key) => {
-    if (!key) return create(request);
+  const createOnce: Requests['createOnce'] = async (request, key, claimed) => {
     for (;;) {
-      const repeated = await follower.findKey(request.tenant, key);
-      if (repeated !== undefined) return { repeated };
+      const id = key && (await follower.findKey(request.tenant, key));
+      if (id !== undefined) return { type: 'repeated', id };
+      const before = await claimed?.();
+      if (before !== undefined) return { type: 'claimed', claimed: before };
       try {
-        return await create(request);
+        return { type: 'created', created: await create(request) };
       } catch (error) {
-        const isTaken = isKeyTaken(error) || (isBusy(error) && (await follower.findKey(request.tenant, key)));
-        if (!isTaken) throw error;
+        const isTaken = isKeyTaken(error) || (isBusy(error) && key && (await follower.findKey(request.tenant, key)));
+        if (!isTaken || !(key ?? claimed)) throw error;
       }
     }
   };
@@ -293,7 +299,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   function drive<T extends StoredEnd>(plan: RunPlan, driving: Driving<T>): DrivenRequest<T> {
     const { id = plan.id, listen, resume, start, signal, flush } = driving;
     const { endsWithServer = !plan.lease } = driving;
-    const run = start ? start(plan) : driveRun(plan, engine, listen, resume);
+    const run = start ? addDriven(engine, plan, start(plan)) : driveRun(plan, engine, listen, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
     const ended = flush ? run.ended.then((end) => flush(end).then(() => end)) : run.ended;
@@ -385,8 +391,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     const { id, tenant, runId } = record;
     const api = apiOf(record)!;
     try {
-      const { key, scopes } = record.request as RequestOwner;
-      if (!how.signal?.aborted) checkRunKey(engine, { tenant, key, scopes });
+      // A run that is cancelled does nothing.
+      if (!how.signal?.aborted) checkRunKey(engine, { ...(record.request as StoredCaller), tenant });
       const run = await replayItems(store, runId, { tenant });
       const planned = await api.plan({ ...taken, ...run }, how);
       return await whileOpen(planned.plan, planned.drive);
@@ -507,12 +513,6 @@ export function isOpenRecord({ status }: Pick<RequestRecord, 'status'>): boolean
 
 /** Never called: the run is cancelled before it calls a model. */
 const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
-
-/** Throws if the key that started a run is not valid any more. */
-function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
-  const why = keys?.whyRevoked(caller);
-  if (why !== undefined) throw new ApiError(403, 'permission_error', `The run may not continue. ${why}`);
-}
 
 const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
 

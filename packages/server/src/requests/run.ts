@@ -32,6 +32,7 @@ import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } fro
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
 import { requestModel, type AnswerFormat } from '../engine/request-model.ts';
+import { addDriven } from './driven-runs.ts';
 import { callLogger, runReport } from './run-report.ts';
 import {
   principalOf,
@@ -101,7 +102,10 @@ type PlannedRun = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' 
   readonly lists?: readonly ServerList[] | undefined;
 };
 
-/** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
+/**
+ * Plans the run of a request. Rejects with an `ApiError` if it cannot be served. Whoever calls it closes the tools of the plan if
+ * it is not driven: `Requests` does so for requests.
+ */
 export async function planRun(
   engine: Pick<Engine, 'models' | 'serverTools' | 'policy' | 'waits'>,
   request: RunRequest,
@@ -150,7 +154,7 @@ export interface RunEnd {
   readonly rejectedAnswer?: TreadleError;
   /** The model failure that ended the run. */
   readonly failure?: ModelError;
-  /** The run failed before the model had replied. So nothing was done, and the client may send the same request again. */
+  /** The run failed before the model had replied and a call had begun. So the client may send the same request again. */
   readonly isUntouched?: boolean;
 }
 
@@ -167,11 +171,11 @@ export interface ResumedRun {
 /** Starts or resumes a run. */
 export function driveRun(
   plan: RunPlan,
-  engine: Pick<Engine, 'limits' | 'log' | 'driven' | 'models' | 'metrics'>,
+  engine: Pick<Engine, 'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
-  const { limits, log, driven } = engine;
+  const { limits, log } = engine;
   const { id: runId, request, toolset, caller, open, policy } = plan;
   const waits = plan.waits === true && plan.lease !== undefined;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
@@ -179,7 +183,7 @@ export function driveRun(
   let failure: ModelError | undefined;
   let isSpent = false;
   let isCutOff = false;
-  let hasReplied = false;
+  let hasActed = false;
   let last: Event | undefined;
   const answers = resume?.answers ?? [];
   const answered = answers.length > 0 ? Promise.withResolvers<void>() : undefined;
@@ -187,8 +191,8 @@ export function driveRun(
   function noteEvent(event: Event): void {
     last = event;
     failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
+    hasActed ||= ACTS.has(event.type);
     if (event.type !== 'model-replied') return;
-    hasReplied = true;
     isCutOff = event.finish === 'length';
   }
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
@@ -330,35 +334,39 @@ export function driveRun(
     const ending = endingOf(result, { isSpent, failure, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
-    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
+    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasActed };
   }
 
   const { cancel, detach, send, answer } = run;
-  const started: DrivenRun = {
+  const started = addDriven(engine, plan, {
     cancel,
     detach,
     send,
     answer,
     ...(answered && { answered: answered.promise }),
     ended: awaitEnd(),
-  };
-  driven.set(runId, started);
-  const remove = (): void => {
-    if (driven.get(runId) === started) driven.delete(runId);
-    void toolset.close();
-  };
+  });
   started.ended.then(
     (end) => {
-      remove();
+      void toolset.close();
       report.end(end);
     },
     () => {
-      remove();
+      void toolset.close();
       report.fail();
     },
   );
   return started;
 }
+
+/** After one of these, something was done that must not be repeated. A run may begin with calls, before any reply. */
+const ACTS: ReadonlySet<Event['type']> = new Set([
+  'model-replied',
+  'tool-settled',
+  'tool-parked',
+  'child-started',
+  'questions-asked',
+]);
 
 /** The tools that a conversation has found and called. */
 function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {

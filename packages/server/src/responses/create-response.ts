@@ -2,6 +2,7 @@ import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
 import { encodeInput, type RequestRecord } from '@treadle/store';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
 import { textAndTitle } from '../conversations/chain-items.ts';
+import { decidedBefore, decisionKeys, findDecision } from '../requests/approvals.ts';
 import type { ApprovedCall, ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import { modelNamed, type Capacity, type Engine } from '../engine/engine.ts';
 import type { RequestKey } from '../requests/idempotency.ts';
@@ -69,6 +70,7 @@ export function responseCreator(
 ): (response: NewResponse) => NewRequest<PlannedResponse, CompleteResponse> {
   const { engine, requests, compactionSealFor, requestConversation, wantedSeal, compactionsFor, carrierFor } = options;
   const { store, waits = false } = engine;
+  const records = store.requests;
 
   async function planResponse(
     { parsed, caller, local }: NewResponse,
@@ -89,6 +91,18 @@ export function responseCreator(
     const sent = { ...conversation, messages };
     const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true });
     return { plan, request, seal, system, before, counted, reported, chain, compaction };
+  }
+
+  /** Rejects with a 409 if another request has decided about the same calls. If it was the same request, creating this one fails. */
+  async function checkUndecided(
+    requestIds: readonly string[],
+    { digest }: ResponseRequest,
+    { tenant }: Caller,
+  ): Promise<void> {
+    for (const id of requestIds) {
+      const used = await findDecision(records, tenant, id);
+      if (used && used.digest !== digest) throw decidedBefore(id, used);
+    }
   }
 
   /**
@@ -132,6 +146,8 @@ export function responseCreator(
     hold: Capacity['hold'],
   ): Promise<{ readonly request: CompleteResponse; readonly stored?: NewRecord }> {
     const { request, seal, system, before, counted, reported, chain, compaction } = planned;
+    const decided = planned.plan.open?.approvals.map(({ requestId }) => requestId) ?? [];
+    await checkUndecided(decided, request, caller);
     const plan = await withDecisions(planned.plan, hold);
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
@@ -149,9 +165,19 @@ export function responseCreator(
       ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
     };
     const begunWith = open && callsToBegin(plan, open);
-    const continued = { ...(before && { before }), compaction, compactions, lists, ...(begunWith && { begunWith }) };
+    const continued = {
+      ...(before && { before }),
+      compaction,
+      compactions,
+      lists,
+      ...(begunWith && { begunWith }),
+      decided,
+    };
     const run = { created, seal, carrier, ...continued };
+    // Decisions that were added to the conversation before have no digest: such a request is never a repeated one.
+    const decisions = decisionKeys(decided, request.digest ?? 'conversation', now);
     if (!request.store && !key) {
+      if (decided.length > 0) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
       return { request: { plan: local ? { ...plan, journal: memoryJournal() } : plan, run, parts } };
     }
     const { tenant, scopes } = caller;
@@ -180,7 +206,7 @@ export function responseCreator(
     };
     if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
     const { input } = request;
-    const stored = { record, key: keyToStore, input };
+    const stored = { record, keys: keyToStore ? [keyToStore, ...decisions] : decisions, input };
     const { conversation: found } = chain ?? {};
     return {
       request: { plan, run: { ...run, record: record.id, ...(key && { key }) }, parts },

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
+import { bodyDigest } from '../requests/idempotency.ts';
 import type { RunRequest } from '../requests/run.ts';
 import {
   answerFormat,
@@ -41,6 +42,8 @@ export interface ResponseRequest extends RunRequest {
   readonly instructions?: string;
   /** The items in the order of the request. Each has an id. */
   readonly input: readonly InputItem[];
+  /** Equal for equal requests, streamed or not. Set if the input decides about calls. Not stored. */
+  readonly digest?: string;
   readonly include: readonly string[];
   /** The fields that the response repeats; `model` is added when it is known. */
   readonly echo: Omit<Echo, 'model'>;
@@ -75,6 +78,7 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
     ...(instructions != null && { instructions }),
     // In a conversation the same text may be sent twice.
     input: withIds(input, conversation == null ? '' : randomUUID()),
+    ...(input.some(({ type }) => type === 'mcp_approval_response') && { digest: digestOf(body as object) }),
     functions: tools.functions,
     otherTools: tools.others,
     toolChoice: choice.choice,
@@ -85,6 +89,11 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
     ...(parsed.background && { background: true }),
     echo: echoOf(parsed),
   };
+}
+
+function digestOf(body: { readonly stream?: unknown; readonly stream_options?: unknown }): string {
+  const { stream: _, stream_options: __, ...fields } = body;
+  return bodyDigest('responses', fields);
 }
 
 const BACKGROUND_STORED = "A background response is stored: leave 'store' out, or set it to true.";
@@ -101,7 +110,7 @@ function checkConversation({ previous_response_id: previous, store }: ParsedBody
 }
 
 /** The request as it may be stored: without the secrets of its tools. */
-export function storable({ givenIds: _, ...request }: ResponseRequest): ResponseRequest {
+export function storable({ givenIds: _, digest: __, ...request }: ResponseRequest): ResponseRequest {
   return { ...request, otherTools: request.otherTools.map(withoutSecrets) };
 }
 

@@ -1,16 +1,17 @@
 import { requestTokens, type ModelError } from '@treadle/core';
-import type { OwnedRequest, RequestRecord } from '@treadle/store';
+import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
 import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
+import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../requests/approvals.ts';
 import type { EventWriter } from '../requests/event-log.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { RepeatedRequest } from '../requests/follow.ts';
 import type { RequestKey } from '../requests/idempotency.ts';
 import { planRun, type ResumedRun, type RunPlan } from '../requests/run.ts';
-import { holdStored, readRecord } from '../requests/stored-reads.ts';
+import { readRecord } from '../requests/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../requests/interruption.ts';
-import { isOpenRecord, type Requests, type StoredEnd } from '../requests/requests.ts';
+import type { Requests, StoredEnd } from '../requests/requests.ts';
 import { storedStreams } from '../requests/stored-streams.ts';
 import type { RunCaller, ServerList } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
@@ -30,9 +31,9 @@ import {
   type LocalConversations,
   type RequestConversations,
 } from './request-conversation.ts';
-import { drivenElsewhere, endedResponse, fetchLater, interruptedError, ofConversation } from './response-errors.ts';
+import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
-import { hasReply, type ResponseResource } from './wire.ts';
+import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -140,6 +141,8 @@ export interface ResponseRun {
   readonly compactions?: ResponseOutputOptions['compactions'];
   readonly lists?: ResponseOutputOptions['lists'];
   readonly begunWith?: ResponseOutputOptions['begunWith'];
+  /** The ids of the requests for approvals that it decides about. */
+  readonly decided?: readonly string[];
   /** Where the events of a background response are stored. */
   readonly sink?: EventWriter;
   /** The events that were stored before it was resumed. */
@@ -212,14 +215,17 @@ export function responses(
     key?: RequestKey,
     local?: LocalConversations,
   ): Promise<PreparedResponse> {
-    const made = await all.createOnce(newResponse({ parsed: request, caller, key, local }), key);
-    if (made.repeated !== undefined) {
-      if (request.background) return follower.followed(await findResponse(made.repeated, caller), -1, caller);
+    const once = await all.createOnce(newResponse({ parsed: request, caller, key, local }), key, () =>
+      recordedResponse(request, caller),
+    );
+    if (once.type === 'claimed') return once.claimed;
+    if (once.type === 'repeated') {
+      if (request.background) return follower.followed(await findResponse(once.id, caller), -1, caller);
       const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
       const { tenant, hold } = caller;
-      return repeatedResponse({ tenant, hold, key: key!, id: made.repeated }, prepareAgain);
+      return repeatedResponse({ tenant, hold, key: key!, id: once.id }, prepareAgain);
     }
-    const { plan, run, parts, release } = made;
+    const { plan, run, parts, release } = once.created;
     if (request.background) return backgroundResponse(plan, { ...run, caller, release });
     return {
       id: plan.id,
@@ -236,6 +242,34 @@ export function responses(
         }
       },
     };
+  }
+
+  /**
+   * The response of an earlier request that was the same, if it decided about calls. Rejects with a 409 while it is in
+   * progress, and if it was another request.
+   */
+  async function recordedResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse | undefined> {
+    if (request.digest === undefined) return undefined;
+    for (const { id, isHeld } of decisionsIn(request.input)) {
+      const used = await findDecision(records, caller.tenant, id);
+      if (!used) continue;
+      if (used.digest === request.digest) return repeatedDecision(id, used, { request, caller });
+      // Whether what the client holds is a new decision is known when the conversation is restored.
+      if (!isHeld) throw decidedBefore(id, used);
+    }
+    return undefined;
+  }
+
+  async function repeatedDecision(
+    requestId: string,
+    used: UsedKey,
+    { request, caller }: { readonly request: ResponseRequest; readonly caller: Caller },
+  ): Promise<PreparedResponse> {
+    const record = await readRecord(store, used.response, caller);
+    if (!record) throw decidedBefore(requestId, used);
+    if (request.background) return follower.followed(record, -1, caller);
+    if (record.status === 'in_progress') throw decisionInProgress(used);
+    return { id: record.id, run: (listener) => replayRecord(record, listener) };
   }
 
   interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
@@ -306,7 +340,7 @@ export function responses(
 
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
     const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
-    const { compaction, compactions, lists, begunWith } = planned;
+    const { compaction, compactions, lists, begunWith, decided = [] } = planned;
     const { id, caller } = plan;
     const out = responseOutput({
       response: created,
@@ -342,6 +376,9 @@ export function responses(
           record === undefined
             ? made
             : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
+        if (record === undefined && releaseKey && decided.length > 0) {
+          await releaseDecisions(records, { id, tenant: caller.tenant }, decided);
+        }
         // Before the client is told, because its next request may be for another process.
         await release();
         if (sink) streams.wakeReaders(streamOf(id));
@@ -414,11 +451,7 @@ export function responses(
         running.cancel();
         return endedResponse(await running.finished);
       }
-      if (isOpenRecord(found)) await holdStored(store, found, caller.hold);
-      const taken = isOpenRecord(found) ? await all.takeOver(found, isOpenRecord) : undefined;
-      if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
-      const { interruption } = await (await all.resumeTaken(taken, { signal: AbortSignal.abort() })).finished;
-      if (interruption) throw interruptedError(id, interruption);
+      await all.resume(found, { signal: AbortSignal.abort() });
       return (await findResponse(id, caller)).response as ResponseResource;
     } catch (error) {
       if (!isDrivenElsewhere(error)) throw error;
@@ -500,4 +533,14 @@ export function responses(
     histories,
     acceptItems,
   };
+}
+
+/** The requests for approvals that an input decides about. `isHeld`: the client sends the request itself. */
+function decisionsIn(input: readonly InputItem[]): readonly { readonly id: string; readonly isHeld: boolean }[] {
+  const held = new Set(input.map(({ id }) => id));
+  return input.flatMap((item) => {
+    if (item.type !== 'mcp_approval_response') return [];
+    const { approval_request_id: id } = item;
+    return { id, isHeld: held.has(id) };
+  });
 }

@@ -1,11 +1,13 @@
-import { NEW } from '@treadle/core';
+import { NEW, waiting } from '@treadle/core';
 import { encodeInput, type RequestRecord } from '@treadle/store';
 import { historySize } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { planRun, type RunPlan } from '../requests/run.ts';
 import type { Reader } from '../requests/stored-reads.ts';
-import { isUnfit } from '../requests/interruption.ts';
+import { decisionKeys, releaseDecisions } from '../requests/approvals.ts';
+import { isKeyTaken } from '../requests/idempotency.ts';
+import { answerUnfit, isUnfit } from '../requests/interruption.ts';
 import type {
   FailedEnding,
   FinishingRequest,
@@ -19,6 +21,7 @@ import type {
 import type { StoredStreams, StreamRun } from '../requests/stored-streams.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import { nextTurn } from '../http/large-work.ts';
+import { approvalIdFor } from '../ids.ts';
 import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
@@ -48,11 +51,23 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
 
   /** If the answers cannot be used, the response is what it was. */
   async function closeAgain(
-    { id, status, response, updatedAt: at }: RequestRecord,
+    record: RequestRecord,
+    { decided = [] }: ResponseRun,
     end: FinishedResponse,
   ): Promise<FinishedResponse> {
-    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
+    const { id, status, response, updatedAt: at } = record;
+    if (!end.interruption || !isUnfit(end.interruption)) return end;
+    await releaseDecisions(records, record, decided);
+    await records.finish(id, { status, response, at });
     return end;
+  }
+
+  /** Rejects with a 409 if another response has decided about one of the calls. */
+  async function decideHere(record: RequestRecord, { decided = [] }: ResponseRun): Promise<void> {
+    const now = Date.now();
+    await records.addKeys(record, decisionKeys(decided, 'answers', now), now).catch((error: unknown) => {
+      throw isKeyTaken(error) ? answerUnfit(DECIDED) : error;
+    });
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
@@ -78,10 +93,11 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       const run = await resumedRun(taken, plan, { ...(answers && { answers }), hold });
       const isReopened = answers !== undefined && record.status !== 'in_progress';
       if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      await decideHere(record, run);
       // Before it is resumed, so that it is resumed again if this process dies.
       await reopenResponse(record, run.created);
       const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(record, end)) };
+      return { finished: finished.then((end) => closeAgain(record, run, end)) };
     }
     return { plan, drive };
   }
@@ -106,6 +122,11 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       ...(request.background && (await storedSoFar({ id, lease }, hold))),
       record: record.id,
       from,
+      decided: waiting(state).flatMap(({ type, effect, call }) =>
+        type === 'approval' && answers?.some((one) => one.effect === effect)
+          ? approvalIdFor(id, call.turn, call.index)
+          : [],
+      ),
       ...(state !== NEW && {
         resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
       }),
@@ -187,6 +208,8 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     createFork,
   };
 }
+
+const DECIDED = 'The client of the response has decided about this call in another response, which executes it.';
 
 /** The kinds of calls as far as they follow from the request alone. */
 function kindsByName({ functions }: ResponseRequest): CallKinds {

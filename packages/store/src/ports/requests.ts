@@ -35,10 +35,21 @@ export type OwnedRequest = RequestHead & Pick<RequestRecord, 'tenant'>;
 export interface RequestStore {
   /**
    * Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists, or if the tenant has
-   * a response with this key. So of two processes that create a response for the same key, one does.
+   * a response with one of these keys. So of two processes that create a response for the same key, one does.
    * `input`: a list in the request. The items that it has in common with the beginning of another one are stored once.
    */
-  create(record: RequestRecord, key?: IdempotencyKey, input?: readonly unknown[]): Promise<void>;
+  create(
+    record: RequestRecord,
+    keys?: IdempotencyKey | readonly IdempotencyKey[],
+    input?: readonly unknown[],
+  ): Promise<void>;
+  /**
+   * Adds keys to a response, which need not be stored. Durable when it resolves. Rejects with `run-exists`, and adds none, if
+   * one of them belongs to another response. `now` decides which keys have expired.
+   */
+  addKeys(response: Pick<RequestRecord, 'id' | 'tenant'>, keys: readonly IdempotencyKey[], now: number): Promise<void>;
+  /** Deletes keys of a response, so that they can be used again. */
+  removeKeys(response: Pick<RequestRecord, 'id' | 'tenant'>, keys: readonly string[]): Promise<void>;
   /** The response that was created with a key. Undefined if there is none, or if the key has expired at time `now`. */
   findKey(tenant: string, key: string, now: number): Promise<UsedKey | undefined>;
   /**
@@ -112,6 +123,8 @@ export interface IdempotencyKey {
   readonly digest: string;
   /** From this time on the key can be used again. */
   readonly expiresAt: number;
+  /** The id of a response. The key does not expire while that is stored. */
+  readonly keptWith?: string;
 }
 
 export interface UsedKey {

@@ -207,6 +207,8 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   `,
   // Plain JSON. Null: it has none.
   'ALTER TABLE conversations ADD COLUMN metadata TEXT',
+  // The key does not expire while this response is stored. Null: there is none.
+  'ALTER TABLE idempotency_keys ADD COLUMN kept_with TEXT',
   // The table is renamed, so that a process of an older version that has the store open cannot add requests without a kind.
   `
   ALTER TABLE responses RENAME TO requests;

@@ -694,6 +694,45 @@ describe('an idempotency key', () => {
     expect(await responses.pruneExpired(6_000)).toBe(2);
   });
 
+  test('of several, a response gets all or is not created', async () => {
+    await using temp = tempStore();
+    const { requests: responses } = temp.open();
+    await responses.create(response('one'), [key, { ...key, key: 'l' }]);
+    await expect(responses.create(response('two'), [{ ...key, key: 'm' }, key])).rejects.toEqual(code('run-exists'));
+    expect(await responses.get('acme', 'two')).toBeUndefined();
+    expect(await responses.findKey('acme', 'm', 1_000)).toBeUndefined();
+    expect(await responses.findKey('acme', 'l', 1_000)).toEqual({ digest: 'sha', response: 'one' });
+  });
+
+  test('can belong to a response that is not stored, and be removed', async () => {
+    await using temp = tempStore();
+    const { requests: responses } = temp.open();
+    const [one, two] = ['one', 'two'].map((id) => ({ id, tenant: 'acme' })) as [{ id: string; tenant: string }, never];
+    await responses.addKeys(one, [key], 0);
+    await responses.addKeys(one, [key], 0);
+    await expect(responses.addKeys(two, [{ ...key, key: 'l' }, key], 0)).rejects.toEqual(code('run-exists'));
+    expect(await responses.findKey('acme', 'l', 1_000)).toBeUndefined();
+    await responses.removeKeys(two, ['k']);
+    expect(await responses.findKey('acme', 'k', 1_000)).toEqual({ digest: 'sha', response: 'one' });
+    await responses.removeKeys(one, ['k']);
+    await responses.addKeys(two, [key], 0);
+  });
+
+  test('does not expire while the response that it is kept with is stored', async () => {
+    await using temp = tempStore();
+    const { requests: responses } = temp.open();
+    await responses.create(response('asked', { status: 'completed' }));
+    const kept = { ...key, keptWith: 'asked' };
+    await responses.create(response('one'), kept);
+    await responses.pruneExpired(9_000);
+    expect(await responses.findKey('acme', 'k', 9_000)).toBeDefined();
+    const later = response('two', { createdAt: 9_000 });
+    await expect(responses.create(later, kept)).rejects.toEqual(code('run-exists'));
+    await responses.delete('acme', 'asked');
+    expect(await responses.findKey('acme', 'k', 9_000)).toBeUndefined();
+    await responses.create(later, { ...kept, expiresAt: 9_500 });
+  });
+
   test.each([
     ['an empty key', { ...key, key: '' }],
     ['a key with an unpaired surrogate', { ...key, key: '\ud800' }],

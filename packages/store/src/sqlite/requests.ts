@@ -1,6 +1,7 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
 import type {
+  IdempotencyKey,
   RequestEnding,
   OwnedRequest,
   RequestHead,
@@ -19,7 +20,7 @@ import { RESPONSE, storedSize, type SharedTexts } from './shared-texts.ts';
 /** The methods of a `RequestStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Requests extends Pick<
   RequestStore,
-  'create' | 'finish' | 'reopen' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
+  'create' | 'addKeys' | 'removeKeys' | 'finish' | 'reopen' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
 > {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => RequestRecord | undefined;
@@ -61,6 +62,9 @@ interface EndedResponseRow {
 
 const COLUMNS =
   'response, kind, tenant, run, status, created_at, updated_at, expires_at, previous, request, request_crc, answer, answer_crc, input_last, input_at';
+
+/** Whether a key is kept although it has expired. */
+const KEPT = 'EXISTS (SELECT 1 FROM requests WHERE requests.response = idempotency_keys.kept_with)';
 
 interface RequestsParts {
   readonly commit: GroupCommit;
@@ -111,14 +115,16 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
      ORDER BY expires_at, id LIMIT ${PRUNE_BATCH}`,
   );
   const insertKey = db.prepare(
-    `INSERT INTO idempotency_keys (tenant, key, digest, response, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)
-     ON CONFLICT DO UPDATE SET digest = ?3, response = ?4, expires_at = ?5 WHERE expires_at <= ?6`,
+    `INSERT INTO idempotency_keys (tenant, key, digest, response, expires_at, kept_with) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+     ON CONFLICT DO UPDATE SET digest = ?3, response = ?4, expires_at = ?5, kept_with = ?6
+     WHERE response = ?4 OR (expires_at <= ?7 AND NOT ${KEPT})`,
   );
   const findKey = db.prepare(
-    'SELECT digest, response FROM idempotency_keys WHERE tenant = ? AND key = ? AND expires_at > ?',
+    `SELECT digest, response FROM idempotency_keys WHERE tenant = ? AND key = ? AND (expires_at > ? OR ${KEPT})`,
   );
   const deleteKeys = db.prepare('DELETE FROM idempotency_keys WHERE response = ?');
-  const deleteExpiredKeys = db.prepare('DELETE FROM idempotency_keys WHERE expires_at <= ?');
+  const deleteKey = db.prepare('DELETE FROM idempotency_keys WHERE tenant = ? AND key = ? AND response = ?');
+  const deleteExpiredKeys = db.prepare(`DELETE FROM idempotency_keys WHERE expires_at <= ? AND NOT ${KEPT}`);
 
   type FindRows = (after: PrunePosition) => readonly unknown[];
 
@@ -213,17 +219,27 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
     );
   }
 
+  /** In a transaction. Throws if one of them belongs to another response. */
+  function insertKeys(
+    { id, tenant }: Pick<RequestRecord, 'id' | 'tenant'>,
+    keys: readonly IdempotencyKey[],
+    now: number,
+  ): void {
+    for (const { key, digest, expiresAt, keptWith = null } of keys) {
+      const { changes } = insertKey.run(tenant, key, digest, id, expiresAt, keptWith, now);
+      if (changes === 0) throw keyTaken();
+    }
+  }
+
   return {
-    async create(record, key, input = []) {
+    async create(record, given = [], input = []) {
+      const keys = [given].flat();
       const { id, kind, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
       for (const [name, value] of Object.entries({ id, kind, tenant, runId, status })) checkText(name, value);
       if (previous !== undefined) checkText('previous', previous);
       for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
       if (expiresAt !== undefined) checkTime('expiresAt', expiresAt);
-      if (key) {
-        for (const [name, value] of Object.entries({ key: key.key, digest: key.digest })) checkText(name, value);
-        checkTime('expiresAt', key.expiresAt);
-      }
+      checkKeys(keys);
       const request = encoded('request', () => encodeWithInput(record.request, input));
       const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
       const values = [
@@ -254,13 +270,23 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
           );
           if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
           shared.use([RESPONSE, Number(lastInsertRowid)], used);
-          if (!key) return;
-          const inserted = insertKey.run(tenant, key.key, key.digest, id, key.expiresAt, createdAt);
-          if (inserted.changes === 0) throw keyTaken();
+          insertKeys(record, keys, createdAt);
         },
         undefined,
         request.length,
       );
+    },
+
+    async addKeys(response, keys, now) {
+      for (const [name, value] of Object.entries({ id: response.id, tenant: response.tenant })) checkText(name, value);
+      checkKeys(keys);
+      await commit.write(() => insertKeys(response, keys, now));
+    },
+
+    async removeKeys({ id, tenant }, keys) {
+      await commit.write(() => {
+        for (const key of keys) deleteKey.run(nameKey(tenant), nameKey(key), nameKey(id));
+      });
     },
 
     findKey: (tenant, key, now) => findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
@@ -343,6 +369,13 @@ function encoded<T>(name: string, encode: () => T): T {
 function checkText(name: string, value: unknown): void {
   if (typeof value === 'string' && value !== '' && value.isWellFormed()) return;
   throw invalidInput(`The ${name} of a response must be a non-empty string without unpaired surrogates.`);
+}
+
+function checkKeys(keys: readonly IdempotencyKey[]): void {
+  for (const { key, digest, expiresAt, keptWith = key } of keys) {
+    for (const [name, value] of Object.entries({ key, digest, keptWith })) checkText(name, value);
+    checkTime('expiresAt', expiresAt);
+  }
 }
 
 function checkTime(name: string, value: unknown): void {

@@ -200,6 +200,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
     requests: {
       create: requests.create,
+      addKeys: requests.addKeys,
+      removeKeys: requests.removeKeys,
       findKey: (tenant, key, now) => reading(() => requests.findKey(tenant, key, now)),
       finish: requests.finish,
       reopen: requests.reopen,

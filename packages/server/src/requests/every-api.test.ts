@@ -1,0 +1,359 @@
+import { setImmediate } from 'node:timers/promises';
+import { defineAgent, tool, type Model } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
+import pino from 'pino';
+import { describe, expect, test } from 'vitest';
+import { chats } from '../chat/chats.ts';
+import { parseChat } from '../chat/parse-request.ts';
+import { conversations } from '../conversations/conversations.ts';
+import type { Caller } from '../http/admission.ts';
+import { hashKey, SCOPES, serverKeys, type ApiKey } from '../http/keys.ts';
+import { CONVERSATION_PREFIX } from '../ids.ts';
+import { mcpCalls } from '../mcp/calls.ts';
+import { mcpAgent } from '../mcp/options.ts';
+import { parseRequest } from '../responses/parse-request.ts';
+import { responses } from '../responses/responses.ts';
+import { runs } from '../runs/runs.ts';
+import { activeRuns, type Engine } from '../engine/engine.ts';
+import { registeredTools, type ToolExecutor } from '../engine/executors.ts';
+import { requestKey } from './idempotency.ts';
+import { requests } from './requests.ts';
+
+/* What holds for the requests of every API. */
+
+const log = pino({ level: 'silent' });
+const caller: Caller = { tenant: 't', key: 'ann', scopes: SCOPES, requestId: '', log };
+const CONVERSATION = `${CONVERSATION_PREFIX}${'0'.repeat(32)}`;
+const EMPTY = { type: 'object' } as const;
+const ACT = { name: 'act', description: '', effect: 'pure' } as const;
+
+/** The services of a server on one engine. */
+function servicesOn(engine: Engine) {
+  const stored = requests(engine);
+  const stopping = new AbortController().signal;
+  const service = responses(engine, stored, stopping);
+  const allRuns = runs(engine, stored);
+  const onResponseDeleted = service.forget;
+  const chain = conversations({
+    engine,
+    stored,
+    runs: allRuns,
+    histories: service.histories,
+    onResponseDeleted,
+    stopping,
+  });
+  const agent = defineAgent({
+    name: 'agent',
+    description: '',
+    model: engine.models.models.get('m')!,
+    prompts: { user: 'go' },
+    tools: { output: { name: 'report', description: '' } },
+    validation: { outputSchema: EMPTY, maxAttempts: 1 },
+  });
+  const agents = [mcpAgent({ agent, input: EMPTY })];
+  const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents });
+  stored.register('mcp-call', calls.api);
+  return { stored, responses: service, chats: chats(engine, stored), conversations: chain, calls };
+}
+
+type Services = ReturnType<typeof servicesOn>;
+
+/** Sends a request and waits for its end. `signal` aborts when the client disconnects. */
+type Send = (services: Services, signal: AbortSignal) => Promise<unknown>;
+
+function response(body: object, { isStreamed = false } = {}): Send {
+  return async (services, signal) => {
+    const prepared = await services.responses.prepare(parseRequest({ input: 'go', ...body }), caller);
+    return prepared.run({ requiresAction: false, ...(isStreamed && { emit: () => {} }) }, signal);
+  };
+}
+
+function completion({ key, isStreamed = false }: { key?: string; isStreamed?: boolean } = {}): Send {
+  return async (services, signal) => {
+    const body = { messages: [{ role: 'user', content: 'go' }] };
+    const used = key === undefined ? undefined : requestKey(key, 'chat', body);
+    const prepared = await services.chats.prepare(parseChat(body), caller, used);
+    return prepared.run(isStreamed ? () => {} : undefined, signal);
+  };
+}
+
+function chat(onDisconnect: 'cancel' | 'continue', conversation?: string): Send {
+  return async (services, signal) => {
+    const message = { role: 'user' as const, content: [{ type: 'text' as const, text: 'go' }] };
+    const request = { message, onDisconnect, ...(conversation !== undefined && { conversation }) };
+    return (await services.conversations.start(request, caller)).run(() => {}, signal);
+  };
+}
+
+function mcpCall(name: string): Send {
+  return (services, signal) =>
+    services.calls.call(
+      { name, arguments: {}, state: undefined, responses: undefined, capabilities: {}, signal, onItem: () => {} },
+      caller,
+    );
+}
+
+/** Those that are resumed after a restart. */
+const STORED: readonly (readonly [name: string, send: Send])[] = [
+  ['a response', response({})],
+  ['a streamed response', response({}, { isStreamed: true })],
+  ['a background response', response({ background: true }, { isStreamed: true })],
+  ['a response of a conversation', response({ conversation: CONVERSATION })],
+  ['a completion with a key', completion({ key: 'k' })],
+  ['a chat', chat('continue')],
+  ['a message of a conversation', chat('continue', CONVERSATION)],
+  ['a call over MCP', mcpCall('act')],
+];
+
+const ALL: typeof STORED = [
+  ...STORED,
+  ['a response that is not stored', response({ store: false })],
+  ['a completion', completion()],
+  ['a streamed completion', completion({ isStreamed: true })],
+  ['a chat that ends with its connection', chat('cancel')],
+];
+
+/** It opens no connections. */
+const AGENT: (typeof STORED)[number] = ['a call of an agent over MCP', mcpCall('agent')];
+
+interface Setting extends AsyncDisposable {
+  readonly engine: Engine;
+  readonly services: Services;
+}
+
+async function setting(more: Partial<Engine> & Pick<Engine, 'store'>): Promise<Setting> {
+  const model = scriptedModel([{ calls: [{ name: 'act' }] }, 'Done.']);
+  const engine: Engine = {
+    models: { default: 'm', models: new Map([['m', model]]) },
+    serverTools: { executors: [registeredTools([tool({ ...ACT, execute: () => 'done' })])], defaultTools: ['act'] },
+    limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
+    runs: activeRuns({ max: 9 }),
+    driven: new Map(),
+    log,
+    ...more,
+  };
+  return {
+    engine,
+    services: servicesOn(engine),
+    async [Symbol.asyncDispose]() {
+      await engine.runs.detachAll();
+    },
+  };
+}
+
+async function newStore(): Promise<SqliteStore> {
+  const store = sqliteStore(':memory:');
+  await store.conversations.create({ id: CONVERSATION, tenant: 't', title: '', createdAt: 0 });
+  return store;
+}
+
+/** Resolves when the runs of an engine have ended or were interrupted. */
+async function idle({ runs: active, driven }: Engine): Promise<void> {
+  while (active.reserved > 0 || driven.size > 0) await setImmediate();
+}
+
+describe('the connections of a request', () => {
+  /** Opens a connection for each request, and counts those that are open. */
+  function counting() {
+    let opened = 0;
+    let closed = 0;
+    const executor: ToolExecutor = {
+      kind: 'mcp',
+      canExecute: () => true,
+      functions: () => {
+        opened += 1;
+        return [ACT];
+      },
+      execute: () => 'done',
+      close: () => void (closed += 1),
+    };
+    return {
+      serverTools: { executors: [executor], defaultTools: ['act'] },
+      counts: () => ({ opened, closed }),
+      isOpened: () => opened > 0,
+    };
+  }
+
+  /** The same store, until call number `at` since `isCounted`: that fails. `calls`: how many there were. */
+  function failingStore(store: SqliteStore, at: number, isCounted: () => boolean) {
+    let calls = 0;
+    const failing = (part: object): object =>
+      new Proxy(part, {
+        get(target, name, receiver) {
+          const value: unknown = Reflect.get(target, name, receiver);
+          if (typeof value === 'object' && value !== null) return failing(value);
+          if (typeof value !== 'function' || /^(watch|watchRuns|onCommit)$/.test(String(name))) return value;
+          return (...args: unknown[]) => {
+            if (isCounted() && ++calls === at) return Promise.reject(new Error(`${String(name)} fails.`));
+            return (value as (...all: unknown[]) => unknown).apply(target, args);
+          };
+        },
+      });
+    return { store: failing(store) as SqliteStore, calls: () => calls };
+  }
+
+  /** Acts with a store whose first call fails after the connection was opened, then with one whose second does, and so on. */
+  async function eachFailure(
+    prepare: (store: SqliteStore) => Promise<unknown>,
+    act: (setting: Setting, signal: AbortSignal) => Promise<unknown>,
+  ): Promise<void> {
+    for (let at = 1; ; at++) {
+      await using opened = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => opened.close() });
+      await prepare(opened);
+      const { serverTools, counts, isOpened } = counting();
+      const { store, calls } = failingStore(opened, at, isOpened);
+      const made = await setting({ store, serverTools });
+      const client = new AbortController();
+      let isDone = false;
+      const acted = act(made, client.signal).then(
+        () => (isDone = true),
+        () => (isDone = true),
+      );
+      while (!isDone) {
+        await setImmediate();
+        // What is interrupted is resumed later, and its reader waits for that.
+        if (isOpened() && made.engine.driven.size === 0 && made.engine.runs.reserved === 0) client.abort();
+      }
+      await acted;
+      await made[Symbol.asyncDispose]();
+      await idle(made.engine);
+      const { opened: all, closed } = counts();
+      expect([at, closed]).toEqual([at, all]);
+      if (calls() < at) return;
+    }
+  }
+
+  test.each(ALL)('are closed if the store fails at any call: %s', async (_, send) => {
+    await eachFailure(
+      async () => {},
+      ({ services }, signal) => send(services, signal),
+    );
+  });
+
+  test.each(STORED)('are closed if the store fails at any call while it is resumed: %s', async (_, send) => {
+    await eachFailure(
+      (store) => leaveInterrupted(store, send),
+      async ({ engine, services }) => {
+        await services.stored.recover();
+        await idle(engine);
+      },
+    );
+  });
+
+  test.each(ALL.filter(([name]) => name.includes('of a conversation')))(
+    'are closed if another request was first: %s',
+    async (_, send) => {
+      await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+      const { serverTools, counts } = counting();
+      const extend: typeof store.conversations.extend = async () => false;
+      const busy = { ...store, conversations: { ...store.conversations, extend } };
+      await using at = await setting({ store: busy, serverTools });
+      const sent = send(at.services, new AbortController().signal);
+      await expect(sent).rejects.toMatchObject({ status: 409, code: 'conversation_busy' });
+      expect(counts()).toEqual({ opened: 1, closed: 1 });
+    },
+  );
+});
+
+/** A model and a tool that hang until their run is cancelled or detached. `begun` resolves when one of them is used. */
+function hanging(): { readonly options: Pick<Engine, 'models' | 'serverTools'>; readonly begun: Promise<void> } {
+  const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+  const reply: Model['reply'] = (_request, _emit, aborted) =>
+    new Promise((end) => {
+      begin();
+      const error = { code: 'cancelled', message: 'cancelled', retryable: false } as const;
+      aborted.addEventListener('abort', () => end({ type: 'failure', error }));
+    });
+  const act = tool({ ...ACT, execute: () => (begin(), new Promise(() => {})) });
+  const models = { default: 'm', models: new Map([['m', { id: 'm', reply }]]) };
+  return { options: { models, serverTools: { executors: [registeredTools([act])], defaultTools: ['act'] } }, begun };
+}
+
+/** Leaves a request that a process has detached from. */
+async function leaveInterrupted(store: SqliteStore, send: Send): Promise<void> {
+  const { options, begun } = hanging();
+  const before = await setting({ store, ...options });
+  const client = new AbortController();
+  const sent = send(before.services, client.signal).catch(() => {});
+  await begun;
+  await before[Symbol.asyncDispose]();
+  await idle(before.engine);
+  client.abort();
+  await sent;
+}
+
+describe('the key of a request', () => {
+  const key = (name: string): ApiKey => ({ name, hash: hashKey(name), tenant: 't', scopes: SCOPES });
+  const REMOVED = 'The run may not continue. The key that started it was removed.';
+
+  /** What the records of a store contain. */
+  async function recordsIn(store: SqliteStore): Promise<readonly [status: string, response: string][]> {
+    const found: [string, string][] = [];
+    for (const { runId } of await store.list({ limit: 9 })) {
+      const head = await store.requests.headOfRun(runId);
+      const record = head && (await store.requests.get(head.tenant, head.id));
+      if (record) found.push([record.status, JSON.stringify(record.response)]);
+    }
+    return found;
+  }
+
+  /** A model and a tool that must not be used. */
+  function unused() {
+    let uses = 0;
+    const use = (): never => {
+      uses += 1;
+      throw new Error('It is used.');
+    };
+    const model: Model = { id: 'm', reply: use };
+    const models = { default: 'm', models: new Map([['m', model]]) };
+    const executors = [registeredTools([tool({ ...ACT, execute: use })])];
+    return { models, serverTools: { executors, defaultTools: ['act'] }, uses: () => uses };
+  }
+
+  test.each([...STORED, AGENT])('was removed before it is resumed: %s fails', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    await leaveInterrupted(store, send);
+    const { uses, ...nothing } = unused();
+    await using at = await setting({ store, ...nothing, keys: serverKeys([key('bob')]) });
+    expect(await at.services.stored.recover()).toBe(1);
+    await idle(at.engine);
+    expect(await recordsIn(store)).toEqual([['failed', expect.stringContaining(REMOVED)]]);
+    expect(uses()).toBe(0);
+  });
+
+  test.each(STORED)('is valid when it is resumed: %s is completed', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    await leaveInterrupted(store, send);
+    await using at = await setting({ store, keys: serverKeys([key('ann')]) });
+    expect(await at.services.stored.recover()).toBe(1);
+    await idle(at.engine);
+    expect(await recordsIn(store)).toEqual([['completed', expect.not.stringContaining(REMOVED)]]);
+  });
+
+  test.each([...ALL, AGENT])('was removed before its run starts: %s does nothing', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    const { uses, ...nothing } = unused();
+    await using at = await setting({ store, ...nothing, keys: serverKeys([key('bob')]) });
+    await send(at.services, new AbortController().signal);
+    await idle(at.engine);
+    expect(uses()).toBe(0);
+  });
+
+  test.each([...ALL, AGENT])('is removed while it runs: %s is stopped', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    const keys = serverKeys([key('ann'), key('bob')]);
+    const { options, begun } = hanging();
+    await using at = await setting({ store, ...options, keys });
+    const sent = send(at.services, new AbortController().signal);
+    await begun;
+    // It is still valid.
+    keys.replace([key('ann')]);
+    expect(at.engine.driven.size).toBe(1);
+    keys.replace([key('bob')]);
+    const result = await sent;
+    await idle(at.engine);
+    const seen = JSON.stringify([result instanceof Error ? result.message : result, await recordsIn(store)]);
+    expect(seen).toContain(REMOVED);
+  });
+});
