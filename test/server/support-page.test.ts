@@ -653,7 +653,10 @@ const TOOLS: Probes = {
     { tools: [{ type: 'custom', name: 'patch' }] },
     { sent: { tools: [{ type: 'custom', name: 'patch' }] } },
   ],
-  '`web_search`': [{ tools: [{ type: 'web_search' }] }, { notSent: ['tools'] }],
+  '`web_search`, `web_search_preview`, and both with a date': [
+    [{ tools: [{ type: 'web_search' }] }, { notSent: ['tools'] }],
+    [{ tools: [{ type: 'web_search_preview_2025_03_11' }] }, { notSent: ['tools'] }],
+  ],
 };
 
 /** The model follows a forced choice, and the client gets the call. */

@@ -7,6 +7,11 @@ export interface RequestTool {
   readonly [field: string]: unknown;
 }
 
+/** The type of a tool without its version: `web_search_preview` and names with a date are `web_search`. */
+export function toolKind(type: string): string {
+  return /^web_search(?:_preview)?(?:_\d{4}_\d{2}_\d{2})?$/.test(type) ? 'web_search' : type;
+}
+
 /** A function that an executor can run: what is sent to the model, and the rules that the loop applies to its calls. */
 export type OfferedFunction = Omit<ToolDefinition<Schema>, 'execute'> & {
   /** As the server of the function describes it: `readOnlyHint` and others. Absent: an effect `pure` means that it only reads. */
@@ -30,7 +35,10 @@ export interface ExecutorCall {
  * the client: their calls are returned to it, as in single-shot inference.
  */
 export interface ToolExecutor {
-  /** The `type` of the request's tools that it may run: `mcp`, `sandbox`, … Never `function`. */
+  /**
+   * The `type` of the request's tools that it may run: `mcp`, `sandbox`, … Never `function`. `web_search` includes
+   * `web_search_preview` and names with a date.
+   */
   readonly kind: string;
   /** Whether it runs this tool. The first executor that returns true is used. */
   canExecute(tool: RequestTool): boolean;

@@ -90,6 +90,45 @@ describe('the tools of a request', () => {
   });
 });
 
+describe.each(['web_search', 'web_search_preview', 'web_search_preview_2025_03_11', 'web_search_2025_08_26'])(
+  'the tool %s',
+  (type) => {
+    test('is left out without an executor', async () => {
+      expect(names(await toolsetOf({ ...plain, otherTools: [{ type }] }, { serverTools: offer }, caller))).toEqual([
+        'ask',
+      ]);
+    });
+
+    test('is run by an executor for web_search, and can be chosen by another of its names', async () => {
+      const search: ToolExecutor = {
+        kind: 'web_search',
+        canExecute: () => true,
+        functions: () => [{ name: 'search', description: 'Searches' }],
+        execute: ({ tool: asked }) => asked.type,
+      };
+      const toolChoice = {
+        type: 'allowed_tools',
+        mode: 'required',
+        tools: [{ type: 'web_search_preview' }],
+      } as const;
+      const { tools, allowedTools } = await toolsetOf(
+        { ...plain, otherTools: [{ type }], toolChoice },
+        { serverTools: { ...offer, executors: [search] } },
+        caller,
+      );
+      expect(allowedTools).toEqual(['search']);
+      expect(await tools[1]!.execute!({}, {} as never)).toBe(type);
+    });
+  },
+);
+
+test.each(['web_search_x', 'web_search_preview_25', 'x_web_search', 'web_search_preview_2025_03_11x'])(
+  'the tool %s is unknown',
+  async (type) => {
+    expect(await problem({ ...plain, otherTools: [{ type }] })).toMatchObject({ code: 'unsupported_tool' });
+  },
+);
+
 describe('rejects', () => {
   test.each([
     [{ ...plain, otherTools: [{ ...OWN, server_label: 'else' }] }, 400, 'MCP server "else"'],

@@ -15,6 +15,7 @@ import {
   allowedBy,
   approvedByClient,
   OWN_LABEL,
+  toolKind,
   type OfferedFunction,
   type RequestTool,
   type ToolExecutor,
@@ -292,7 +293,12 @@ function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: Ru
 const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
 
 function isLeftOut(tool: RequestTool, { executors }: ServerTools): boolean {
-  return LEFT_OUT.has(tool.type) && !executors.some((one) => one.kind === tool.type && one.canExecute(tool));
+  return LEFT_OUT.has(toolKind(tool.type)) && !executorFor(tool, executors);
+}
+
+function executorFor(tool: RequestTool, executors: readonly ToolExecutor[]): ToolExecutor | undefined {
+  const kind = toolKind(tool.type);
+  return executors.find((one) => toolKind(one.kind) === kind && one.canExecute(tool));
 }
 
 /** A tool of the request with its functions, or with the reason why its server has not listed them. */
@@ -330,7 +336,7 @@ async function openTool(
   caller: RunCaller,
   { lists }: ToolsetOptions,
 ): Promise<OpenedTool> {
-  const executor = executors.find((one) => one.kind === origin.type && one.canExecute(origin));
+  const executor = executorFor(origin, executors);
   if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
   if (!caller.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
   const asker = principalOf(caller);
@@ -522,7 +528,7 @@ function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
   const { type, name, server_label: label } = selected;
   if (type === 'function' || type === 'custom') return [String(name)];
   const names = [...origins].flatMap(([candidate, { origin, ownName }]) => {
-    const matches = origin.type === type && (label == null || origin['server_label'] === label);
+    const matches = toolKind(origin.type) === toolKind(type) && (label == null || origin['server_label'] === label);
     return matches && (name == null || name === candidate || name === ownName) ? candidate : [];
   });
   if (names.length > 0) return names;
