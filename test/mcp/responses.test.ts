@@ -393,6 +393,26 @@ describe('approvals', () => {
     expect(resultsIn(at.requests[1]!)).toEqual([expect.stringContaining('was for the server "mail"')]);
   });
 
+  test.each(['the previous response', 'items'])('in %s need the server, and denials do not', async (where) => {
+    await using at = await setting([{ calls: [MAIL] }, 'Done.']);
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const [asked] = askedIn(first);
+    const next = (approve: boolean, more: object) => {
+      const before =
+        where === 'items'
+          ? { input: [{ role: 'user' as const, content: 'Go' }, asked!, decision(asked!.id, approve)] }
+          : { previous_response_id: first.id, input: [decision(asked!.id, approve)] };
+      return at.client.responses.create({ model: 'm', ...before, ...more });
+    };
+    const unknown = { status: 400, code: 'unknown_tool', param: 'tools', message: expect.stringContaining('"mail"') };
+    await expect(next(true, {})).rejects.toMatchObject(unknown);
+    await expect(next(true, { stream: true })).rejects.toMatchObject(unknown);
+    await expect(next(true, { background: true })).rejects.toMatchObject(unknown);
+    expect(remote.calls).toEqual([]);
+    expect(await next(false, {})).toMatchObject({ status: 'completed' });
+  });
+
   test('can also be given over the runs API', async () => {
     await using at = await setting([{ calls: [MAIL] }, 'Done.'], { waitForAnswers: true });
     const tools = [hosted({ require_approval: 'always' })];

@@ -71,6 +71,8 @@ export interface Toolset {
   readonly toolChoice: ToolChoice;
   readonly allowedTools?: readonly string[];
   readonly kinds: CallKinds;
+  /** The `server_label` of every server that the request has, with those that are available to every request. */
+  readonly labels: ReadonlySet<string>;
   /** The tools of other servers that the request names, in its order. */
   readonly lists: readonly ServerList[];
   /** Closes connections to other servers. Never rejects. */
@@ -197,6 +199,7 @@ export async function toolsetOf(
       foundTools: found.map((one) => one.tool),
       ...choice,
       kinds: callKinds(policy, choice, functions, origins),
+      labels: new Set(all.map(({ origin }) => labelOf(origin))),
       lists,
       close,
     };
