@@ -81,11 +81,18 @@ describe('a server by its URL', () => {
     expect(list).toMatchObject({
       server_label: 'mail',
       tools: [
-        { name: 'read_note', input_schema: { type: 'object' }, annotations: { readOnlyHint: true } },
-        { name: 'repeat_headers' },
-        { name: 'send_mail', input_schema: { required: ['to'] } },
+        {
+          name: 'read_note',
+          description: 'Reads a note',
+          input_schema: { type: 'object' },
+          annotations: { readOnlyHint: true },
+        },
+        { name: 'repeat_headers', description: 'Repeats what it was sent' },
+        { name: 'send_mail', description: 'Sends a mail', input_schema: { required: ['to'] } },
       ],
     });
+    // The model is told which server has the tool.
+    expect(at.requests[0]!.tools[1]!.description).toBe('Reads a note\n\n(A tool of the MCP server "mail".)');
     expect(list).not.toHaveProperty('error');
     expect(mail).toMatchObject({
       server_label: 'mail',

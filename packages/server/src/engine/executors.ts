@@ -18,6 +18,8 @@ export type OfferedFunction = Omit<ToolDefinition<Schema>, 'execute'> & {
   readonly annotations?: Readonly<Record<string, unknown>>;
   /** The name that the server has for it, if it is another one. Requests may use both. */
   readonly serverName?: string;
+  /** The description that the server has for it, if the model gets another one. */
+  readonly serverDescription?: string;
 };
 
 /** A call that an executor has to run. */

@@ -132,8 +132,9 @@ async function toolsOf(
   const tools = await mcpTools({ ...server, listTools: async (): Promise<readonly McpTool[]> => listed }, { signal });
   return new Map(
     tools.map((one, index) => {
-      const { annotations, name: serverName } = listed[index]!;
-      return [one.name, { ...(one as CallableTool), serverName, ...(annotations && { annotations }) }];
+      const { annotations, name: serverName, description: serverDescription } = listed[index]!;
+      const facts = { serverName, serverDescription, ...(annotations && { annotations }) };
+      return [one.name, { ...(one as CallableTool), ...facts }];
     }),
   );
 }

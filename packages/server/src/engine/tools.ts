@@ -90,6 +90,7 @@ export interface ServerList {
 
 export interface ListedTool {
   readonly name: string;
+  /** In the words of the server. */
   readonly description: string;
   readonly schema: unknown;
   readonly annotations?: Readonly<Record<string, unknown>>;
@@ -177,8 +178,16 @@ export async function toolsetOf(
       for (const one of hosted) if (!origins.has(one.tool.name)) origins.set(one.tool.name, one);
       if (!executor.lists || !request.otherTools.includes(origin)) continue;
       const tools = hosted.map(({ tool: { name, description, parameters: schema, fingerprint }, ownName }) => {
-        const { annotations } = opened.functions.find((offered) => offered.name === ownName)!;
-        return { name, description, schema, ...(annotations && { annotations }), ...(fingerprint && { fingerprint }) };
+        const { annotations, serverDescription = description } = opened.functions.find(
+          (offered) => offered.name === ownName,
+        )!;
+        return {
+          name,
+          description: serverDescription,
+          schema,
+          ...(annotations && { annotations }),
+          ...(fingerprint && { fingerprint }),
+        };
       });
       lists.push({ label: labelOf(origin), tools, ...(error !== undefined && { error }) });
     }
@@ -436,7 +445,7 @@ function hostedTools(
   const used = new Set(functions.map(({ name }) => name));
   const isUsed = (name: string): boolean => used.has(name) || isTaken(name);
   return permitted.map((one): Hosted => {
-    const { annotations: _, serverName: __, name: ownName, ...definition } = one;
+    const { annotations: _, serverName: __, serverDescription: ___, name: ownName, ...definition } = one;
     const isAsked = mustApprove(one);
     if (isAsked && !approvals) throw noApprovals(origin);
     const name = executor.lists && isTaken(ownName) ? nameWithLabel(labelOf(origin), ownName, isUsed) : ownName;
