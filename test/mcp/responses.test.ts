@@ -540,7 +540,7 @@ describe('a server that is down', () => {
     expect(first.output[1]).toMatchObject({
       type: 'mcp_call',
       status: 'failed',
-      error: { type: 'mcp_tool_execution_error' },
+      error: { type: 'http_error', code: 503, message: expect.stringContaining('HTTP 503') },
     });
     remote.instead = undefined;
     const second = await at.client.responses.create({
@@ -550,6 +550,50 @@ describe('a server that is down', () => {
       tools,
     });
     expect(second.output[0]).toMatchObject({ type: 'mcp_call', output: 'the note' });
+  });
+});
+
+describe('an error of a call has the form of the official client', () => {
+  const answer = (message: object) => (sent: { readonly id: unknown }) =>
+    Response.json({ jsonrpc: '2.0', id: sent.id, ...message });
+  const forms: readonly [string, (sent: { readonly id: unknown }) => Response, object][] = [
+    [
+      'an error of JSON-RPC',
+      answer({ error: { code: -32_602, message: 'No such note' } }),
+      { type: 'mcp_protocol_error', code: -32_602, message: expect.stringContaining('No such note') },
+    ],
+    [
+      'an HTTP status',
+      () => Response.json({}, { status: 403 }),
+      { type: 'http_error', code: 403, message: expect.stringContaining('HTTP 403') },
+    ],
+    [
+      'an error of the tool',
+      answer({ result: { content: [{ type: 'text', text: 'The note is gone' }], isError: true } }),
+      {
+        type: 'mcp_tool_execution_error',
+        message: 'The note is gone',
+        content: [{ type: 'text', text: 'The note is gone' }],
+      },
+    ],
+  ];
+
+  test.each(forms)('%s', async (_, respond, error) => {
+    remote.instead = ({ body }) => (body.includes('"tools/call"') ? respond(JSON.parse(body)) : undefined);
+    const server = mcpServer({ name: 'notes', url: remote.url });
+    try {
+      const script = [{ calls: [NOTE] }, 'Done.', { calls: [NOTE] }, 'Done.'];
+      await using at = await setting(script, { mcpServers: { allowPrivate: true, servers: [server] } });
+      const failed = { type: 'mcp_call', status: 'failed', output: null, error };
+      const first = await at.client.responses.create({ model: 'm', input: 'Go', tools: [hosted()] });
+      expect(first.output[1]).toMatchObject(failed);
+      expect((await at.client.responses.retrieve(first.id)).output[1]).toMatchObject(failed);
+      const tools: Tool[] = [{ type: 'mcp', server_label: 'notes' }];
+      const stream = at.client.responses.stream({ model: 'm', input: 'Go', tools });
+      expect((await stream.finalResponse()).output[1]).toMatchObject(failed);
+    } finally {
+      await server.close();
+    }
   });
 });
 
