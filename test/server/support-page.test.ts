@@ -302,7 +302,7 @@ const RESPONSE_FIELDS: Probes = {
   ],
   'text.format': [
     [{ text: { format: { type: 'text' } } }, { answer: { text: { format: { type: 'text' } } } }],
-    [{ text: { format: { type: 'json_object' } } }, { sent: { text: { format: { schema: { type: 'object' } } } } }],
+    [{ text: { format: { type: 'json_object' } } }, { sent: { text: { format: { type: 'json_object' } } } }],
     () =>
       withAnswer('{}', async () => {
         const format = { type: 'json_schema', name: 'n', description: 'd', schema: SCHEMA, strict: true };
@@ -818,6 +818,8 @@ const CHAT_FIELDS: Probes = {
     const wanted = { sent: { response_format: { type: 'json_schema', json_schema } } };
     await complete({ model: 'chat', response_format: { type: 'json_schema', json_schema } }, wanted);
     await complete({ model: 'chat', response_format: { type: 'json_schema', json_schema: { name: 'n' } } });
+    const object = { response_format: { type: 'json_object' } };
+    await complete({ model: 'chat', ...object }, { sent: object });
   },
   reasoning_effort: [{ reasoning_effort: 'xhigh' }, { sent: { reasoning_effort: 'xhigh' } }],
   stream: async () => {
