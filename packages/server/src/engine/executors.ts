@@ -30,6 +30,8 @@ export interface ExecutorCall {
   readonly input: unknown;
   /** The tool of the request that the function belongs to. */
   readonly tool: RequestTool;
+  /** The function as it was offered to the model. `follow` may have replaced it since. */
+  readonly offered: OfferedFunction;
 }
 
 /**
@@ -63,6 +65,11 @@ export interface ToolExecutor {
    * error that it throws becomes an error result for the model, and the run continues.
    */
   execute(call: ExecutorCall, context: ToolContext): unknown;
+  /**
+   * Passes the functions of the tool to `change` when they have changed, until the returned function is called. The run has them
+   * from its next turn on. `change` rejects if they cannot be used; the run keeps those that it has.
+   */
+  follow?(tool: RequestTool, change: (functions: readonly OfferedFunction[]) => Promise<void>): () => void;
   /** The run of the request does not need the tool any more. */
   close?(tool: RequestTool): void | Promise<void>;
 }

@@ -121,7 +121,10 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
       if (approved && label !== undefined && !toolset.labels.has(label)) throw lacksServer(label, name);
       const kind = toolset.kinds.kindOf(name, index);
       const isServers = kind === 'server' || kind === 'approved-later';
-      const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
+      const lists = (record?.request as StoredRequest | undefined)?.lists ?? [];
+      // A tool that the server added later was shown, but is not in the list.
+      const isAdded = lists.some((list) => list.label === label && list.tools.every((one) => one.name !== name));
+      const shown = isAdded ? '' : fingerprintOf(lists, name);
       // The loop refuses it: there is no such tool.
       if (kind === 'refused') approvals.push(approval);
       else if (!isServers || (label !== undefined && label !== toolset.kinds.labelOf(name))) {
