@@ -29,13 +29,15 @@ export function checkErrorTypes(
   const message = final[position + 1];
   if (message?.role !== 'tool') return;
   for (const call of calls) {
-    const { isError, errorType, exitCode, stderr } = message.content[call.index]!;
+    const { isError, errorType, exitCode, stderr, httpStatus, protocolCode } = message.content[call.index]!;
     const due = isError ? errorFactsOf(call, claims.get(call), handlings.get(call), refusals.get(call)) : {};
-    const recorded = { errorType, exitCode, stderr };
+    const recorded = { errorType, exitCode, stderr, httpStatus, protocolCode };
     const expected = {
       errorType: rules.errorTypes ? due.errorType : undefined,
       exitCode: due.exitCode,
       stderr: due.stderr,
+      httpStatus: due.httpStatus,
+      protocolCode: due.protocolCode,
     };
     ensure(
       same(recorded, expected),
@@ -60,8 +62,14 @@ function errorFactsOf(
   const answer = answerIn(call);
   if (answer) {
     const facts = answer.type === 'tool-settled' && answer.result.type === 'result' ? answer.result : undefined;
-    const { errorType = 'execution_failed', exitCode, stderr } = facts ?? {};
-    return { errorType, ...(exitCode !== undefined && { exitCode }), ...(stderr !== undefined && { stderr }) };
+    const { errorType = 'execution_failed', exitCode, stderr, httpStatus, protocolCode } = facts ?? {};
+    return {
+      errorType,
+      ...(exitCode !== undefined && { exitCode }),
+      ...(stderr !== undefined && { stderr }),
+      ...(httpStatus !== undefined && { httpStatus }),
+      ...(protocolCode !== undefined && { protocolCode }),
+    };
   }
   if (handling === 'faulty') return { errorType: 'invalid_params' };
   if (handling === 'early') return { errorType: 'denied' };

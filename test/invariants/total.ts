@@ -172,6 +172,8 @@ const event: Arbitrary<Event> = fc.oneof(
         errorType: word,
         exitCode: number,
         stderr: word,
+        httpStatus: number,
+        protocolCode: number,
         narrow,
       }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), handoff }),

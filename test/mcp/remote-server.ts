@@ -15,6 +15,10 @@ export interface RemoteServer extends AsyncDisposable {
   readonly headers: Headers[];
   /** How it describes `send_mail`. */
   mailText: string;
+  /** Further tools. */
+  added: readonly string[];
+  /** The tools that it adds, and announces, at the next call. */
+  adds: readonly string[];
   /** The answer to a request instead of that of the server; undefined: its own. */
   instead: ((request: RemoteRequest) => Response | Promise<Response> | undefined) | undefined;
 }
@@ -48,12 +52,17 @@ export async function startRemoteServer(): Promise<RemoteServer> {
         },
         { name: 'read_note', description: 'Reads a note', inputSchema: NOTHING, annotations: { readOnlyHint: true } },
         { name: 'repeat_headers', description: 'Repeats what it was sent', inputSchema: NOTHING },
+        ...server.added.map((name) => ({ name, description: server.mailText, inputSchema: NOTHING })),
       ],
     }),
-    'tools/call'({ params }) {
+    'tools/call'({ params, send }) {
+      if (server.adds.length > 0) {
+        [server.added, server.adds] = [[...server.added, ...server.adds], []];
+        send({ method: 'notifications/tools/list_changed' });
+      }
       const { name, arguments: input = {} } = params as { name: string; arguments?: Record<string, unknown> };
       calls.push(`${name} ${JSON.stringify(input)}`);
-      return { content: [{ type: 'text', text: results[name]!(input) }] };
+      return { content: [{ type: 'text', text: results[name]?.(input) ?? 'done' }] };
     },
   });
   const http = createServer(async (incoming, outgoing) => {
@@ -74,6 +83,8 @@ export async function startRemoteServer(): Promise<RemoteServer> {
     calls,
     headers,
     mailText: 'Sends a mail',
+    added: [],
+    adds: [],
     instead: undefined,
     async [Symbol.asyncDispose]() {
       http.closeAllConnections();

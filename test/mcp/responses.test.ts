@@ -12,6 +12,7 @@ import type { Response as OpenAIResponse, ResponseInputItem, Tool } from 'openai
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { startRemoteServer, type RemoteServer } from './remote-server.ts';
+import { listed, scriptedServer } from './scripted-server.ts';
 
 let remote: RemoteServer;
 beforeAll(async () => {
@@ -23,6 +24,7 @@ beforeEach(() => {
   remote.headers.length = 0;
   remote.instead = undefined;
   remote.mailText = 'Sends a mail';
+  remote.added = remote.adds = [];
 });
 
 /** The server of the test, offered by its URL. */
@@ -81,11 +83,18 @@ describe('a server by its URL', () => {
     expect(list).toMatchObject({
       server_label: 'mail',
       tools: [
-        { name: 'read_note', input_schema: { type: 'object' }, annotations: { readOnlyHint: true } },
-        { name: 'repeat_headers' },
-        { name: 'send_mail', input_schema: { required: ['to'] } },
+        {
+          name: 'read_note',
+          description: 'Reads a note',
+          input_schema: { type: 'object' },
+          annotations: { readOnlyHint: true },
+        },
+        { name: 'repeat_headers', description: 'Repeats what it was sent' },
+        { name: 'send_mail', description: 'Sends a mail', input_schema: { required: ['to'] } },
       ],
     });
+    // The model is told which server has the tool.
+    expect(at.requests[0]!.tools[1]!.description).toBe('Reads a note\n\n(A tool of the MCP server "mail".)');
     expect(list).not.toHaveProperty('error');
     expect(mail).toMatchObject({
       server_label: 'mail',
@@ -381,6 +390,26 @@ describe('approvals', () => {
     expect(resultsIn(at.requests[1]!)).toEqual([expect.stringContaining('was for the server "mail"')]);
   });
 
+  test.each(['the previous response', 'items'])('in %s need the server, and denials do not', async (where) => {
+    await using at = await setting([{ calls: [MAIL] }, 'Done.']);
+    const tools = [hosted({ require_approval: 'always' })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const [asked] = askedIn(first);
+    const next = (approve: boolean, more: object) => {
+      const before =
+        where === 'items'
+          ? { input: [{ role: 'user' as const, content: 'Go' }, asked!, decision(asked!.id, approve)] }
+          : { previous_response_id: first.id, input: [decision(asked!.id, approve)] };
+      return at.client.responses.create({ model: 'm', ...before, ...more });
+    };
+    const unknown = { status: 400, code: 'unknown_tool', param: 'tools', message: expect.stringContaining('"mail"') };
+    await expect(next(true, {})).rejects.toMatchObject(unknown);
+    await expect(next(true, { stream: true })).rejects.toMatchObject(unknown);
+    await expect(next(true, { background: true })).rejects.toMatchObject(unknown);
+    expect(remote.calls).toEqual([]);
+    expect(await next(false, {})).toMatchObject({ status: 'completed' });
+  });
+
   test('can also be given over the runs API', async () => {
     await using at = await setting([{ calls: [MAIL] }, 'Done.'], { waitForAnswers: true });
     const tools = [hosted({ require_approval: 'always' })];
@@ -501,7 +530,7 @@ describe('a server that is down', () => {
     expect(first.output[1]).toMatchObject({
       type: 'mcp_call',
       status: 'failed',
-      error: { type: 'mcp_tool_execution_error' },
+      error: { type: 'http_error', code: 503, message: expect.stringContaining('HTTP 503') },
     });
     remote.instead = undefined;
     const second = await at.client.responses.create({
@@ -511,6 +540,141 @@ describe('a server that is down', () => {
       tools,
     });
     expect(second.output[0]).toMatchObject({ type: 'mcp_call', output: 'the note' });
+  });
+});
+
+describe('a changed list of tools', () => {
+  /** Calls a tool until the model is offered the added one, and then that one. */
+  const untilAdded = ({ tools, messages }: ModelRequest): ScriptStep => {
+    if (messages.some(({ content }) => JSON.stringify(content).includes('"file_note"'))) return 'Done.';
+    const isAdded = tools.some(({ name }) => name === 'file_note');
+    return { calls: [isAdded ? { name: 'file_note' } : { ...NOTE, arguments: { call: messages.length } }] };
+  };
+  const MANY_TURNS = 200;
+  const steps = Array.from({ length: MANY_TURNS }, () => untilAdded);
+
+  test.each(['by its URL', 'that is configured', 'that every request has'])(
+    'of a server %s is followed from the next turn on, over all APIs',
+    async (which) => {
+      const server = mcpServer({ name: 'notes', url: remote.url });
+      const isConfigured = which !== 'by its URL';
+      const defaults = which === 'that every request has' ? ['notes'] : [];
+      const mcpServers = { allowPrivate: true, ...(isConfigured && { servers: [server], defaults }) };
+      const named: Tool.Mcp = isConfigured ? { type: 'mcp', server_label: 'notes' } : hosted();
+      const tools = defaults.length > 0 ? [] : [named];
+      try {
+        await using at = await setting(steps, { mcpServers, maxTurns: MANY_TURNS });
+        const again = (): void => {
+          remote.added = [];
+          remote.adds = ['file_note'];
+          remote.calls.length = 0;
+        };
+        again();
+        const response = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+        const filed = response.output.findLast((item) => item.type === 'mcp_call');
+        expect(filed).toMatchObject({ name: 'file_note', server_label: named.server_label, output: 'done' });
+        expect(response.output_text).toBe('Done.');
+        expect(at.requests[0]!.tools.map(({ name }) => name)).not.toContain('file_note');
+        again();
+        const stream = at.client.responses.stream({ model: 'm', input: 'Go', tools });
+        expect((await stream.finalResponse()).output_text).toBe('Done.');
+        expect(remote.calls.at(-1)).toBe('file_note {}');
+        again();
+        const messages = [{ role: 'user' as const, content: 'Go' }];
+        const completion = { model: 'm', messages, tools: tools as never };
+        const { choices } = await at.client.chat.completions.create(completion);
+        expect(choices[0]!.message.content).toBe('Done.');
+        expect(remote.calls.at(-1)).toBe('file_note {}');
+      } finally {
+        await server.close();
+      }
+    },
+  );
+
+  test('is followed if the server reports the change before the response has started', async () => {
+    let lists = 0;
+    const { fetch } = scriptedServer({
+      'tools/list'({ send }) {
+        if (lists++ > 0) return listed('read_note', 'file_note');
+        send({ method: 'notifications/tools/list_changed' });
+        return listed('read_note');
+      },
+      'tools/call': () => ({ content: [{ type: 'text', text: 'done' }] }),
+    });
+    const server = mcpServer({ name: 'notes', url: 'http://notes.test/mcp', fetch });
+    try {
+      await using at = await setting(steps, { mcpServers: { servers: [server] }, maxTurns: MANY_TURNS });
+      const tools: Tool[] = [{ type: 'mcp', server_label: 'notes' }];
+      const { output, output_text: text } = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+      expect(output[0]).toMatchObject({ type: 'mcp_list_tools', tools: [{ name: 'read_note' }] });
+      expect(text).toBe('Done.');
+    } finally {
+      await server.close();
+    }
+  });
+
+  test('has approvals for its tools, which are asked for again, because they were not listed', async () => {
+    await using at = await setting(steps, { maxTurns: MANY_TURNS });
+    remote.adds = ['file_note'];
+    const filter = { never: { tool_names: ['read_note'] } };
+    const tools = [hosted({ require_approval: filter })];
+    const first = await at.client.responses.create({ model: 'm', input: 'Go', tools });
+    const next = (previous: OpenAIResponse) => {
+      const input = askedIn(previous).map(({ id }) => decision(id, true));
+      return at.client.responses.create({ model: 'm', previous_response_id: previous.id, input, tools });
+    };
+    expect(askedIn(first)).toMatchObject([{ name: 'file_note', server_label: 'mail' }]);
+    // Nobody knows how the server described the tool that was shown.
+    remote.mailText = 'Files the note, and sends it to the author of this server';
+    const second = await next(first);
+    expect(second.output).toMatchObject([{ type: 'mcp_approval_request', name: 'file_note' }]);
+    expect(remote.calls.at(-1)).toMatch(/^read_note/);
+    expect((await next(second)).output_text).toBe('Done.');
+    expect(remote.calls.at(-1)).toBe('file_note {}');
+  });
+});
+
+describe('an error of a call has the form of the official client', () => {
+  const answer = (message: object) => (sent: { readonly id: unknown }) =>
+    Response.json({ jsonrpc: '2.0', id: sent.id, ...message });
+  const forms: readonly [string, (sent: { readonly id: unknown }) => Response, object][] = [
+    [
+      'an error of JSON-RPC',
+      answer({ error: { code: -32_602, message: 'No such note' } }),
+      { type: 'mcp_protocol_error', code: -32_602, message: expect.stringContaining('No such note') },
+    ],
+    [
+      'an HTTP status',
+      () => Response.json({}, { status: 403 }),
+      { type: 'http_error', code: 403, message: expect.stringContaining('HTTP 403') },
+    ],
+    [
+      'an error of the tool',
+      answer({ result: { content: [{ type: 'text', text: 'The note is gone' }], isError: true } }),
+      {
+        type: 'mcp_tool_execution_error',
+        message: 'The note is gone',
+        content: [{ type: 'text', text: 'The note is gone' }],
+      },
+    ],
+  ];
+
+  test.each(forms)('%s', async (_, respond, error) => {
+    remote.instead = ({ body }) => (body.includes('"tools/call"') ? respond(JSON.parse(body)) : undefined);
+    const server = mcpServer({ name: 'notes', url: remote.url });
+    try {
+      const script = [{ calls: [NOTE] }, 'Done.', { calls: [NOTE] }, 'Done.'];
+      await using at = await setting(script, { mcpServers: { allowPrivate: true, servers: [server] } });
+      const failed = { type: 'mcp_call', status: 'failed', output: null, error };
+      const first = await at.client.responses.create({ model: 'm', input: 'Go', tools: [hosted()] });
+      expect(first.output[1]).toMatchObject(failed);
+      expect((await at.client.responses.retrieve(first.id)).output[1]).toMatchObject(failed);
+      const tools: Tool[] = [{ type: 'mcp', server_label: 'notes' }];
+      const stream = at.client.responses.stream({ model: 'm', input: 'Go', tools });
+      expect((await stream.finalResponse()).output[1]).toMatchObject(failed);
+    } finally {
+      await server.close();
+    }
   });
 });
 

@@ -302,7 +302,7 @@ const RESPONSE_FIELDS: Probes = {
   ],
   'text.format': [
     [{ text: { format: { type: 'text' } } }, { answer: { text: { format: { type: 'text' } } } }],
-    [{ text: { format: { type: 'json_object' } } }, { sent: { text: { format: { schema: { type: 'object' } } } } }],
+    [{ text: { format: { type: 'json_object' } } }, { sent: { text: { format: { type: 'json_object' } } } }],
     () =>
       withAnswer('{}', async () => {
         const format = { type: 'json_schema', name: 'n', description: 'd', schema: SCHEMA, strict: true };
@@ -653,7 +653,10 @@ const TOOLS: Probes = {
     { tools: [{ type: 'custom', name: 'patch' }] },
     { sent: { tools: [{ type: 'custom', name: 'patch' }] } },
   ],
-  '`web_search`': [{ tools: [{ type: 'web_search' }] }, { notSent: ['tools'] }],
+  '`web_search`, `web_search_preview`, and both with a date': [
+    [{ tools: [{ type: 'web_search' }] }, { notSent: ['tools'] }],
+    [{ tools: [{ type: 'web_search_preview_2025_03_11' }] }, { notSent: ['tools'] }],
+  ],
 };
 
 /** The model follows a forced choice, and the client gets the call. */
@@ -815,6 +818,8 @@ const CHAT_FIELDS: Probes = {
     const wanted = { sent: { response_format: { type: 'json_schema', json_schema } } };
     await complete({ model: 'chat', response_format: { type: 'json_schema', json_schema } }, wanted);
     await complete({ model: 'chat', response_format: { type: 'json_schema', json_schema: { name: 'n' } } });
+    const object = { response_format: { type: 'json_object' } };
+    await complete({ model: 'chat', ...object }, { sent: object });
   },
   reasoning_effort: [{ reasoning_effort: 'xhigh' }, { sent: { reasoning_effort: 'xhigh' } }],
   stream: async () => {

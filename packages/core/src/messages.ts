@@ -151,6 +151,10 @@ export interface ErrorFacts {
   /** Of a command. One that is not 0 does not count towards `errorLimit`: the command ran. */
   readonly exitCode?: number;
   readonly stderr?: string;
+  /** Of an answer over HTTP. */
+  readonly httpStatus?: number;
+  /** Of an error in a protocol, such as JSON-RPC in MCP. */
+  readonly protocolCode?: number;
 }
 
 /**

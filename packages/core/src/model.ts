@@ -83,8 +83,16 @@ export interface ModelRequest {
   readonly settings: Settings;
   /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
-  /** What the output is called and for, and whether the provider should enforce its schema, if it can. */
-  readonly outputForm?: { readonly name?: string; readonly description?: string; readonly strict?: boolean };
+  /**
+   * What the output is called and for, and whether the provider should enforce its schema, if it can. `anyObject`: any JSON
+   * object is meant. Providers that have a mode for that get it instead of the schema.
+   */
+  readonly outputForm?: {
+    readonly name?: string;
+    readonly description?: string;
+    readonly strict?: boolean;
+    readonly anyObject?: true;
+  };
   /** The deadline of the run, in milliseconds since 1970. A retry after it is useless. */
   readonly deadline?: number;
   /** `runId/effectId`: the same when a call is repeated after a crash. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { ModelRequest, ToolSpec } from '@treadle/core';
-import { isRecord, jsonOf, parsed } from './json.ts';
+import { isJsonObject, jsonOf, parsed } from './json.ts';
 
 /** The call ids that an API accepts. */
 export interface CallIds {
@@ -28,7 +28,7 @@ export function callNameFor(name: string): string {
 export function argumentsObject(json: string): string {
   if (json.trim() === '') return '{}';
   const value = parsed(json);
-  if (!isRecord(value) || Array.isArray(value)) return jsonOf({ invalid_json: json });
+  if (!isJsonObject(value)) return jsonOf({ invalid_json: json });
   return /\\ud|[\ud800-\udfff]/i.test(json) ? jsonOf(value) : json;
 }
 

@@ -55,6 +55,10 @@ export function isRecord(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }
 
+export function isJsonObject(value: unknown): value is Record<string, unknown> {
+  return isRecord(value) && !Array.isArray(value);
+}
+
 /** The fields of an object; none if the value is not an object. */
 export function fieldsOf<Shape extends object>(value: unknown): Partial<Shape> {
   return isRecord(value) ? (value as Partial<Shape>) : {};

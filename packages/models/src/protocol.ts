@@ -1,4 +1,4 @@
-import type { Accepts, Emit, Model, ModelError, ModelReply, Settings } from '@treadle/core';
+import type { Accepts, Emit, Model, ModelError, ModelReply, Settings, ToolSpec } from '@treadle/core';
 import type { WriteBody } from './body.ts';
 import type { Framing, WireEvent } from './framing.ts';
 
@@ -23,7 +23,8 @@ export interface Protocol<State> {
   readonly omits?: Model['omits'];
   /** The bytes are valid until the reply has arrived. Reuses what an earlier turn has serialised. */
   readonly body: WriteBody;
-  readonly start: () => State;
+  /** `tools`: those of the request. */
+  readonly start: (tools?: readonly ToolSpec[]) => State;
   /** Reads the next event of a stream. `state` belongs to that stream and is changed in place, for linear time. */
   readonly step: (state: State, event: WireEvent, emit: Emit) => StreamStatus;
   /** The reply of a stream that has ended; a failure if the stream was truncated. */

@@ -220,6 +220,23 @@ describe('the description of the output', () => {
   });
 });
 
+describe('any JSON object', () => {
+  const form = { output: { type: 'object' }, outputForm: { anyObject: true } } as const;
+
+  test('is a mode of OpenAI and Ollama', () => {
+    expect(added('openai-chat', form)).toEqual({ response_format: { type: 'json_object' } });
+    expect(added('openai-responses', form)).toEqual({ text: { format: { type: 'json_object' } } });
+    expect(added('ollama', form)).toMatchObject({ format: 'json' });
+    expect(added('ollama', { outputForm: { anyObject: true } })).toEqual({});
+  });
+
+  test('is described at Anthropic', () => {
+    const { system, ...others } = added('anthropic', form);
+    expect(JSON.stringify(system)).toContain('JSON Schema');
+    expect(others).toEqual({});
+  });
+});
+
 describe('images and files', () => {
   const image: ImageBlock = {
     type: 'image',

@@ -1,5 +1,5 @@
 import { deepStrictEqual, ok } from 'node:assert';
-import type { ModelDelta, ModelReply } from '@treadle/core';
+import type { ModelDelta, ModelReply, ToolSpec } from '@treadle/core';
 import type { WireEvent } from '../src/framing.ts';
 import type { Protocol } from '../src/protocol.ts';
 
@@ -17,10 +17,11 @@ export interface Replayer {
   readonly expectFailureWhenCutBefore: (whole: Buffer, end: number) => void;
 }
 
-export function replayer<State>(protocol: Protocol<State>): Replayer {
+/** `tools`: those of the request. */
+export function replayer<State>(protocol: Protocol<State>, tools: readonly ToolSpec[] = []): Replayer {
   function replay(chunks: Iterable<Uint8Array>): Replayed {
     const deltas: ModelDelta[] = [];
-    const state = protocol.start();
+    const state = protocol.start(tools);
     let settled: ModelReply | undefined;
     const frames = protocol.framing.open((event) => {
       if (settled !== undefined) return;

@@ -60,7 +60,8 @@ const facts: Arbitrary<ErrorFacts> = fc
     optionally('exitCode', 50, fc.constantFrom(0, 1, 127)),
     optionally('stderr', 30, fc.constant('no such file')),
   )
-  .map((given) => Object.assign({}, ...given) as ErrorFacts);
+  .map((given) => Object.assign({}, ...given) as ErrorFacts)
+  .map((made) => (made.stderr === undefined ? made : { ...made, httpStatus: 404, protocolCode: -32_602 }));
 
 export const handoff: Arbitrary<NonNullable<Fate['handoff']>> = fc
   .tuple(

@@ -76,7 +76,13 @@ describe('the loop decides the type of an error', () => {
 });
 
 describe('a tool decides the type of its error', () => {
-  const facts: ErrorFacts = { errorType: 'permission_denied', exitCode: 126, stderr: 'not executable' };
+  const facts: ErrorFacts = {
+    errorType: 'permission_denied',
+    exitCode: 126,
+    stderr: 'not executable',
+    httpStatus: 403,
+    protocolCode: -32_602,
+  };
 
   test('by what it returns', async () => {
     expect(await resultOf({ tools: named(() => ({ content: 'no', isError: true, ...facts })) })).toMatchObject({
@@ -109,7 +115,7 @@ describe('a tool decides the type of its error', () => {
   });
 
   test('values that are not valid are ignored', async () => {
-    const odd = { errorType: 'odd', exitCode: '1', stderr: 7 };
+    const odd = { errorType: 'odd', exitCode: '1', stderr: 7, httpStatus: 4.5, protocolCode: NaN };
     const tools = named(() => {
       throw Object.assign(new Error('no'), odd);
     });
@@ -117,6 +123,8 @@ describe('a tool decides the type of its error', () => {
     expect(result).toMatchObject({ errorType: 'execution_failed' });
     expect(result).not.toHaveProperty('exitCode');
     expect(result).not.toHaveProperty('stderr');
+    expect(result).not.toHaveProperty('httpStatus');
+    expect(result).not.toHaveProperty('protocolCode');
   });
 
   test('a value that is not an error keeps its other fields as JSON', async () => {

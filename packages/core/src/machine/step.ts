@@ -882,13 +882,15 @@ const DENIED: ErrorFacts = { errorType: 'denied' };
 
 function withErrorFacts(
   result: ToolResult,
-  { errorType = 'execution_failed', exitCode, stderr }: ErrorFacts,
+  { errorType = 'execution_failed', exitCode, stderr, httpStatus, protocolCode }: ErrorFacts,
 ): ToolResult {
   return {
     ...result,
     errorType,
     ...(exitCode !== undefined && { exitCode }),
     ...(stderr !== undefined && { stderr }),
+    ...(httpStatus !== undefined && { httpStatus }),
+    ...(protocolCode !== undefined && { protocolCode }),
   };
 }
 

@@ -35,17 +35,21 @@ export function errorResult(message: string, facts?: ErrorFacts): SettledResult 
 /** What a thrown value, or the output of a tool, tells about an error. Anything else is ignored. Never throws. */
 export function errorFactsOf(thrown: unknown): ErrorFacts {
   try {
-    const { errorType, exitCode, stderr, code } = (thrown ?? {}) as Readonly<Record<string, unknown>>;
+    const given = (thrown ?? {}) as Readonly<Record<string, unknown>>;
+    const { errorType, stderr, code } = given;
     const type = ERROR_TYPES.find((known) => known === errorType) ?? SYSTEM_ERRORS[String(code)];
+    const numbers = NUMBERS.flatMap((key) => (Number.isSafeInteger(given[key]) ? [[key, given[key]]] : []));
     return {
       ...(type && { errorType: type }),
-      ...(Number.isSafeInteger(exitCode) && { exitCode: exitCode as number }),
+      ...Object.fromEntries(numbers),
       ...(typeof stderr === 'string' && { stderr }),
     };
   } catch {
     return {};
   }
 }
+
+const NUMBERS = ['exitCode', 'httpStatus', 'protocolCode'];
 
 /** Errors of the operating system. */
 const SYSTEM_ERRORS: Readonly<Record<string, ErrorType>> = {
@@ -87,7 +91,7 @@ function textBlocks(text: string): readonly ResultBlock[] {
   return [{ type: 'text', text }];
 }
 
-const ERROR_KEYS: readonly string[] = ['errorType', 'exitCode', 'stderr'];
+const ERROR_KEYS: readonly string[] = ['errorType', 'stderr', ...NUMBERS];
 
 /** Copies the known fields of a block. Other fields may have no JSON form, and the tool may change its object later. */
 function blockOf(block: unknown): ResultBlock | undefined {

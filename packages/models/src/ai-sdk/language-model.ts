@@ -24,10 +24,11 @@ export interface CallOptions {
   readonly stopSequences?: readonly string[];
   readonly seed?: number;
   readonly reasoning?: string;
+  /** Without a schema: any JSON object. */
   readonly responseFormat?: {
     readonly type: 'json';
-    readonly schema: unknown;
-    readonly name: string;
+    readonly schema?: unknown;
+    readonly name?: string;
     readonly description?: string;
   };
   readonly tools?: readonly unknown[];

@@ -311,6 +311,10 @@ test('sends settings, output, effort and provider options', async () => {
     headers: { 'x-team': 'a' },
     abortSignal: expect.any(AbortSignal),
   });
+  const any = handMade([finish]);
+  await ask(any, { output: { type: 'object' }, outputForm: { anyObject: true } });
+  expect(any.seen[0]).toMatchObject({ responseFormat: { type: 'json' } });
+  expect(any.seen[0]).not.toHaveProperty('responseFormat.schema');
   const v3 = { ...handMade([finish], 'v3'), provider: 'openai.chat' };
   await ask(v3, fields, { providerOptions });
   expect(v3.seen[0]).toEqual({

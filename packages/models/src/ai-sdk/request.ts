@@ -61,8 +61,9 @@ function callOptions(request: ModelRequest, defaults: RequestOptions): Omit<Call
 
 function responseFormatOf(
   schema: JsonSchema,
-  { name = 'answer', description }: NonNullable<ModelRequest['outputForm']> = {},
+  { name = 'answer', description, anyObject }: NonNullable<ModelRequest['outputForm']> = {},
 ): NonNullable<CallOptions['responseFormat']> {
+  if (anyObject) return { type: 'json' };
   return { type: 'json', schema, name, ...(description !== undefined && { description }) };
 }
 

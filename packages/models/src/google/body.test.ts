@@ -236,6 +236,16 @@ test.each<[GoogleThinking, string, Effort | undefined, object | undefined]>([
   expect((generationConfig as Record<string, unknown>)['thinkingConfig']).toEqual(expected);
 });
 
+test('any JSON object is requested by the type of the answer alone', () => {
+  const any = { output: { type: 'object' }, outputForm: { anyObject: true } } as const;
+  const thinkingConfig = { includeThoughts: true };
+  expect(bodyOf({ ...any, tools: [read] })['generationConfig']).toEqual({
+    thinkingConfig,
+    responseMimeType: 'application/json',
+  });
+  expect(bodyOf({ ...any, tools: [read] }, 'budget')['generationConfig']).toEqual({ thinkingConfig });
+});
+
 test('a schema of the answer is enforced, but before Gemini 3 described if there are tools', () => {
   const output = { type: 'object', properties: { a: { type: 'string' } } };
   const enforced = { generationConfig: { responseMimeType: 'application/json', responseJsonSchema: output } };

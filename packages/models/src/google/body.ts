@@ -44,7 +44,9 @@ export function googleBody(body: GoogleBody): WriteBody {
     write(request) {
       const { tools, output, outputForm } = request;
       const schema = isNew || tools.length === 0 ? output : undefined;
-      const responseJsonSchema = { description: outputForm?.description, ...schema };
+      const responseJsonSchema = outputForm?.anyObject
+        ? undefined
+        : { description: outputForm?.description, ...schema };
       const answerForm = schema && { responseMimeType: 'application/json', responseJsonSchema };
       const text = (schema ? request.instructions : instructionsWithForm(request)) ?? '';
       const fields = {

@@ -124,7 +124,13 @@ export function httpModel<State>(
     }
   };
   const sendOnce = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> =>
-    exchange(transport, { post, emit, signal, finishReply: (reply) => finishReply(reply, request) });
+    exchange(transport, {
+      post,
+      tools: request.tools,
+      emit,
+      signal,
+      finishReply: (reply) => finishReply(reply, request),
+    });
   const sendRetrying = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> => {
     const retries = { maxRetries, model, clock, random, deadline: request.deadline };
     return withRetries(retries, (emit) => sendOnce(post, request, emit, signal), emit, signal);

@@ -1,4 +1,4 @@
-import type { ModelReply } from '@treadle/core';
+import type { ModelReply, ToolSpec } from '@treadle/core';
 import { sse, type Framing } from '../framing.ts';
 import type { Emit, Protocol, StreamStatus } from '../protocol.ts';
 
@@ -21,13 +21,19 @@ export function wholeReader(decode: (text: string) => ModelReply): Reader {
   };
 }
 
-/** Reads a stream. `onStatus` receives the status after each event and returns whether to read the next one. */
+/** `onStatus` receives the status after each event and returns whether to read the next one. */
+interface StreamListener {
+  readonly emit: Emit;
+  readonly onStatus: (status: StreamStatus) => boolean;
+}
+
+/** Reads a stream. `tools`: those of the request. */
 export function streamReader<State>(
   protocol: Protocol<State>,
-  emit: Emit,
-  onStatus: (status: StreamStatus) => boolean,
+  tools: readonly ToolSpec[],
+  { emit, onStatus }: StreamListener,
 ): Reader {
-  const state = protocol.start();
+  const state = protocol.start(tools);
   let isOpen = true;
   const frames = protocol.framing.open((event) => {
     if (isOpen) isOpen = onStatus(protocol.step(state, event, emit));

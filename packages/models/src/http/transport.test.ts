@@ -78,7 +78,7 @@ function exchanged(respond: (handler: AnswerHandler) => void, own: Partial<Excha
   const protocol = openaiChatProtocol({ model: 'm', stream: true });
   return exchange(
     { protocol, stream: true, send, clock: systemClock, timeouts },
-    { post, emit: () => {}, signal: new AbortController().signal, finishReply: (reply) => reply, ...own },
+    { post, tools: [], emit: () => {}, signal: new AbortController().signal, finishReply: (reply) => reply, ...own },
   );
 }
 

@@ -1,5 +1,5 @@
-import type { AssistantPart, Clock, ModelDelta, ModelError, ModelReply } from '@treadle/core';
-import type { Emit, Protocol } from '../protocol.ts';
+import type { AssistantPart, Clock, ModelDelta, ModelError, ModelReply, ToolSpec } from '@treadle/core';
+import type { Emit, Protocol, StreamStatus } from '../protocol.ts';
 import { CANCELLED, failureOfConnection, protocolFailure, timedOut } from './failures.ts';
 import { detectingReader, streamReader, wholeReader, type Reader } from './readers.ts';
 import { retryAfterMs } from './retry.ts';
@@ -18,6 +18,7 @@ export interface Transport<State> {
 /** One request. */
 export interface ExchangeOptions {
   readonly post: Post;
+  readonly tools: readonly ToolSpec[];
   readonly emit: Emit;
   readonly signal: AbortSignal;
   /** Completes the reply before the promise is settled. */
@@ -228,7 +229,7 @@ class Exchange<State> implements AnswerHandler {
   }
 
   #readStream(protocol: Protocol<State>): Reader {
-    const { emit } = this.#options!;
+    const { emit, tools } = this.#options!;
     const emitAndWait: Emit = (delta) => {
       if (!this.#options) return;
       const excess = this.#excessWith(delta);
@@ -236,14 +237,15 @@ class Exchange<State> implements AnswerHandler {
       const wait = emit(delta);
       if (wait instanceof Promise) this.#pauseReading(wait);
     };
-    return streamReader(protocol, emitAndWait, (status) => {
+    const onStatus = (status: StreamStatus): boolean => {
       // A listener may have cancelled the request when it received a delta.
       if (!this.#options || this.#isDone) return false;
       if (status.type === 'more') return true;
       if (status.type === 'failure') this.#failExchange(status.error);
       else this.#awaitEnd();
       return false;
-    });
+    };
+    return streamReader(protocol, tools, { emit: emitAndWait, onStatus });
   }
 
   /** The end usually arrives together with the last event; only otherwise a timer is set. */

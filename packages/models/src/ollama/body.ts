@@ -57,14 +57,14 @@ function ollamaFields(
   { model, stream, contextTokens, keepAlive, think }: OllamaBody,
   request: ModelRequest,
 ): Record<string, unknown> {
-  const { settings, output } = request;
+  const { settings, output, outputForm } = request;
   return {
     stream,
     truncate: false,
     shift: false,
     think: thinkFor(model, settings) ?? think,
     // The server enforces the schema on every token, which prevents calls.
-    format: offeredOllamaTools(request).length === 0 ? output : undefined,
+    format: offeredOllamaTools(request).length > 0 ? undefined : output && outputForm?.anyObject ? 'json' : output,
     keep_alive: keepAlive,
     logprobs: settings.topLogprobs === undefined ? undefined : true,
     top_logprobs: settings.topLogprobs || undefined,

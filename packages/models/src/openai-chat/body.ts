@@ -94,15 +94,18 @@ function hintFields({ promptCacheKey, verbosity, serviceTier }: ModelRequest['se
   return { prompt_cache_key: promptCacheKey, verbosity, service_tier: serviceTier };
 }
 
+const JSON_OBJECT = { type: 'json_object' };
+
 function responseFormat(
-  { output: mode = 'schema' }: Quirks,
+  { output: mode = 'schema', jsonObject = true }: Quirks,
   { output, outputForm = {} }: ModelRequest,
   noCalls: boolean,
 ): unknown {
   if (output === undefined || mode === 'none') return undefined;
-  if (mode === 'object') return { type: 'json_object' };
+  if (mode === 'object') return JSON_OBJECT;
   if (mode === 'schema-without-tools' && !noCalls) return undefined;
-  const { name = 'answer', description, strict } = outputForm;
+  const { name = 'answer', description, strict, anyObject } = outputForm;
+  if (anyObject && jsonObject) return JSON_OBJECT;
   return { type: 'json_schema', json_schema: { name, description, schema: output, ...(strict && { strict }) } };
 }
 

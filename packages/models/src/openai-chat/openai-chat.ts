@@ -62,7 +62,7 @@ export function openaiChatProtocol(body: ChatBody): Protocol<ChatStream> {
     accepts: { fileUrls: false, ...(body.media === false && { images: false, files: false }) },
     takes: body.hints === false ? WIDELY_TAKEN : [...WIDELY_TAKEN, 'promptCacheKey', 'verbosity', 'serviceTier'],
     body: chatBody(body),
-    start: () => startChat(signer),
+    start: (tools) => startChat(signer, tools),
     step: stepChat,
     end: endChat,
     decode: (text) => decodeChat(text, signer),

@@ -111,6 +111,20 @@ test('output: requests a schema, a schema without tools, a JSON object, or only 
   expect(bodyOf({ output: 'none' })['messages']).toEqual([{ role: 'user', content: 'hi' }]);
 });
 
+test('jsonObject: requests any JSON object as such, or as a schema', () => {
+  const any = { output: { type: 'object' }, outputForm: { anyObject: true } } as const;
+  const object = { type: 'json_object' };
+  const schema = { type: 'json_schema', json_schema: { name: 'answer', schema: { type: 'object' } } };
+  const asked = (quirks: Quirks, overrides: Partial<ModelRequest> = {}): unknown =>
+    bodyOf(quirks, { ...any, ...overrides })['response_format'];
+  expect(asked({})).toEqual(object);
+  expect(asked({ output: 'schema-without-tools' })).toEqual(object);
+  expect(asked({ output: 'schema-without-tools' }, { tools: [shell] })).toBeUndefined();
+  expect(asked({ output: 'none' })).toBeUndefined();
+  expect(asked({ jsonObject: false })).toEqual(schema);
+  expect(asked({ jsonObject: false, output: 'object' })).toEqual(object);
+});
+
 test('reasoning: sends reasoning back with calls in the form of the host', () => {
   const details = [{ type: 'reasoning.text', text: 'hmm', signature: 's', index: 0 }];
   const thought = { type: 'reasoning', text: 'hmm' };

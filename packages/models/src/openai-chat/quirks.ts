@@ -25,6 +25,8 @@ export interface Quirks {
    * the instructions.
    */
   readonly output?: 'schema' | 'schema-without-tools' | 'object' | 'none';
+  /** False: the host has no `json_object`, so that any JSON object is requested as a schema (LM Studio). */
+  readonly jsonObject?: boolean;
   /**
    * How reasoning is sent back with the calls that it led to. `none`: not at all, the default. `reasoning_content`: in the
    * field of that name, which DeepSeek requires even if empty, and which vLLM and llama.cpp add to the prompt.
@@ -55,6 +57,7 @@ const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name]
   parallelSwitch: [true, false],
   toolChoice: ['auto', 'required', 'named', 'subset'],
   output: ['schema', 'schema-without-tools', 'object', 'none'],
+  jsonObject: [true, false],
   reasoning: ['none', 'reasoning_content', 'openrouter'],
   callIds: ['any', 'nine'],
   userAfterResults: [true, false],

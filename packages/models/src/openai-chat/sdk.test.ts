@@ -8,7 +8,8 @@ import { replayer } from '../../test/replay.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_tokens' });
-const { replay } = replayer(protocol);
+const tools = ['edit_existing_file', 'ls_all'].map((name) => ({ name, description: '', parameters: {} }));
+const { replay } = replayer(protocol, tools);
 const fixture = fixtures();
 
 const ours = (name: string): ModelReply => replay([fixture(name)]).reply;
@@ -62,10 +63,18 @@ const SDK_THROWS: Record<string, [why: string, message: RegExp]> = {
   'name-in-every-chunk.sse': ['a message without a role', /missing role/],
   'closed-in-done.sse': ['a truncated last event', /JSON/],
   'pings-and-blanks.sse': ['data that is not JSON', /JSON/],
+  'empty-finish-reason.sse': ['an empty finish reason', /missing finish_reason/],
+  'no-finish-reason-call.sse': ['a missing finish reason', /missing finish_reason/],
   'no-index-no-id-no-done.sse': ['calls without an index', /invalid tool call index/],
 };
 /** Both read them, but differently. Each has its own test. */
-const DIFFERENT = ['index-zero-every-call.sse', 'groq-usage-elsewhere.sse'];
+const DIFFERENT = [
+  'arguments-encoded-twice.sse',
+  'arguments-repeated.sse',
+  'groq-usage-elsewhere.sse',
+  'index-zero-every-call.sse',
+  'name-in-pieces.sse',
+];
 
 const ALL = fixtureNames('', '.sse');
 const failing = ALL.filter((name) => ours(name).type === 'failure');
@@ -101,6 +110,24 @@ test('index-zero-every-call.sse: reads two calls, which the official SDK merges 
   expect(ours('index-zero-every-call.sse')).toMatchObject({
     content: [{ arguments: '{"city":"Oslo"}' }, { arguments: '{"city":"Rome"}' }],
   });
+});
+
+test.each([
+  [
+    'arguments-encoded-twice.sse',
+    0,
+    { arguments: expect.stringMatching(/^"\{/) },
+    { arguments: expect.stringMatching(/^\{/) },
+  ],
+  ['arguments-repeated.sse', 1, { arguments: expect.stringContaining('}{') }, { name: 'read_file' }],
+  ['name-in-pieces.sse', 2, { name: '_all' }, { name: 'ls_all' }],
+])('%s: reads a call that the official SDK does not', async (name, index, theirs, expected) => {
+  const { choices } = await gathered(name);
+  expect(choices[0]!.message.tool_calls![index]).toMatchObject({ function: theirs });
+  const reply = ours(name) as Extract<ModelReply, { type: 'reply' }>;
+  const called = reply.content[index] as Extract<AssistantPart, { type: 'tool-call' }>;
+  expect(called).toMatchObject(expected);
+  expect(JSON.parse(called.arguments)).toEqual(expect.any(Object));
 });
 
 test('groq-usage-elsewhere.sse: reads the usage, which the official SDK misses', async () => {

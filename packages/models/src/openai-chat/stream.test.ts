@@ -6,7 +6,8 @@ import { replayer } from '../../test/replay.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_tokens' });
-const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
+const tools = ['edit_existing_file', 'ls', 'ls_all'].map((name) => ({ name, description: '', parameters: {} }));
+const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol, tools);
 const fixture = fixtures();
 
 const cut = {
@@ -143,6 +144,54 @@ const EXPECTED: Record<string, unknown> = {
     usage: { inputTokens: 0, outputTokens: 0 },
     model: 'qwen3:8b',
   },
+  'arguments-repeated.sse': {
+    type: 'reply',
+    content: [
+      call('tool_1a', 'shell', String.raw`{"command": "ls notes && echo \"{}{}\""}`),
+      call('tool_1b', 'read_file', '{"path": "notes/Größe.md"}'),
+      call('tool_1c', 'read_file', '{"path": "notes/Größe.md"}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'cursor/composer-2.5',
+  },
+  'arguments-encoded-twice.sse': {
+    type: 'reply',
+    content: [call('chatcmpl-tool-9a', 'sales_data', String.raw`{"shop_name": "A店", "note": "a \"b\"\n"}`)],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'Qwen/Qwen2.5-7B-Instruct',
+  },
+  'name-in-pieces.sse': {
+    type: 'reply',
+    content: [
+      call('tool_0', 'edit_existing_file', '{"filepath":"a.ts"}'),
+      call('tool_1', 'ls', ''),
+      call('tool_2', 'ls_all', '{}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'gemini-2.5-pro',
+  },
+  'empty-finish-reason.sse': {
+    type: 'reply',
+    content: [text(' Hello Tromsø')],
+    finish: 'stop',
+    rawFinish: '',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'mistral:latest',
+  },
+  'no-finish-reason-call.sse': {
+    type: 'reply',
+    content: [text('Let me look.'), call('call_8f3a', 'get_weather', '{"city": "Paris"}')],
+    finish: 'tool-calls',
+    rawFinish: '',
+    usage: { inputTokens: 10, outputTokens: 21 },
+    model: 'gemma-4-31b-it-4bit',
+  },
   'bom-ping-multiline.sse': {
     type: 'reply',
     content: [text('pong')],
@@ -197,6 +246,14 @@ test('fails if the stream is truncated anywhere before its finish reason', () =>
   expectFailureWhenCutBefore(whole, finish);
 });
 
+test.each(['empty-finish-reason.sse', 'no-finish-reason-call.sse'])(
+  '%s: fails if the stream is truncated anywhere before the end of [DONE]',
+  (name) => {
+    const whole = fixture(name);
+    expectFailureWhenCutBefore(whole, whole.indexOf('[DONE]') + '[DONE]'.length);
+  },
+);
+
 test('emits the pieces of the reply as deltas', () => {
   const { deltas } = replay([fixture('openai-parallel-calls.sse')]);
   expect(deltas).toEqual([
@@ -212,9 +269,50 @@ test('emits the pieces of the reply as deltas', () => {
   ]);
 });
 
-test('fails on [DONE], whole or truncated, without a finish reason', () => {
+test('emits neither a part of a name, nor repeated arguments, nor arguments that are encoded twice', () => {
+  const callDelta = (call: number, name: string, json: string): object => ({
+    type: 'call-delta',
+    call,
+    name,
+    arguments: json,
+  });
+  expect(replay([fixture('name-in-pieces.sse')]).deltas).toEqual([
+    callDelta(0, 'edit_existing_file', ''),
+    callDelta(0, 'edit_existing_file', '{"filepath":'),
+    callDelta(0, 'edit_existing_file', '"a.ts"}'),
+    callDelta(1, 'ls', ''),
+    callDelta(2, 'ls_all', ''),
+    callDelta(2, 'ls_all', '{}'),
+  ]);
+  const repeated = replay([fixture('arguments-repeated.sse')]).deltas.filter((one) => one.type === 'call-delta');
+  expect(repeated.map((one) => one.arguments).join('')).toBe(
+    String.raw`{"command": "ls notes && echo \"{}{}\""}` + '{"path": "notes/Größe.md"}'.repeat(2),
+  );
+  expect(replay([fixture('arguments-encoded-twice.sse')]).deltas).toEqual([callDelta(0, 'sales_data', '')]);
+});
+
+test.each([
+  ['nothing', {}],
+  ['only reasoning', { reasoning_content: 'Hm' }],
+  ['a call without arguments', { tool_calls: [{ index: 0, id: 'a', function: { name: 'f', arguments: '' } }] }],
+  ['arguments that are cut off', { tool_calls: [{ index: 0, id: 'a', function: { name: 'f', arguments: '{"a":1' } }] }],
+  [
+    'arguments that are not an object',
+    { tool_calls: [{ index: 0, id: 'a', function: { name: 'f', arguments: '1' } }] },
+  ],
+])('fails on [DONE] without a finish reason after %s', (_, delta) => {
+  const start = `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: '' }] })}\n\n`;
+  expect(replay([Buffer.from(`${start}data: [DONE]\n\n`)]).reply).toEqual(cut);
+  expect(protocol.decode(JSON.stringify({ choices: [{ index: 0, message: delta }] }))).toEqual(cut);
+});
+
+test('reads a whole answer without a finish reason', () => {
+  const reply = protocol.decode(JSON.stringify({ choices: [{ index: 0, message: { content: 'a' } }] }));
+  expect(reply).toMatchObject({ type: 'reply', content: [text('a')], finish: 'stop', rawFinish: '' });
+});
+
+test('fails on a truncated [DONE] without a finish reason', () => {
   const start = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n';
-  expect(replay([Buffer.from(`${start}data: [DONE] \n\n`)]).reply).toEqual(cut);
   expect(replay([Buffer.from(`${start}data: [DON`)]).reply).toMatchObject({
     error: { message: 'The answer contains data that is not JSON: [DON' },
   });

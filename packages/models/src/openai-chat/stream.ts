@@ -1,7 +1,7 @@
-import type { AssistantPart, Finish, ModelReply, TokenLogprob, Usage } from '@treadle/core';
+import type { AssistantPart, Finish, ModelReply, TokenLogprob, ToolSpec, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
 import { cutOff, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
-import { isRecord, parsed } from '../json.ts';
+import { isJsonObject, isRecord, parsed } from '../json.ts';
 import { addLogprobs, logprobsOf, type WithLogprobs } from '../logprobs.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
@@ -77,6 +77,8 @@ export interface ChatStream {
   placedCalls: number;
   details: OpenDetails | undefined;
   finish: string | undefined;
+  /** The host has said that nothing follows. */
+  isDone: boolean;
   usage: WireUsage | undefined;
   model: string;
 }
@@ -85,14 +87,15 @@ type OpenPart =
   | ({ readonly type: 'text' | 'refusal' | 'reasoning'; readonly pieces: string[] } & WithLogprobs)
   | { readonly type: 'call'; readonly call: OpenCall };
 
-export function startChat(signer: string): ChatStream {
+export function startChat(signer: string, tools?: readonly ToolSpec[]): ChatStream {
   return {
     signer,
     parts: [],
-    calls: startCalls(),
+    calls: startCalls(tools),
     placedCalls: 0,
     details: undefined,
     finish: undefined,
+    isDone: false,
     usage: undefined,
     model: '',
   };
@@ -104,7 +107,10 @@ export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): Stre
   const text = event.data.trim();
   if (text === '' || event.name === 'ping') return MORE;
   // After the finish reason the reply is complete, even if the last event was truncated.
-  if (text === LAST_EVENT || (stream.finish !== undefined && LAST_EVENT.startsWith(text))) return DONE;
+  if (text === LAST_EVENT || (stream.finish !== undefined && LAST_EVENT.startsWith(text))) {
+    stream.isDone = true;
+    return DONE;
+  }
   const chunk = parsed(text);
   return chunk === undefined ? notJson(text) : readChatChunk(stream, chunk as WireChunk | null, emit);
 }
@@ -113,19 +119,33 @@ export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): Stre
 export function decodeChat(text: string, signer: string): ModelReply {
   const stream = startChat(signer);
   const status = stepChat(stream, { name: '', data: text }, () => {});
+  stream.isDone = true;
   return status.type === 'failure' ? status : endChat(stream);
 }
 
 export function endChat(stream: ChatStream): ModelReply {
-  if (stream.finish === undefined) return cutOff('it ended without a finish reason');
+  const content = chatContent(stream);
+  const { finish = stream.isDone && isWholeContent(content) ? '' : undefined } = stream;
+  if (finish === undefined) return cutOff('it ended without a finish reason');
   return {
     type: 'reply',
-    content: chatContent(stream),
-    finish: chatFinish(stream.finish, stream.calls.all.length > 0),
-    rawFinish: stream.finish,
+    content,
+    finish: chatFinish(finish, stream.calls.all.length > 0),
+    rawFinish: finish,
     usage: chatUsage(stream.usage),
     model: stream.model,
   };
+}
+
+/**
+ * Some hosts and proxies send no finish reason, or an empty one. Their reply counts only with its last event, with an answer in
+ * it, and if every call has its arguments: a proxy whose provider broke off may send the last event too.
+ */
+function isWholeContent(content: readonly AssistantPart[]): boolean {
+  return (
+    content.some(({ type }) => type !== 'reasoning') &&
+    content.every((part) => part.type !== 'tool-call' || isJsonObject(parsed(part.arguments)))
+  );
 }
 
 function readChatChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
@@ -167,13 +187,11 @@ function readChatMessage(
   if (typeof message.refusal === 'string') addChatPiece(stream, 'refusal', message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
   if (Array.isArray(calls) && calls.length > 0) {
-    readCallPieces(stream.calls, calls, (call, piece) => {
-      if (call.number === stream.placedCalls) {
-        stream.parts.push({ type: 'call', call });
-        stream.placedCalls++;
-      }
-      emit({ type: 'call-delta', call: call.number, name: call.name, arguments: piece });
-    });
+    readCallPieces(stream.calls, calls, (call, piece) =>
+      emit({ type: 'call-delta', call: call.number, name: call.name, arguments: piece }),
+    );
+    for (const call of stream.calls.all.slice(stream.placedCalls)) stream.parts.push({ type: 'call', call });
+    stream.placedCalls = stream.calls.all.length;
   }
 }
 

@@ -83,4 +83,5 @@ export const llamaCpp: Preset = preset('llamaCpp', 'http://127.0.0.1:8080/v1', u
 export const lmStudio: Preset = preset('lmStudio', 'http://127.0.0.1:1234/v1', undefined, {
   toolChoice: 'required',
   output: 'schema-without-tools',
+  jsonObject: false,
 });

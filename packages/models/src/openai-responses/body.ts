@@ -103,8 +103,9 @@ function includedFields({ encryptedReasoning }: ResponsesBody, { topLogprobs }: 
 
 function formatOf(
   schema: JsonSchema,
-  { name = 'answer', description, strict }: NonNullable<ModelRequest['outputForm']>,
+  { name = 'answer', description, strict, anyObject }: NonNullable<ModelRequest['outputForm']>,
 ): unknown {
+  if (anyObject) return { type: 'json_object' };
   return { type: 'json_schema', name, description, schema, strict };
 }
 

@@ -73,6 +73,7 @@ test('accepts images and files', () => {
       content: [
         { type: 'image_url', image_url: { url: 'https://example.com/a.png', detail: 'low' } },
         { type: 'image_url', image_url: { url: 'data:image/jpeg;base64,AAAA' } },
+        { type: 'image_url', image_url: 'https://example.com/b.png' },
         { type: 'file', file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,JVBERi0x' } },
       ],
     },
@@ -85,6 +86,7 @@ test('accepts images and files', () => {
       detail: 'low',
     },
     { type: 'image', mediaType: 'image/jpeg', source: { type: 'data', data: 'AAAA' } },
+    { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://example.com/b.png' } },
     { type: 'file', mediaType: 'application/pdf', name: 'a.pdf', source: { type: 'data', data: 'JVBERi0x' } },
   ]);
 });
@@ -190,6 +192,24 @@ describe('rejects', () => {
       [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'file:///etc/passwd' } }] }],
       'messages[0].content[0].image_url',
       /http/,
+    ],
+    [
+      'a file URL as a string',
+      [{ role: 'user', content: [{ type: 'image_url', image_url: 'file:///etc/passwd' }] }],
+      'messages[0].content[0].image_url',
+      /http/,
+    ],
+    [
+      'an image without a URL',
+      [{ role: 'user', content: [{ type: 'image_url' }] }],
+      'messages[0].content[0].image_url',
+      /Missing/,
+    ],
+    [
+      'an image that is a number',
+      [{ role: 'user', content: [{ type: 'image_url', image_url: 7 }] }],
+      'messages[0].content[0].image_url',
+      /object/,
     ],
     [
       'an uploaded file',

@@ -32,10 +32,16 @@ const refusalPart = z
   .object({ type: z.literal('refusal'), refusal: longText })
   .transform(({ refusal }): SaidText => ({ type: 'text', text: refusal, refusal: true }));
 
+const imageUrl = z.string().max(MAX_LENGTH.image);
+
+/** Many clients and hosts have the URL itself in place of the object. */
 const imagePart = z
   .object({
     type: z.literal('image_url'),
-    image_url: z.object({ url: z.string().max(MAX_LENGTH.image), detail: imageDetail }),
+    image_url: textOr(
+      imageUrl.transform((url) => ({ url, detail: undefined })),
+      z.object({ url: imageUrl, detail: imageDetail }),
+    ),
   })
   .transform(({ image_url: { url, detail } }, ctx): UserBlock => {
     const before = ctx.issues.length;

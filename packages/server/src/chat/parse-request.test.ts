@@ -151,7 +151,7 @@ describe('tool_choice', () => {
 describe('response_format', () => {
   test.each<[unknown, unknown]>([
     [{ type: 'text' }, undefined],
-    [{ type: 'json_object' }, { schema: { type: 'object' } }],
+    [{ type: 'json_object' }, { schema: { type: 'object' }, anyObject: true }],
     [
       { type: 'json_schema', json_schema: { name: 'a' } },
       { schema: { type: 'object' }, name: 'a' },

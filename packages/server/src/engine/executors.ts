@@ -7,12 +7,19 @@ export interface RequestTool {
   readonly [field: string]: unknown;
 }
 
+/** The type of a tool without its version: `web_search_preview` and names with a date are `web_search`. */
+export function toolKind(type: string): string {
+  return /^web_search(?:_preview)?(?:_\d{4}_\d{2}_\d{2})?$/.test(type) ? 'web_search' : type;
+}
+
 /** A function that an executor can run: what is sent to the model, and the rules that the loop applies to its calls. */
 export type OfferedFunction = Omit<ToolDefinition<Schema>, 'execute'> & {
   /** As the server of the function describes it: `readOnlyHint` and others. Absent: an effect `pure` means that it only reads. */
   readonly annotations?: Readonly<Record<string, unknown>>;
   /** The name that the server has for it, if it is another one. Requests may use both. */
   readonly serverName?: string;
+  /** The description that the server has for it, if the model gets another one. */
+  readonly serverDescription?: string;
 };
 
 /** A call that an executor has to run. */
@@ -23,6 +30,8 @@ export interface ExecutorCall {
   readonly input: unknown;
   /** The tool of the request that the function belongs to. */
   readonly tool: RequestTool;
+  /** The function as it was offered to the model. `follow` may have replaced it since. */
+  readonly offered: OfferedFunction;
 }
 
 /**
@@ -30,7 +39,10 @@ export interface ExecutorCall {
  * the client: their calls are returned to it, as in single-shot inference.
  */
 export interface ToolExecutor {
-  /** The `type` of the request's tools that it may run: `mcp`, `sandbox`, … Never `function`. */
+  /**
+   * The `type` of the request's tools that it may run: `mcp`, `sandbox`, … Never `function`. `web_search` includes
+   * `web_search_preview` and names with a date.
+   */
   readonly kind: string;
   /** Whether it runs this tool. The first executor that returns true is used. */
   canExecute(tool: RequestTool): boolean;
@@ -53,6 +65,11 @@ export interface ToolExecutor {
    * error that it throws becomes an error result for the model, and the run continues.
    */
   execute(call: ExecutorCall, context: ToolContext): unknown;
+  /**
+   * Passes the functions of the tool to `change` when they have changed, until the returned function is called. The run has them
+   * from its next turn on. `change` rejects if they cannot be used; the run keeps those that it has.
+   */
+  follow?(tool: RequestTool, change: (functions: readonly OfferedFunction[]) => Promise<void>): () => void;
   /** The run of the request does not need the tool any more. */
   close?(tool: RequestTool): void | Promise<void>;
 }

@@ -1,7 +1,7 @@
 import type { Policy, Question, Tool, ToolContext } from '@treadle/core';
 import type { RulePolicy } from '@treadle/core/policy';
 import type { UrlCheck } from '@treadle/tools';
-import type { McpServer, McpTool } from '@treadle/tools/mcp';
+import type { followMcpTools, McpServer, mcpTools, McpTool } from '@treadle/tools/mcp';
 import type { Logger } from 'pino';
 import { badRequest } from '../api-error.ts';
 import type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from './executors.ts';
@@ -36,10 +36,20 @@ interface Parts {
 
 /** A server for one request. */
 interface Session {
+  /** What it sends has no secrets of the request. */
   readonly server: McpServer;
-  readonly tools: ReadonlyMap<string, CallableTool>;
+  readonly mcp: McpPackage;
+  /** The tools that it has listed, by their fingerprints. */
+  readonly described: Map<string, McpTool>;
   /** Present if the server is only for this request, with its credentials. */
   readonly cleaners?: Cleaners;
+  readonly stopWatching: () => void;
+}
+
+/** Loaded when the first server is used. */
+interface McpPackage {
+  readonly mcpTools: typeof mcpTools;
+  readonly followMcpTools: typeof followMcpTools;
 }
 
 type Clean = (text: string) => string;
@@ -59,26 +69,36 @@ export function mcpExecutor(
   const configured = new Map(servers.map((server) => [server.name, server]));
   const sessions = new WeakMap<RequestTool, Session>();
 
-  async function openSession(tool: RequestTool, signal: AbortSignal): Promise<Session> {
+  async function openSession(tool: RequestTool): Promise<Session> {
     const label = String(tool['server_label']);
     const url = tool['server_url'];
-    const { mcpServer, mcpTools } = await import('@treadle/tools/mcp');
-    if (typeof url !== 'string') {
-      const server = configured.get(label)!;
-      return { server, tools: await toolsOf(server, mcpTools, signal) };
-    }
+    const mcp = await import('@treadle/tools/mcp');
+    if (typeof url !== 'string') return sessionWith(configured.get(label)!, mcp);
     const headers = headersOf(tool);
     const cleaners = cleanersOf(url, headers);
     const fetch = await guardedFetch(urlCheck(policy, allowPrivate), timeoutMs);
-    const server = mcpServer({ name: label, url, headers, fetch, timeoutMs });
+    return sessionWith(mcp.mcpServer({ name: label, url, headers, fetch, timeoutMs }), mcp, cleaners);
+  }
+
+  async function listFirst(session: Session, signal: AbortSignal): Promise<readonly OfferedFunction[]> {
+    const { server, mcp, cleaners } = session;
     try {
-      return { server, tools: await toolsOf(server, mcpTools, signal, cleaners.clean), cleaners };
+      return offeredFunctions(session, await mcp.mcpTools(server, { signal }));
     } catch (error) {
+      session.stopWatching();
+      if (!cleaners) throw error;
       await server.close().catch(() => {});
       // Without the cause, which may contain secrets.
       // oxlint-disable-next-line preserve-caught-error
       throw new Error(cleaners.cleanError(messageOf(error)));
     }
+  }
+
+  async function closeSession(tool: RequestTool): Promise<void> {
+    const session = sessions.get(tool);
+    sessions.delete(tool);
+    session?.stopWatching();
+    if (session?.cleaners) await session.server.close();
   }
 
   return {
@@ -89,18 +109,33 @@ export function mcpExecutor(
     async functions(tool, _, signal) {
       checkFields(tool);
       try {
-        const session = await openSession(tool, signal);
-        if (signal.aborted && session.cleaners) void session.server.close().catch(() => {});
+        const session = await openSession(tool);
+        const functions = await listFirst(session, signal);
         sessions.set(tool, session);
-        return [...session.tools.values()];
+        if (signal.aborted) void closeSession(tool).catch(() => {});
+        return functions;
       } catch (error) {
         log.warn({ server: tool['server_label'], why: messageOf(error) }, 'an MCP server did not list its tools');
         throw error;
       }
     },
-    async execute({ name, input, tool }: ExecutorCall, context) {
-      const { tools, cleaners } = sessions.get(tool)!;
-      const { execute } = tools.get(name)!;
+    follow(tool, change) {
+      const session = sessions.get(tool);
+      if (!session) return () => {};
+      const { server, mcp, cleaners } = session;
+      const onProblem = (problem: string): void => {
+        const why = cleaners ? cleaners.cleanError(problem) : problem;
+        log.warn({ server: server.name, why }, 'an MCP server has changed its tools, and they are not used');
+      };
+      const changeTools = async (tools: readonly Tool[]): Promise<boolean> => {
+        await change(offeredFunctions(session, tools));
+        return true;
+      };
+      return mcp.followMcpTools({ changeTools, result: new Promise(() => {}) }, { servers: [server], onProblem });
+    },
+    async execute({ input, tool, offered }: ExecutorCall, context) {
+      const { cleaners } = sessions.get(tool)!;
+      const { execute } = offered as CallableTool;
       if (!cleaners) return execute!(input, context as never);
       const { clean, cleanError } = cleaners;
       try {
@@ -111,31 +146,38 @@ export function mcpExecutor(
         throw error;
       }
     },
-    async close(tool) {
-      const session = sessions.get(tool);
-      sessions.delete(tool);
-      if (session?.cleaners) await session.server.close();
-    },
+    close: closeSession,
   };
 }
 
-/** The tools under legal names, each with the annotations of the server. */
-async function toolsOf(
-  server: McpServer,
-  mcpTools: (server: McpServer, options: { readonly signal: AbortSignal }) => Promise<readonly Tool[]>,
-  signal: AbortSignal,
-  clean?: Clean,
-): Promise<ReadonlyMap<string, CallableTool>> {
-  const all = await server.listTools(signal);
-  const listed = clean ? all.flatMap((one) => cleanedTool(one, clean)) : all;
-  // The same list, so that both are in the same order.
-  const tools = await mcpTools({ ...server, listTools: async (): Promise<readonly McpTool[]> => listed }, { signal });
-  return new Map(
-    tools.map((one, index) => {
-      const { annotations, name: serverName } = listed[index]!;
-      return [one.name, { ...(one as CallableTool), serverName, ...(annotations && { annotations }) }];
-    }),
-  );
+function sessionWith(server: McpServer, mcp: McpPackage, cleaners?: Cleaners): Session {
+  const described = new Map<string, McpTool>();
+  // A change before anybody follows the tools is reported when that begins.
+  let hasChanged = false;
+  const stopWatching = server.onToolsChanged(() => (hasChanged = true));
+  function onToolsChanged(listener: () => void): () => void {
+    stopWatching();
+    if (hasChanged) queueMicrotask(listener);
+    return server.onToolsChanged(listener);
+  }
+  async function listTools(signal?: AbortSignal): Promise<readonly McpTool[]> {
+    const all = await server.listTools(signal);
+    const listed = cleaners ? all.flatMap((one) => cleanedTool(one, cleaners.clean)) : all;
+    described.clear();
+    for (const one of listed) described.set(one.fingerprint, one);
+    return listed;
+  }
+  const watched = { ...server, listTools, onToolsChanged };
+  return { server: watched, mcp, described, ...(cleaners && { cleaners }), stopWatching };
+}
+
+/** The tools under legal names, each with what the server says about it. */
+function offeredFunctions({ described }: Session, tools: readonly Tool[]): readonly CallableTool[] {
+  return tools.map((one) => {
+    const { annotations, name: serverName, description: serverDescription } = described.get(one.fingerprint!)!;
+    const facts = { serverName, serverDescription, ...(annotations && { annotations }) };
+    return { ...(one as CallableTool), ...facts };
+  });
 }
 
 function checkFields(tool: RequestTool): void {

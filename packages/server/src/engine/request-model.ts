@@ -18,6 +18,8 @@ export interface AnswerFormat {
   readonly name?: string;
   readonly description?: string;
   readonly strict?: boolean;
+  /** Any JSON object is meant. */
+  readonly anyObject?: true;
 }
 
 /** The fields of a request that apply to every model call. */

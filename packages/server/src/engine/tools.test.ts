@@ -1,8 +1,8 @@
-import { tool } from '@treadle/core';
+import { tool, type Tool } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import type { ApiError } from '../api-error.ts';
 import { registeredTools } from './executors.ts';
-import type { ToolExecutor } from './executors.ts';
+import type { OfferedFunction, ToolExecutor } from './executors.ts';
 import type { FunctionTool } from './tools.ts';
 import { toolsetOf, type Toolset } from './tools.ts';
 
@@ -87,6 +87,199 @@ describe('the tools of a request', () => {
     expect([kinds.kindOf('sh', 0), kinds.labelOf('sh')]).toEqual(['server', 'treadle']);
     const large = { ...plain, otherTools: [{ type: 'sandbox', image: 'large' }] };
     expect(await problem(large, caller, offered)).toMatchObject({ status: 400, code: 'unsupported_tool' });
+  });
+});
+
+describe.each(['web_search', 'web_search_preview', 'web_search_preview_2025_03_11', 'web_search_2025_08_26'])(
+  'the tool %s',
+  (type) => {
+    test('is left out without an executor', async () => {
+      expect(names(await toolsetOf({ ...plain, otherTools: [{ type }] }, { serverTools: offer }, caller))).toEqual([
+        'ask',
+      ]);
+    });
+
+    test('is run by an executor for web_search, and can be chosen by another of its names', async () => {
+      const search: ToolExecutor = {
+        kind: 'web_search',
+        canExecute: () => true,
+        functions: () => [{ name: 'search', description: 'Searches' }],
+        execute: ({ tool: asked }) => asked.type,
+      };
+      const toolChoice = {
+        type: 'allowed_tools',
+        mode: 'required',
+        tools: [{ type: 'web_search_preview' }],
+      } as const;
+      const { tools, allowedTools } = await toolsetOf(
+        { ...plain, otherTools: [{ type }], toolChoice },
+        { serverTools: { ...offer, executors: [search] } },
+        caller,
+      );
+      expect(allowedTools).toEqual(['search']);
+      expect(await tools[1]!.execute!({}, {} as never)).toBe(type);
+    });
+  },
+);
+
+test.each(['web_search_x', 'web_search_preview_25', 'x_web_search', 'web_search_preview_2025_03_11x'])(
+  'the tool %s is unknown',
+  async (type) => {
+    expect(await problem({ ...plain, otherTools: [{ type }] })).toMatchObject({ code: 'unsupported_tool' });
+  },
+);
+
+describe('changed functions of other servers', () => {
+  type Change = (functions: readonly OfferedFunction[]) => Promise<void>;
+
+  /** Servers that list these functions at first. */
+  function remotes(first: Readonly<Record<string, readonly string[]>>) {
+    const changes = new Map<unknown, Change>();
+    const executor: ToolExecutor = {
+      kind: 'mcp',
+      lists: true,
+      canExecute: () => true,
+      functions: (asked) => first[String(asked['server_label'])]!.map((name) => offeredAs(name)),
+      execute: ({ offered }) => offered.fingerprint,
+      follow(asked, change) {
+        changes.set(asked['server_label'], change);
+        return () => void changes.delete(asked['server_label']);
+      },
+    };
+    const change = (label: string, ...functions: readonly (string | OfferedFunction)[]): Promise<void> =>
+      changes.get(label)!(functions.map((one) => (typeof one === 'string' ? offeredAs(one) : one)));
+    return { served: { executors: [executor], defaultTools: [] }, changes, change };
+  }
+
+  const offeredAs = (name: string, version = 1): OfferedFunction => ({
+    name,
+    description: name,
+    fingerprint: `${name} ${version}`,
+  });
+
+  const request = (...labels: readonly string[]): Asked => ({
+    ...plain,
+    otherTools: labels.map((label) => ({ type: 'mcp', server_label: label })),
+  });
+
+  /** A run that remembers the names of its tools. */
+  function follower() {
+    const changed: (readonly Tool[])[] = [];
+    const changeTools = async (tools: readonly Tool[]): Promise<boolean> => changed.push(tools) > 0;
+    return { changeTools, changed, names: () => changed.map((tools) => tools.map(({ name }) => name)) };
+  }
+
+  test('reach the run, which starts with those that were listed', async () => {
+    const { served, change } = remotes({ a: ['one', 'two'] });
+    const toolset = await toolsetOf(request('a'), { serverTools: served }, caller);
+    await change('a', 'two', 'three');
+    const run = follower();
+    toolset.follow(run);
+    await change('a', 'two', 'three');
+    await change('a', 'one');
+    expect(names(toolset)).toEqual(['ask', 'one', 'two']);
+    expect(run.names()).toEqual([
+      ['ask', 'two', 'three'],
+      ['ask', 'one'],
+    ]);
+    expect(['two', 'three', 'four'].map((name) => toolset.kinds.kindOf(name, 0))).toEqual([
+      'server',
+      'server',
+      'refused',
+    ]);
+  });
+
+  test('are executed as they were offered', async () => {
+    const { served, change } = remotes({ a: ['one'] });
+    const toolset = await toolsetOf(request('a'), { serverTools: served }, caller);
+    const run = follower();
+    toolset.follow(run);
+    await change('a', offeredAs('one', 2));
+    expect(await toolset.tools[1]!.execute!({}, {} as never)).toBe('one 1');
+    expect(await run.changed[0]![1]!.execute!({}, {} as never)).toBe('one 2');
+  });
+
+  test('do not take the names of functions, of other servers, and of tools that these had', async () => {
+    const { served, change } = remotes({ a: ['one'], b: ['two', 'three'] });
+    const toolset = await toolsetOf(request('a', 'b'), { serverTools: served }, caller);
+    const run = follower();
+    toolset.follow(run);
+    await change('b', 'two');
+    await change('a', 'one', 'two', 'three', 'ask');
+    await change('b', 'two', 'three', 'one');
+    expect(run.names()).toEqual([
+      ['ask', 'one', 'two'],
+      ['ask', 'one', 'two', 'a__two', 'a__three', 'a__ask'],
+      ['ask', 'one', 'two', 'three', 'a__two', 'a__three', 'a__ask', 'b__one'],
+    ]);
+    expect(['two', 'three', 'a__three', 'b__one'].map((name) => toolset.kinds.labelOf(name))).toEqual([
+      'b',
+      'b',
+      'a',
+      'b',
+    ]);
+  });
+
+  test('are not followed after the toolset was closed', async () => {
+    const { served, changes } = remotes({ a: ['one'], b: ['two'] });
+    const toolset = await toolsetOf(request('a', 'b'), { serverTools: served }, caller);
+    expect(changes.size).toBe(2);
+    await toolset.close();
+    expect(changes.size).toBe(0);
+  });
+
+  test('are rejected if the client would have to approve them and cannot, or if they are too many', async () => {
+    const { served, change } = remotes({ a: ['one'], b: ['two'] });
+    const asked = request('a', 'b');
+    const approved = { ...asked.otherTools[0]!, require_approval: { never: { tool_names: ['one'] } } };
+    const toolset = await toolsetOf(
+      { ...asked, otherTools: [approved, asked.otherTools[1]!] },
+      { serverTools: served },
+      caller,
+    );
+    const run = follower();
+    toolset.follow(run);
+    await expect(change('a', 'one', 'more')).rejects.toThrow('Approvals');
+    await expect(change('b', ...Array.from({ length: 40 }, (_, n) => `two_${n}`))).rejects.toThrow('too many');
+    expect(run.names()).toEqual([]);
+    await change('b', 'two', 'more');
+    expect(run.names()).toEqual([['ask', 'one', 'two', 'more']]);
+  });
+
+  test('can need the approval of the client, and calls that needed one before still have it', async () => {
+    const { served, change } = remotes({ a: ['one'] });
+    const [origin] = request('a').otherTools;
+    const annotated = (name: string, readOnlyHint: boolean): OfferedFunction => ({
+      ...offeredAs(name, readOnlyHint ? 1 : 2),
+      annotations: { readOnlyHint },
+    });
+    const toolset = await toolsetOf(
+      { ...plain, otherTools: [{ ...origin!, require_approval: { never: { read_only: true } } }] },
+      { serverTools: served },
+      caller,
+      { approvals: true },
+    );
+    const kinds = (): string[] => ['one', 'two', 'three'].map((name) => toolset.kinds.kindOf(name, 0));
+    expect(kinds()).toEqual(['approved-later', 'refused', 'refused']);
+    await change('a', annotated('one', true), annotated('two', true), annotated('three', false));
+    expect(kinds()).toEqual(['approved-later', 'server', 'approved-later']);
+    await change('a', annotated('two', false));
+    expect(kinds()).toEqual(['approved-later', 'approved-later', 'approved-later']);
+  });
+
+  test('are found by a search', async () => {
+    const many = Array.from({ length: 41 }, (_, n) => `tool_${n}`);
+    const { served, change } = remotes({ a: many });
+    const toolset = await toolsetOf(request('a'), { serverTools: served }, caller);
+    const run = follower();
+    toolset.follow(run);
+    await change('a', ...many.slice(1), 'archive');
+    expect(run.names()).toEqual([]);
+    const offered: string[] = [];
+    const context = { offer: async (found: readonly Tool[]) => void offered.push(...found.map(({ name }) => name)) };
+    const search = toolset.tools.find(({ name }) => name === 'tool_search')!;
+    await search.execute!({ query: 'archive' }, context as never);
+    expect(offered).toEqual(['archive']);
   });
 });
 

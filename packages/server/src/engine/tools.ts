@@ -4,6 +4,7 @@ import {
   type CustomForm,
   type Policy,
   type Principal,
+  type StartedRun,
   type Tool,
   type ToolChoice,
 } from '@treadle/core';
@@ -15,6 +16,7 @@ import {
   allowedBy,
   approvedByClient,
   OWN_LABEL,
+  toolKind,
   type OfferedFunction,
   type RequestTool,
   type ToolExecutor,
@@ -62,16 +64,23 @@ export interface ServerTools {
   readonly listTimeoutMs?: number;
 }
 
-/** The tools of a request, and which of them may be called. */
-export interface Toolset {
+interface OfferedTools {
   readonly tools: readonly Tool[];
   /** Those that the run gets when it finds them with `tool_search`. */
   readonly foundTools: readonly Tool[];
+}
+
+/** The tools of a request, and which of them may be called. */
+export interface Toolset extends OfferedTools {
   readonly toolChoice: ToolChoice;
   readonly allowedTools?: readonly string[];
   readonly kinds: CallKinds;
+  /** The `server_label` of every server that the request has, with those that are available to every request. */
+  readonly labels: ReadonlySet<string>;
   /** The tools of other servers that the request names, in its order. */
   readonly lists: readonly ServerList[];
+  /** Gives a run the changed tools of other servers, until the toolset is closed. */
+  follow(run: Pick<StartedRun, 'changeTools'>): void;
   /** Closes connections to other servers. Never rejects. */
   close(): Promise<void>;
 }
@@ -87,6 +96,7 @@ export interface ServerList {
 
 export interface ListedTool {
   readonly name: string;
+  /** In the words of the server. */
   readonly description: string;
   readonly schema: unknown;
   readonly annotations?: Readonly<Record<string, unknown>>;
@@ -136,6 +146,8 @@ interface Hosted {
   readonly isApproved: boolean;
   /** It is a tool of another server. */
   readonly isListed: boolean;
+  /** The server does not list it any more. Its name stays taken. */
+  readonly isGone?: true;
 }
 
 /** By the names that the model knows. */
@@ -163,23 +175,24 @@ export async function toolsetOf(
   const functions = functionsByName(request.functions);
   const lists: ServerList[] = [];
   const all = await openAll([...request.otherTools, ...defaultTools(request, served, caller)], served, caller, options);
+  const stopFollowing: (() => void)[] = [];
   let closing: Promise<unknown> | undefined;
   const close = async (): Promise<void> => {
+    for (const stop of stopFollowing.splice(0)) stop();
     closing ??= Promise.allSettled(all.map(async ({ origin, executor }) => executor.close?.(origin)));
     await closing;
   };
+  const host = (opened: OpenedTool): readonly Hosted[] => {
+    const { origin } = opened;
+    const isTaken = (name: string): boolean => functions.has(name) || (origins.get(name)?.origin ?? origin) !== origin;
+    const hosted = hostedTools(opened, { isTaken, caller, isWaiting: waits ?? false, ...options });
+    replaceHosted(origins, origin, hosted);
+    return hosted;
+  };
   try {
     for (const opened of all) {
-      const { executor, origin, error } = opened;
-      const isTaken = (name: string): boolean => origins.has(name) || functions.has(name);
-      const hosted = hostedTools(opened, { isTaken, caller, isWaiting: waits ?? false, ...options });
-      for (const one of hosted) if (!origins.has(one.tool.name)) origins.set(one.tool.name, one);
-      if (!executor.lists || !request.otherTools.includes(origin)) continue;
-      const tools = hosted.map(({ tool: { name, description, parameters: schema, fingerprint }, ownName }) => {
-        const { annotations } = opened.functions.find((offered) => offered.name === ownName)!;
-        return { name, description, schema, ...(annotations && { annotations }), ...(fingerprint && { fingerprint }) };
-      });
-      lists.push({ label: labelOf(origin), tools, ...(error !== undefined && { error }) });
+      const hosted = host(opened);
+      if (opened.executor.lists && request.otherTools.includes(opened.origin)) lists.push(serverList(opened, hosted));
     }
     for (const { name } of request.functions) {
       if (!origins.has(name)) continue;
@@ -191,20 +204,91 @@ export async function toolsetOf(
     }
     const choice = choiceOf(request.toolChoice, origins, lists);
     checkChoice(choice, new Set([...functions.keys(), ...origins.keys()]));
-    const found = isSearched(choice, origins) ? [...origins.values()].filter(({ isListed }) => isListed) : [];
-    if (found.length > 0) origins.set(SEARCH, await searchTool(found));
+    const searches = isSearched(choice, origins);
+    let current: OfferedTools = { tools: [], foundTools: [] };
+    if (searches) origins.set(SEARCH, await searchTool(origins, () => current.foundTools));
+    const offered = (): OfferedTools => offeredTools(clientTools, origins, searches);
+    // The run starts with these, which the client may have approved calls of.
+    const first = (current = offered());
+    let run: Pick<StartedRun, 'changeTools'> | undefined;
+    const change = async (opened: OpenedTool): Promise<void> => {
+      host(opened);
+      if (!searches && isSearched(choice, origins)) throw new Error('There are too many tools now for this response.');
+      current = offered();
+      // A run that searches finds the changed tools.
+      if (!searches) await run?.changeTools(current.tools);
+    };
+    stopFollowing.push(...followAll(all, change));
     return {
-      tools: [...clientTools, ...[...origins.values()].filter((one) => !found.includes(one)).map((one) => one.tool)],
-      foundTools: found.map((one) => one.tool),
+      ...first,
       ...choice,
       kinds: callKinds(policy, choice, functions, origins),
+      labels: new Set(all.map(({ origin }) => labelOf(origin))),
       lists,
+      follow(started) {
+        run = started;
+        if (!searches && current !== first) void run.changeTools(current.tools);
+      },
       close,
     };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+function serverList({ origin, functions, error }: OpenedTool, hosted: readonly Hosted[]): ServerList {
+  const tools = hosted.map(({ tool: { name, description, parameters: schema, fingerprint }, ownName }): ListedTool => {
+    const { annotations, serverDescription = description } = functions.find((one) => one.name === ownName)!;
+    const facts = { ...(annotations && { annotations }), ...(fingerprint && { fingerprint }) };
+    return { name, description: serverDescription, schema, ...facts };
+  });
+  return { label: labelOf(origin), tools, ...(error !== undefined && { error }) };
+}
+
+/**
+ * Replaces the tools of one server. A name stays with the server that has had it first, so that no server gets the calls of
+ * another one. Calls of the current turn may still need the approval that the tool required before.
+ */
+function replaceHosted(origins: Map<string, Hosted>, origin: RequestTool, hosted: readonly Hosted[]): void {
+  for (const [name, one] of origins) if (one.origin === origin) origins.set(name, { ...one, isGone: true });
+  for (const one of hosted) {
+    const before = origins.get(one.tool.name);
+    if (before && before.origin !== origin) continue;
+    origins.set(one.tool.name, { ...one, isApproved: one.isApproved || before?.isApproved === true });
+  }
+}
+
+function offeredTools(clientTools: readonly Tool[], origins: Origins, searches: boolean): OfferedTools {
+  const hosted = [...origins.values()].filter(({ isGone }) => !isGone);
+  const isFound = ({ isListed }: Hosted): boolean => searches && isListed;
+  return {
+    tools: [...clientTools, ...hosted.filter((one) => !isFound(one)).map((one) => one.tool)],
+    foundTools: hosted.filter(isFound).map((one) => one.tool),
+  };
+}
+
+/** Calls `change` with a tool whose functions have changed, until the returned functions are called. */
+function followAll(all: readonly OpenedTool[], change: (opened: OpenedTool) => Promise<void>): readonly (() => void)[] {
+  return all.flatMap((opened) => {
+    const { executor, origin, gone } = opened;
+    let known = functionsKey(opened.functions);
+    const stop =
+      gone === undefined &&
+      executor.follow?.(origin, async (functions) => {
+        const key = functionsKey(functions);
+        if (key !== undefined && key === known) return;
+        await change({ ...opened, functions });
+        known = key;
+      });
+    return stop || [];
+  });
+}
+
+/** Differs when functions are added, removed or described differently. Undefined if one of them has no fingerprint. */
+function functionsKey(functions: readonly OfferedFunction[]): string | undefined {
+  if (functions.some(({ fingerprint }) => fingerprint === undefined)) return undefined;
+  return functions.map(({ name, fingerprint }) => `${name} ${fingerprint}`).join('\n');
 }
 
 type Functions = ReadonlyMap<string, FunctionTool>;
@@ -223,13 +307,14 @@ const MAX_OFFERED_TOOLS = 40;
 /** Whether the model searches the tools of other servers. A choice that names tools needs them at once. */
 function isSearched({ toolChoice, allowedTools }: Choice, origins: Origins): boolean {
   if (typeof toolChoice === 'object' || allowedTools || origins.has(SEARCH)) return false;
-  return [...origins.values()].filter(({ isListed }) => isListed).length > MAX_OFFERED_TOOLS;
+  return [...origins.values()].filter(({ isListed, isGone }) => isListed && !isGone).length > MAX_OFFERED_TOOLS;
 }
 
-async function searchTool(found: readonly Hosted[]): Promise<Hosted> {
+async function searchTool(origins: Origins, tools: () => readonly Tool[]): Promise<Hosted> {
   const { toolSearchTool } = await import('@treadle/tools');
-  const about = `of the MCP servers ${[...new Set(found.map(({ origin }) => labelOf(origin)))].join(', ')}`;
-  const made = toolSearchTool({ tools: found.map((one) => one.tool), about });
+  const labels = [...origins.values()].flatMap(({ origin, isListed }) => (isListed ? labelOf(origin) : []));
+  const about = `of the MCP servers ${[...new Set(labels)].join(', ')}`;
+  const made = toolSearchTool({ tools, about });
   const origin = { type: 'mcp', server_label: OWN_LABEL };
   return { tool: made, origin, ownName: SEARCH, isApproved: false, isListed: false };
 }
@@ -294,7 +379,12 @@ function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: Ru
 const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
 
 function isLeftOut(tool: RequestTool, { executors }: ServerTools): boolean {
-  return LEFT_OUT.has(tool.type) && !executors.some((one) => one.kind === tool.type && one.canExecute(tool));
+  return LEFT_OUT.has(toolKind(tool.type)) && !executorFor(tool, executors);
+}
+
+function executorFor(tool: RequestTool, executors: readonly ToolExecutor[]): ToolExecutor | undefined {
+  const kind = toolKind(tool.type);
+  return executors.find((one) => toolKind(one.kind) === kind && one.canExecute(tool));
 }
 
 /** A tool of the request with its functions, or with the reason why its server has not listed them. */
@@ -332,7 +422,7 @@ async function openTool(
   caller: RunCaller,
   { lists }: ToolsetOptions,
 ): Promise<OpenedTool> {
-  const executor = executors.find((one) => one.kind === origin.type && one.canExecute(origin));
+  const executor = executorFor(origin, executors);
   if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
   if (!caller.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
   const asker = principalOf(caller);
@@ -429,7 +519,7 @@ function hostedTools(
   const used = new Set(functions.map(({ name }) => name));
   const isUsed = (name: string): boolean => used.has(name) || isTaken(name);
   return permitted.map((one): Hosted => {
-    const { annotations: _, serverName: __, name: ownName, ...definition } = one;
+    const { annotations: _, serverName: __, serverDescription: ___, name: ownName, ...definition } = one;
     const isAsked = mustApprove(one);
     if (isAsked && !approvals) throw noApprovals(origin);
     const name = executor.lists && isTaken(ownName) ? nameWithLabel(labelOf(origin), ownName, isUsed) : ownName;
@@ -441,7 +531,7 @@ function hostedTools(
         ...(isAsked && { needsApproval: true }),
         execute: (input, context) => {
           if (gone !== undefined) throw new Error(gone);
-          return executor.execute({ name: ownName, input, tool: origin }, context);
+          return executor.execute({ name: ownName, input, tool: origin, offered: one }, context);
         },
       }),
       origin,
@@ -524,7 +614,7 @@ function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
   const { type, name, server_label: label } = selected;
   if (type === 'function' || type === 'custom') return [String(name)];
   const names = [...origins].flatMap(([candidate, { origin, ownName }]) => {
-    const matches = origin.type === type && (label == null || origin['server_label'] === label);
+    const matches = toolKind(origin.type) === toolKind(type) && (label == null || origin['server_label'] === label);
     return matches && (name == null || name === candidate || name === ownName) ? candidate : [];
   });
   if (names.length > 0) return names;

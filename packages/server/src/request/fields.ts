@@ -212,7 +212,8 @@ export function answerFormat(
 }
 
 const TEXT = z.unknown().transform((): ParsedFormat => ({ echo: { type: 'text' } }));
-const JSON_OBJECT = z
-  .unknown()
-  .transform((): ParsedFormat => ({ format: { schema: { type: 'object' } }, echo: { type: 'json_object' } }));
+const JSON_OBJECT = z.unknown().transform((): ParsedFormat => ({
+  format: { schema: { type: 'object' }, anyObject: true },
+  echo: { type: 'json_object' },
+}));
 const UNKNOWN_FORMAT = z.object({ type: z.enum(FORMATS) }).transform((): ParsedFormat => ({ echo: undefined }));

@@ -118,6 +118,9 @@ describe('tool_choice', () => {
     const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: { type: 'web_search' } });
     expect(toolChoice).toEqual({ type: 'allowed_tools', mode: 'required', tools: [{ type: 'web_search' }] });
     expect(echo.tool_choice).toEqual({ type: 'web_search' });
+    expect(parseRequest({ input: 'Hi', tools, tool_choice: { type: 'web_search_preview' } }).echo.tool_choice).toEqual({
+      type: 'web_search_preview',
+    });
   });
 
   test('accepts allowed tools with the mode none', () => {

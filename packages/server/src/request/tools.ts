@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import type { RequestTool } from '../engine/executors.ts';
+import { toolKind, type RequestTool } from '../engine/executors.ts';
 import type { FunctionTool, RequestToolChoice } from '../engine/tools.ts';
 import { MAX_LENGTH, type RequestLimits } from './fields.ts';
 import {
@@ -351,5 +351,7 @@ function undeclared(
     const isKnown = others.some((one) => one.type === 'mcp' && one['server_label'] === label);
     return isKnown || labels.includes(String(label)) ? undefined : `MCP server '${String(label)}'`;
   }
-  return others.some((one) => one.type === type) ? undefined : `tool of type '${type.slice(0, 60)}'`;
+  return others.some((one) => toolKind(one.type) === toolKind(type))
+    ? undefined
+    : `tool of type '${type.slice(0, 60)}'`;
 }

@@ -277,6 +277,7 @@ export function driveRun(
         },
   );
 
+  toolset.follow(run);
   // They are recorded together with the start of the run.
   if (!resume) for (const message of open?.followUp ?? []) void run.send(message);
 
@@ -426,11 +427,12 @@ function startedRun(options: Parameters<typeof startLoop>[0]): StartedParts {
     return startLoop(options);
   } catch (error) {
     const result = Promise.reject(error);
-    return { cancel() {}, detach: async () => {}, send: async () => false, answer: () => result, result };
+    const no = async (): Promise<boolean> => false;
+    return { cancel() {}, detach: async () => {}, send: no, changeTools: no, answer: () => result, result };
   }
 }
 
-type StartedParts = Pick<StartedRun, 'cancel' | 'detach' | 'send' | 'answer' | 'result'>;
+type StartedParts = Pick<StartedRun, 'cancel' | 'detach' | 'send' | 'changeTools' | 'answer' | 'result'>;
 
 /**
  * The journal as the loop sees it: without storage for long results, and with the lease that the caller has.

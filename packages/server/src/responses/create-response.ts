@@ -1,5 +1,6 @@
 import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
 import { encodeInput, type RequestRecord } from '@treadle/store';
+import { badRequest, type ApiError } from '../api-error.ts';
 import type { ContinuedChain } from '../conversations/chain-history.ts';
 import { textAndTitle } from '../conversations/chain-items.ts';
 import { decidedBefore, decisionKeys, findDecision } from '../requests/approvals.ts';
@@ -112,6 +113,7 @@ export function responseCreator(
    *    not executed there.
    * 2. A call that was denied is not executed, even if the request does not require approvals any more.
    * 3. If the server describes the tool differently now, the client is asked again.
+   * 4. A call cannot be approved without its server. Throws a 400 then.
    */
   async function withDecisions(plan: RunPlan, hold: Capacity['hold']): Promise<RunPlan> {
     const { open, toolset, messages, caller } = plan;
@@ -127,9 +129,13 @@ export function responseCreator(
       const { tenant } = caller;
       const record = asked === undefined ? undefined : await readRecord(store, asked, { tenant, hold });
       const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
+      if (approved && label !== undefined && !toolset.labels.has(label)) throw lacksServer(label, name);
       const kind = toolset.kinds.kindOf(name, index);
       const isServers = kind === 'server' || kind === 'approved-later';
-      const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
+      const lists = (record?.request as StoredRequest | undefined)?.lists ?? [];
+      // A tool that the server added later was shown, but is not in the list.
+      const isAdded = lists.some((list) => list.label === label && list.tools.every((one) => one.name !== name));
+      const shown = isAdded ? '' : fingerprintOf(lists, name);
       // The loop refuses it: there is no such tool.
       if (kind === 'refused') approvals.push(approval);
       else if (!isServers || (label !== undefined && label !== toolset.kinds.labelOf(name))) {
@@ -262,6 +268,11 @@ function labelAskedIn(response: ResponseResource | undefined, requestId: string)
 function otherServerText(name: string, label: string | undefined): string {
   const server = label === undefined ? 'another server' : `the server ${JSON.stringify(label)}`;
   return `The call of "${name}" was for ${server}, which does not have a tool of this name now. It was not executed.`;
+}
+
+function lacksServer(label: string, tool: string): ApiError {
+  const message = `The request approves the call of ${JSON.stringify(tool)} of the MCP server ${JSON.stringify(label)}, but has no such server. Send the server in 'tools', or deny the call.`;
+  return badRequest(message, 'tools', 'unknown_tool');
 }
 
 /** The calls at the end of the conversation that have no result yet, by their index. */

@@ -17,7 +17,7 @@ import {
   type JsonObject,
 } from '../request/validate.ts';
 import type * as wire from './wire.ts';
-import { mcpError, mcpErrorText, PASSED_OVER } from './wire.ts';
+import { mcpErrorText, PASSED_OVER, sentMcpError } from './wire.ts';
 
 export const longText: z.ZodType<string> = z.string().max(MAX_LENGTH.text);
 
@@ -188,13 +188,13 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       approval_request_id: callId.nullish(),
     })
     .transform(({ status, output, error, approval_request_id, ...item }): wire.McpCallItem => {
-      const text = mcpErrorText(error);
+      const sent = sentMcpError(error);
       return {
         type: 'mcp_call',
         ...item,
-        status: text === null && status !== 'failed' ? itemStatus(status) : 'failed',
+        status: sent === null && status !== 'failed' ? itemStatus(status) : 'failed',
         output: output ?? null,
-        error: text === null ? null : mcpError(text),
+        error: sent,
         approval_request_id: approval_request_id ?? null,
       };
     });

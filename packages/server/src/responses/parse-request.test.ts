@@ -202,7 +202,7 @@ test.each(['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max', null])('r
 test.each([
   [{ type: 'text' }, undefined, { type: 'text' }],
   [null, undefined, { type: 'text' }],
-  [{ type: 'json_object' }, { schema: { type: 'object' } }, { type: 'json_object' }],
+  [{ type: 'json_object' }, { schema: { type: 'object' }, anyObject: true }, { type: 'json_object' }],
   [
     { type: 'json_schema', name: 'a', schema: {} },
     { schema: {}, name: 'a' },

@@ -1,4 +1,4 @@
-import type { ResultBlock, TokenLogprob, ToolResult, Usage } from '@treadle/core';
+import type { ErrorFacts, ResultBlock, TokenLogprob, ToolResult, Usage } from '@treadle/core';
 
 /** The objects of the Responses API, and the conversions of single values between them and the loop. */
 
@@ -327,15 +327,34 @@ function wireToken({
   return { token, logprob, bytes };
 }
 
-/** Why a call of the server failed, in the form of the official clients. `message` is for clients that show it. */
-export interface McpError {
-  readonly type: 'mcp_tool_execution_error';
-  readonly message: string;
-  readonly content: readonly { readonly type: 'text'; readonly text: string }[];
+/**
+ * Why a call of the server failed, in the forms of the official clients: an error of JSON-RPC, an HTTP answer that is an
+ * error, with its status as the code, or any other. `message` of the last one is for clients that show it.
+ */
+export type McpError =
+  | { readonly type: 'mcp_protocol_error' | 'http_error'; readonly code: number; readonly message: string }
+  | {
+      readonly type: 'mcp_tool_execution_error';
+      readonly message: string;
+      readonly content: readonly { readonly type: 'text'; readonly text: string }[];
+    };
+
+export function mcpError(message: string, { protocolCode, httpStatus }: ErrorFacts = {}): McpError {
+  if (protocolCode !== undefined) return { type: 'mcp_protocol_error', code: protocolCode, message };
+  if (httpStatus !== undefined) return { type: 'http_error', code: httpStatus, message };
+  return { type: 'mcp_tool_execution_error', message, content: [{ type: 'text', text: message }] };
 }
 
-export function mcpError(text: string): McpError {
-  return { type: 'mcp_tool_execution_error', message: text, content: [{ type: 'text', text }] };
+/** An error in any form that clients send back. */
+export function sentMcpError(error: unknown): McpError | null {
+  const text = mcpErrorText(error);
+  if (text === null) return null;
+  const { type, code } = error as { readonly type?: unknown; readonly code?: unknown };
+  if (!Number.isSafeInteger(code)) return mcpError(text);
+  return mcpError(text, {
+    ...(type === 'mcp_protocol_error' && { protocolCode: code as number }),
+    ...(type === 'http_error' && { httpStatus: code as number }),
+  });
 }
 
 /** The text of an error in any form that clients send back: ours, the form of MCP itself, or a string. */
@@ -351,10 +370,10 @@ export function mcpErrorText(error: unknown): string | null {
 }
 
 /** A result in an `mcp_call` item, which contains only text. An error has a field of its own. */
-export function mcpCallResult({ content, isError }: ToolResult): Pick<McpCallItem, 'output' | 'error'> {
-  const text = shownResult(content);
-  return isError
-    ? { output: null, error: mcpError(text || 'The call was not executed.') }
+export function mcpCallResult(result: ToolResult): Pick<McpCallItem, 'output' | 'error'> {
+  const text = shownResult(result.content);
+  return result.isError
+    ? { output: null, error: mcpError(text || 'The call was not executed.', result) }
     : { output: text, error: null };
 }
 

@@ -1,4 +1,4 @@
-import type { Broken, Finished, Model, ToolContext, ToolOutput } from '@treadle/core';
+import type { Broken, ErrorFacts, Finished, Model, ToolContext, ToolOutput } from '@treadle/core';
 
 /** How an MCP server is reached, and which of its abilities are used. */
 export type McpServerOptions = (StdioServer | HttpServer) & McpServerUse;
@@ -97,17 +97,24 @@ export interface LeftOutTool {
 }
 
 /** A server that cannot be used. The message says what was wrong and what to do. */
-export class McpError extends Error {
+export class McpError extends Error implements ErrorFacts {
   override readonly name = 'McpError';
   readonly code: McpErrorCode;
-  readonly errorType: 'timeout' | 'not_found' | 'permission_denied' | 'invalid_params' | 'execution_failed';
+  readonly errorType: NonNullable<ErrorFacts['errorType']>;
+  /** That of the server's answer, if it was not 200. */
+  declare readonly httpStatus?: number;
+  /** That of the server's JSON-RPC error. */
+  declare readonly protocolCode?: number;
 
-  constructor(code: McpErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
+  constructor(code: McpErrorCode, message: string, { cause, ...facts }: McpErrorOptions = {}) {
+    super(message, cause === undefined ? undefined : { cause });
     this.code = code;
     this.errorType = ERROR_TYPES[code] ?? 'execution_failed';
+    Object.assign(this, facts);
   }
 }
+
+type McpErrorOptions = Pick<ErrorFacts, 'httpStatus' | 'protocolCode'> & { readonly cause?: unknown };
 
 /**
  * `cannot-start`: there is no such program, or it cannot run. `ended`: its process has ended. `unreachable`: no HTTP answer.

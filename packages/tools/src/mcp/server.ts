@@ -604,22 +604,24 @@ function mcpErrorOf(name: string, error: unknown): McpError {
   const why = cleanText(messageOf(error), 1_000);
   const cause = { cause: error };
   if (error instanceof UnauthorizedError) {
-    return new McpError(
-      'unauthorized',
-      `${about} wants a sign-in. Sign in, or give credentials in its headers.`,
-      cause,
-    );
+    return new McpError('unauthorized', `${about} wants a sign-in. Sign in, or give credentials in its headers.`, {
+      ...cause,
+      httpStatus: 401,
+    });
   }
   if (error instanceof SdkHttpError) {
     const { status } = error.data;
+    const facts = { ...cause, httpStatus: status };
     if (status === 401 || status === 403) {
       const remedy = 'Sign in, or check the credentials in its headers';
-      return new McpError('unauthorized', `${about} refused the credentials (HTTP ${status}). ${remedy}.`, cause);
+      return new McpError('unauthorized', `${about} refused the credentials (HTTP ${status}). ${remedy}.`, facts);
     }
     const code = status >= 500 || status === 429 ? 'unreachable' : 'protocol';
-    return new McpError(code, `${about} answered with HTTP ${status}: ${why}`, cause);
+    return new McpError(code, `${about} answered with HTTP ${status}: ${why}`, facts);
   }
-  if (error instanceof ProtocolError) return new McpError('refused', `${about} refused: ${why}`, cause);
+  if (error instanceof ProtocolError) {
+    return new McpError('refused', `${about} refused: ${why}`, { ...cause, protocolCode: error.code });
+  }
   if (error instanceof SdkError) {
     if (error.code === SdkErrorCode.RequestTimeout)
       return new McpError('timeout', `${about} did not answer in time.`, cause);
