@@ -411,6 +411,8 @@ const NO_TOOLS: Toolset = {
   toolChoice: 'auto',
   kinds: { kindOf: () => 'server', labelOf: () => OWN_LABEL },
   lists: [],
+  labels: new Set(),
+  follow: () => {},
   close: async () => {},
 };
 
