@@ -30,16 +30,28 @@ export interface OpenCall {
   isCustom: boolean;
   /** The `extra_content` of the call. */
   extra: unknown;
+  /** How far the pieces were searched for the end of the arguments. */
+  readonly end: ArgumentsEnd;
+}
+
+interface ArgumentsEnd {
+  pieces: number;
+  depth: number;
+  isInString: boolean;
+  isEscaped: boolean;
+  /** The outermost object has ended. */
+  isReached: boolean;
 }
 
 export interface OpenCalls {
   readonly all: OpenCall[];
-  /** The newest call at each index of the wire. */
+  /** The newest call at each index of the wire, and with each id. */
   readonly byIndex: Map<number, OpenCall>;
+  readonly byId: Map<string, OpenCall>;
 }
 
 export function startCalls(): OpenCalls {
-  return { all: [], byIndex: new Map() };
+  return { all: [], byIndex: new Map(), byId: new Map() };
 }
 
 /**
@@ -67,7 +79,7 @@ export function readCallPieces(
     const isNew = previous === undefined || seen?.has(previous) || startsNewCall(previous, wire, piece);
     const call = isNew ? startCall(calls, wire) : previous;
     seen?.add(call);
-    call.id ||= textIn(wire.id);
+    if (call.id === '' && textIn(wire.id)) calls.byId.set((call.id = textIn(wire.id)), call);
     call.isCustom ||= isCustom;
     call.name = textIn(wire.function?.name) || call.name;
     if (isRecord(wire.extra_content)) call.extra = wire.extra_content;
@@ -97,7 +109,7 @@ function withText({ custom, ...wire }: WireCall): WireCall {
 
 function previousCall(calls: OpenCalls, { index, id }: WireCall): OpenCall | undefined {
   if (typeof index === 'number') return calls.byIndex.get(index);
-  return textIn(id) ? calls.all.findLast((call) => call.id === id) : calls.all.at(-1);
+  return textIn(id) ? calls.byId.get(textIn(id)) : calls.all.at(-1);
 }
 
 function startsNewCall(call: OpenCall, { id, function: fn }: WireCall, piece: string): boolean {
@@ -106,16 +118,31 @@ function startsNewCall(call: OpenCall, { id, function: fn }: WireCall, piece: st
   return fn!.name !== call.name || (piece.startsWith('{') && isComplete(call));
 }
 
-/** Only parses after `}`: a following `{` is then rare, because inside JSON it occurs only in strings. */
-function isComplete(call: OpenCall): boolean {
-  if (!call.pieces.at(-1)!.trimEnd().endsWith('}')) return false;
-  const text = call.pieces.join('');
-  call.pieces = [text];
-  return parsed(text) !== undefined;
+/** Parses only once, when the outermost object has ended: what follows cannot make the text JSON. */
+function isComplete({ pieces, end }: OpenCall): boolean {
+  if (end.isReached) return false;
+  for (; end.pieces < pieces.length; end.pieces++) {
+    for (const char of pieces[end.pieces]!) {
+      if (end.isEscaped) end.isEscaped = false;
+      else if (char === '\\') end.isEscaped = true;
+      else if (char === '"') end.isInString = !end.isInString;
+      else if (!end.isInString && char === '{') end.depth++;
+      else if (!end.isInString && char === '}') end.isReached ||= --end.depth === 0;
+    }
+  }
+  return end.isReached && parsed(pieces.join('')) !== undefined;
 }
 
 function startCall(calls: OpenCalls, { index }: WireCall): OpenCall {
-  const call: OpenCall = { number: calls.all.length, id: '', name: '', pieces: [], isCustom: false, extra: undefined };
+  const call: OpenCall = {
+    number: calls.all.length,
+    id: '',
+    name: '',
+    pieces: [],
+    isCustom: false,
+    extra: undefined,
+    end: { pieces: 0, depth: 0, isInString: false, isEscaped: false, isReached: false },
+  };
   calls.all.push(call);
   if (typeof index === 'number') calls.byIndex.set(index, call);
   return call;
