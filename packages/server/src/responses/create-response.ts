@@ -108,23 +108,29 @@ export function responseCreator(options: CreatorOptions): (response: NewResponse
     const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
     const approvals: ApprovedCall[] = [];
     const refused: ToolResult[] = [];
+    const current = fingerprintsIn(toolset.lists);
+    // Read once for all of its requests: it can be large.
+    const responses = new Map<string, AskingResponse | undefined>();
     for (const approval of open.approvals) {
       const { requestId, index, approved } = approval;
       const call = calls[index]!;
       const { name } = call;
-      const asked = itemOrigin(requestId)?.response;
-      const { tenant } = caller;
-      const record = asked === undefined ? undefined : await readRecord(store, asked, { tenant, hold });
-      const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
+      const id = itemOrigin(requestId)?.response ?? '';
+      if (id !== '' && !responses.has(id)) {
+        const record = await readRecord(store, id, { tenant: caller.tenant, hold });
+        responses.set(id, record && askingResponse(record));
+      }
+      const asked = responses.get(id);
+      const label = approval.label ?? asked?.labels.get(requestId);
       const kind = toolset.kinds.kindOf(name, index);
       const isServers = kind === 'server' || kind === 'approved-later';
-      const shown = fingerprintOf((record?.request as StoredRequest | undefined)?.lists ?? [], name);
+      const shown = asked?.fingerprints.get(name);
       // The loop refuses it: there is no such tool.
       if (kind === 'refused') approvals.push(approval);
       else if (!isServers || (label !== undefined && label !== toolset.kinds.labelOf(name))) {
         refused.push(refusedResult(call, otherServerText(name, label)));
       } else if (!approved && kind !== 'approved-later') refused.push(refusedResult(call, denialText(name, approval)));
-      else if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
+      else if (shown === undefined || shown === current.get(name)) approvals.push(approval);
     }
     return { ...plan, open: { ...open, answered: [...open.answered, ...refused], approvals } };
   }
@@ -241,14 +247,25 @@ function contentOf(item: InputItem): readonly InputPart[] {
   return item.type === 'message' && item.role === 'user' ? item.content : [];
 }
 
-function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
-  return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
+/** What a response has told its client about the calls that it asked about. */
+interface AskingResponse {
+  /** The servers, by the ids of the requests for approvals. */
+  readonly labels: ReadonlyMap<string, string>;
+  readonly fingerprints: ReadonlyMap<string, string | undefined>;
 }
 
-/** The server that a response asked the client about. */
-function labelAskedIn(response: ResponseResource | undefined, requestId: string): string | undefined {
-  const item = response?.output.find(({ id }) => id === requestId);
-  return item?.type === 'mcp_approval_request' ? item.server_label : undefined;
+function askingResponse({ request, response }: ResponseRecord): AskingResponse {
+  const { output = [] } = (response ?? {}) as Partial<ResponseResource>;
+  const labels = output.flatMap((item) =>
+    item.type === 'mcp_approval_request' ? [[item.id, item.server_label] as const] : [],
+  );
+  return { labels: new Map(labels), fingerprints: fingerprintsIn((request as StoredRequest | undefined)?.lists ?? []) };
+}
+
+/** By the name of the tool. Of two with the same name, the first one counts. */
+function fingerprintsIn(lists: readonly ServerList[]): ReadonlyMap<string, string | undefined> {
+  const tools = lists.flatMap((list) => list.tools);
+  return new Map(tools.reverse().map(({ name, fingerprint }) => [name, fingerprint]));
 }
 
 function otherServerText(name: string, label: string | undefined): string {
@@ -260,9 +277,10 @@ function otherServerText(name: string, label: string | undefined): string {
 function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn): ReadonlyMap<number, BegunCall> {
   const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
   const known = new Set(answered.map(({ callId }) => callId));
+  const byIndex = new Map(approvals.map((approval) => [approval.index, approval]));
   return new Map(
     calls.flatMap((call, index) => {
-      const approval = approvals.find((one) => one.index === index);
+      const approval = byIndex.get(index);
       return known.has(call.id) ? [] : [[index, { call, ...(approval && { approval }) }] as const];
     }),
   );
