@@ -27,14 +27,17 @@ const call = (n: number) => ({ type: 'function_call', call_id: `c${n}`, name: 'f
 const output = (n: number) => ({ type: 'function_call_output', call_id: `c${n}`, output: TEXT });
 const customCall = (n: number) => ({ type: 'custom_tool_call', call_id: `c${n}`, name: 'f', input: TEXT });
 const customOutput = (n: number) => ({ ...output(n), type: 'custom_tool_call_output' });
+/** Each approval is decided once, so those of every request have other ids. */
+let requests = 0;
+const approvalId = (n: number): string => `mcpr_${requests}_${n}`;
 const ask = (n: number) => {
-  return { type: 'mcp_approval_request', id: `mcpr_${n}`, server_label: 's', name: 'f', arguments: '{}' };
+  return { type: 'mcp_approval_request', id: approvalId(n), server_label: 's', name: 'f', arguments: '{}' };
 };
-const deny = (n: number) => ({ type: 'mcp_approval_response', approval_request_id: `mcpr_${n}`, approve: false });
+const deny = (n: number) => ({ type: 'mcp_approval_response', approval_request_id: approvalId(n), approve: false });
 const mcpCall = (n: number) => {
   return { type: 'mcp_call', id: `mcp_x${n}`, server_label: 's', name: 'f', arguments: '{}', output: TEXT };
 };
-const approvedCall = (n: number) => ({ ...mcpCall(n), approval_request_id: `mcpr_${n}` });
+const approvedCall = (n: number) => ({ ...mcpCall(n), approval_request_id: approvalId(n) });
 const thought = (n: number) => ({ type: 'reasoning', id: `rs_${n}`, summary: [{ type: 'summary_text', text: TEXT }] });
 const textPart = () => ({ type: 'input_text', text: TEXT });
 const imagePart = () => ({ type: 'input_image', image_url: 'https://a.example/b.png' });
@@ -94,6 +97,7 @@ const uiMessage = () => ({ role: 'user', parts: [{ type: 'text', text: TEXT }] }
 
 async function expectAccepted(server: InProcessServer, path: string, body: object): Promise<string> {
   const headers = { 'content-type': 'application/json' };
+  requests++;
   const answer = await fetch(server.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
   const text = await answer.text();
   expect(answer.status, text.slice(0, 1_000)).toBe(200);
