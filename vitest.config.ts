@@ -8,7 +8,7 @@ const NO_TESTS = ['test/long/**', '**/node_modules/**'];
 /** Test files that need a process of their own. All others share processes, which saves loading the same modules again. */
 const ISOLATED = [
   // Counts executed blocks by V8 coverage, which is exact only for code that has not run before.
-  'packages/core/src/**/long-run.test.ts',
+  'test/work/**/*.test.ts',
   // Collects garbage many times, which takes long in a process with the objects of other tests.
   'packages/core/src/**/large-result.test.ts',
 ];

@@ -89,6 +89,19 @@ test('the policy judges calls for the key of the request, and a call that it den
   expect([ran, seen]).toEqual([[], [{ subject: 'ann', tenant: 'acme', scopes }]]);
 });
 
+test('an answer is checked against a small schema that applies to it exponentially often', async () => {
+  const $defs: Record<string, object> = { d0: { type: 'integer' } };
+  for (let n = 1; n <= 40; n++) {
+    const lower = { $ref: `#/$defs/d${n - 1}` };
+    $defs[`d${n}`] = { anyOf: [lower, lower] };
+  }
+  const schema = { type: 'object', properties: { a: { $ref: '#/$defs/d40' } }, required: ['a'], $defs };
+  const format = { type: 'json_schema', name: 'answer', strict: true, schema };
+  await using server = await startInProcess(scriptedModel(['{"a":1}']));
+  const { text } = await server.post({ input: 'x', text: { format } });
+  expect(JSON.parse(text)).toMatchObject({ status: 'completed', error: null });
+});
+
 describe('a failing store', () => {
   const storeWith = (broken: Partial<ServerStore>): ServerStore => ({ ...sqliteStore(':memory:'), ...broken });
   const failDisk = async (): Promise<never> => {

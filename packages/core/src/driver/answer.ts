@@ -10,7 +10,7 @@ import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
-import { validate, type Validated } from '../tools/schema.ts';
+import { validateJson } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
 /** What checks answers from outside before they become events. */
@@ -180,8 +180,7 @@ function valueProblem(
     return choices.some((one) => one === value) ? undefined : `it is not one of ${choices.map(quoted).join(', ')}`;
   }
   if (!schema) return typeof value === 'string' ? undefined : 'it is not a text';
-  // JSON Schema is validated synchronously.
-  const checked = validate(schema, value, matchPattern) as Validated;
+  const checked = validateJson(schema, value, matchPattern);
   return checked.type === 'invalid' ? checked.problems.join('; ') : undefined;
 }
 

@@ -318,9 +318,10 @@ export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: Age
     throw invalidOptions(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
   }
   const required = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
+  const names = new Set(allowedTools && toolNames(options));
   const unknown =
     required.find((name) => !tools.some((tool) => tool.name === name)) ??
-    allowedTools?.find((name) => !toolNames(options).includes(name));
+    allowedTools?.find((name) => !names.has(name));
   if (unknown !== undefined) {
     throw invalidOptions(`"${unknown}" is named in toolChoice or allowedTools, but there is no such tool`);
   }

@@ -2,7 +2,7 @@ import { outcomeProblem } from '../errors.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, Outcome, Slot, State } from '../machine/state.ts';
 import type { Next } from '../machine/step.ts';
-import type { ToolCall, ToolResult } from '../messages.ts';
+import type { AssistantMessage, ToolCall, ToolResult } from '../messages.ts';
 import type { ModelDelta } from '../model.ts';
 
 /** What a listener receives: signals as they happen, facts once they are durable, and what follows from facts. */
@@ -75,13 +75,25 @@ export function itemsBetween(before: State, { state: after, effects }: Next, eve
   const slotsBefore = slotsOf(before);
   const slots = slotsOf(after);
   const given = event?.type === 'run-started' ? event.answered : undefined;
+  const givenIds = given && new Set(given.map(({ callId }) => callId));
   const recorded = recordedBetween(before, after, given && (event as RunStarted).input.length);
   const count = recorded ? recorded.length : slots.length;
+  const verdicts = event?.type === 'calls-judged' ? event.verdicts : undefined;
+  let reply: AssistantMessage['content'] | undefined;
+  /** The part of the reply with the call number `calls - 1`, and how many calls have verdicts. */
+  let at = -1;
+  let calls = 0;
+  let judged = 0;
   for (let index = 0; index < count; index++) {
+    const slot = slotsBefore[index];
+    const verdict = slot?.type === 'queued' ? verdicts?.[judged++] : undefined;
     const result = recorded ? recorded[index] : resultIn(slots[index]!);
-    if (result && slotsBefore[index]?.type !== 'settled' && !given?.some(({ callId }) => callId === result.callId)) {
-      items.push(callAnsweredItem(after, index, result, ruleFor(slotsBefore, index, event)));
-    }
+    if (!result || slot?.type === 'settled' || givenIds?.has(result.callId)) continue;
+    reply ??= lastReply(after);
+    while (calls <= index) if (reply[++at]!.type === 'tool-call') calls++;
+    const rule = verdicts ? verdict?.rule : slot?.call.rule;
+    const item: Item = { type: 'call-answered', index, call: reply[at] as ToolCall, result };
+    items.push(rule === undefined ? item : { ...item, rule });
   }
   for (let i = 0; i < effects.length; i++) {
     const effect = effects[i]!;
@@ -136,30 +148,14 @@ function resultIn(slot: Slot): ToolResult | undefined {
   return slot.type === 'settled' ? slot.result : undefined;
 }
 
-/** The rule that decided about a call: now, if the event has the verdicts of the turn, or earlier. */
-function ruleFor(slots: readonly Slot[], index: number, event: Event | undefined): string | undefined {
-  if (event?.type !== 'calls-judged') return slots[index]?.call.rule;
-  if (slots[index]?.type !== 'queued') return undefined;
-  let position = 0;
-  for (let earlier = 0; earlier < index; earlier++) if (slots[earlier]!.type === 'queued') position++;
-  return event.verdicts[position]?.rule;
-}
-
 const NO_SLOTS: readonly Slot[] = [];
 
 function slotsOf({ phase }: State): readonly Slot[] {
   return ('slots' in phase && phase.slots) || NO_SLOTS;
 }
 
-function callAnsweredItem(state: State, index: number, result: ToolResult, rule: string | undefined): Item {
-  const item: Item = { type: 'call-answered', index, call: callAt(state, index), result };
-  return rule === undefined ? item : { ...item, rule };
-}
-
-function callAt({ history }: State, index: number): ToolCall {
+function lastReply({ history }: State): AssistantMessage['content'] {
   let last = history.length - 1;
   while (history.items[last]!.role !== 'assistant') last--;
-  let remaining = index;
-  for (const part of history.items[last]!.content) if (part.type === 'tool-call' && remaining-- === 0) return part;
-  throw new Error(`no call ${index}`);
+  return (history.items[last] as AssistantMessage).content;
 }

@@ -731,6 +731,7 @@ function planCalls(
   let unshared = 1;
   let repeating = true;
   const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MAX_CALLS_PER_REPLY));
+  const results = answered && new Map(answered.map((result) => [result.callId, result]));
   return mapped(calls, (part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
@@ -751,7 +752,7 @@ function planCalls(
     const { references } = part;
     const counted: Call = facts?.uncounted ? { ...timed, uncounted: true } : timed;
     const call: Call = references && state.rules.references ? { ...counted, references } : counted;
-    const given = answered?.find(({ callId }) => callId === part.id);
+    const given = results?.get(part.id);
     if (given) return { type: 'settled', call, result: given, how: 'claimed' };
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
     const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });

@@ -77,11 +77,53 @@ test.each<[string, JsonSchema, unknown]>([
   expect(problemsOf(schema, value)).not.toEqual([]);
 });
 
-test('a schema that applies exponentially often is not checked to the end', () => {
-  const $defs: Record<string, JsonSchema> = { d0: {} };
-  for (let n = 1; n <= 40; n++)
-    $defs[`d${n}`] = { allOf: [{ $ref: `#/$defs/d${n - 1}` }, { $ref: `#/$defs/d${n - 1}` }] };
-  expect(() => problemsOf({ $ref: '#/$defs/d40', $defs }, 1)).toThrow('too many steps');
+describe('a schema that references apply to a value exponentially often is checked as often as it has problems', () => {
+  const LEVELS = 40;
+  const nested = (wrap: (inner: unknown) => unknown): unknown => {
+    let inner: unknown = 'x';
+    for (let level = 0; level < LEVELS; level++) inner = wrap(inner);
+    return inner;
+  };
+  const inObjects = nested((a) => ({ a }));
+  const inLists = nested((item) => [item]);
+
+  test.each<[string, (lower: JsonSchema) => JsonSchema, unknown]>([
+    ['anyOf', (lower) => ({ anyOf: [lower, lower] }), 'x'],
+    ['allOf', (lower) => ({ allOf: [lower, lower] }), 'x'],
+    ['oneOf', (lower) => ({ oneOf: [lower, { not: lower }] }), 'x'],
+    ['not', (lower) => ({ not: { anyOf: [lower, lower] } }), 'x'],
+    ['if', (lower) => ({ if: lower, then: lower, else: lower }), 'x'],
+    ['dependentSchemas', (lower) => ({ dependentSchemas: { a: lower, b: lower } }), { a: 'x', b: 'x' }],
+    ['properties', (lower) => ({ properties: { a: lower }, patternProperties: { a: lower } }), inObjects],
+    [
+      'additionalProperties',
+      (lower) => ({ allOf: [{ additionalProperties: lower }, { properties: { a: lower } }] }),
+      inObjects,
+    ],
+    [
+      'unevaluatedProperties',
+      (lower) => ({ allOf: [lower], anyOf: [lower], unevaluatedProperties: lower }),
+      { a: 'x' },
+    ],
+    ['items', (lower) => ({ allOf: [{ items: lower }, { prefixItems: [lower] }] }), inLists],
+    ['contains', (lower) => ({ items: lower, contains: lower }), inLists],
+    ['unevaluatedItems', (lower) => ({ allOf: [lower], anyOf: [lower], unevaluatedItems: lower }), ['x']],
+    ['propertyNames', (lower) => ({ anyOf: [lower, lower], propertyNames: lower }), { x: 1 }],
+    ['uniqueItems', (lower) => ({ anyOf: [lower, lower], uniqueItems: true }), ['x', 'y']],
+  ])('%s', (_, level, value) => {
+    const lowest = { pattern: '^x', properties: { a: { pattern: '^x' } }, items: { pattern: '^x' } };
+    const $defs: Record<string, JsonSchema> = { d0: lowest };
+    for (let n = 1; n <= LEVELS; n++) $defs[`d${n}`] = level({ $ref: `#/$defs/d${n - 1}` });
+    for (const isMatch of [true, false]) {
+      let matches = 0;
+      problemsOf({ $ref: `#/$defs/d${LEVELS}`, $defs }, value, (pattern) => {
+        matches++;
+        return pattern === 'a' || isMatch;
+      });
+      expect(matches).toBeGreaterThan(0);
+      expect(matches).toBeLessThan(3_000);
+    }
+  });
 });
 
 describe('the work of a check is limited, although schema and value are of ordinary size', () => {
@@ -222,4 +264,58 @@ test('values are valid exactly if the library @cfworker/json-schema finds them v
     { numRuns: 500 },
   );
   expect(Math.min(valid.true, valid.false)).toBeGreaterThan(50);
+});
+
+test('a schema that was applied to a value before evaluates its members again', () => {
+  const known = { $ref: '#/$defs/known' };
+  const $defs = { known: { properties: { a: true } } };
+  const whole = { not: { not: known }, allOf: [known], unevaluatedProperties: false, $defs };
+  expect(problemsOf(whole, { a: 1 })).toEqual([]);
+  expect(problemsOf(whole, { a: 1, b: 2 })).toEqual(['b: is not expected here']);
+});
+
+/** The schema with a copy of its own for each reference, so that nothing is known about a value when it is checked again. */
+function unshared(whole: JsonSchema): JsonSchema {
+  const copies: Record<string, unknown> = {};
+  const definitions = whole['$defs'] as Readonly<Record<string, JsonSchema>>;
+  const copy = (part: unknown): unknown => {
+    if (Array.isArray(part)) return part.map(copy);
+    if (typeof part !== 'object' || part === null) return part;
+    const entries = Object.entries(part).map(([key, one]): [string, unknown] => {
+      if (key !== '$ref') return [key, copy(one)];
+      const { $anchor: _, ...named } = definitions[one === '#two' ? 'two' : 'one']!;
+      const name = `copy ${Object.keys(copies).length}`;
+      copies[name] = true;
+      copies[name] = copy(named);
+      return [key, `#/$defs/${encodeURIComponent(name)}`];
+    });
+    return Object.fromEntries(entries);
+  };
+  const { $defs: _, ...rest } = whole;
+  return { ...(copy(rest) as JsonSchema), $defs: copies };
+}
+
+test('a value has the same problems whether or not its schema shares what references name', () => {
+  const withoutReferences = (part: unknown): unknown =>
+    JSON.parse(JSON.stringify(part, (key, one: unknown) => (key === '$ref' ? undefined : one)));
+  const onlyToTwo = (part: unknown): unknown =>
+    JSON.parse(JSON.stringify(part, (key, one: unknown) => (key === '$ref' ? '#two' : one)));
+  const object = (part: unknown): object => (typeof part === 'object' ? part! : { not: { const: 1 } });
+  const found = { valid: 0, invalid: 0 };
+  fc.assert(
+    fc.property(schema, schema, schema, value, (some, one, two, given) => {
+      const $defs = { one: onlyToTwo(one), two: { $anchor: 'two', ...object(withoutReferences(two)) } };
+      const twice = {
+        allOf: [some, { $ref: '#/$defs/one' }],
+        anyOf: [some, { $ref: '#two' }, { $ref: '#/$defs/one' }],
+      };
+      const whole = JSON.parse(JSON.stringify({ ...twice, $defs: { ...$defs, one: object($defs.one) } })) as JsonSchema;
+      const json = JSON.parse(JSON.stringify(given)) as unknown;
+      const problems = problemsOf(unshared(whole), json);
+      expect(problemsOf(whole, json)).toEqual(problems);
+      found[problems.length === 0 ? 'valid' : 'invalid']++;
+    }),
+    { numRuns: 300 },
+  );
+  expect(Math.min(found.valid, found.invalid)).toBeGreaterThan(30);
 });

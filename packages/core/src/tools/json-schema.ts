@@ -1,6 +1,7 @@
 import { deepCompareStrict, dereference, format, ucs2length, type Schema as Keywords } from '@cfworker/json-schema';
 import { stableJson } from '../machine/history.ts';
 import type { JsonSchema } from '../model.ts';
+import { nextLoopTurn } from '../platform.ts';
 
 /**
  * Whether a part of `text` matches a `pattern` of a JSON Schema: a regular expression of JavaScript with the flag `u`. If it
@@ -22,9 +23,31 @@ export function schemaCheck(schema: JsonSchema): SchemaCheck {
   );
   return (value, matches) => {
     const check = new Check(lookup, tracks, matches);
-    check.isValid(value, schema);
+    try {
+      check.isValid(value, schema);
+    } finally {
+      if (check.steps > FEW_STEPS) pauseAfter(check.steps);
+    }
     return check.problems;
   };
+}
+
+/** The steps of expensive checks since the last pause. */
+let spentSteps = 0;
+let pause: Promise<void> | undefined;
+
+/** After many steps, checks pause until the event loop has turned. */
+function pauseAfter(steps: number): void {
+  if ((spentSteps += steps) <= MAX_STEPS_UNTIL_PAUSE) return;
+  pause ??= nextLoopTurn().then(() => {
+    spentSteps = 0;
+    pause = undefined;
+  });
+}
+
+/** What a check should wait for. */
+export function pauseOfChecks(): Promise<void> | undefined {
+  return pause;
 }
 
 /** The keys or indices of a value that keywords have evaluated, for `unevaluatedProperties` and `unevaluatedItems`. */
@@ -34,11 +57,12 @@ type Subschema = Keywords | boolean;
 /** A value with very many problems is described by the first ones. */
 const MAX_PROBLEMS = 1_000;
 
-/**
- * The work of a check, in steps of up to 0.1 us. Schemas that refer to each other can apply to a value exponentially often, and
- * a long list in a schema is compared with each of many values.
- */
+/** The work of a check, in steps of up to 0.1 us. A long list in a schema is compared with each of many values. */
 const MAX_STEPS = 4_000_000;
+/** They take some milliseconds. */
+const MAX_STEPS_UNTIL_PAUSE = 200_000;
+/** A check that takes no more is as cheap as what else is done for a call. */
+const FEW_STEPS = 10_000;
 /** The steps of a schema that applies to a value, or of a keyword that takes as long. */
 const SCHEMA_STEPS = 8;
 
@@ -49,7 +73,14 @@ class Check {
   readonly #lookup: ReturnType<typeof dereference>;
   readonly #tracks: boolean;
   readonly #matches: PatternMatcher;
-  #steps = 0;
+  /**
+   * Which values fit the schemas that references name, with what the schema has evaluated. Schemas that refer to each other can
+   * apply to a value exponentially often. Other schemas apply only as often as the one around them.
+   */
+  readonly #known = new Map<Subschema, Map<unknown, Evaluated | boolean>>();
+  /** Above 0: a test whose problems are dropped. */
+  #tests = 0;
+  steps = 0;
 
   constructor(lookup: ReturnType<typeof dereference>, tracks: boolean, matches: PatternMatcher) {
     this.#lookup = lookup;
@@ -72,16 +103,20 @@ class Check {
   }
 
   #spend(steps: number): void {
-    if ((this.#steps += steps) > MAX_STEPS) throw new Error('it takes too many steps');
+    if ((this.steps += steps) > MAX_STEPS) throw new Error('it takes too many steps');
   }
 
   #fail(problem: string | (() => string)): false {
     this.#spend(1);
-    if (this.problems.length >= MAX_PROBLEMS) return false;
+    if (!this.#collects()) return false;
     const text = typeof problem === 'string' ? problem : problem();
     this.#spend(text.length >> 3);
     this.problems.push(this.#located(text));
     return false;
+  }
+
+  #collects(): boolean {
+    return this.#tests === 0 && this.problems.length < MAX_PROBLEMS;
   }
 
   #located(problem: string): string {
@@ -123,7 +158,9 @@ class Check {
   /** Drops the problems of `test`, because they do not make the value invalid. */
   #tries(test: () => boolean): boolean {
     const before = this.problems.length;
+    this.#tests++;
     const isFit = test();
+    this.#tests--;
     this.problems.length = before;
     return isFit;
   }
@@ -142,15 +179,24 @@ class Check {
 
   #checkReferences(value: unknown, schema: Keywords, seen: Evaluated): boolean {
     const { $ref, $recursiveRef, __absolute_ref__: ref, __absolute_recursive_ref__: recursive } = schema;
-    const isFit =
-      $recursiveRef === undefined || this.#isAlsoValid(value, this.#resolved(recursive ?? $recursiveRef), seen);
-    return ($ref === undefined || this.#isAlsoValid(value, this.#resolved(ref ?? $ref), seen)) && isFit;
+    const isFit = $recursiveRef === undefined || this.#checkReference(value, recursive ?? $recursiveRef, seen);
+    return ($ref === undefined || this.#checkReference(value, ref ?? $ref, seen)) && isFit;
   }
 
-  #resolved(uri: string): Subschema {
-    const found = this.#lookup[uri];
-    if (found === undefined) throw new Error(`Unresolved $ref "${uri}".`);
-    return found;
+  #checkReference(value: unknown, uri: string, seen: Evaluated): boolean {
+    const schema = this.#lookup[uri];
+    if (schema === undefined) throw new Error(`Unresolved $ref "${uri}".`);
+    let known = this.#known.get(schema);
+    if (!known) this.#known.set(schema, (known = new Map()));
+    let found = known.get(value);
+    // An invalid value is checked again for its problems. They name where it is.
+    if (found === undefined || (!found && this.#collects())) {
+      const own: Evaluated = seen && new Set();
+      found = this.isValid(value, schema, own) && (own ?? true);
+      known.set(value, found);
+    } else this.#spend(SCHEMA_STEPS);
+    if (typeof found === 'object') this.#addSeen(found, seen);
+    return found !== false;
   }
 
   #checkKind(value: unknown, type: string, { type: wanted, const: only, enum: choices }: Keywords): boolean {

@@ -271,3 +271,24 @@ test('a list of too many wrong items is described by the first ones', () => {
   expect(problems).toHaveLength(1_000);
   expect(problems[0]).toBe('list.0: Instance type "number" is invalid. Expected "string"');
 });
+
+test('expensive checks of a process take turns of the event loop', async () => {
+  const schema = { items: { enum: Array.from({ length: 8_000 }, (_, n) => `name ${n}`) } };
+  const list = Array<string>(1_000).fill('no');
+  let turn = 0;
+  let isEnded = false;
+  const countTurn = (): void => {
+    turn++;
+    if (!isEnded) setImmediate(countTurn);
+  };
+  setImmediate(countTurn);
+  const turns = await Promise.all(
+    Array.from({ length: 5 }, async () => {
+      const problems = ['the check itself failed: it takes too many steps'];
+      expect(await validate(schema, list)).toEqual({ type: 'invalid', problems });
+      return turn;
+    }),
+  );
+  isEnded = true;
+  expect(new Set(turns).size).toBe(turns.length);
+});

@@ -2,7 +2,7 @@ import { messageOf, TreadleError, type TreadleErrorCode } from '../errors.ts';
 import { described } from '../messages.ts';
 import type { JsonSchema } from '../model.ts';
 import { isPlain } from '../plain.ts';
-import { matchRegExp, schemaCheck, type PatternMatcher, type SchemaCheck } from './json-schema.ts';
+import { matchRegExp, pauseOfChecks, schemaCheck, type PatternMatcher, type SchemaCheck } from './json-schema.ts';
 
 /**
  * A Standard Schema (zod 4, valibot, arktype, …) or plain JSON Schema. A Standard Schema that cannot convert itself to
@@ -101,15 +101,14 @@ export type Validated =
 
 /**
  * Validates a value. Never throws: an error thrown by the schema makes the value invalid. `matches` is for the patterns of a
- * JSON Schema.
+ * JSON Schema. After expensive checks, further ones wait until the event loop has turned.
  */
-export function validate(
-  schema: Schema,
-  value: unknown,
-  matches: PatternMatcher = matchRegExp,
-): Validated | Promise<Validated> {
+export function validate(schema: Schema, value: unknown, matches?: PatternMatcher): Validated | Promise<Validated> {
+  if (!isStandardSchema(schema)) {
+    return pauseOfChecks()?.then(() => validate(schema, value, matches)) ?? validateJson(schema, value, matches);
+  }
   try {
-    return isStandardSchema(schema) ? validateStandard(schema, value) : validateJson(schema, value, matches);
+    return validateStandard(schema, value);
   } catch (error) {
     return validationFailed(error);
   }
@@ -159,11 +158,16 @@ function checksOf(schema: JsonSchema): JsonChecks {
   return checks;
 }
 
-function validateJson(schema: JsonSchema, value: unknown, matches: PatternMatcher): Validated {
-  const { plain, full } = checksOf(schema);
-  if (plain?.(value)) return { type: 'valid', value };
-  const problems = full(value, matches);
-  return problems.length === 0 ? { type: 'valid', value } : { type: 'invalid', problems };
+/** Like `validate`, without waiting. */
+export function validateJson(schema: JsonSchema, value: unknown, matches: PatternMatcher = matchRegExp): Validated {
+  try {
+    const { plain, full } = checksOf(schema);
+    if (plain?.(value)) return { type: 'valid', value };
+    const problems = full(value, matches);
+    return problems.length === 0 ? { type: 'valid', value } : { type: 'invalid', problems };
+  } catch (error) {
+    return validationFailed(error);
+  }
 }
 
 // ── Quick check ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,8 +20,8 @@ import { canReturnThought, thoughtBlock } from './thinking.ts';
 export interface Conversation extends Turns {
   /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
-  /** The newest calls without a result: their own ids, and those on the wire. */
-  openCalls: { readonly id: string; readonly wireId: string }[];
+  /** The newest calls without a result: by their own ids, those on the wire. Calls may have the same id. */
+  openCalls: Map<string, { readonly wireIds: string[]; answered: number }>;
   /** All ids on the wire. The API requires them to be unique in a request. */
   readonly ids: Set<string>;
   /** Whether the newest assistant message starts with a thought. */
@@ -31,7 +31,7 @@ export interface Conversation extends Turns {
 }
 
 export function startConversation(signer: string): Conversation {
-  return { signer, role: undefined, openCalls: [], ids: new Set(), hasThought: false, hasCall: false };
+  return { signer, role: undefined, openCalls: new Map(), ids: new Set(), hasThought: false, hasCall: false };
 }
 
 /**
@@ -103,17 +103,18 @@ function callBlock({ id, name, arguments: json }: ToolCall, { openCalls, ids }: 
   let wireId = anthropicCallId(id);
   while (ids.has(wireId)) wireId = anthropicCallId(`${id}\n${ids.size}\n${wireId}`);
   ids.add(wireId);
-  openCalls.push({ id, wireId });
+  const open = openCalls.get(id);
+  if (open) open.wireIds.push(wireId);
+  else openCalls.set(id, { wireIds: [wireId], answered: 0 });
   return `{"type":"tool_use","id":"${wireId}","name":"${callNameFor(name)}","input":${argumentsObject(json)}}`;
 }
 
 function resultBlocks({ content }: ToolMessage, conversation: Conversation): string[] {
   const blocks = content.map((result) => {
-    const at = conversation.openCalls.findIndex(({ id }) => id === result.callId);
-    const [call] = at === -1 ? [] : conversation.openCalls.splice(at, 1);
-    return resultBlock(result, call?.wireId ?? anthropicCallId(result.callId));
+    const open = conversation.openCalls.get(result.callId);
+    return resultBlock(result, open?.wireIds[open.answered++] ?? anthropicCallId(result.callId));
   });
-  conversation.openCalls = [];
+  conversation.openCalls = new Map();
   return blocks;
 }
 

@@ -26,7 +26,7 @@ const signedHistories = perKind((signer) => contentsOf(signer, true));
 const unsignedHistories = perKind((signer) => contentsOf(signer, false));
 
 function contentsOf(signer: string, needsSignatures: boolean): Histories<Contents> {
-  const start = (): Contents => ({ role: undefined, signer, needsSignatures, calls: [] });
+  const start = (): Contents => ({ role: undefined, signer, needsSignatures, calls: new Map() });
   return histories({ start, write: googleContent, close: (contents) => `${closeTurns(CONTENT_FORM, contents)}}` });
 }
 

@@ -12,8 +12,8 @@ export interface Contents extends Turns {
   readonly signer: string;
   /** The first call of each message must have a signature. */
   readonly needsSignatures: boolean;
-  /** The newest calls: their ids, and those that the provider gave them. */
-  calls: { readonly id: string; readonly wireId: string }[];
+  /** The newest calls: by their ids, those that the provider gave them. Of two with the same id, the first one counts. */
+  calls: Map<string, string>;
 }
 
 /** Replaces the signature of a call that this host did not make. Google documents it for such histories. */
@@ -49,7 +49,7 @@ function partsOf(message: Message, contents: Contents): string[] {
 /** Thoughts without a signature are not sent back: the API ignores them. */
 function modelParts(content: readonly AssistantPart[], contents: Contents): string[] {
   const written: string[] = [];
-  contents.calls = [];
+  contents.calls = new Map();
   for (const [at, part] of content.entries()) {
     if (part.type === 'tool-call') written.push(callPart(part, contents));
     else if (part.type === 'text' && part.text !== '') written.push(sliceableJson({ text: part.text }));
@@ -67,8 +67,8 @@ function modelParts(content: readonly AssistantPart[], contents: Contents): stri
 function callPart(call: ToolCall, { signer, needsSignatures, calls }: Contents): string {
   const data = call.provider?.protocol === signer ? fieldsOf<CallData>(call.provider.data) : {};
   const wireId = textIn(data.id);
-  const signature = textIn(data.thoughtSignature) || (needsSignatures && calls.length === 0 && NO_SIGNATURE);
-  calls.push({ id: call.id, wireId });
+  const signature = textIn(data.thoughtSignature) || (needsSignatures && calls.size === 0 && NO_SIGNATURE);
+  if (!calls.has(call.id)) calls.set(call.id, wireId);
   const json = `{${idField(wireId)}"name":"${callNameFor(call.name)}","args":${argumentsObject(call.arguments)}}`;
   return `{"functionCall":${json}${signature ? `,"thoughtSignature":${jsonOf(signature)}` : ''}}`;
 }
@@ -79,7 +79,7 @@ function resultParts(results: readonly ToolResult[], { calls }: Contents): strin
   const responses = results.map(({ callId, name, content, isError }) => {
     const media = content.filter((block) => block.type === 'image' || block.type === 'file').map(mediaPart);
     if (media.length > 0) attached.push(jsonOf({ text: `Attached to the result of ${name}:` }), ...media);
-    const id = idField(calls.find((call) => call.id === callId)?.wireId ?? '');
+    const id = idField(calls.get(callId) ?? '');
     const response = sliceableJson({ [isError ? 'error' : 'output']: textOf(content) });
     return `{"functionResponse":{${id}"name":"${callNameFor(name)}","response":${response}}}`;
   });

@@ -36,18 +36,30 @@ export interface OpenCall {
   isShown: boolean;
   /** The `extra_content` of the call. */
   extra: unknown;
+  /** How far the pieces were searched for the end of the arguments. */
+  readonly end: ArgumentsEnd;
+}
+
+interface ArgumentsEnd {
+  pieces: number;
+  depth: number;
+  isInString: boolean;
+  isEscaped: boolean;
+  /** The outermost object has ended. */
+  isReached: boolean;
 }
 
 export interface OpenCalls {
   readonly all: OpenCall[];
-  /** The newest call at each index of the wire. */
+  /** The newest call at each index of the wire, and with each id. */
   readonly byIndex: Map<number, OpenCall>;
+  readonly byId: Map<string, OpenCall>;
   /** The tools of the request. */
   readonly tools: readonly ToolSpec[];
 }
 
 export function startCalls(tools: readonly ToolSpec[] = []): OpenCalls {
-  return { all: [], byIndex: new Map(), tools };
+  return { all: [], byIndex: new Map(), byId: new Map(), tools };
 }
 
 type OnPiece = (call: OpenCall, piece: string) => void;
@@ -79,7 +91,7 @@ export function readCallPieces(calls: OpenCalls, chunk: readonly (WireCall | nul
     const isNew = previous === undefined || (!isRepeat && startsNewCall(previous, wire, piece));
     const call = isNew ? startCall(calls, wire, onPiece) : previous;
     seen?.add(call);
-    call.id ||= textIn(wire.id);
+    if (call.id === '' && textIn(wire.id)) calls.byId.set((call.id = textIn(wire.id)), call);
     call.isCustom ||= isCustom;
     call.name = joinedName(call, textIn(wire.function?.name), calls.tools);
     if (isRecord(wire.extra_content)) call.extra = wire.extra_content;
@@ -175,7 +187,7 @@ function withText({ custom, ...wire }: WireCall): WireCall {
 
 function previousCall(calls: OpenCalls, { index, id }: WireCall): OpenCall | undefined {
   if (typeof index === 'number') return calls.byIndex.get(index);
-  return textIn(id) ? calls.all.findLast((call) => call.id === id) : calls.all.at(-1);
+  return textIn(id) ? calls.byId.get(textIn(id)) : calls.all.at(-1);
 }
 
 function startsNewCall(call: OpenCall, { id, function: fn }: WireCall, piece: string): boolean {
@@ -184,13 +196,32 @@ function startsNewCall(call: OpenCall, { id, function: fn }: WireCall, piece: st
   return fn!.name !== call.name || (piece.startsWith('{') && isComplete(call));
 }
 
-/** Only parses after `}`: a following `{` is then rare, because inside JSON it occurs only in strings. */
+/** Parses only once, when the outermost object has ended: what follows cannot make the text JSON. */
 function isComplete(call: OpenCall): boolean {
-  return call.pieces.at(-1)!.trimEnd().endsWith('}') && parsed(joinedPieces(call)) !== undefined;
+  if (call.end.isReached) return false;
+  searchEnd(call);
+  return call.end.isReached && parsed(call.pieces.join('')) !== undefined;
+}
+
+/** Searches the pieces that were not searched yet. */
+function searchEnd({ pieces, end }: OpenCall): void {
+  for (; end.pieces < pieces.length; end.pieces++) {
+    for (const char of pieces[end.pieces]!) {
+      if (end.isEscaped) end.isEscaped = false;
+      else if (char === '\\') end.isEscaped = true;
+      else if (char === '"') end.isInString = !end.isInString;
+      else if (!end.isInString && char === '{') end.depth++;
+      else if (!end.isInString && char === '}') end.isReached ||= --end.depth === 0;
+    }
+  }
 }
 
 function joinedPieces(call: OpenCall): string {
-  if (call.pieces.length > 1) call.pieces = [call.pieces.join('')];
+  if (call.pieces.length > 1) {
+    searchEnd(call);
+    call.pieces = [call.pieces.join('')];
+    call.end.pieces = 1;
+  }
   return call.pieces[0] ?? '';
 }
 
@@ -210,6 +241,7 @@ function startCall(calls: OpenCalls, { index }: WireCall, onPiece: OnPiece): Ope
     isQuoted: false,
     isShown: false,
     extra: undefined,
+    end: { pieces: 0, depth: 0, isInString: false, isEscaped: false, isReached: false },
   };
   calls.all.push(call);
   if (typeof index === 'number') calls.byIndex.set(index, call);

@@ -283,3 +283,8 @@ describe('rejects', () => {
     }
   });
 });
+
+test('rejects a message with 200,000 calls without results like any other', () => {
+  const many = { role: 'assistant', tool_calls: Array.from({ length: 200_000 }, (_, index) => call(`c${index}`)) };
+  expect(() => from([user, many, user])).toThrow(/there is no message of role 'tool' for 'c0', 'c1'/);
+});

@@ -195,7 +195,7 @@ function chatConversation(parsed: readonly ParsedMessage[]): ChatConversation {
         const content = assistantParts(message);
         if (content.length > 0) messages.push({ role: 'assistant', content });
         const calls = message.tool_calls ?? [];
-        if (calls.length > 0) open = { at, calls, results: new Map() };
+        if (calls.length > 0) open = { at, calls: new Map(calls.map((call) => [call.id, call])), results: new Map() };
         break;
       }
       default:
@@ -215,7 +215,8 @@ function assistantParts(message: Extract<ParsedMessage, { role: 'assistant' }>):
   const { content, refusal, tool_calls: calls, reasoning_content: reasoning } = message;
   const parts: AssistantPart[] = (content ?? []).filter(({ text }) => text !== '');
   if (refusal) parts.push({ type: 'text', text: refusal, refusal: true });
-  if (calls) parts.push(...calls);
+  // No spread: the list is as long as the request allows, and a function takes some ten thousand arguments at most.
+  for (const call of calls ?? []) parts.push(call);
   if (parts.length === 0 || typeof reasoning !== 'string' || reasoning === '') return parts;
   return [{ type: 'reasoning', text: reasoning }, ...parts];
 }
@@ -224,7 +225,8 @@ function assistantParts(message: Extract<ParsedMessage, { role: 'assistant' }>):
 interface OpenCalls {
   /** The path of the message. */
   readonly at: string;
-  readonly calls: readonly ToolCall[];
+  /** By id, in order. */
+  readonly calls: ReadonlyMap<string, ToolCall>;
   readonly results: Map<string, ToolResult>;
 }
 
@@ -233,11 +235,9 @@ function addResult(
   { tool_call_id: callId, content, is_error: isError }: Extract<ParsedMessage, { role: 'tool' }>,
   param: string,
 ): void {
-  const call = open?.calls.find(({ id }) => id === callId);
+  const call = open?.calls.get(callId);
   if (!open || !call) {
-    const calls = open
-      ? `its calls are ${open.calls.map(({ id }) => `'${id}'`).join(', ')}`
-      : 'there is none with calls';
+    const calls = open ? `its calls are ${idList(open.calls.keys())}` : 'there is none with calls';
     throw badRequest(
       `'${param}' answers the call '${callId}', which the assistant message before it does not have: ${calls}.`,
       param,
@@ -257,12 +257,16 @@ function addResult(
 
 /** The results in the order of the calls. */
 function resultsInOrder({ at, calls, results }: OpenCalls): readonly ToolResult[] {
-  const missing = calls.filter(({ id }) => !results.has(id));
-  if (missing.length === 0) return calls.map(({ id }) => results.get(id)!);
-  const ids = missing.map(({ id }) => `'${id}'`).join(', ');
+  const ids = [...calls.keys()];
+  const missing = ids.filter((id) => !results.has(id));
+  if (missing.length === 0) return ids.map((id) => results.get(id)!);
   throw badRequest(
-    `The calls of '${at}' are not all answered: there is no message of role 'tool' for ${ids} after it.`,
+    `The calls of '${at}' are not all answered: there is no message of role 'tool' for ${idList(missing)} after it.`,
     `${at}.tool_calls`,
     'missing_tool_result',
   );
+}
+
+function idList(ids: Iterable<string>): string {
+  return Array.from(ids, (id) => `'${id}'`).join(', ');
 }

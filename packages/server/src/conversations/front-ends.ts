@@ -34,18 +34,32 @@ export interface OpenCalls {
 export function openCalls(types: readonly ChatEvent['type'][]): OpenCalls {
   /** By the id of the call: the ids of what it waits for. */
   const open = new Map<string, Set<string>>();
+  /** The calls that wait for something. */
+  let waiting = 0;
+
+  /** Changes what a call waits for. */
+  function change(call: string, act: (asked: Set<string> | undefined) => void): void {
+    waiting -= open.get(call)?.size ? 1 : 0;
+    act(open.get(call));
+    waiting += open.get(call)?.size ? 1 : 0;
+  }
+
   return {
     add(event) {
-      if (event.type === 'tool_call_start') open.set(event.id, new Set());
-      else if (event.type === 'tool_call_result') open.delete(event.id);
+      if (event.type === 'tool_call_start') change(event.id, () => open.set(event.id, new Set()));
+      else if (event.type === 'tool_call_result') change(event.id, () => open.delete(event.id));
       else if ((event.type === 'approval_request' || event.type === 'question') && types.includes(event.type)) {
-        open.get(event.call_id)?.add(event.id);
+        change(event.call_id, (asked) => asked?.add(event.id));
       }
     },
     answered(ids) {
-      for (const asked of open.values()) for (const id of ids) asked.delete(id);
+      for (const call of open.keys()) {
+        change(call, (asked) => {
+          for (const id of asked!) if (ids.has(id)) asked!.delete(id);
+        });
+      }
     },
-    isWaiting: () => open.size > 0 && [...open.values()].every((asked) => asked.size > 0),
+    isWaiting: () => open.size > 0 && waiting === open.size,
     isEmpty: () => open.size === 0,
   };
 }

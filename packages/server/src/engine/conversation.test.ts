@@ -39,6 +39,15 @@ test('does not merge texts of different phases', () => {
   expect(mergeSameRole([assistant(phased('a', 'commentary')), assistant(phased('b', 'commentary'))])).toEqual([
     assistant(phased('a\n\nb', 'commentary')),
   ]);
+  const mixed = [
+    phased('a', 'commentary'),
+    phased('b', 'commentary'),
+    phased('c', 'final_answer'),
+    phased('d', 'final_answer'),
+  ];
+  expect(mergeSameRole(mixed.map((part) => assistant(part)))).toEqual([
+    assistant(phased('a\n\nb\n\n', 'commentary'), phased('c\n\nd', 'final_answer')),
+  ]);
 });
 
 test('shares a stored conversation while it is read or held, and reads another version again', async () => {

@@ -2,13 +2,13 @@ import {
   messagesOf,
   TreadleError,
   walkInSlices,
-  type AssistantMessage,
   type AssistantPart,
   type Message,
   type ResultBlock,
   type SaidText,
   type State,
   type ToolResult,
+  type UserBlock,
   type UserMessage,
 } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
@@ -81,41 +81,51 @@ function sizeOf(part: AssistantPart | ResultBlock): number {
  * Merges consecutive messages of the same role into one, as paragraphs. Clients may send several messages of one role,
  * and the chat templates of many models reject that.
  */
-export function mergeSameRole(messages: readonly Message[]): readonly Message[] {
-  const merged: Message[] = [];
-  for (const message of messages) {
-    const last = merged.at(-1);
-    if (last?.role === 'user' && message.role === 'user') merged[merged.length - 1] = mergeUser(last, message);
-    else if (last?.role === 'assistant' && message.role === 'assistant')
-      merged[merged.length - 1] = mergeAssistant(last, message);
-    else merged.push(message);
+export function mergeSameRole<M extends Message>(messages: readonly M[]): readonly M[] {
+  const merged: M[] = [];
+  for (let from = 0; from < messages.length;) {
+    const { role } = messages[from]!;
+    let end = from + 1;
+    while (role !== 'tool' && messages[end]?.role === role) end++;
+    merged.push(end === from + 1 ? messages[from]! : mergedMessage(messages.slice(from, end)));
+    from = end;
   }
   return merged;
 }
 
-function mergeUser(one: UserMessage, other: UserMessage): UserMessage {
-  return { role: 'user', content: joinedContent(one.content, other.content) };
+/** Messages of one role as one message. */
+function mergedMessage<M extends Message>(messages: readonly M[]): M {
+  const content = joinedContent(messages.map((message) => message.content as readonly SaidPart[]));
+  return { role: messages[0]!.role, content } as Message as M;
 }
 
-function mergeAssistant(one: AssistantMessage, other: AssistantMessage): AssistantMessage {
-  return { role: 'assistant', content: joinedContent(one.content, other.content) };
-}
+type SaidPart = UserBlock | AssistantPart;
 
 /** Models read the texts of one message without a separator. */
-function joinedContent<Part extends { readonly type: string }>(
-  one: readonly (Part | SaidText)[],
-  other: readonly (Part | SaidText)[],
-): readonly (Part | SaidText)[] {
-  const last = one.at(-1);
-  const [first] = other;
-  if (!isText(last) || !isText(first)) return [...one, ...other];
-  const { text, phase } = first;
-  if (last.phase !== phase) return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n` }, ...other];
-  // `join` makes a flat string. Reading the characters of a concatenation takes twice the time, and they are read often.
-  return [...one.slice(0, -1), { ...last, text: [last.text, text].join('\n\n') }, ...other.slice(1)];
+function joinedContent(contents: readonly (readonly SaidPart[])[]): readonly SaidPart[] {
+  const parts: SaidPart[] = [];
+  /** The texts of the last part: joined once, because a part may consist of thousands. */
+  let texts: string[] = [];
+  const closeText = (): void => {
+    // `join` makes a flat string. Reading the characters of a concatenation takes twice the time, and they are read often.
+    if (texts.length > 1) parts.push({ ...(parts.pop() as SaidText), text: texts.join('\n\n') });
+  };
+  for (const content of contents) {
+    for (const [index, part] of content.entries()) {
+      const last = index === 0 ? parts.at(-1) : undefined;
+      const isNextParagraph = isText(last) && isText(part);
+      if (isNextParagraph) texts.push(last.phase === part.phase ? part.text : '');
+      if (isNextParagraph && last.phase === part.phase) continue;
+      closeText();
+      parts.push(part);
+      texts = isText(part) ? [part.text] : [];
+    }
+  }
+  closeText();
+  return parts;
 }
 
-function isText(part: { readonly type: string } | undefined): part is SaidText {
+function isText(part: SaidPart | undefined): part is SaidText {
   return part?.type === 'text';
 }
 

@@ -56,6 +56,7 @@ export function requestModel(
   let remaining = isCutOff ? 0 : (maxOutputTokens ?? Infinity) - usedTokens;
   /** How many messages at the beginning of the conversation are no longer sent. */
   let dropped = 0;
+  const sentMessages = alternatingMessages();
 
   /** If the conversation is too long for the model, the older half is dropped and the call is repeated. */
   async function callTruncated(modelRequest: ModelRequest, ...others: Others): Promise<ModelReply> {
@@ -92,10 +93,26 @@ export function requestModel(
 
 type Others = Parameters<Model['reply']> extends [unknown, ...infer Rest] ? Rest : never;
 
-/** Returns the same array whenever possible: protocols cache what they derive from it. */
-function sentMessages(messages: readonly Message[], dropped: number): readonly Message[] {
-  const sent = dropped === 0 ? messages : messages.slice(dropped);
-  return sent.some(({ role }, index) => role !== 'tool' && role === sent[index - 1]?.role) ? mergeSameRole(sent) : sent;
+/**
+ * The messages to send, with alternating roles. Returns the same array whenever possible: protocols cache what they derive from
+ * it. A history that only grows is searched only from where the last search ended.
+ */
+function alternatingMessages(): (messages: readonly Message[], dropped: number) => readonly Message[] {
+  let searched: readonly Message[] = [];
+  let count = 0;
+  let last: Message | undefined;
+  return (messages, dropped) => {
+    const sent = dropped === 0 ? messages : messages.slice(dropped);
+    const from = sent === searched && sent[count - 1] === last ? count : 0;
+    for (let index = Math.max(from, 1); index < sent.length; index++) {
+      const { role } = sent[index]!;
+      if (role !== 'tool' && role === sent[index - 1]!.role) return mergeSameRole(sent);
+    }
+    searched = sent;
+    count = sent.length;
+    last = sent.at(-1);
+    return sent;
+  };
 }
 
 /** The index of the user message at which the later half after `dropped` begins; undefined if there is none. */

@@ -326,32 +326,30 @@ export const toolChoiceSchema: z.ZodType<ParsedChoice> = chosenSchema<ParsedChoi
 
 /** Throws a 400 if the choice names a tool that the request does not declare. `labels`: available to every request. */
 export function checkDeclared({ selected }: ParsedChoice, tools: ParsedTools, labels: readonly string[]): void {
+  const declared = declaredTools(tools, labels);
   for (const { tool, path } of selected) {
-    const what = undeclared(tool, tools, labels);
-    if (what === undefined) continue;
+    if (declared.has(selectionText(tool, toolKind(tool.type)))) continue;
     const param = paramOf(['tool_choice', ...path]);
     throw badRequest(
-      `Invalid '${param}': there is no ${what} in 'tools'. Declare it there, or choose another.`,
+      `Invalid '${param}': there is no ${selectionText(tool)} in 'tools'. Declare it there, or choose another.`,
       param,
       'unknown_tool',
     );
   }
 }
 
-function undeclared(
-  tool: RequestTool,
-  { functions, others }: ParsedTools,
-  labels: readonly string[],
-): string | undefined {
-  const { type, name, server_label: label } = tool;
-  if (type === 'function') return functions.some((one) => one.name === name) ? undefined : `function '${String(name)}'`;
-  if (type === 'custom')
-    return functions.some((one) => one.custom && one.name === name) ? undefined : `custom tool '${String(name)}'`;
-  if (type === 'mcp') {
-    const isKnown = others.some((one) => one.type === 'mcp' && one['server_label'] === label);
-    return isKnown || labels.includes(String(label)) ? undefined : `MCP server '${String(label)}'`;
-  }
-  return others.some((one) => toolKind(one.type) === toolKind(type))
-    ? undefined
-    : `tool of type '${type.slice(0, 60)}'`;
+/** What a choice may name, as errors name it. */
+function declaredTools({ functions, others }: ParsedTools, labels: readonly string[]): ReadonlySet<string> {
+  return new Set([
+    ...functions.map(({ name }) => selectionText({ type: 'function', name })),
+    ...functions.flatMap(({ custom, name }) => (custom ? selectionText({ type: 'custom', name }) : [])),
+    ...labels.map((label) => selectionText({ type: 'mcp', server_label: label })),
+    ...others.map((tool) => selectionText(tool, toolKind(tool.type))),
+  ]);
+}
+
+function selectionText({ name, server_label: label, ...tool }: RequestTool, type = tool.type): string {
+  if (type === 'function') return `function '${String(name)}'`;
+  if (type === 'custom') return `custom tool '${String(name)}'`;
+  return type === 'mcp' ? `MCP server '${String(label)}'` : `tool of type '${type.slice(0, 60)}'`;
 }

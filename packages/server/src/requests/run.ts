@@ -123,7 +123,7 @@ export async function planRun(
     model: modelNamed(engine.models, request.model),
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
-    ...(open && { open }),
+    ...(open && { open: { ...open, followUp: mergeSameRole(open.followUp) } }),
     policy: engine.policy,
     toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
@@ -283,8 +283,9 @@ export function driveRun(
 
   /** What the client has decided about the calls that the run began with. */
   async function giveApprovals(waiting: readonly Waiting[]): Promise<void> {
+    const byIndex = new Map(open!.approvals.map((approval) => [approval.index, approval]));
     for (const one of waiting) {
-      const given = open!.approvals.find(({ index }) => one.call.turn === 0 && one.call.index === index);
+      const given = one.call.turn === 0 ? byIndex.get(one.call.index) : undefined;
       if (!given || one.type !== 'approval' || !isGivenByClient(one)) continue;
       const { approved, reason } = given;
       const { effect, digest } = one;

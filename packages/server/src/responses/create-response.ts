@@ -121,27 +121,32 @@ export function responseCreator(
     const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
     const approvals: ApprovedCall[] = [];
     const refused: ToolResult[] = [];
+    const current = fingerprintsIn(toolset.lists);
+    // Read once for all of its requests: it can be large.
+    const responses = new Map<string, AskingResponse | undefined>();
     for (const approval of open.approvals) {
       const { requestId, index, approved } = approval;
       const call = calls[index]!;
       const { name } = call;
-      const asked = itemOrigin(requestId)?.response;
-      const { tenant } = caller;
-      const record = asked === undefined ? undefined : await readRecord(store, asked, { tenant, hold });
-      const label = approval.label ?? labelAskedIn(record?.response as ResponseResource | undefined, requestId);
+      const id = itemOrigin(requestId)?.response ?? '';
+      if (id !== '' && !responses.has(id)) {
+        const record = await readRecord(store, id, { tenant: caller.tenant, hold });
+        responses.set(id, record && askingResponse(record));
+      }
+      const asked = responses.get(id);
+      const label = approval.label ?? asked?.labels.get(requestId);
       if (approved && label !== undefined && !toolset.labels.has(label)) throw lacksServer(label, name);
       const kind = toolset.kinds.kindOf(name, index);
       const isServers = kind === 'server' || kind === 'approved-later';
-      const lists = (record?.request as StoredRequest | undefined)?.lists ?? [];
       // A tool that the server added later was shown, but is not in the list.
-      const isAdded = lists.some((list) => list.label === label && list.tools.every((one) => one.name !== name));
-      const shown = isAdded ? '' : fingerprintOf(lists, name);
+      const isAdded = label !== undefined && asked?.listed.get(label)?.has(name) === false;
+      const shown = isAdded ? '' : asked?.fingerprints.get(name);
       // The loop refuses it: there is no such tool.
       if (kind === 'refused') approvals.push(approval);
       else if (!isServers || (label !== undefined && label !== toolset.kinds.labelOf(name))) {
         refused.push(refusedResult(call, otherServerText(name, label)));
       } else if (!approved && kind !== 'approved-later') refused.push(refusedResult(call, denialText(name, approval)));
-      else if (shown === undefined || shown === fingerprintOf(toolset.lists, name)) approvals.push(approval);
+      else if (shown === undefined || shown === current.get(name)) approvals.push(approval);
     }
     return { ...plan, open: { ...open, answered: [...open.answered, ...refused], approvals } };
   }
@@ -255,14 +260,32 @@ function contentOf(item: InputItem): readonly InputPart[] {
   return item.type === 'message' && item.role === 'user' ? item.content : [];
 }
 
-function fingerprintOf(lists: readonly ServerList[], name: string): string | undefined {
-  return lists.flatMap(({ tools }) => tools).find((listed) => listed.name === name)?.fingerprint;
+/** What a response has told its client about the calls that it asked about. */
+interface AskingResponse {
+  /** The servers, by the ids of the requests for approvals. */
+  readonly labels: ReadonlyMap<string, string>;
+  /** The names of the tools that it listed, by their servers. */
+  readonly listed: ReadonlyMap<string, ReadonlySet<string>>;
+  readonly fingerprints: ReadonlyMap<string, string | undefined>;
 }
 
-/** The server that a response asked the client about. */
-function labelAskedIn(response: ResponseResource | undefined, requestId: string): string | undefined {
-  const item = response?.output.find(({ id }) => id === requestId);
-  return item?.type === 'mcp_approval_request' ? item.server_label : undefined;
+function askingResponse({ request, response }: RequestRecord): AskingResponse {
+  const { output = [] } = (response ?? {}) as Partial<ResponseResource>;
+  const labels = output.flatMap((item) =>
+    item.type === 'mcp_approval_request' ? [[item.id, item.server_label] as const] : [],
+  );
+  const { lists = [] } = (request ?? {}) as Partial<StoredRequest>;
+  return {
+    labels: new Map(labels),
+    listed: new Map(lists.map(({ label, tools }) => [label, new Set(tools.map(({ name }) => name))])),
+    fingerprints: fingerprintsIn(lists),
+  };
+}
+
+/** By the name of the tool. Of two with the same name, the first one counts. */
+function fingerprintsIn(lists: readonly ServerList[]): ReadonlyMap<string, string | undefined> {
+  const tools = lists.flatMap((list) => list.tools);
+  return new Map(tools.reverse().map(({ name, fingerprint }) => [name, fingerprint]));
 }
 
 function otherServerText(name: string, label: string | undefined): string {
@@ -279,9 +302,10 @@ function lacksServer(label: string, tool: string): ApiError {
 function callsToBegin({ messages }: RunPlan, { answered, approvals }: OpenTurn): ReadonlyMap<number, BegunCall> {
   const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
   const known = new Set(answered.map(({ callId }) => callId));
+  const byIndex = new Map(approvals.map((approval) => [approval.index, approval]));
   return new Map(
     calls.flatMap((call, index) => {
-      const approval = approvals.find((one) => one.index === index);
+      const approval = byIndex.get(index);
       return known.has(call.id) ? [] : [[index, { call, ...(approval && { approval }) }] as const];
     }),
   );

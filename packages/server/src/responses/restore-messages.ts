@@ -163,24 +163,43 @@ function standsForAll(item: InputItem): boolean {
  */
 function* withOutputsFirst(items: readonly InputItem[], { open }: ConversationBefore, first: number): Iterable<number> {
   const waiting = new Set(open?.calls.map(({ wireId }) => wireId));
+  const nextAnswer = answersIn(items);
   const read = new Set<number>();
   for (const [index, item] of items.entries()) {
     if (index < first || read.has(index)) continue;
     if (item.type === 'function_call') waiting.add(item.call_id);
     if (item.type === 'mcp_approval_request') waiting.add(item.id);
     waiting.delete(answeredBy(item));
-    if (item.type === 'message' && item.role === 'user' && waiting.size > 0) {
-      for (let later = index + 1; later < items.length && waiting.size > 0; later++) {
-        if (!waiting.delete(answeredBy(items[later]!))) continue;
+    if (item.type === 'message' && item.role === 'user') {
+      for (const later of [...waiting].flatMap((id) => nextAnswer(id, index) ?? []).sort((a, b) => a - b)) {
         read.add(later);
         yield later;
       }
+      // What has no answer after this message has none after a later one.
+      waiting.clear();
     }
     yield index;
   }
 }
 
-/** The id of the call that an item has the output of, or of the request that it decides. */
+/** Finds the first answer to a call after an index, which must not decrease. Searching the items for each message takes too long. */
+function answersIn(items: readonly InputItem[]): (id: string, after: number) => number | undefined {
+  const answers = new Map<string, number[]>();
+  for (let index = items.length - 1; index >= 0; index--) {
+    const id = answeredBy(items[index]!);
+    if (id === '') continue;
+    const known = answers.get(id);
+    if (known) known.push(index);
+    else answers.set(id, [index]);
+  }
+  return (id, after) => {
+    const left = answers.get(id) ?? [];
+    while (left.length > 0 && left.at(-1)! <= after) left.pop();
+    return left.at(-1);
+  };
+}
+
+/** The id of the call that an item has the output of, or of the request that it decides; empty if there is none. */
 function answeredBy(item: InputItem): string {
   if (item.type === 'mcp_approval_response') return item.approval_request_id;
   return item.type === 'function_call_output' ? item.call_id : '';
@@ -280,35 +299,74 @@ interface TurnCall {
   decision?: Omit<ApprovedCall, 'index'>;
 }
 
-/** What turns have in common, whether their items are in the input or their reply is in the history. */
-function callsOfTurn(
-  calls: readonly TurnCall[],
-  find: (wireId: string) => TurnCall | undefined,
-): Pick<RestoredTurn, 'has' | 'addDecision' | 'addApprovedResult' | 'isDecided'> {
+/** The calls of a turn. How many have no result is counted, because every item of the input asks for it. */
+interface TurnCalls<Call extends TurnCall> {
+  readonly all: readonly Call[];
+  /** Throws a 400 if there is a call with the same id. */
+  add(call: Call, param: string): void;
+  /** Throws a 400 if no call waits for the result. */
+  addResult(wireId: string, result: ResultContent, at: string): void;
+  hasUnanswered(): boolean;
+  hasDecision(): boolean;
+  /** What turns have in common, whether their items are in the input or their reply is in the history. */
+  readonly common: Pick<RestoredTurn, 'has' | 'addDecision' | 'addApprovedResult' | 'isDecided'>;
+}
+
+function turnCalls<Call extends TurnCall>(): TurnCalls<Call> {
+  const all: Call[] = [];
+  const byId = new Map<string, Call>();
+  let decisions = 0;
+  /** Calls without a result: those that need something of the client, and those that do not. */
+  let needing = 0;
+  let ready = 0;
+
+  function count(call: TurnCall, by: 1 | -1): void {
+    if (call.result) return;
+    if (call.needs) needing += by;
+    else ready += by;
+  }
+
+  function change(call: TurnCall, changes: Pick<TurnCall, 'result' | 'decision'>): void {
+    count(call, -1);
+    delete call.needs;
+    Object.assign(call, changes);
+    count(call, 1);
+  }
+
   return {
-    has: (wireId) => find(wireId) !== undefined,
-    addDecision({ approval_request_id: requestId, approve: approved, reason }) {
-      const call = find(requestId);
-      if (call?.needs !== 'approval') return false;
-      delete call.needs;
-      const { label } = call;
-      call.decision = {
-        requestId,
-        approved,
-        ...(label !== undefined && { label }),
-        ...(reason !== undefined && { reason }),
-      };
-      return true;
+    all,
+    add(call, param) {
+      const { wireId } = call;
+      if (wireId !== undefined && byId.has(wireId))
+        throw badRequest(`Two calls have the id '${wireId}'. Send each call once.`, param, 'duplicate_call');
+      if (wireId !== undefined) byId.set(wireId, call);
+      all.push(call);
+      count(call, 1);
     },
-    addApprovedResult(item) {
-      const call = item.approval_request_id === null ? undefined : find(item.approval_request_id);
-      if (!call || call.result) return false;
-      delete call.needs;
-      call.result = mcpResult(item);
-      return true;
+    addResult(wireId, result, at) {
+      change(callWaitingFor(byId, wireId, `${at}.call_id`), { result });
     },
-    isDecided: () =>
-      calls.some(({ result, needs }) => !result && !needs) && calls.every(({ result, needs }) => result || !needs),
+    hasUnanswered: () => needing + ready > 0,
+    hasDecision: () => decisions > 0,
+    common: {
+      has: (wireId) => byId.has(wireId),
+      addDecision({ approval_request_id: requestId, approve: approved, reason }) {
+        const call = byId.get(requestId);
+        if (call?.needs !== 'approval') return false;
+        const { label } = call;
+        const said = { ...(label !== undefined && { label }), ...(reason !== undefined && { reason }) };
+        change(call, { decision: { requestId, approved, ...said } });
+        decisions++;
+        return true;
+      },
+      addApprovedResult(item) {
+        const call = item.approval_request_id === null ? undefined : byId.get(item.approval_request_id);
+        if (!call || call.result) return false;
+        change(call, { result: mcpResult(item) });
+        return true;
+      },
+      isDecided: () => ready > 0 && needing === 0,
+    },
   };
 }
 
@@ -354,20 +412,13 @@ type RestoredPart = SaidText | ReasoningPart | undefined;
 function newTurn(): RestoredTurn {
   const parts: RestoredPart[] = [];
   const hidden: DecodedReasoning[] = [];
-  const calls: RestoredCall[] = [];
-  const byId = new Map<string, RestoredCall>();
+  const calls = turnCalls<RestoredCall>();
   let turnKey: string | undefined;
   let hasClientResults = false;
 
   function addCall(call: RestoredCall, param: string): void {
-    const { wireId } = call;
-    if (wireId !== undefined) {
-      if (byId.has(wireId))
-        throw badRequest(`Two calls have the id '${wireId}'. Send each call once.`, param, 'duplicate_call');
-      byId.set(wireId, call);
-    }
+    calls.add(call, param);
     parts.push(undefined);
-    calls.push(call);
   }
 
   return {
@@ -376,8 +427,8 @@ function newTurn(): RestoredTurn {
       if (own !== undefined && turnKey !== undefined) return own === turnKey;
       // The next turn begins after outputs of the client, and with a text that follows calls which have results.
       const isCall = item.type !== 'message' && item.type !== 'reasoning';
-      const isAnswered = hasClientResults || calls.some(({ decision }) => decision !== undefined);
-      return !isAnswered && (isCall || calls.length === 0 || calls.some(({ result }) => result === undefined));
+      const isAnswered = hasClientResults || calls.hasDecision();
+      return !isAnswered && (isCall || calls.all.length === 0 || calls.hasUnanswered());
     },
 
     addItem(item, at) {
@@ -424,13 +475,13 @@ function newTurn(): RestoredTurn {
 
     addResult(wireId, result, at) {
       hasClientResults = true;
-      setResult(byId, wireId, result, `${at}.call_id`);
+      calls.addResult(wireId, result, at);
     },
 
-    ...callsOfTurn(calls, (wireId) => byId.get(wireId)),
+    ...calls.common,
 
     close() {
-      checkAllAnswered(calls);
+      checkAllAnswered(calls.all);
       const { reply, ordered } = replyAndCalls();
       if (ordered.length === 0) return reply;
       return [
@@ -440,7 +491,7 @@ function newTurn(): RestoredTurn {
     },
 
     closeOpen() {
-      checkAllAnswered(calls);
+      checkAllAnswered(calls.all);
       const { reply, ordered } = replyAndCalls();
       return openTurnOf(ordered, reply);
     },
@@ -450,7 +501,7 @@ function newTurn(): RestoredTurn {
     reply: readonly Message[];
     ordered: readonly (RestoredCall & { readonly id: string })[];
   } {
-    const ordered = inCallOrder(calls).map((call, index) => ({
+    const ordered = inCallOrder(calls.all).map((call, index) => ({
       ...call,
       id: call.wireId ?? `call_${turnKey}_${index}`,
     }));
@@ -466,21 +517,13 @@ function newTurn(): RestoredTurn {
 
 /** The last turn of the previous response: its reply is in the history, and the client has to answer its calls. */
 function pausedTurn(open: readonly PausedCall[]): RestoredTurn {
-  const calls = open.map(
-    ({
-      callId: id,
-      needs = 'output' as const,
-      ...call
-    }): TurnCall & { readonly wireId: string; readonly id: string } => ({
-      ...call,
-      id,
-      ...(needs !== 'nothing' && { needs }),
-    }),
-  );
-  const byId = new Map(calls.map((call) => [call.wireId, call]));
+  const calls = turnCalls<TurnCall & { readonly id: string }>();
+  for (const { callId: id, needs = 'output', ...call } of open) {
+    calls.add({ ...call, id, ...(needs !== 'nothing' && { needs }) }, 'previous_response_id');
+  }
   return {
     includes(item, at) {
-      if (item.type === 'function_call' && byId.has(item.call_id)) {
+      if (item.type === 'function_call' && calls.common.has(item.call_id)) {
         throw badRequest(
           `The call '${item.call_id}' is part of the previous response already. With 'previous_response_id' send only what is new: the outputs.`,
           `${at}.call_id`,
@@ -492,16 +535,16 @@ function pausedTurn(open: readonly PausedCall[]): RestoredTurn {
     addItem() {
       throw new Error('Items cannot be added to a reply that is in the history. Check `includes` first.');
     },
-    addResult: (wireId, result, at) => setResult(byId, wireId, result, `${at}.call_id`),
-    ...callsOfTurn(calls, (wireId) => byId.get(wireId)),
+    addResult: calls.addResult,
+    ...calls.common,
     close() {
-      checkAllAnswered(calls);
-      if (calls.length === 0) return [];
-      return [{ role: 'tool', content: calls.map((call) => toolResult(call.id, call.name, resultOf(call))) }];
+      checkAllAnswered(calls.all);
+      if (calls.all.length === 0) return [];
+      return [{ role: 'tool', content: calls.all.map((call) => toolResult(call.id, call.name, resultOf(call))) }];
     },
     closeOpen() {
-      checkAllAnswered(calls);
-      return openTurnOf(calls, []);
+      checkAllAnswered(calls.all);
+      return openTurnOf(calls.all, []);
     },
   };
 }
@@ -519,7 +562,8 @@ export function refusedResult({ id, name }: Pick<ToolCall, 'id' | 'name'>, text:
   return toolResult(id, name, errorContent(text));
 }
 
-function setResult(calls: ReadonlyMap<string, TurnCall>, wireId: string, result: ResultContent, param: string): void {
+/** Throws a 400 if no call waits for an output with this id. */
+function callWaitingFor(calls: ReadonlyMap<string, TurnCall>, wireId: string, param: string): TurnCall {
   const call = calls.get(wireId);
   if (call === undefined || call.needs === 'approval' || call.decision) {
     const open = idsOf([...calls.values()].filter((one) => !one.result && one.needs === 'output'));
@@ -536,7 +580,7 @@ function setResult(calls: ReadonlyMap<string, TurnCall>, wireId: string, result:
       'duplicate_output',
     );
   }
-  call.result = result;
+  return call;
 }
 
 function checkAllAnswered(calls: readonly TurnCall[]): void {
@@ -598,8 +642,8 @@ function withHiddenReasoning(
   hidden: readonly DecodedReasoning[],
 ): readonly RestoredPart[] {
   if (hidden.length === 0) return parts;
-  const hiddenAt = (count: number): readonly RestoredPart[] =>
-    hidden.flatMap(({ part, after }) => (Math.min(after!, parts.length) === count ? part : []));
+  const byPosition = Map.groupBy(hidden, ({ after }) => Math.min(after!, parts.length));
+  const hiddenAt = (count: number): readonly RestoredPart[] => (byPosition.get(count) ?? []).map(({ part }) => part);
   return [...parts.flatMap((part, index) => [...hiddenAt(index), part]), ...hiddenAt(parts.length)];
 }
 

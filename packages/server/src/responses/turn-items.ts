@@ -142,9 +142,9 @@ export function turnItems(
     if (!growing) return;
     endText(out, growing);
     const isKnown = isMessage(growing.kind) ? next === 'call' : !seal;
-    // Texts are closed in the order of the output.
-    const isNext = items.every((item) => item === growing || item.done || item.type !== 'text');
-    if (isKnown && isNext) closeText(out, growing, 'completed', { phase: 'commentary' });
+    // Texts are closed in the order of the output: if the one before is closed, all are.
+    const before = items.findLast((item) => item !== growing && item.type === 'text');
+    if (isKnown && (!before || before.done)) closeText(out, growing, 'completed', { phase: 'commentary' });
     growing = undefined;
   }
 
