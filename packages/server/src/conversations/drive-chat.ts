@@ -1,5 +1,5 @@
-import { waiting, type Item, type Message, type UserMessage, type Waiting } from '@treadle/core';
-import type { ConversationRecord, RequestRecord } from '@treadle/store';
+import { waiting, type Item, type Message, type Waiting } from '@treadle/core';
+import type { RequestRecord } from '@treadle/store';
 import { storedState } from '../engine/conversation.ts';
 import type { Engine, ServerStore } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
@@ -12,7 +12,7 @@ import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent, type ChatWarning } from './events.ts';
 import { chatOutput, endError, statusOf } from './output.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
-import { messageTitle } from './titles.ts';
+import { messageTitle, type Untitled } from './titles.ts';
 
 /*
  * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one
@@ -27,15 +27,6 @@ export interface ChatDriver {
   readonly histories: ChainHistories;
   /** Called when an answer has ended whose conversation has no title, or the first words of its message as its title. */
   readonly onUntitled?: (untitled: Untitled) => void;
-}
-
-/** A conversation that needs a title. */
-export interface Untitled {
-  readonly conversation: ConversationRecord;
-  /** Its latest message. */
-  readonly message: UserMessage;
-  /** The name of the model that has answered. */
-  readonly model?: string;
 }
 
 type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {

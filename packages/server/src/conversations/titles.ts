@@ -1,7 +1,16 @@
 import { memoryJournal, runLoop, type UserMessage } from '@treadle/core';
+import type { ConversationRecord } from '@treadle/store';
 import { isDemo, modelNamed, type Engine } from '../engine/engine.ts';
 import { messageText } from './attachments.ts';
-import type { ChatDriver, Untitled } from './drive-chat.ts';
+
+/** A conversation that needs a title. */
+export interface Untitled {
+  readonly conversation: ConversationRecord;
+  /** Its latest message. */
+  readonly message: UserMessage;
+  /** The name of the model that has answered. */
+  readonly model?: string;
+}
 
 const INSTRUCTIONS =
   'Write a title for a conversation that begins with this message. At most six words, in the language of the message. Reply with the title only.';
@@ -22,7 +31,7 @@ const MAX_CONCURRENT = 4;
 export function titleWriter(
   { models, store, log, metrics }: Pick<Engine, 'models' | 'store' | 'log' | 'metrics'>,
   stopping: AbortSignal,
-): NonNullable<ChatDriver['onUntitled']> {
+): (untitled: Untitled) => void {
   let count = 0;
 
   async function askModel({ message, model }: Untitled): Promise<string> {

@@ -21,7 +21,7 @@ import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
 import type { ConversationParts, LocalConversations } from './request-conversation.ts';
-import type { ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
+import type { ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
 import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 

@@ -17,7 +17,7 @@ import type { RunCaller } from '../engine/tools.ts';
 import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
-import type { FinishedResponse } from './responses.ts';
+import type { FinishedResponse } from './response.ts';
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';

@@ -1,7 +1,7 @@
 import { ApiError } from '../api-error.ts';
 import { retryLater, type Interruption } from '../requests/interruption.ts';
 import type { ResponseError } from './output.ts';
-import type { FinishedResponse } from './responses.ts';
+import type { FinishedResponse } from './response.ts';
 import type { ResponseResource } from './wire.ts';
 
 /** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */

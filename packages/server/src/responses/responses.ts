@@ -1,36 +1,37 @@
-import { requestTokens, type ModelError } from '@treadle/core';
+import { requestTokens } from '@treadle/core';
 import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import { itemsOfRecord, searchText } from '../conversations/chain-items.ts';
-import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
 import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../requests/approvals.ts';
-import type { EventWriter } from '../requests/event-log.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import type { RepeatedRequest } from '../requests/follow.ts';
 import type { RequestKey } from '../requests/idempotency.ts';
-import { planRun, type ResumedRun, type RunPlan } from '../requests/run.ts';
+import { planRun, type RunPlan } from '../requests/run.ts';
 import { readRecord } from '../requests/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../requests/interruption.ts';
-import type { Requests, StoredEnd } from '../requests/requests.ts';
+import type { Requests } from '../requests/requests.ts';
 import { storedStreams } from '../requests/stored-streams.ts';
-import type { RunCaller, ServerList } from '../engine/tools.ts';
+import type { RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { newResponseId, RESPONSE_PREFIX } from '../ids.ts';
 import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
 import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
-import { errorEvent, responseOutput, type ResponseOutputOptions } from './output.ts';
-import type { BegunCall } from './turn-items.ts';
-import type { ResponseEvent } from './output-items.ts';
+import { errorEvent, responseOutput } from './output.ts';
 import { ENCRYPTED, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
-import {
-  requestConversations,
-  type ConversationParts,
-  type LocalConversations,
-  type RequestConversations,
-} from './request-conversation.ts';
+import { requestConversations, type LocalConversations, type RequestConversations } from './request-conversation.ts';
+import type {
+  ActiveResponse,
+  FinishedResponse,
+  PreparedResponse,
+  ResponseDriver,
+  ResponseListener,
+  ResponseRun,
+  StoredEnding,
+  StoredRequest,
+} from './response.ts';
 import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
 import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
@@ -69,115 +70,6 @@ export interface Responses extends Pick<RequestConversations, 'histories' | 'acc
   delete(id: string, caller: Caller): Promise<void>;
   /** Forgets a response that was deleted with its conversation. */
   forget(id: string, tenant: string): Promise<void>;
-}
-
-export interface PreparedResponse {
-  readonly id: string;
-  /** Its events are stored, so that a client can continue after any of them. */
-  readonly isResumable?: boolean;
-  /**
-   * Rejects if another process has taken over. `signal` aborts when the client disconnects: the response is cancelled,
-   * unless it has a key, because the client can ask for it again. A background response goes on. Without `emit` it is
-   * returned at once.
-   */
-  run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
-}
-
-export interface ResponseListener extends Pick<ResponseOutputOptions, 'emit' | 'requiresAction'> {
-  /** Counts the bytes of events that are made at once. Throws an `ApiError` if they are too many. */
-  readonly hold?: (bytes: number) => void;
-}
-
-export interface FinishedResponse extends StoredEnd {
-  readonly response: ResponseResource;
-  /** The model failure that ended it. */
-  readonly failure?: ModelError;
-  /** The request has a key, so that it can be sent again after an interruption. */
-  readonly hasKey?: boolean;
-  /** The client did not get the terminal event. It can continue after its last event. */
-  readonly isCut?: boolean;
-}
-
-/** The stored form of a request. The store's records contain it, so its fields must not change. */
-export interface StoredRequest extends ConversationParts {
-  readonly request: ResponseRequest;
-  readonly key: string;
-  readonly scopes: readonly string[];
-  /** The content of the compaction that the response begins with. */
-  readonly compaction?: string;
-  /** The tools of other servers that the run was started with. */
-  readonly lists?: readonly ServerList[];
-  /** What the run begins with, and the calls of which the response has items. */
-  readonly open?: OpenTurn;
-  readonly begunWith?: readonly (readonly [number, BegunCall])[];
-}
-
-export interface ActiveResponse {
-  cancel(): void;
-  current(): ResponseResource;
-  readonly finished: Promise<FinishedResponse>;
-}
-
-/** A run of a response that is about to be driven. */
-export interface ResponseRun {
-  readonly created: ResponseResource;
-  /** Set if the client wants `encrypted_content` of reasoning. */
-  readonly seal: ReasoningSeal | undefined;
-  /** Set if the response is not stored and may have results of the server. */
-  readonly carrier?: ReasoningSeal | undefined;
-  /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
-  readonly before?: ConversationBefore;
-  readonly listener: ResponseListener;
-  readonly signal?: AbortSignal;
-  /** The id of the stored record. Absent: the response is not stored. */
-  readonly record?: string;
-  /** The key of the request that waits for the response. */
-  readonly key?: RequestKey;
-  /** The status that the response has in the store; default `in_progress`. */
-  readonly from?: string;
-  /** Set if the run has started before. */
-  readonly resume?: ResumedRun;
-  readonly compaction?: ResponseOutputOptions['compaction'];
-  readonly compactions?: ResponseOutputOptions['compactions'];
-  readonly lists?: ResponseOutputOptions['lists'];
-  readonly begunWith?: ResponseOutputOptions['begunWith'];
-  /** The ids of the requests for approvals that it decides about. */
-  readonly decided?: readonly string[];
-  /** Where the events of a background response are stored. */
-  readonly sink?: EventWriter;
-  /** The events that were stored before it was resumed. */
-  readonly sent?: readonly ResponseEvent[];
-}
-
-interface StoredEnding {
-  readonly at: number;
-  readonly from: string | undefined;
-  readonly releaseKey?: boolean;
-}
-
-/** What responses that are created and those that are resumed have in common. */
-export interface ResponseDriver extends Pick<RequestConversations, 'requestConversation'> {
-  /** Drives a run and builds the response. Releases the lease of the plan at the end. */
-  runResponse(plan: RunPlan, run: ResponseRun): ActiveResponse;
-  /** For a request that wants `encrypted_content` of reasoning. */
-  wantedSeal(
-    request: Pick<ResponseRequest, 'include'>,
-    caller: Pick<RunCaller, 'tenant'>,
-  ): Promise<ReasoningSeal | undefined>;
-  /** For a request with `context_management`. `system`: of its conversation. */
-  compactionsFor(
-    request: Pick<ResponseRequest, 'compactFrom'>,
-    system: readonly string[],
-    caller: Pick<RunCaller, 'tenant'>,
-  ): Promise<RunCompactions | undefined>;
-  /** For a response that is not stored and may have results of the server. */
-  carrierFor(
-    plan: Pick<RunPlan, 'toolset'>,
-    request: Pick<ResponseRequest, 'store'>,
-    caller: Pick<RunCaller, 'tenant'>,
-  ): Promise<ReasoningSeal | undefined>;
-  /** Stores the end of a response. Resolves to the response that is stored: another process may have been first. */
-  storeEnd(id: string, tenant: string, response: ResponseResource, ending: StoredEnding): Promise<ResponseResource>;
 }
 
 /** `stopping` aborts when the server shuts down: clients of background responses continue at another process, or later. */

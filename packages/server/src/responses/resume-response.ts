@@ -26,7 +26,7 @@ import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { newResponse, type ResponseRequest } from './parse-request.ts';
-import type { FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './responses.ts';
+import type { FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
 import type { ResponseResource } from './wire.ts';
 
 /*

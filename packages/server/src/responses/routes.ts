@@ -11,7 +11,8 @@ import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse } from './response-errors.ts';
-import type { FinishedResponse, PreparedResponse, Responses } from './responses.ts';
+import type { FinishedResponse, PreparedResponse } from './response.ts';
+import type { Responses } from './responses.ts';
 import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
 
 export interface ResponsesOptions {

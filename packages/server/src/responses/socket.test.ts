@@ -2,7 +2,7 @@ import { manualClock } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
 import type { Caller } from '../http/admission.ts';
 import type { ClientSocket, SocketMessage } from '../http/websocket.ts';
-import type { PreparedResponse } from './responses.ts';
+import type { PreparedResponse } from './response.ts';
 import { responsesSocket } from './socket.ts';
 
 /** A socket that records what happens to it. */

@@ -9,7 +9,8 @@ import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse } from './response-errors.ts';
 import type { LocalConversations } from './request-conversation.ts';
-import type { FinishedResponse, Responses } from './responses.ts';
+import type { FinishedResponse } from './response.ts';
+import type { Responses } from './responses.ts';
 
 /**
  * The Responses API over WebSocket, as Open Responses specifies it.
