@@ -22,7 +22,7 @@ export type {
   QuestionRequest,
   SentAttachment,
   StoredAttachment,
-} from './conversations/events.ts';
+} from './conversations/wire.ts';
 export type { ListPage } from './request/list-page.ts';
 export type {
   ForkBody,

@@ -5,7 +5,7 @@ import { RESPONSE_PREFIX } from '../ids.ts';
 import { checkData, fileBlock } from '../request/media.ts';
 import { list } from '../request/validate.ts';
 import { shownResult } from '../responses/wire.ts';
-import type { Attachment, ResultPart, SentAttachment } from './events.ts';
+import type { Attachment, ResultPart, SentAttachment } from './wire.ts';
 
 const MAX_ATTACHMENTS = 16;
 const MAX_BYTES = 10_000_000;

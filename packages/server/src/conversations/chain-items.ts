@@ -14,7 +14,7 @@ import {
 } from '../responses/wire.ts';
 import { sentMessage } from './attachments.ts';
 import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
-import type { AnswerPart, CallDecision, ChatAnswerMessage, ChatMessage, ChatStatus, ToolCallPart } from './events.ts';
+import type { AnswerPart, CallDecision, ChatAnswerMessage, ChatMessage, ChatStatus, ToolCallPart } from './wire.ts';
 import { firstTitle } from './titles.ts';
 
 /*

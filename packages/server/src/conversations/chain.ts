@@ -5,7 +5,7 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
-import type { AnswerPart, Attachment, ChatProblem, ChatUsage } from './events.ts';
+import type { AnswerPart, Attachment, ChatProblem, ChatUsage } from './wire.ts';
 
 /*
  * The chain of a conversation: one record for each message and its answer, which belong to one run, for each response of the

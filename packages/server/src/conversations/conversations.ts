@@ -48,7 +48,7 @@ import {
   type ChatStatus,
   type NumberedEvent,
   type ToolCallPart,
-} from './events.ts';
+} from './wire.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
 import { createFork } from './fork-chat.ts';
 import { failChat, planResumedChat } from './resume-chat.ts';

@@ -9,7 +9,7 @@ import { messageText, sentMessage } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChainHistories } from './chain-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
-import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './events.ts';
+import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
 import { chatOutput, endError, statusOf } from './output.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
 import { messageTitle } from './titles.ts';

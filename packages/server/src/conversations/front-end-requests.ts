@@ -5,7 +5,7 @@ import { list, validateBody } from '../request/validate.ts';
 import type { AgUiIds } from './ag-ui.ts';
 import { messageText } from './attachments.ts';
 import type { ClientList } from './client-list.ts';
-import type { Attachment, ChatAnswer, ChatEvent } from './events.ts';
+import type { Attachment, ChatAnswer, ChatEvent } from './wire.ts';
 import {
   agUiMessages,
   agUiText,

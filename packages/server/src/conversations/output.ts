@@ -16,7 +16,7 @@ import {
   type ChatStatus,
   type QuestionRequest,
   type ToolCallPart,
-} from './events.ts';
+} from './wire.ts';
 
 /**
  * Builds an answer and its events from the items of a run.

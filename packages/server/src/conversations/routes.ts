@@ -22,7 +22,7 @@ import type {
   ChatMessage,
   ChatSummary,
   NumberedEvent,
-} from './events.ts';
+} from './wire.ts';
 import { parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
 import type { ChatRequest, StartedChat } from './start-chat.ts';

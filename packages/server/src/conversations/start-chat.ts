@@ -23,7 +23,7 @@ import type { Deliver } from './chat-streams.ts';
 import { placeOfList, type ClientList, type ListPlace } from './client-list.ts';
 import { recordOfItems } from './conversation-items.ts';
 import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
-import type { Attachment } from './events.ts';
+import type { Attachment } from './wire.ts';
 import { messageTitle } from './titles.ts';
 
 /** What starts the runs of conversations. */

@@ -9,7 +9,7 @@ import type {
   ToolMessage,
   UserMessage,
 } from '@treadle/core';
-import type { ChatProblem } from './events.ts';
+import type { ChatProblem } from './wire.ts';
 
 /*
  * What a model gets instead of the images and files that it does not take: the text of a file, or a note. The journal has
