@@ -1,7 +1,8 @@
 /**
  * Checks the boundaries between packages and the purity of the state machine: `node scripts/boundaries.ts [root]`.
  *
- * 1. A package imports only from lower layers, by the names that the other package exports.
+ * 1. A package imports only from lower layers, by the names that the other package exports. The page also has types of the
+ *    server, from modules that need nothing of Node.
  * 2. Whatever a package imports is in its package.json, and the other way round.
  * 3. The core runs in any JavaScript runtime.
  * 4. Folders inside a package import in one direction, as FOLDERS says.
@@ -13,12 +14,14 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import path from 'node:path/posix';
-import { COMPUTED, readModules, type Module } from './modules.ts';
+import { COMPUTED, readModules, type Import, type Module } from './modules.ts';
 
 /** Lowest first. A package imports only packages of lower layers. */
 const LAYERS = [['core'], ['models', 'store', 'console'], ['tools'], ['edge'], ['server'], ['treadle']];
 /** Packages that no other package imports. The page runs in a browser, where it replays journals with the core. */
 const APART = ['console'];
+/** The one entry point of a higher layer that a package imports, only as types. */
+const WIRE = { importer: 'console', specifier: '@treadle/server/wire' };
 /** Folders outside of the packages. They may import every package. */
 const OUTSIDE = ['test', 'examples', 'scripts'];
 /** Also outside, with dependencies that the workspace does not install. */
@@ -101,6 +104,7 @@ export function findViolations(root: string): Violation[] {
     ...packagesWithoutLayer(part),
     ...malformed(part),
     ...misplacedImports(part, packages, outside.manifest),
+    ...wireTypesForNode(part),
     ...unusedDependencies(part),
     ...misplacedFolderImports(part),
     ...ambientNames(part),
@@ -132,13 +136,13 @@ function* malformed({ folder, modules }: Part): Iterable<Violation> {
 
 function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest): Iterable<Violation> {
   for (const module of part.modules) {
-    for (const { line, specifier } of module.imports) {
-      const message = problemOf(specifier, module);
+    for (const { line, ...imported } of module.imports) {
+      const message = problemOf(imported, module);
       if (message) yield { file: module.file, line, message };
     }
   }
 
-  function problemOf(specifier: string, { file, isTest }: Module): string | undefined {
+  function problemOf({ specifier, typeOnly }: Omit<Import, 'line'>, { file, isTest }: Module): string | undefined {
     if (specifier === COMPUTED) return undefined;
     if (specifier.startsWith('.')) {
       if (folderOf(path.join(path.dirname(file), specifier)) === part.folder) return undefined;
@@ -157,7 +161,9 @@ function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest
       const offered = Object.keys(target.manifest.exports ?? {}).map((key) => path.join(name, key));
       if (!offered.includes(specifier)) return `'${specifier}' is not exported, import ${offered.join(' or ')}`;
       if (part.folder === undefined) return undefined;
-      if (!isBelow(target, part)) {
+      const isWire = part.folder === WIRE.importer && specifier === WIRE.specifier;
+      if (isWire && !typeOnly) return `import '${specifier}' only as a type: the page does not contain the server`;
+      if (!isWire && !isBelow(target, part)) {
         return `${part.folder} may not import ${target.folder}, move what both need to a layer below them`;
       }
     }
@@ -165,6 +171,26 @@ function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest
     const declared = { ...dependencies, ...peerDependencies };
     if (isTest || part.folder === undefined) Object.assign(declared, devDependencies, root.devDependencies);
     return name in declared ? undefined : `${name} is not a dependency, add it to ${part.manifestFile}`;
+  }
+}
+
+/** Types of Node would hide in the page that something does not exist in a browser. */
+function* wireTypesForNode({ manifest, manifestFile, modules }: Part): Iterable<Violation> {
+  const entries = Object.entries(manifest.exports ?? {});
+  const [, wire] = entries.find(([key]) => path.join(manifest.name, key) === WIRE.specifier) ?? [];
+  if (!wire) return;
+  const { 'treadle-source': source } = wire as { readonly 'treadle-source': string };
+  const byFile = new Map(modules.map((module) => [module.file, module]));
+  const reached = new Set(modules.filter(({ file }) => file === path.join(path.dirname(manifestFile), source)));
+  for (const { file, imports } of reached) {
+    for (const { line, specifier, typeOnly } of imports) {
+      const imported = byFile.get(path.join(path.dirname(file), specifier));
+      if (typeOnly && imported) reached.add(imported);
+      else if (!typeOnly || packageNameOf(specifier) !== '@treadle/core') {
+        const message = `pages import these types, so import only types here, of core or by a relative path, not '${specifier}'`;
+        yield { file, line, message };
+      }
+    }
   }
 }
 

@@ -9,7 +9,8 @@ import { buildPage, PAGE } from './build-page.ts';
 
 interface Manifest {
   readonly private?: boolean;
-  readonly exports: Readonly<Record<string, { readonly 'treadle-source': string; readonly default: string }>>;
+  /** Without `default`: it has only types. */
+  readonly exports: Readonly<Record<string, { readonly 'treadle-source': string; readonly default?: string }>>;
   readonly bin?: Readonly<Record<string, string>>;
 }
 
@@ -17,7 +18,7 @@ for (const file of globSync('packages/*/package.json')) {
   const folder = path.dirname(file);
   const { exports, bin = {}, private: isPrivate } = JSON.parse(readFileSync(file, 'utf8')) as Manifest;
   if (isPrivate) continue;
-  const sources = Object.values(exports).map(({ 'treadle-source': source }) => source);
+  const sources = Object.values(exports).flatMap(({ 'treadle-source': source, default: out }) => (out ? source : []));
   const commands = Object.values(bin).map((out) => out.replace('./dist/', './src/').replace(/\.js$/, '.ts'));
   // Files that are started as worker threads, by their path.
   const workers = globSync('src/**/worker.ts', { cwd: folder }).map((source) => `./${source.replaceAll('\\', '/')}`);

@@ -7,6 +7,7 @@ import { findViolations } from '../scripts/boundaries.ts';
 
 const repository = path.resolve(import.meta.dirname, '..');
 const MACHINE = 'packages/core/src/machine';
+const SERVER_EXPORTS = { '.': '', './wire': { 'treadle-source': './src/wire.ts' } };
 const planted: string[] = [];
 
 afterAll(() => {
@@ -50,6 +51,15 @@ test.each([
   ['packages/models/src/a.ts', "import 'console-page';", upward('models', 'console')],
   ['packages/console/src/a.ts', "import '@treadle/tools';", upward('console', 'tools')],
   ['packages/server/src/a.ts', "import 'console-page';", upward('server', 'console')],
+  // The page has only types of the server
+  ['packages/console/src/a.ts', "import { A } from '@treadle/server/wire';", notAsType('@treadle/server/wire')],
+  ['packages/console/src/a.ts', "import { type A } from '@treadle/server/wire';", notAsType('@treadle/server/wire')],
+  ['packages/console/src/a.ts', "export { A } from '@treadle/server/wire';", notAsType('@treadle/server/wire')],
+  ['packages/console/src/a.ts', "await import('@treadle/server/wire');", notAsType('@treadle/server/wire')],
+  ['packages/console/src/a.test.ts', "import '@treadle/server/wire';", notAsType('@treadle/server/wire')],
+  ['packages/console/src/a.ts', "import type { A } from '@treadle/server';", upward('console', 'server')],
+  ['packages/models/src/a.ts', "import type { A } from '@treadle/server/wire';", upward('models', 'server')],
+  ['packages/server/src/wire.ts', "export { a } from '@treadle/core';", browser('@treadle/core')],
   // Ways into a package
   ['packages/models/src/a.ts', "import '../../core/src/tool.ts';", crossing('../../core/src/tool.ts')],
   ['packages/core/src/a.test.ts', "import '../../../test/a.ts';", crossing('../../../test/a.ts')],
@@ -130,6 +140,23 @@ test('holds modules that the state machine imports to the same rules', () => {
   ]);
 });
 
+test('rejects what the page cannot have in the modules of the wire types', () => {
+  const root = plant({
+    'packages/server/src/wire.ts': "export type { A } from './chat/wire.ts';",
+    'packages/server/src/chat/wire.ts':
+      "import type { B } from '../b.ts';\nimport type { Touch } from '@treadle/core';",
+    'packages/server/package.json': manifest('@treadle/server', ['@treadle/core', 'hono'], SERVER_EXPORTS),
+    'packages/server/src/b.ts':
+      "import type { Socket } from 'node:net';\nimport type { Hono } from 'hono';\nimport { c } from './c.ts';",
+    'packages/server/src/c.ts': "import 'node:fs';",
+  });
+  expect(problems(root)).toEqual([
+    `packages/server/src/b.ts:1: ${browser('node:net')}`,
+    `packages/server/src/b.ts:2: ${browser('hono')}`,
+    `packages/server/src/b.ts:3: ${browser('./c.ts')}`,
+  ]);
+});
+
 test('rejects a dependency that nothing imports', () => {
   expect(
     problems(plant({ 'packages/models/package.json': manifest('@treadle/models', ['@treadle/core', 'undici']) })),
@@ -169,6 +196,14 @@ test('allows cycles of types, Node in tests and fakes, and any property name', (
 
 function upward(from: string, to: string): string {
   return `${from} may not import ${to}, move what both need to a layer below them`;
+}
+
+function notAsType(specifier: string): string {
+  return `import '${specifier}' only as a type: the page does not contain the server`;
+}
+
+function browser(specifier: string): string {
+  return `pages import these types, so import only types here, of core or by a relative path, not '${specifier}'`;
 }
 
 function crossing(specifier: string): string {
@@ -215,10 +250,10 @@ function plant(files: Readonly<Record<string, string>>): string {
     'packages/models/src/model.ts': "import { tool } from '@treadle/core';\n",
     'packages/tools/package.json': manifest('@treadle/tools', ['@treadle/core']),
     'packages/tools/src/read.ts': "import { tool } from '@treadle/core';\n",
-    'packages/server/package.json': manifest('@treadle/server', ['@treadle/core']),
+    'packages/server/package.json': manifest('@treadle/server', ['@treadle/core'], SERVER_EXPORTS),
     'packages/server/src/serve.ts': "import { tool } from '@treadle/core';\n",
-    'packages/console/package.json': manifest('console-page', []),
-    'packages/console/src/page.ts': 'export const page = 1;\n',
+    'packages/console/package.json': manifest('console-page', ['@treadle/server']),
+    'packages/console/src/page.ts': "import type { A } from '@treadle/server/wire';\n",
     ...files,
   });
 }

@@ -4,11 +4,10 @@ import path from 'node:path';
 import { crc32, deflateSync } from 'node:zlib';
 import { tool, type Model, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import type * as page from '@treadle/console/chat-api';
-import { hashKey, newKey, type ChatAnswer, type ChatEvent, type ChatMessage, type ChatSummary } from '@treadle/server';
+import { hashKey, newKey } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import type { Locator, Page, Route } from 'playwright-core';
-import { afterAll, describe, expect, expectTypeOf, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
@@ -94,14 +93,6 @@ function withChat(opened: OpenPage, server: InProcessServer): ChatPage {
 }
 
 const button = (page: Page, name: string): Locator => page.getByRole('button', { name, exact: true });
-
-// The page knows the server only by HTTP, so it declares what it reads. The type check compares that with what the server sends.
-test('the types of the page are those of the server', () => {
-  expectTypeOf<ChatEvent>().toExtend<page.ChatEvent>();
-  expectTypeOf<ChatMessage>().toExtend<page.WireMessage>();
-  expectTypeOf<ChatSummary>().toExtend<page.ConversationSummary>();
-  expectTypeOf<page.Answer>().toExtend<ChatAnswer>();
-});
 
 describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
   afterAll(async () => {

@@ -1,7 +1,6 @@
 export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
 export { toAgUiResponse, type AgUiIds } from './conversations/ag-ui.ts';
-export type { ChatAnswer, ChatMessage, ChatSummary } from './conversations/conversations.ts';
-export type { NumberedEvent as ChatEvent } from './conversations/events.ts';
+export type { NumberedEvent as ChatEvent } from './conversations/wire.ts';
 export { toUIMessageStreamResponse } from './conversations/ui-stream.ts';
 export type { ServedModels, ServerStore } from './engine/engine.ts';
 export type { McpServersOptions } from './engine/mcp-servers.ts';

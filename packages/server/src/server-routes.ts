@@ -8,6 +8,7 @@ import { requireScope, type Env } from './http/admission.ts';
 import { readJson } from './http/body.ts';
 import { disconnectSignal } from './http/respond.ts';
 import { validateBody } from './request/validate.ts';
+import type { ServerInfo, WireModelTest } from './server-wire.ts';
 
 /** Sends small requests to a model. Never rejects. */
 export type TestModel = (model: Model, signal: AbortSignal) => Promise<ModelTest>;
@@ -65,7 +66,7 @@ export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
         })),
         tools: tools.map(({ name, description }) => ({ name, description, is_default: defaultTools.includes(name) })),
         can_test_models: testModel !== undefined,
-      });
+      } satisfies ServerInfo);
     })
     .post('/server/test', async (c) => {
       const caller = c.get('caller');
@@ -88,6 +89,14 @@ export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
       // Without keys the caller is the operator, who may see the address of the model.
       const shown = error && caller.key !== '' ? publicFailure(error) : error;
       const problem = shown ? { code: shown.code, message: shown.message } : null;
-      return c.json({ object: 'model.test', model: name, reachable, tools: calls, streams, ms, error: problem });
+      return c.json({
+        object: 'model.test',
+        model: name,
+        reachable,
+        tools: calls,
+        streams,
+        ms,
+        error: problem,
+      } satisfies WireModelTest);
     });
 }

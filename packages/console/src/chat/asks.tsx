@@ -1,17 +1,17 @@
 import { useSignal } from '@preact/signals';
+import type { ApprovalRequest, AskRequest, ChatAnswer, QuestionRequest } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { Icon } from '../shell/icon.tsx';
 import { CallFacts } from '../shell/call-facts.tsx';
 import { exactText } from '../format.ts';
-import type { Answer, ApprovalAsk, Ask, QuestionAsk } from './api.ts';
 import { report } from './conversation.ts';
 
 /** What waits for the user: a call that has to be approved, or a question of a tool. */
 
-type OnAnswer = (answer: Answer) => Promise<void>;
+type OnAnswer = (answer: ChatAnswer) => Promise<void>;
 
-export function AskCard({ ask, onAnswer }: { readonly ask: Ask; readonly onAnswer: OnAnswer }): JSX.Element {
-  async function answer(given: Answer): Promise<void> {
+export function AskCard({ ask, onAnswer }: { readonly ask: AskRequest; readonly onAnswer: OnAnswer }): JSX.Element {
+  async function answer(given: ChatAnswer): Promise<void> {
     await onAnswer(given);
     const { activeElement: focused } = document;
     // The button that had the focus is gone. Not to the next one: a second Enter would answer what nobody has read.
@@ -21,7 +21,7 @@ export function AskCard({ ask, onAnswer }: { readonly ask: Ask; readonly onAnswe
   return 'digest' in ask ? <ApprovalCard ask={ask} onAnswer={answer} /> : <QuestionCard ask={ask} onAnswer={answer} />;
 }
 
-function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalAsk; readonly onAnswer: OnAnswer }): JSX.Element {
+function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalRequest; readonly onAnswer: OnAnswer }): JSX.Element {
   const isBusy = useSignal(false);
   const isDenying = useSignal(false);
   const reason = useSignal('');
@@ -103,7 +103,7 @@ function Deadline({ at }: { readonly at: number | null }): JSX.Element | null {
   return <span class="muted small">Expires: {isToday ? date.toLocaleTimeString() : date.toLocaleString()}</span>;
 }
 
-function QuestionCard({ ask, onAnswer }: { readonly ask: QuestionAsk; readonly onAnswer: OnAnswer }): JSX.Element {
+function QuestionCard({ ask, onAnswer }: { readonly ask: QuestionRequest; readonly onAnswer: OnAnswer }): JSX.Element {
   const isBusy = useSignal(false);
   const text = useSignal('');
 

@@ -1,4 +1,17 @@
 import { batch, computed, signal, type ReadonlySignal, type Signal } from '@preact/signals';
+import type {
+  AskRequest,
+  CallDecision,
+  CallResult,
+  ChatAnswer,
+  ChatAnswerMessage,
+  ChatConversation,
+  ChatEvent,
+  ChatMessage,
+  ChatProblem,
+  ChatUsage,
+  StoredAttachment,
+} from '@treadle/server/wire';
 import { ConnectionError, followEvents, RequestError } from '../api/client.ts';
 import { serverInfo } from '../api/server-info.ts';
 import { announce, notify } from '../shell/announce.tsx';
@@ -27,8 +40,8 @@ export interface CallPart {
   readonly name: string;
   readonly arguments: string;
   readonly output: Signal<string>;
-  readonly result: Signal<api.CallResult | null>;
-  readonly decision: Signal<api.CallDecision | undefined>;
+  readonly result: Signal<CallResult | null>;
+  readonly decision: Signal<CallDecision | undefined>;
   /** When the model called it; undefined if that is not known. */
   readonly startedAt: number | undefined;
 }
@@ -67,12 +80,12 @@ export interface AnswerMessage {
   readonly id: string;
   readonly run: string | undefined;
   readonly model: string | null;
-  readonly status: Signal<api.AnswerStatus>;
+  readonly status: Signal<ChatAnswerMessage['status']>;
   readonly parts: Signal<readonly Part[]>;
-  readonly waiting: Signal<readonly api.Ask[]>;
+  readonly waiting: Signal<readonly AskRequest[]>;
   readonly warnings: Signal<readonly string[]>;
-  readonly error: Signal<api.AnswerError | null>;
-  readonly usage: Signal<api.Usage | null>;
+  readonly error: Signal<ChatProblem | null>;
+  readonly usage: Signal<ChatUsage | null>;
 }
 
 export type Message = UserMessage | AnswerMessage;
@@ -93,7 +106,7 @@ export interface Conversation {
   send(text: string, options: SendOptions): Promise<void>;
   steer(text: string): Promise<void>;
   stop(): Promise<void>;
-  answer(ask: api.Ask, answer: api.Answer): Promise<void>;
+  answer(ask: AskRequest, answer: ChatAnswer): Promise<void>;
   /** Stops reading. The answer goes on. */
   close(): void;
 }
@@ -149,7 +162,7 @@ export function openConversation(
   }
 
   /** Returns true if it is the last event of the answer. */
-  function apply(event: api.ChatEvent): boolean {
+  function apply(event: ChatEvent): boolean {
     if (event.seq <= lastSeq) return false;
     lastSeq = event.seq;
     const answer = currentAnswer();
@@ -231,20 +244,20 @@ export function openConversation(
     }
   }
 
-  function addAsk(answer: AnswerMessage, ask: api.Ask): void {
+  function addAsk(answer: AnswerMessage, ask: AskRequest): void {
     answer.waiting.value = [...answer.waiting.value.filter((one) => one.id !== ask.id), ask];
     answer.status.value = 'waiting';
     announce('prompt' in ask ? `Question: ${ask.prompt}` : `Approval needed: ${ask.tool}`);
   }
 
   /** Adds an ask if it is open. */
-  async function checkAsk(answer: AnswerMessage, ask: api.Ask): Promise<void> {
+  async function checkAsk(answer: AnswerMessage, ask: AskRequest): Promise<void> {
     const last = (await api.getConversation(id.value!, closed.signal)).messages.at(-1);
     const open = last?.role === 'assistant' ? last.waiting.find((one) => one.id === ask.id) : undefined;
     if (open && isOpen(answer)) addAsk(answer, open);
   }
 
-  function settle({ waiting, status }: AnswerMessage, isSettled: (ask: api.Ask) => boolean): void {
+  function settle({ waiting, status }: AnswerMessage, isSettled: (ask: AskRequest) => boolean): void {
     if (waiting.value.length === 0) return;
     waiting.value = waiting.value.filter((ask) => !isSettled(ask));
     if (waiting.value.length === 0 && status.value === 'waiting') status.value = 'in_progress';
@@ -265,7 +278,7 @@ export function openConversation(
         if (now) return now();
         return (await catchUp(before)) ? openStream() : undefined;
       },
-      onEvent: ({ data }) => apply(JSON.parse(data) as api.ChatEvent),
+      onEvent: ({ data }) => apply(JSON.parse(data) as ChatEvent),
     });
     if (closed.signal.aborted) return;
     // Where the messages of the user took effect is known only now. If the next message was sent meanwhile, its answer is
@@ -293,7 +306,7 @@ export function openConversation(
     return isBusy.value;
   }
 
-  function showFound(found: api.WireConversation): void {
+  function showFound(found: ChatConversation): void {
     const last = found.messages.at(-1);
     if (last?.role === 'assistant') {
       if (isStreaming || last.id !== messages.value.at(-1)?.id) lastSeq = last.events_after;
@@ -470,12 +483,12 @@ export function isOpen({ status, waiting }: AnswerMessage): boolean {
 }
 
 /** Whether a message is shown as it is now. It need not be rendered again. */
-function isSame(shown: Message, message: api.WireMessage): boolean {
+function isSame(shown: Message, message: ChatMessage): boolean {
   if (shown.id !== message.id) return false;
   return shown.role === 'user' || (message.role === 'assistant' && shown.status.value === message.status);
 }
 
-function shownMessage(message: api.WireMessage): Message {
+function shownMessage(message: ChatMessage): Message {
   if (message.role === 'user') {
     return {
       role: 'user',
@@ -515,13 +528,13 @@ function newAnswer({ id, run, model }: Pick<AnswerMessage, 'id' | 'run' | 'model
   };
 }
 
-export function shownAttachment({ name, ...rest }: api.WireAttachment): ShownAttachment {
+export function shownAttachment({ name, ...rest }: StoredAttachment): ShownAttachment {
   return { ...rest, name: name ?? 'file' };
 }
 
 interface NewCall extends Pick<CallPart, 'id' | 'name' | 'arguments' | 'startedAt'> {
-  readonly result?: api.CallResult | null;
-  readonly decision?: api.CallDecision | undefined;
+  readonly result?: CallResult | null;
+  readonly decision?: CallDecision | undefined;
 }
 
 function newCall({ id, name, arguments: text, startedAt, result = null, decision }: NewCall): CallPart {

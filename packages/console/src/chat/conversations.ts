@@ -1,17 +1,18 @@
 import { signal, type ReadonlySignal } from '@preact/signals';
+import type { ChatSummary } from '@treadle/server/wire';
 import { hrefTo, navigate, place } from '../router.ts';
-import { listConversations, type ConversationSummary } from './api.ts';
+import { listConversations } from './api.ts';
 import { nameNewDraft } from './drafts.ts';
 import { openConversation, report, type Conversation } from './conversation.ts';
 
 /** The conversation that is shown, and the list at the side. */
 
-const found = signal<readonly ConversationSummary[] | undefined>(undefined);
+const found = signal<readonly ChatSummary[] | undefined>(undefined);
 const next = signal<string | undefined>(undefined);
 const current = signal<Conversation>(open(undefined));
 
 /** Undefined until it is loaded. */
-export const conversations: ReadonlySignal<readonly ConversationSummary[] | undefined> = found;
+export const conversations: ReadonlySignal<readonly ChatSummary[] | undefined> = found;
 export const hasMore: () => boolean = () => next.value !== undefined;
 export const shown: ReadonlySignal<Conversation> = current;
 export const search = signal('');

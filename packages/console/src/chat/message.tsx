@@ -1,5 +1,6 @@
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import { costText, durationText } from '@treadle/core/describe';
+import type { AskRequest, CallDecision, CallResult } from '@treadle/server/wire';
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { countText, exactText, sizeText } from '../format.ts';
@@ -11,7 +12,7 @@ import { CopyButton } from '../shell/copy.tsx';
 import { Dialog } from '../shell/dialog.tsx';
 import { useFollowedEnd } from '../shell/follow-end.ts';
 import { Icon } from '../shell/icon.tsx';
-import { attachmentBlob, entryOf, type Ask, type CallDecision, type CallResult } from './api.ts';
+import { attachmentBlob, entryOf } from './api.ts';
 import { AskCard } from './asks.tsx';
 import {
   isOpen,
@@ -252,7 +253,7 @@ export function AnswerView({ message, conversation, onRetry, onBranch }: AnswerV
   const { parts, waiting, status, error, warnings, run } = message;
   const isActive = isOpen(message);
   const shownCalls = new Set(parts.value.map(({ id }) => id));
-  const answer = (ask: Ask): JSX.Element => (
+  const answer = (ask: AskRequest): JSX.Element => (
     <AskCard key={ask.id} ask={ask} onAnswer={(given) => conversation.answer(ask, given)} />
   );
   return (

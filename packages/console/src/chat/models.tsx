@@ -1,18 +1,14 @@
 import { useSignal } from '@preact/signals';
 import { durationText } from '@treadle/core/describe';
+import type { ServedModel, WireModelTest } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { request } from '../api/client.ts';
-import { serverInfo, type ServedModel } from '../api/server-info.ts';
+import { serverInfo } from '../api/server-info.ts';
 import { CodeBlock } from '../markdown/markdown.tsx';
 import { Dialog } from '../shell/dialog.tsx';
 
-interface ModelTest {
-  readonly reachable: boolean;
-  readonly tools: boolean | null;
-  readonly streams: boolean | null;
-  readonly ms: number;
-  readonly error: { readonly code: string; readonly message: string } | null;
-}
+/** What is shown of a test, also if its request failed. */
+type TestResult = Omit<WireModelTest, 'object' | 'model'>;
 
 /** The models of the server, whether they work, and how to set another one. */
 export function ModelsDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
@@ -30,13 +26,13 @@ export function ModelsDialog({ onClose }: { readonly onClose: () => void }): JSX
 }
 
 function Model({ model, canTest }: { readonly model: ServedModel; readonly canTest: boolean }): JSX.Element {
-  const state = useSignal<'idle' | 'busy' | ModelTest>('idle');
+  const state = useSignal<'idle' | 'busy' | TestResult>('idle');
   const { id, is_default: isDefault, is_demo: isDemo } = model;
 
   async function test(): Promise<void> {
     state.value = 'busy';
-    state.value = await request<ModelTest>('POST', '/v1/server/test', { body: { model: id } }).catch(
-      (error: unknown): ModelTest => ({
+    state.value = await request<TestResult>('POST', '/v1/server/test', { body: { model: id } }).catch(
+      (error: unknown): TestResult => ({
         reachable: false,
         tools: null,
         streams: null,

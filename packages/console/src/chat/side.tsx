@@ -1,10 +1,10 @@
 import { useSignal } from '@preact/signals';
+import type { ChatSummary } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { hrefTo } from '../router.ts';
 import type { ViewProps } from '../routes.ts';
 import { Icon } from '../shell/icon.tsx';
-import type { ConversationSummary } from './api.ts';
 import { conversations, hasMore, loadList, loadMore, search } from './conversations.ts';
 
 const SEARCH_MS = 150;
@@ -84,10 +84,10 @@ const DAY_MS = 24 * 3_600_000;
 
 /** By the day of the last message. */
 function groupsOf(
-  entries: readonly ConversationSummary[],
-): readonly { readonly label: string; readonly entries: readonly ConversationSummary[] }[] {
+  entries: readonly ChatSummary[],
+): readonly { readonly label: string; readonly entries: readonly ChatSummary[] }[] {
   const midnight = new Date().setHours(0, 0, 0, 0);
-  const labelOf = ({ updated_at: at }: ConversationSummary): string =>
+  const labelOf = ({ updated_at: at }: ChatSummary): string =>
     at >= midnight
       ? 'Today'
       : at >= midnight - DAY_MS

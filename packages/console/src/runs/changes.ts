@@ -1,5 +1,6 @@
+import type { WireRun } from '@treadle/server/wire';
 import { followEvents } from '../api/client.ts';
-import { openChanges, type RunHead } from './api.ts';
+import { openChanges } from './api.ts';
 
 /*
  * What the page shows of runs is read again when a run has changed. All parts of the page share one stream of changes, because a
@@ -7,12 +8,12 @@ import { openChanges, type RunHead } from './api.ts';
  */
 
 /** Undefined: any run may have changed. */
-type Listener = (run: RunHead | undefined) => void;
+type Listener = (run: WireRun | undefined) => void;
 
 const listeners = new Set<Listener>();
 let connection: AbortController | undefined;
 
-function tell(run: RunHead | undefined): void {
+function tell(run: WireRun | undefined): void {
   for (const listener of listeners) listener(run);
 }
 
@@ -27,7 +28,7 @@ function connect(): void {
     open: () => openChanges(signal),
     signal,
     onEvent({ event, data }) {
-      if (event === 'run.changed') tell(JSON.parse(data) as RunHead);
+      if (event === 'run.changed') tell(JSON.parse(data) as WireRun);
       else if (event === 'ready' || event === 'run.deleted') tell(undefined);
       return false;
     },
@@ -51,7 +52,7 @@ export interface LookOptions {
   /** The least time between the beginnings of two looks. The first one after a pause is at once. */
   readonly gapMs: number;
   /** Whether to look because this run has changed; default always. */
-  readonly concerns?: (run: RunHead) => boolean;
+  readonly concerns?: (run: WireRun) => boolean;
 }
 
 export interface Looking {

@@ -1,12 +1,12 @@
 import { useSignal } from '@preact/signals';
 import { plural, shortId } from '@treadle/core/describe';
+import type { WireRunDetails } from '@treadle/server/wire';
 import type { Change } from 'diff';
 import type * as DiffModule from 'diff';
 import type { JSX } from 'preact';
 import { useEffect, useMemo } from 'preact/hooks';
 import { numberText } from '../format.ts';
 import { hrefTo } from '../router.ts';
-import type { RunDetails } from './api.ts';
 import { comparedText, compareRuns, type Pair } from './compare-runs.ts';
 import { lineOf } from './entry-list.tsx';
 import { openRun, type LiveRun } from './live-run.ts';
@@ -128,7 +128,7 @@ function Compared({ left, right, diff }: ComparedProps): JSX.Element {
   );
 }
 
-const SUMMARY: readonly (readonly [string, (details: RunDetails, model: RunModel) => string])[] = [
+const SUMMARY: readonly (readonly [string, (details: WireRunDetails, model: RunModel) => string])[] = [
   ['Model', ({ model }) => model],
   ['Cost', ({ usage }) => costText(usage.cost) || 'not known'],
   ['Tokens', ({ usage }) => `${numberText(usage.input_tokens)} in, ${numberText(usage.output_tokens)} out`],

@@ -1,12 +1,13 @@
 import { useSignal } from '@preact/signals';
 import { textOf } from '@treadle/core';
 import { plural } from '@treadle/core/describe';
+import type { ForkBody, ForkLimits, WireForkPreview } from '@treadle/server/wire';
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useEffect, useMemo } from 'preact/hooks';
 import { serverInfo } from '../api/server-info.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { Dialog } from '../shell/dialog.tsx';
-import { forkRun, previewFork, type ForkBody, type ForkPreview } from './api.ts';
+import { forkRun, previewFork } from './api.ts';
 import { laterWork } from './moment.ts';
 import type { RunModel } from './run-model.ts';
 import { oneLine } from './texts.tsx';
@@ -30,7 +31,7 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
   const results = useSignal<Readonly<Record<string, string>>>({});
   const tools = useSignal<readonly string[]>(original.tools);
   const limits = useSignal<Readonly<Record<string, string>>>({});
-  const preview = useSignal<{ readonly key: string; readonly made: ForkPreview } | undefined>(undefined);
+  const preview = useSignal<{ readonly key: string; readonly made: WireForkPreview } | undefined>(undefined);
   const problem = useSignal<string | undefined>(undefined);
   const isBusy = useSignal(false);
 
@@ -196,7 +197,7 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
 interface PreviewProps {
   readonly model: RunModel;
   readonly at: number;
-  readonly preview: ForkPreview | undefined;
+  readonly preview: WireForkPreview | undefined;
   /** False: it is of earlier changes. */
   readonly isCurrent: boolean;
   readonly problem: string | undefined;
@@ -298,7 +299,7 @@ function originalOf(model: RunModel, at: number): Original {
   };
 }
 
-function numbersIn(texts: Readonly<Record<string, string>>): Readonly<Record<string, number>> {
+function numbersIn(texts: Readonly<Record<string, string>>): ForkLimits {
   const given = Object.entries(texts).filter(([, text]) => text !== '');
   return Object.fromEntries(
     given.map(([name, text]) =>

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { durationText, shortId } from '@treadle/core/describe';
+import type { WireRun } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { serverInfo } from '../api/server-info.ts';
@@ -7,7 +8,7 @@ import { numberText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import { Icon } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
-import { isChildRun, listRuns, type RunHead } from './api.ts';
+import { isChildRun, listRuns } from './api.ts';
 import { keepLooking } from './changes.ts';
 import { agoText, oneLine, StatusChip, StatusDot } from './texts.tsx';
 import { areMoreOpen, asked, lookForWaits } from './waiting.ts';
@@ -43,8 +44,8 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
     (name) => query.get(name) ?? '',
   );
   const key = query.toString();
-  const runs = useSignal<readonly RunHead[] | undefined>(undefined);
-  const older = useSignal<readonly RunHead[]>([]);
+  const runs = useSignal<readonly WireRun[] | undefined>(undefined);
+  const older = useSignal<readonly WireRun[]>([]);
   const cursor = useSignal<string | null>(null);
   const problem = useSignal<string | undefined>(undefined);
   const filter = { status: status!, model: model!, search: search!, parent: parent!, limit: String(PAGE) };
@@ -205,7 +206,7 @@ export function RunList({ query }: { readonly query: URLSearchParams }): JSX.Ele
 
 /** The latest runs, beside one of them. */
 export function RecentRuns({ current }: { readonly current: string }): JSX.Element {
-  const runs = useSignal<readonly RunHead[]>([]);
+  const runs = useSignal<readonly WireRun[]>([]);
   useLooking(async (aborted) => {
     runs.value = (await listRuns({ limit: '40' }, aborted)).data;
   }, LIST_GAP_MS);
@@ -231,7 +232,7 @@ const NO_DURATION = '–';
 /** How often the texts of times are written again. */
 const CLOCK_MS = 20_000;
 
-function RunTable({ runs }: { readonly runs: readonly RunHead[] }): JSX.Element {
+function RunTable({ runs }: { readonly runs: readonly WireRun[] }): JSX.Element {
   const now = useSignal(Date.now());
   useEffect(() => {
     const timer = setInterval(() => (now.value = Date.now()), CLOCK_MS);

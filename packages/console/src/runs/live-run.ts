@@ -1,7 +1,8 @@
 import { batch, signal, type ReadonlySignal } from '@preact/signals';
 import type { JournalEntry } from '@treadle/core';
+import type { WireRun, WireRunDetails } from '@treadle/server/wire';
 import { followEvents, isTemporary, whenConnected } from '../api/client.ts';
-import { getEntries, getRun, isChildRun, listRuns, openEntries, type RunDetails, type RunHead } from './api.ts';
+import { getEntries, getRun, isChildRun, listRuns, openEntries } from './api.ts';
 import { keepLooking } from './changes.ts';
 import { runModel, type RunModel } from './run-model.ts';
 
@@ -11,15 +12,15 @@ export interface LiveRun {
   readonly model: RunModel;
   /** Changes when the model has grown. */
   readonly version: ReadonlySignal<number>;
-  readonly details: ReadonlySignal<RunDetails | undefined>;
+  readonly details: ReadonlySignal<WireRunDetails | undefined>;
   /** All entries that existed when the run was opened are in the model. */
   readonly isLoaded: ReadonlySignal<boolean>;
   readonly problem: ReadonlySignal<string | undefined>;
   /** Its latest forks and child runs. */
-  readonly related: ReadonlySignal<readonly RunHead[]>;
+  readonly related: ReadonlySignal<readonly WireRun[]>;
   readonly hasMoreRelated: ReadonlySignal<boolean>;
   /** Reads the details again, after the user has done something. */
-  refresh(details?: RunDetails): void;
+  refresh(details?: WireRunDetails): void;
   close(): void;
 }
 
@@ -32,10 +33,10 @@ const RETRY_MS = 500;
 export function openRun(id: string): LiveRun {
   const model = runModel();
   const version = signal(0);
-  const details = signal<RunDetails | undefined>(undefined);
+  const details = signal<WireRunDetails | undefined>(undefined);
   const isLoaded = signal(false);
   const problem = signal<string | undefined>(undefined);
-  const related = signal<readonly RunHead[]>([]);
+  const related = signal<readonly WireRun[]>([]);
   const hasMoreRelated = signal(false);
   const closing = new AbortController();
   const { signal: closed } = closing;
@@ -159,12 +160,12 @@ export function openRun(id: string): LiveRun {
 
 /** The models of child runs and theirs, by their ids. They are loaded once, and again when their parent has grown. */
 export async function loadChildren(
-  related: readonly RunHead[],
+  related: readonly WireRun[],
   known: ReadonlyMap<string, RunModel>,
   aborted: AbortSignal,
 ): Promise<ReadonlyMap<string, RunModel>> {
   const children = new Map<string, RunModel>();
-  async function load(heads: readonly RunHead[]): Promise<void> {
+  async function load(heads: readonly WireRun[]): Promise<void> {
     for (const head of heads.filter(isChildRun).toReversed()) {
       if (children.size >= MOST_CHILDREN) return;
       const model = known.get(head.id) ?? runModel();

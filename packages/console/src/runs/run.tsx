@@ -1,5 +1,6 @@
 import { useSignal, useSignalEffect, type ReadonlySignal, type Signal } from '@preact/signals';
 import { durationText, outcomeDetail, plural, shortId } from '@treadle/core/describe';
+import type { WireRunDetails } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { numberText } from '../format.ts';
@@ -7,7 +8,7 @@ import { hrefTo, navigate } from '../router.ts';
 import { announce, notify } from '../shell/announce.tsx';
 import { Icon, type IconName } from '../shell/icon.tsx';
 import { useShortcuts } from '../shell/shortcuts.tsx';
-import { cancelRun, downloadRun, isChildRun, resumeRun, type RunDetails } from './api.ts';
+import { cancelRun, downloadRun, isChildRun, resumeRun } from './api.ts';
 import { EntryList, lineOf } from './entry-list.tsx';
 import { ForkDialog } from './fork-dialog.tsx';
 import { loadChildren, openRun, type LiveRun } from './live-run.ts';
@@ -52,7 +53,7 @@ const ADDRESS_MS = 300;
 
 interface LoadedProps {
   readonly run: LiveRun;
-  readonly details: RunDetails;
+  readonly details: WireRunDetails;
   readonly at: number | undefined;
 }
 
@@ -241,7 +242,7 @@ function showError(error: unknown): void {
 
 interface HeaderProps {
   readonly run: LiveRun;
-  readonly details: RunDetails;
+  readonly details: WireRunDetails;
   readonly cursor: ReadonlySignal<number>;
   readonly onFork: () => void;
 }
@@ -253,7 +254,7 @@ function RunHeader({ run, details, onFork, cursor }: HeaderProps): JSX.Element {
   const { id, status, title, model, parent, usage, turns, calls, outcome, driven } = details;
   const isOpen = status === 'running' || status === 'paused';
   const isStopped = status === 'failed' || status === 'cancelled' || status === 'exhausted';
-  const act = (what: Promise<RunDetails>): void => {
+  const act = (what: Promise<WireRunDetails>): void => {
     what.then((changed) => run.refresh(changed), showError);
   };
   const facts = [

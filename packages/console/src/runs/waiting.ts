@@ -1,13 +1,14 @@
 import { batch, computed, signal, type ReadonlySignal } from '@preact/signals';
+import type { WireRun, WireWaiting } from '@treadle/server/wire';
 import type { Badge } from '../routes.ts';
-import { isChildRun, listRuns, type OpenWait, type RunHead } from './api.ts';
+import { isChildRun, listRuns } from './api.ts';
 import { keepLooking } from './changes.ts';
 
 /* What waits for people, in all runs. The navigation counts it on every part of the page, so this is loaded without the others. */
 
 export interface Asked {
-  readonly run: RunHead;
-  readonly wait: OpenWait;
+  readonly run: WireRun;
+  readonly wait: WireWaiting;
 }
 
 const found = signal<readonly Asked[]>([]);

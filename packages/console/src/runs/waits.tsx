@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { shortId } from '@treadle/core/describe';
+import type { WireAnswer, WireRun, WireRunDetails, WireWaiting } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { useId } from 'preact/hooks';
 import { exactText } from '../format.ts';
@@ -8,16 +9,16 @@ import { announce } from '../shell/announce.tsx';
 import { callSummary } from '../shell/asked-call.ts';
 import { CallFacts } from '../shell/call-facts.tsx';
 import { Icon } from '../shell/icon.tsx';
-import { answerRun, type OpenWait, type RunDetails, type RunHead, type WaitAnswer } from './api.ts';
+import { answerRun } from './api.ts';
 import { oneLine } from './texts.tsx';
 
 interface WaitProps {
   readonly runId: string;
-  readonly wait: OpenWait;
-  readonly onAnswered: (details: RunDetails) => void;
+  readonly wait: WireWaiting;
+  readonly onAnswered: (details: WireRunDetails) => void;
 }
 
-const TITLES: Readonly<Record<OpenWait['type'], string>> = {
+const TITLES: Readonly<Record<WireWaiting['type'], string>> = {
   approval: 'Approval needed',
   question: 'Question',
   client: 'A client has to execute this call',
@@ -38,7 +39,7 @@ export function WaitCard(props: WaitProps): JSX.Element {
 }
 
 interface WaitRowProps extends Omit<WaitProps, 'runId'> {
-  readonly run: RunHead;
+  readonly run: WireRun;
   /** Whether it is unfolded at first. */
   readonly isOpen: boolean;
 }
@@ -70,7 +71,7 @@ export function WaitRow({ run, isOpen, ...props }: WaitRowProps): JSX.Element {
   );
 }
 
-function WaitTitle({ wait }: { readonly wait: OpenWait }): JSX.Element {
+function WaitTitle({ wait }: { readonly wait: WireWaiting }): JSX.Element {
   return (
     <>
       <Icon name={wait.type === 'approval' ? 'shield' : wait.type === 'question' ? 'question' : 'clock'} />
@@ -84,7 +85,7 @@ function WaitBody({ runId, wait, onAnswered }: WaitProps): JSX.Element {
   const isBusy = useSignal(false);
   const problem = useSignal<string | undefined>(undefined);
 
-  async function answer(given: WaitAnswer): Promise<void> {
+  async function answer(given: WireAnswer): Promise<void> {
     isBusy.value = true;
     problem.value = undefined;
     try {
@@ -98,7 +99,7 @@ function WaitBody({ runId, wait, onAnswered }: WaitProps): JSX.Element {
     }
   }
 
-  const props = { wait, isBusy: isBusy.value, answer: (given: WaitAnswer) => void answer(given) };
+  const props = { wait, isBusy: isBusy.value, answer: (given: WireAnswer) => void answer(given) };
   return (
     <>
       {wait.type === 'question' ? (
@@ -124,8 +125,8 @@ function WaitBody({ runId, wait, onAnswered }: WaitProps): JSX.Element {
   );
 }
 
-type Approval = Extract<OpenWait, { type: 'approval' }>;
-type Asked = Extract<OpenWait, { type: 'question' }>;
+type Approval = Extract<WireWaiting, { type: 'approval' }>;
+type Asked = Extract<WireWaiting, { type: 'question' }>;
 
 function ApprovalFacts({ wait }: { readonly wait: Approval }): JSX.Element | null {
   const { rule, shown, required, approvers, approved_by: by } = wait;
@@ -152,10 +153,10 @@ function ApprovalFacts({ wait }: { readonly wait: Approval }): JSX.Element | nul
   );
 }
 
-interface FormProps<W extends OpenWait> {
+interface FormProps<W extends WireWaiting> {
   readonly wait: W;
   readonly isBusy: boolean;
-  readonly answer: (given: WaitAnswer) => void;
+  readonly answer: (given: WireAnswer) => void;
 }
 
 function ApprovalButtons({ wait: { effect, digest }, isBusy, answer }: FormProps<Approval>): JSX.Element {
@@ -247,7 +248,7 @@ function valueOf(text: string): unknown {
   }
 }
 
-function ResultForm({ wait: { effect }, isBusy, answer }: FormProps<OpenWait>): JSX.Element {
+function ResultForm({ wait: { effect }, isBusy, answer }: FormProps<WireWaiting>): JSX.Element {
   const text = useSignal('');
   const give = (isError: boolean): void =>
     answer({ type: 'result', effect, content: text.value, ...(isError && { is_error: true }) });

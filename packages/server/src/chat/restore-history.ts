@@ -12,7 +12,7 @@ import type { AssistantMessage, AssistantPart, Message, ToolCall, ToolResult } f
 import type { ConversationBefore } from '../engine/conversation.ts';
 import { callIdFor, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 
-export const COMPLETION_PREFIX = 'chatcmpl-';
+const COMPLETION_PREFIX = 'chatcmpl-';
 
 /** A completion is a run like any response. Only its id on the wire differs. */
 export function completionId(runId: string): string {

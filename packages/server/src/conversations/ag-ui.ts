@@ -1,5 +1,5 @@
 import type { LiveRun } from '@treadle/core';
-import type { ChatEvent } from './events.ts';
+import type { ChatEvent } from './wire.ts';
 import { frontEndResponse, openCalls, type FrontEndEncoder } from './front-ends.ts';
 
 /** Streams a run as events of AG-UI, for an `HttpAgent` with a server of your own. */

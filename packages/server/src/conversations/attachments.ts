@@ -5,15 +5,7 @@ import { RESPONSE_PREFIX } from '../ids.ts';
 import { checkData, fileBlock } from '../request/media.ts';
 import { list } from '../request/validate.ts';
 import { shownResult } from '../responses/wire.ts';
-import type { ResultPart } from './events.ts';
-
-/** A file that was sent with a message. Stored as JSON, so its fields must not change. */
-export interface Attachment {
-  readonly name: string | null;
-  readonly media_type: string;
-  /** In bytes. */
-  readonly size: number;
-}
+import type { Attachment, ResultPart, SentAttachment } from './wire.ts';
 
 const MAX_ATTACHMENTS = 16;
 const MAX_BYTES = 10_000_000;
@@ -23,15 +15,6 @@ const MAX_TEXT_BYTES = 500_000;
 const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 const PDF = 'application/pdf';
 const TEXT = /^(text\/[\w.+-]+|application\/(json|xml|yaml|x-yaml|toml|javascript|x-sh|sql|[\w.-]+\+(json|xml)))$/;
-
-/** An attachment in a request. */
-interface SentAttachment {
-  readonly name?: string | null | undefined;
-  /** Absent: it follows from the data URL, or from the name. */
-  readonly media_type?: string | null | undefined;
-  /** Base64, or a data URL. */
-  readonly data: string;
-}
 
 /** The field `attachments` of a request. */
 export const attachmentsSchema: z.ZodType<readonly SentAttachment[]> = list(

@@ -14,8 +14,7 @@ import {
 } from '../responses/wire.ts';
 import { sentMessage } from './attachments.ts';
 import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
-import type { ChatMessage } from './conversations.ts';
-import type { AnswerPart, CallDecision, ChatStatus, ToolCallPart } from './events.ts';
+import type { AnswerPart, CallDecision, ChatAnswerMessage, ChatMessage, ChatStatus, ToolCallPart } from './wire.ts';
 import { firstTitle } from './titles.ts';
 
 /*
@@ -142,8 +141,6 @@ function messageItemText({ content }: Extract<InputItem, { type: 'message' }>): 
 
 // Messages
 
-type AnswerMessage = Extract<ChatMessage, { role: 'assistant' }>;
-
 /** The messages of a record that is not of a chat, and that has ended. */
 export function messagesOfItems(record: RequestRecord): readonly ChatMessage[] {
   return isItemsRecord(record.id) ? addedMessages(record) : responseMessages(record);
@@ -164,7 +161,7 @@ function userMessage(id: string, created_at: number, content: string): ChatMessa
 function responseMessages(record: RequestRecord): readonly ChatMessage[] {
   const { runId, createdAt, status, response } = record;
   const { output = [], error = null, usage = null, model } = (response ?? {}) as Partial<ResponseResource>;
-  const answer: AnswerMessage = {
+  const answer: ChatAnswerMessage = {
     id: messageIds(runId).answer,
     role: 'assistant',
     created_at: createdAt,
@@ -205,7 +202,7 @@ function addedMessages({ createdAt, response }: RequestRecord): readonly ChatMes
   return messages;
 }
 
-function addedAnswer(id: string, created_at: number, parts: readonly AnswerPart[]): AnswerMessage {
+function addedAnswer(id: string, created_at: number, parts: readonly AnswerPart[]): ChatAnswerMessage {
   const unknown = { run_id: null, model: null, events_after: 0, warnings: [], error: null, usage: null, waiting: [] };
   return { id, role: 'assistant', created_at, status: 'completed', parts, ...unknown };
 }

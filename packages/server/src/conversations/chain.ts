@@ -5,8 +5,7 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { RunCaller } from '../engine/tools.ts';
 import { readRecord, type Reader } from '../requests/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
-import type { Attachment } from './attachments.ts';
-import type { AnswerPart, ChatUsage, ChatWarning } from './events.ts';
+import type { AnswerPart, Attachment, ChatProblem, ChatUsage } from './wire.ts';
 
 /*
  * The chain of a conversation: one record for each message and its answer, which belong to one run, for each response of the
@@ -28,7 +27,7 @@ export interface StoredMessage {
   /** The instructions of this message only. */
   readonly instructions?: readonly string[];
   /** About the message. Absent: there are none. */
-  readonly warnings?: readonly ChatWarning[];
+  readonly warnings?: readonly ChatProblem[];
   /** A person answers approvals. */
   readonly approvals?: 'ask';
   readonly onDisconnect: 'cancel' | 'continue';

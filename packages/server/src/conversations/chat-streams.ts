@@ -3,7 +3,7 @@ import { follow, type EventSource, type FollowOptions } from '../requests/event-
 import { storedStreams, type Numbered, type StreamRun } from '../requests/stored-streams.ts';
 import type { Caller } from '../http/admission.ts';
 import { isChatRecord } from './chain.ts';
-import type { ChatEvent, NumberedEvent } from './events.ts';
+import type { ChatEvent, NumberedEvent } from './wire.ts';
 
 /** The streams of conversations: where their events go (sinks), and where clients read them. */
 export interface ChatStreams {

@@ -16,7 +16,6 @@ import {
   attachmentIn,
   messageText,
   resultAttachment,
-  type Attachment,
   type AttachmentPlace,
 } from './attachments.ts';
 import {
@@ -43,15 +42,13 @@ import {
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
-  type AnswerPart,
-  type ApprovalRequest,
+  type Attachment,
+  type ChatAnswer,
+  type ChatMessage,
   type ChatStatus,
-  type ChatUsage,
-  type ChatWarning,
   type NumberedEvent,
-  type QuestionRequest,
   type ToolCallPart,
-} from './events.ts';
+} from './wire.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
 import { createFork } from './fork-chat.ts';
 import { failChat, planResumedChat } from './resume-chat.ts';
@@ -114,48 +111,6 @@ export interface ChatProgress {
   /** The number of the last event before them. */
   readonly after: number;
 }
-
-export type ChatAnswer =
-  | { readonly id: string; readonly approved: boolean; readonly digest: string; readonly reason?: string }
-  | { readonly id: string; readonly answer: unknown };
-
-/** A conversation without its messages, as clients see it. */
-export interface ChatSummary {
-  readonly id: string;
-  readonly object: 'conversation';
-  readonly title: string | null;
-  readonly created_at: number;
-  readonly updated_at: number;
-}
-
-/** A message of a conversation, as clients see it. */
-export type ChatMessage =
-  | {
-      readonly id: string;
-      readonly role: 'user';
-      readonly created_at: number;
-      readonly content: string;
-      readonly attachments: readonly (Attachment & { readonly id: string })[];
-    }
-  | {
-      readonly id: string;
-      readonly role: 'assistant';
-      readonly created_at: number;
-      /** Null: a client has added it to the conversation. */
-      readonly run_id: string | null;
-      /** The name of the model; null: the default model of the server. */
-      readonly model: string | null;
-      /** `seq` of the last event before those of the answer: its stream begins after it. */
-      readonly events_after: number;
-      readonly status: ChatStatus | 'in_progress' | 'waiting';
-      readonly parts: readonly AnswerPart[];
-      readonly error: { readonly code: string; readonly message: string } | null;
-      readonly usage: ChatUsage | null;
-      /** About the message, such as attachments that the model cannot see. */
-      readonly warnings: readonly ChatWarning[];
-      /** Open approvals and questions. */
-      readonly waiting: readonly (ApprovalRequest | QuestionRequest)[];
-    };
 
 export interface ConversationsOptions extends Omit<ChatStarter, 'streams'> {
   /** Aborts when the server shuts down. Readers can continue at another process, or after the restart. */

@@ -1,7 +1,7 @@
 import type { Event, RecordedVerdict } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { callDecisions } from './decisions.ts';
-import type { CallDecision } from './events.ts';
+import type { CallDecision } from './wire.ts';
 
 const ASK: RecordedVerdict = { type: 'ask', rule: 'payments' };
 const ALLOW: RecordedVerdict = { type: 'allow', rule: 'all' };

@@ -1,5 +1,5 @@
 import type { Event, RecordedVerdict } from '@treadle/core';
-import type { CallDecision } from './events.ts';
+import type { CallDecision } from './wire.ts';
 
 /** What is known about the decision on a call. */
 interface Judged {

@@ -9,7 +9,7 @@ import { messageText, sentMessage } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
 import type { ChainHistories } from './chain-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
-import { chatUsage, type AnswerPart, type ChatEvent, type ChatWarning } from './events.ts';
+import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
 import { chatOutput, endError, statusOf } from './output.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
 import { messageTitle, type Untitled } from './titles.ts';
@@ -84,7 +84,7 @@ interface WarnedChat {
 export async function attachmentWarnings(
   { models }: Pick<Engine, 'models'>,
   { input, messages, model = models.default, head }: WarnedChat,
-): Promise<readonly ChatWarning[]> {
+): Promise<readonly ChatProblem[]> {
   const { model: before = models.default } = (head?.request ?? { model }) as Partial<StoredMessage>;
   return (await input?.warnings(before === model ? messages.slice(-1) : messages)) ?? [];
 }
@@ -93,7 +93,7 @@ export async function attachmentWarnings(
 export function firstEvents(
   { models }: Engine,
   { runId, request }: RequestRecord,
-  { title, warnings }: { readonly title: string | null; readonly warnings: readonly ChatWarning[] },
+  { title, warnings }: { readonly title: string | null; readonly warnings: readonly ChatProblem[] },
 ): readonly ChatEvent[] {
   const { conversation, model = models.default } = request as StoredMessage;
   const { message: message_id, answer: answer_id } = messageIds(runId);

@@ -3,10 +3,9 @@ import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { list, validateBody } from '../request/validate.ts';
 import type { AgUiIds } from './ag-ui.ts';
-import { messageText, type Attachment } from './attachments.ts';
+import { messageText } from './attachments.ts';
 import type { ClientList } from './client-list.ts';
-import type { ChatAnswer } from './conversations.ts';
-import type { ChatEvent } from './events.ts';
+import type { Attachment, ChatAnswer, ChatEvent } from './wire.ts';
 import {
   agUiMessages,
   agUiText,

@@ -1,7 +1,7 @@
 import type { LiveRun } from '@treadle/core';
 import { endingOf } from '../requests/run.ts';
 import { RESPONSE_PREFIX } from '../ids.ts';
-import type { ChatEvent } from './events.ts';
+import type { ChatEvent } from './wire.ts';
 import { chatOutput, statusOf } from './output.ts';
 
 /**

@@ -1,7 +1,7 @@
 import type { Item, Waiting } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { itemId, newResponseId } from '../ids.ts';
-import type { ChatEvent } from './events.ts';
+import type { ChatEvent } from './wire.ts';
 import { askRequest, chatOutput, type ChatOutput } from './output.ts';
 
 test('a text that was sent before a crash stays in an answer that was cancelled, and is marked once', () => {

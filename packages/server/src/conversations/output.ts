@@ -12,10 +12,11 @@ import {
   type ApprovalRequest,
   type CallDecision,
   type ChatEvent,
+  type ChatProblem,
   type ChatStatus,
   type QuestionRequest,
   type ToolCallPart,
-} from './events.ts';
+} from './wire.ts';
 
 /**
  * Builds an answer and its events from the items of a run.
@@ -405,7 +406,7 @@ export function statusOf(ending: Ending): ChatStatus {
 }
 
 /** Undefined if the run has completed. */
-export function endError(ending: Ending): { readonly code: string; readonly message: string } | undefined {
+export function endError(ending: Ending): ChatProblem | undefined {
   switch (ending.type) {
     case 'completed':
     case 'pending':

@@ -8,12 +8,21 @@ import { rejectKey } from '../requests/idempotency.ts';
 import { requireScope, type Caller, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { eventStream, sendBytes, sendJson, type EventStream } from '../http/respond.ts';
+import type { ListPage } from '../request/list-page.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody } from '../request/validate.ts';
 import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
-import type { ChatAnswer, ChatMessage, ChatSummary, Conversations } from './conversations.ts';
-import type { ChatEvent, NumberedEvent } from './events.ts';
+import type { Conversations } from './conversations.ts';
+import type {
+  ChatAnswer,
+  ChatBody,
+  ChatConversation,
+  ChatEvent,
+  ChatMessage,
+  ChatSummary,
+  NumberedEvent,
+} from './wire.ts';
 import { parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
 import type { ChatRequest, StartedChat } from './start-chat.ts';
@@ -43,7 +52,8 @@ export function conversationsRoutes({
   async function sendConversation(c: Context<Env>, id: string): Promise<Response> {
     const caller = c.get('caller');
     const found = await conversations.find(id, caller);
-    return sendJson(c, { ...wireConversation(found), messages: await conversations.messages(id, caller) });
+    const messages = await conversations.messages(id, caller);
+    return sendJson(c, { ...wireConversation(found), messages } satisfies ChatConversation);
   }
 
   /** Sends events until `send` resolves. `signal` aborts when the client disconnects. The stream has to be counted before. */
@@ -212,7 +222,7 @@ export function conversationsRoutes({
         data: page.map(wireConversation),
         has_more: hasMore,
         next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
-      });
+      } satisfies ListPage<ChatSummary>);
     })
     .get(CONVERSATION, (c) => {
       reader(c);
@@ -402,7 +412,7 @@ const MAX_MESSAGE_CHARS = 1_000_000;
 const text = z.string().min(1).max(MAX_MESSAGE_CHARS);
 const name = z.string().min(1).max(200);
 
-const chatBody = z.strictObject({
+const chatBody: z.ZodType<ChatBody> = z.strictObject({
   conversation_id: name.nullish(),
   // May be empty if there are attachments.
   message: z.string().max(MAX_MESSAGE_CHARS),
@@ -411,7 +421,7 @@ const chatBody = z.strictObject({
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
   approvals: z.enum(['ask']).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
-});
+} satisfies Record<keyof ChatBody, z.ZodType>);
 
 function parseChat(body: unknown): ChatRequest {
   const { conversation_id, message, attachments, model, tools, approvals, on_disconnect } = validateBody(

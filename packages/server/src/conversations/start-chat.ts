@@ -8,7 +8,7 @@ import { readRecord } from '../requests/stored-reads.ts';
 import type { Caller } from '../http/admission.ts';
 import { newConversationId, newResponseId } from '../ids.ts';
 import type { Runs } from '../runs/runs.ts';
-import { messageText, type Attachment } from './attachments.ts';
+import { messageText } from './attachments.ts';
 import {
   addToChain,
   conversationBusy,
@@ -23,6 +23,7 @@ import type { Deliver } from './chat-streams.ts';
 import { placeOfList, type ClientList, type ListPlace } from './client-list.ts';
 import { recordOfItems } from './conversation-items.ts';
 import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
+import type { Attachment } from './wire.ts';
 import { messageTitle } from './titles.ts';
 
 /** What starts the runs of conversations. */

@@ -9,7 +9,7 @@ import type {
   ToolMessage,
   UserMessage,
 } from '@treadle/core';
-import type { ChatWarning } from './events.ts';
+import type { ChatProblem } from './wire.ts';
 
 /*
  * What a model gets instead of the images and files that it does not take: the text of a file, or a note. The journal has
@@ -21,14 +21,14 @@ type Media = ImageBlock | FileBlock;
 /** A replacement, and what the client is told about it. */
 interface Replacement {
   readonly block: TextBlock;
-  readonly warning: ChatWarning;
+  readonly warning: ChatProblem;
 }
 
 export interface TextInput {
   /** The model, with requests that contain only what it takes. */
   readonly model: Model;
   /** What is replaced in messages of the user. */
-  warnings(messages: readonly Message[]): Promise<readonly ChatWarning[]>;
+  warnings(messages: readonly Message[]): Promise<readonly ChatProblem[]>;
 }
 
 /** As much as a text that is attached. */

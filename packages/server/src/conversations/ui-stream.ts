@@ -1,5 +1,5 @@
 import type { LiveRun } from '@treadle/core';
-import type { ChatEvent, ChatStatus } from './events.ts';
+import type { ChatEvent, ChatStatus } from './wire.ts';
 import { frontEndResponse, openCalls, type FrontEndEncoder } from './front-ends.ts';
 
 /** Headers of the UI message stream of the AI SDK. */

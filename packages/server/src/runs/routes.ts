@@ -9,10 +9,22 @@ import { rejectKey } from '../requests/idempotency.ts';
 import { requireScope, type Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { eventStream, sendBytes, sendJson, type EventStream } from '../http/respond.ts';
+import type { ListPage } from '../request/list-page.ts';
 import { checkedQuery, wholeNumber, type Query } from '../request/query.ts';
 import { list, validateBody, variants } from '../request/validate.ts';
 import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
+import type {
+  ForkBody,
+  ForkLimits,
+  WireAnswer,
+  WireEffect,
+  WireEntryPage,
+  WireForkPreview,
+  WireRun,
+  WireRunDetails,
+  WireWaiting,
+} from './wire.ts';
 
 export interface RunsOptions {
   readonly runs: Runs;
@@ -85,7 +97,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
         })),
         has_more: hasMore,
         next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
-      });
+      } satisfies ListPage<WireRun>);
     })
     .get('/runs/:id', (c) => {
       reader(c);
@@ -110,7 +122,8 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
       const data = read.slice(0, limit);
       const last = data.at(-1)?.seq ?? after;
       const { entries } = await runs.find(id, caller);
-      return sendJson(c, { object: 'list', data, last_seq: last, has_more: last + 1 < entries });
+      const page: WireEntryPage = { object: 'list', data, last_seq: last, has_more: last + 1 < entries };
+      return sendJson(c, page);
     })
     .post('/runs/:id/input', async (c) => {
       const caller = writer(c);
@@ -141,7 +154,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
         copied,
         performs: performs.map(wireEffect),
         waiting: waiting.map(wireWaiting),
-      });
+      } satisfies WireForkPreview);
     })
     .post('/runs/:id/resume', async (c) => {
       await runs.resume(c.req.param('id'), writer(c));
@@ -258,7 +271,7 @@ const text = z.string().min(1);
 
 const inputBody = z.strictObject({ input: text });
 
-const answersBody = z.strictObject({
+const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.strictObject({
   answers: list(
     variants(
       'type',
@@ -285,8 +298,6 @@ const answersBody = z.strictObject({
   ),
 });
 
-type WireAnswer = z.infer<typeof answersBody>['answers'][number];
-
 function answerOf(answer: WireAnswer): Answer {
   switch (answer.type) {
     case 'approval': {
@@ -305,7 +316,7 @@ function answerOf(answer: WireAnswer): Answer {
   }
 }
 
-const forkBody = z.strictObject({
+const forkBody: z.ZodType<ForkBody> = z.strictObject({
   at: z.int().min(0),
   model: text.optional(),
   instructions: z.string().optional(),
@@ -318,12 +329,12 @@ const forkBody = z.strictObject({
       calls: z.int().min(0).optional(),
       tokens: z.int().min(1).optional(),
       duration_ms: z.int().min(1).optional(),
-    })
+    } satisfies Record<keyof ForkLimits, z.ZodType>)
     .optional(),
   preview: z.boolean().optional(),
-});
+} satisfies Record<keyof ForkBody, z.ZodType>);
 
-function forkOf({ at, limits, ...changes }: Omit<z.infer<typeof forkBody>, 'preview'>): ForkRequest {
+function forkOf({ at, limits, ...changes }: Omit<ForkBody, 'preview'>): ForkRequest {
   const { model, instructions, results, input, tools } = changes;
   const { duration_ms: durationMs, turns, calls, tokens } = limits ?? {};
   return {
@@ -353,7 +364,7 @@ export const RUN_BODIES: Readonly<Record<'input' | 'answers' | 'fork', z.ZodType
 
 // Answers
 
-function wireSummary(summary: RunSummary): object {
+function wireSummary(summary: RunSummary): WireRun {
   const { runId, status, startedAt, updatedAt, entries, model, title, parent, wakeAt, recovered } = summary;
   return {
     id: runId,
@@ -370,7 +381,7 @@ function wireSummary(summary: RunSummary): object {
   };
 }
 
-export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): object {
+export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): WireRunDetails {
   return {
     ...wireSummary(summary),
     driven: isDriven,
@@ -383,7 +394,7 @@ export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns,
 }
 
 /** Something that a run performs. */
-function wireEffect(effect: Effect): object {
+function wireEffect(effect: Effect): WireEffect {
   const { type, id } = effect;
   if (!('call' in effect)) return { type, effect: id };
   const { name, arguments: text, effect: kind } = effect.call;
@@ -391,10 +402,9 @@ function wireEffect(effect: Effect): object {
 }
 
 /** What somebody needs to know to answer. `effect` and `digest` are sent back with the answer. */
-function wireWaiting(waiting: Waiting): object {
-  const { type, effect, call, expiresAt } = waiting;
+function wireWaiting(waiting: Waiting): WireWaiting {
+  const { effect, call, expiresAt } = waiting;
   const common = {
-    type,
     effect,
     tool: call.name,
     call_id: call.id,
@@ -410,6 +420,7 @@ function wireWaiting(waiting: Waiting): object {
       };
       const about = { ...(touches && { touches }), ...(shown !== undefined && { shown }) };
       return {
+        type: 'approval',
         ...common,
         digest,
         ...optional,
@@ -420,11 +431,11 @@ function wireWaiting(waiting: Waiting): object {
       };
     }
     case 'question':
-      return { ...common, question: waiting.question };
+      return { type: 'question', ...common, question: waiting.question };
     case 'parked':
-      return { ...common, on: waiting.on, wake_at: waiting.wakeAt ?? null };
+      return { type: 'parked', ...common, on: waiting.on, wake_at: waiting.wakeAt ?? null };
     case 'client':
-      return common;
+      return { type: 'client', ...common };
     default:
       return waiting satisfies never;
   }

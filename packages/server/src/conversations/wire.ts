@@ -1,5 +1,6 @@
 import type { Touch, Usage } from '@treadle/core';
-import type { Attachment } from './attachments.ts';
+
+/* The objects of `/v1/chat`. Pages import them as types from `@treadle/server/wire`. */
 
 /** What a client of a conversation receives, each with the number `seq`, which counts per conversation. */
 export type ChatEvent =
@@ -32,8 +33,8 @@ export type ChatEvent =
   | ({ readonly type: 'approval_request' } & ApprovalRequest)
   | ({ readonly type: 'question' } & QuestionRequest)
   /** `item_incomplete`: the text with the id `item` is not part of the answer. `item_stopped`: it is, as far as it was sent. */
-  | ({ readonly type: 'warning'; readonly item?: string } & ChatWarning)
-  | { readonly type: 'error'; readonly code: string; readonly message: string }
+  | ({ readonly type: 'warning'; readonly item?: string } & ChatProblem)
+  | ({ readonly type: 'error' } & ChatProblem)
   | ({ readonly type: 'usage' } & ChatUsage)
   | { readonly type: 'done'; readonly status: ChatStatus };
 
@@ -61,6 +62,14 @@ export interface ApprovalRequest {
   readonly expires_at: number;
 }
 
+/** What a person has to answer: an approval has a digest, a question a prompt. */
+export type AskRequest = ApprovalRequest | QuestionRequest;
+
+/** An answer of a person. `id`: of the request. */
+export type ChatAnswer =
+  | { readonly id: string; readonly approved: boolean; readonly digest: string; readonly reason?: string }
+  | { readonly id: string; readonly answer: unknown };
+
 /** A decision about a call that people were asked about, or that the policy denied. */
 export interface CallDecision {
   readonly approved: boolean;
@@ -85,8 +94,8 @@ export interface ResultContent {
 
 export type ResultPart =
   | { readonly type: 'text'; readonly text: string }
-  /** `id`: its bytes are those of the attachment with this id. */
-  | ({ readonly type: 'image' | 'file'; readonly id: string } & Attachment);
+  | ({ readonly type: 'image' } & StoredAttachment)
+  | ({ readonly type: 'file' } & StoredAttachment);
 
 /** A question of a tool. */
 export interface QuestionRequest {
@@ -108,7 +117,8 @@ export interface ChatUsage {
   readonly cost: number | null;
 }
 
-export interface ChatWarning {
+/** An error or a warning. `code` is for programs, `message` for people. */
+export interface ChatProblem {
   readonly code: string;
   readonly message: string;
 }
@@ -132,8 +142,91 @@ export interface ToolCallPart {
   readonly called_at?: number;
   /** Absent: nobody was asked, and the policy did not deny it. */
   readonly decision?: CallDecision;
-  /** Null while it has none. `duration_ms`: null if it is not known: the call belongs to a response, or its client executed it. */
-  readonly result: (ResultContent & { readonly duration_ms: number | null }) | null;
+  /** Null while it has none. */
+  readonly result: CallResult | null;
+}
+
+export interface CallResult extends ResultContent {
+  /** Null if it is not known: the call belongs to a response, or its client executed it. */
+  readonly duration_ms: number | null;
+}
+
+/** A file that was sent with a message. Stored as JSON, so its fields must not change. */
+export interface Attachment {
+  readonly name: string | null;
+  readonly media_type: string;
+  /** In bytes. */
+  readonly size: number;
+}
+
+/** Its bytes are those of `GET /v1/chat/{id}/attachments/{id of the attachment}`. */
+export interface StoredAttachment extends Attachment {
+  readonly id: string;
+}
+
+/** An attachment in a request. */
+export interface SentAttachment {
+  readonly name?: string | null | undefined;
+  /** Absent: it follows from the data URL, or from the name. */
+  readonly media_type?: string | null | undefined;
+  /** Base64, or a data URL. */
+  readonly data: string;
+}
+
+/** The body of `POST /v1/chat`. */
+export interface ChatBody {
+  /** Absent: a new conversation. */
+  readonly conversation_id?: string | null | undefined;
+  /** May be empty if there are attachments. */
+  readonly message: string;
+  readonly attachments?: readonly SentAttachment[] | null | undefined;
+  readonly model?: string | null | undefined;
+  readonly tools?: readonly string[] | null | undefined;
+  readonly approvals?: 'ask' | null | undefined;
+  readonly on_disconnect?: 'cancel' | 'continue' | null | undefined;
+}
+
+/** A conversation without its messages. */
+export interface ChatSummary {
+  readonly id: string;
+  readonly object: 'conversation';
+  readonly title: string | null;
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
+export interface ChatConversation extends ChatSummary {
+  readonly messages: readonly ChatMessage[];
+}
+
+export type ChatMessage = ChatUserMessage | ChatAnswerMessage;
+
+export interface ChatUserMessage {
+  readonly id: string;
+  readonly role: 'user';
+  readonly created_at: number;
+  readonly content: string;
+  readonly attachments: readonly StoredAttachment[];
+}
+
+export interface ChatAnswerMessage {
+  readonly id: string;
+  readonly role: 'assistant';
+  readonly created_at: number;
+  /** Null: a client has added it to the conversation. */
+  readonly run_id: string | null;
+  /** The name of the model; null: the default model of the server. */
+  readonly model: string | null;
+  /** `seq` of the last event before those of the answer: its stream begins after it. */
+  readonly events_after: number;
+  readonly status: ChatStatus | 'in_progress' | 'waiting';
+  readonly parts: readonly AnswerPart[];
+  readonly error: ChatProblem | null;
+  readonly usage: ChatUsage | null;
+  /** About the message, such as attachments that the model cannot see. */
+  readonly warnings: readonly ChatProblem[];
+  /** Open approvals and questions. */
+  readonly waiting: readonly AskRequest[];
 }
 
 export function chatUsage({

@@ -1,0 +1,129 @@
+import type { Effect, JournalEntry, Outcome, Question, RunStatus, ToolEffect, Touch } from '@treadle/core';
+
+/* The objects of `/v1/runs`. Pages import them as types from `@treadle/server/wire`. Times are in milliseconds since 1970. */
+
+export interface WireRun {
+  readonly id: string;
+  readonly object: 'run';
+  readonly status: RunStatus;
+  readonly model: string;
+  readonly title: string;
+  /** The run that it is a fork or a child of. */
+  readonly parent: string | null;
+  readonly started_at: number;
+  readonly updated_at: number;
+  readonly wake_at: number | null;
+  readonly entries: number;
+  /** How often another process took it over from one that had died. */
+  readonly recovered: number;
+  /** In a list, only if it was asked for. */
+  readonly waiting?: readonly WireWaiting[];
+}
+
+export interface WireRunDetails extends WireRun {
+  /** A process drives it. */
+  readonly driven: boolean;
+  readonly waiting: readonly WireWaiting[];
+  readonly outcome: Outcome | null;
+  readonly turns: number;
+  readonly calls: number;
+  readonly usage: { readonly input_tokens: number; readonly output_tokens: number; readonly cost: number | null };
+}
+
+/** What somebody needs to know to answer. `effect` and `digest` are sent back with the answer. */
+export type WireWaiting = {
+  readonly effect: string;
+  readonly tool: string;
+  readonly call_id: string;
+  readonly arguments: string;
+  readonly expires_at: number | null;
+} & (
+  | {
+      readonly type: 'approval';
+      readonly digest: string;
+      readonly reason?: string;
+      readonly rule?: string;
+      readonly touches?: readonly Touch[];
+      readonly shown?: unknown;
+      readonly required: number;
+      /** Null: everybody may approve it. */
+      readonly approvers: readonly string[] | null;
+      readonly approved_by: readonly string[];
+    }
+  | { readonly type: 'question'; readonly question: Question }
+  | { readonly type: 'client' }
+  | { readonly type: 'parked'; readonly on: string; readonly wake_at: number | null }
+);
+
+export type WireAnswer =
+  | {
+      readonly type: 'approval';
+      readonly effect: string;
+      readonly digest: string;
+      readonly approved: boolean;
+      readonly reason?: string | undefined;
+      readonly for_run?: boolean | undefined;
+    }
+  | { readonly type: 'answer'; readonly effect: string; readonly value: unknown }
+  | {
+      readonly type: 'result';
+      readonly effect: string;
+      readonly content: string;
+      readonly is_error?: boolean | undefined;
+    };
+
+export interface WireEntryPage {
+  readonly object: 'list';
+  readonly data: readonly JournalEntry[];
+  /** `seq` of the last entry. */
+  readonly last_seq: number;
+  readonly has_more: boolean;
+}
+
+/** The body of `POST /v1/runs/{id}/fork`. */
+export interface ForkBody {
+  /** The last entry that both runs share. */
+  readonly at: number;
+  readonly model?: string | undefined;
+  readonly instructions?: string | undefined;
+  /** Texts by the effects of the calls whose results they replace. */
+  readonly results?: Readonly<Record<string, string>> | undefined;
+  /** The text of the last message of a user up to that entry. */
+  readonly input?: string | undefined;
+  /** Names of tools that the run has there. */
+  readonly tools?: readonly string[] | undefined;
+  readonly limits?: ForkLimits | undefined;
+  /** Nothing is started or stored. The answer is a `WireForkPreview`. */
+  readonly preview?: boolean | undefined;
+}
+
+export interface ForkLimits {
+  readonly turns?: number | undefined;
+  readonly calls?: number | undefined;
+  readonly tokens?: number | undefined;
+  readonly duration_ms?: number | undefined;
+}
+
+export interface WireForkPreview {
+  /** The original. */
+  readonly id: string;
+  readonly object: 'run.fork_preview';
+  /** The number of entries at the beginning that both runs share. */
+  readonly shared: number;
+  /** The `seq` of the later entries of the original whose results are taken over. */
+  readonly copied: readonly number[];
+  /** What is performed at once. */
+  readonly performs: readonly WireEffect[];
+  /** What the fork waits for. */
+  readonly waiting: readonly WireWaiting[];
+}
+
+/** Something that a run performs. */
+export interface WireEffect {
+  readonly type: Effect['type'];
+  readonly effect: string;
+  /** Of a call, like what follows. */
+  readonly tool?: string;
+  readonly arguments?: string;
+  readonly tool_effect?: ToolEffect;
+}
