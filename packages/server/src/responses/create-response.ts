@@ -20,8 +20,10 @@ import { shortenedConversation } from './compaction.ts';
 import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
-import type { ConversationParts, LocalConversations } from './request-conversation.ts';
-import type { ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
+import type { LocalConversations } from './request-conversation.ts';
+import type { ConversationParts } from './stored-request.ts';
+import type { ResponseDriver, ResponseRun } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import { denialText, refusedResult } from './restore-messages.ts';
 import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 

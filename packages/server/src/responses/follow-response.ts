@@ -9,7 +9,8 @@ import type { Caller } from '../http/admission.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { errorEvent, replayResponse } from './output.ts';
 import { interruptedError } from './response-errors.ts';
-import type { FinishedResponse, PreparedResponse, ResponseListener, StoredRequest } from './response.ts';
+import type { FinishedResponse, PreparedResponse, ResponseListener } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import { isTerminal } from './sent-items.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
 

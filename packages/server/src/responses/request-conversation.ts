@@ -18,6 +18,7 @@ import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
 import type { FinishedResponse } from './response.ts';
+import type { ConversationParts } from './stored-request.ts';
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';
@@ -53,14 +54,6 @@ export interface LocalConversations {
   find(response: string): ConversationBefore | undefined;
   /** `size`: in characters. */
   keep(response: string, conversation: ConversationBefore, size: number): void;
-}
-
-/** What a conversation has besides its messages, for responses that continue from this one. */
-export interface ConversationParts {
-  /** The texts of all system and developer messages so far. */
-  readonly system: readonly string[];
-  /** The labels of other servers whose tools a response of the conversation has reported. */
-  readonly reported?: readonly string[];
 }
 
 interface ConversationOptions extends Pick<Reader, 'hold'> {

@@ -1,6 +1,6 @@
 import type { ModelError } from '@treadle/core';
-import type { ConversationBefore, OpenTurn } from '../engine/conversation.ts';
-import type { RunCaller, ServerList } from '../engine/tools.ts';
+import type { ConversationBefore } from '../engine/conversation.ts';
+import type { RunCaller } from '../engine/tools.ts';
 import type { EventWriter } from '../requests/event-log.ts';
 import type { RequestKey } from '../requests/idempotency.ts';
 import type { StoredEnd } from '../requests/requests.ts';
@@ -10,8 +10,7 @@ import type { ResponseEvent } from './output-items.ts';
 import type { ResponseOutputOptions } from './output.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { ReasoningSeal } from './reasoning-seal.ts';
-import type { ConversationParts, RequestConversations } from './request-conversation.ts';
-import type { BegunCall } from './turn-items.ts';
+import type { RequestConversations } from './request-conversation.ts';
 import type { ResponseResource } from './wire.ts';
 
 /* The forms in which a response is stored, prepared, driven and finished. */
@@ -41,20 +40,6 @@ export interface FinishedResponse extends StoredEnd {
   readonly hasKey?: boolean;
   /** The client did not get the terminal event. It can continue after its last event. */
   readonly isCut?: boolean;
-}
-
-/** The stored form of a request. The store's records contain it, so its fields must not change. */
-export interface StoredRequest extends ConversationParts {
-  readonly request: ResponseRequest;
-  readonly key: string;
-  readonly scopes: readonly string[];
-  /** The content of the compaction that the response begins with. */
-  readonly compaction?: string;
-  /** The tools of other servers that the run was started with. */
-  readonly lists?: readonly ServerList[];
-  /** What the run begins with, and the calls of which the response has items. */
-  readonly open?: OpenTurn;
-  readonly begunWith?: readonly (readonly [number, BegunCall])[];
 }
 
 export interface ActiveResponse {

@@ -30,8 +30,8 @@ import type {
   ResponseListener,
   ResponseRun,
   StoredEnding,
-  StoredRequest,
 } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
 import { hasReply, type InputItem, type ResponseResource } from './wire.ts';

@@ -26,7 +26,8 @@ import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseOutput } from './output.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { newResponse, type ResponseRequest } from './parse-request.ts';
-import type { FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
+import type { FinishedResponse, ResponseDriver, ResponseRun } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import type { ResponseResource } from './wire.ts';
 
 /*
