@@ -1,7 +1,7 @@
 export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
-export { toAgUiResponse, type AgUiIds } from './conversations/ag-ui.ts';
-export type { NumberedEvent as ChatEvent } from './conversations/wire.ts';
-export { toUIMessageStreamResponse } from './conversations/ui-stream.ts';
+export { toAgUiResponse, type AgUiIds } from './apis/chat/ag-ui.ts';
+export type { NumberedEvent as ChatEvent } from './apis/chat/wire.ts';
+export { toUIMessageStreamResponse } from './apis/chat/ui-stream.ts';
 export type { ServedModels, ServerStore } from './engine/engine.ts';
 export type { McpServersOptions } from './engine/mcp-servers.ts';
 export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';
@@ -9,6 +9,12 @@ export type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from '.
 export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
 export { newLog } from './http/log.ts';
 export { newMetrics, type Counter, type Histogram, type Metrics } from './http/metrics.ts';
-export { mcpAgent, type McpAgent, type McpAgentDefinition, type McpOptions, type McpRegistry } from './mcp/options.ts';
+export {
+  mcpAgent,
+  type McpAgent,
+  type McpAgentDefinition,
+  type McpOptions,
+  type McpRegistry,
+} from './apis/mcp/options.ts';
 export type { ModelTest, TestModel } from './server-routes.ts';
 export { treadleServer, type TreadleServer, type TreadleServerOptions } from './treadle-server.ts';

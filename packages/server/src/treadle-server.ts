@@ -2,13 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { checkOptions, TreadleError, type OptionNames, type Policy, type Tool } from '@treadle/core';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
-import { chats } from './chat/chats.ts';
-import { chatRoutes } from './chat/routes.ts';
-import { conversations } from './conversations/conversations.ts';
-import { titleWriter } from './conversations/titles.ts';
-import { conversationItems } from './conversations/conversation-items.ts';
-import { itemRoutes } from './conversations/item-routes.ts';
-import { conversationsRoutes } from './conversations/routes.ts';
+import { completions } from './apis/completions/completions.ts';
+import { completionRoutes } from './apis/completions/routes.ts';
+import { conversations } from './apis/chat/conversations.ts';
+import { titleWriter } from './apis/chat/titles.ts';
+import { conversationItems } from './apis/chat/conversation-items.ts';
+import { itemRoutes } from './apis/chat/item-routes.ts';
+import { conversationsRoutes } from './apis/chat/routes.ts';
 import { activeRuns, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
 import { KEY_MS } from './requests/idempotency.ts';
@@ -23,14 +23,14 @@ import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
 import { sendBytes } from './http/respond.ts';
 import { createServer, type Listening } from './http/server.ts';
-import type { OpenedMcp } from './mcp/endpoint.ts';
-import { checkMcpNames, type McpOptions } from './mcp/options.ts';
-import { mcpRoutes } from './mcp/routes.ts';
-import { responses } from './responses/responses.ts';
-import { responsesRoutes } from './responses/routes.ts';
-import { serveInbox } from './runs/inbox.ts';
-import { runsRoutes } from './runs/routes.ts';
-import { runs } from './runs/runs.ts';
+import type { OpenedMcp } from './apis/mcp/endpoint.ts';
+import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
+import { mcpRoutes } from './apis/mcp/routes.ts';
+import { responses } from './apis/responses/responses.ts';
+import { responsesRoutes } from './apis/responses/routes.ts';
+import { serveInbox } from './apis/runs/inbox.ts';
+import { runsRoutes } from './apis/runs/routes.ts';
+import { runs } from './apis/runs/runs.ts';
 import { serverRoutes, type TestModel } from './server-routes.ts';
 
 export interface TreadleServerOptions {
@@ -190,7 +190,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const stored = requests(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const stopping = new AbortController();
   const service = responses(engine, stored, stopping.signal);
-  const completions = chats(engine, stored);
+  const completing = completions(engine, stored);
   const allRuns = runs(engine, stored);
   const chain = conversations({
     engine,
@@ -206,7 +206,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   // Loaded when it is used for the first time.
   let openedMcp: Promise<OpenedMcp> | undefined;
   const openMcp = (): Promise<OpenedMcp> =>
-    (openedMcp ??= import('./mcp/endpoint.ts').then((mcp) =>
+    (openedMcp ??= import('./apis/mcp/endpoint.ts').then((mcp) =>
       mcp.openMcp({
         engine,
         stored,
@@ -242,7 +242,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     routes: (app) =>
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
-        .route('/v1', chatRoutes({ ...common, chats: completions }))
+        .route('/v1', completionRoutes({ ...common, completions: completing }))
         .route(
           '/v1',
           conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),

@@ -22,7 +22,7 @@ export type {
   QuestionRequest,
   SentAttachment,
   StoredAttachment,
-} from './conversations/wire.ts';
+} from './apis/chat/wire.ts';
 export type { ListPage } from './request/list-page.ts';
 export type {
   ForkBody,
@@ -33,5 +33,5 @@ export type {
   WireRun,
   WireRunDetails,
   WireWaiting,
-} from './runs/wire.ts';
+} from './apis/runs/wire.ts';
 export type { ServedModel, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';

@@ -1,4 +1,4 @@
-import type { ChatChunk } from '../src/chat/wire.ts';
+import type { ChatChunk } from '../src/apis/completions/wire.ts';
 
 interface AddedCall {
   readonly id: string;

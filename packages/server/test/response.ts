@@ -1,4 +1,4 @@
-import type { ResponseResource } from '../src/responses/wire.ts';
+import type { ResponseResource } from '../src/apis/responses/wire.ts';
 
 export const RESPONSE_ID = 'resp_00112233445566778899aabbccddeeff';
 

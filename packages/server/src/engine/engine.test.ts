@@ -3,11 +3,11 @@ import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import pino from 'pino';
 import { describe, expect, test, vi } from 'vitest';
-import { chats } from '../chat/chats.ts';
-import { parseChat } from '../chat/parse-request.ts';
+import { completions } from '../apis/completions/completions.ts';
+import { parseCompletion } from '../apis/completions/parse-request.ts';
 import { memoryLimit, type Caller } from '../http/admission.ts';
-import { parseRequest } from '../responses/parse-request.ts';
-import { responses } from '../responses/responses.ts';
+import { parseRequest } from '../apis/responses/parse-request.ts';
+import { responses } from '../apis/responses/responses.ts';
 import { activeRuns, type Engine, type ServerStore } from './engine.ts';
 import { requests } from '../requests/requests.ts';
 
@@ -103,8 +103,8 @@ test.each<[string, object, (engine: Engine) => Promise<unknown>]>([
     { status: 502, code: 'server_error' },
     async (engine) =>
       (
-        await chats(engine, requests(engine)).prepare(
-          parseChat({ messages: [{ role: 'user', content: 'go' }] }),
+        await completions(engine, requests(engine)).prepare(
+          parseCompletion({ messages: [{ role: 'user', content: 'go' }] }),
           caller,
         )
       ).run(undefined, signal),

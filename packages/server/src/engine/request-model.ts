@@ -10,7 +10,7 @@ import type {
 } from '@treadle/core';
 import { badRequest, type ApiError } from '../api-error.ts';
 import { nextTurn } from '../http/large-work.ts';
-import { mergeSameRole } from './conversation.ts';
+import { mergeSameRole } from '../history/conversation.ts';
 
 /** A JSON Schema of the answer, with the options of models that can enforce it. */
 export interface AnswerFormat {

@@ -3,7 +3,7 @@ import { messageOf, systemClock, TreadleError, waiting, type Clock, type RunStat
 import type { RunNotice } from '@treadle/store';
 import type { HttpClient } from '@treadle/tools';
 import type { Logger } from 'pino';
-import { storedState } from './conversation.ts';
+import { storedState } from '../history/conversation.ts';
 import type { ServerStore } from './engine.ts';
 
 export type WebhookEvent = 'run.waiting' | 'run.completed' | 'run.exhausted' | 'run.failed' | 'run.cancelled';

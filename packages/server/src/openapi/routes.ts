@@ -1,11 +1,11 @@
 import type { z } from 'zod';
-import { COMPLETION_BODY } from '../chat/parse-request.ts';
-import { FRONT_END_BODIES } from '../conversations/front-end-requests.ts';
-import { CONVERSATION_BODIES } from '../conversations/item-routes.ts';
-import { CHAT_BODIES } from '../conversations/routes.ts';
+import { COMPLETION_BODY } from '../apis/completions/parse-request.ts';
+import { FRONT_END_BODIES } from '../apis/chat/front-end-requests.ts';
+import { CONVERSATION_BODIES } from '../apis/chat/item-routes.ts';
+import { CHAT_BODIES } from '../apis/chat/routes.ts';
 import type { Scope } from '../http/keys.ts';
-import { RESPONSE_BODY } from '../responses/parse-request.ts';
-import { RUN_BODIES, STATUSES } from '../runs/routes.ts';
+import { RESPONSE_BODY } from '../apis/responses/parse-request.ts';
+import { RUN_BODIES, STATUSES } from '../apis/runs/routes.ts';
 import { TEST_BODY } from '../server-routes.ts';
 import type { JsonSchema } from './json-schema.ts';
 

@@ -1,7 +1,7 @@
 import { isJsonSchema, type Effort, type Settings } from '@treadle/core';
 import { schemaProblem } from '@treadle/core/schema-problem';
 import { z } from 'zod';
-import { MAX_CONVERSATION_CHARS } from '../engine/conversation.ts';
+import { MAX_CONVERSATION_CHARS } from '../history/conversation.ts';
 import type { AnswerFormat } from '../engine/request-model.ts';
 import type { RunRequest } from '../requests/run.ts';
 import {

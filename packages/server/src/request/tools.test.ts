@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
-import { parseRequest, type ParseOptions } from '../responses/parse-request.ts';
+import { parseRequest, type ParseOptions } from '../apis/responses/parse-request.ts';
 
 const weather = {
   type: 'function',

@@ -4,17 +4,17 @@ import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import pino from 'pino';
 import { describe, expect, test } from 'vitest';
-import { chats } from '../chat/chats.ts';
-import { parseChat } from '../chat/parse-request.ts';
-import { conversations } from '../conversations/conversations.ts';
+import { completions } from '../apis/completions/completions.ts';
+import { parseCompletion } from '../apis/completions/parse-request.ts';
+import { conversations } from '../apis/chat/conversations.ts';
 import type { Caller } from '../http/admission.ts';
 import { hashKey, SCOPES, serverKeys, type ApiKey } from '../http/keys.ts';
 import { CONVERSATION_PREFIX } from '../ids.ts';
-import { mcpCalls } from '../mcp/calls.ts';
-import { mcpAgent } from '../mcp/options.ts';
-import { parseRequest } from '../responses/parse-request.ts';
-import { responses } from '../responses/responses.ts';
-import { runs } from '../runs/runs.ts';
+import { mcpCalls } from '../apis/mcp/calls.ts';
+import { mcpAgent } from '../apis/mcp/options.ts';
+import { parseRequest } from '../apis/responses/parse-request.ts';
+import { responses } from '../apis/responses/responses.ts';
+import { runs } from '../apis/runs/runs.ts';
 import { activeRuns, type Engine } from '../engine/engine.ts';
 import { registeredTools, type ToolExecutor } from '../engine/executors.ts';
 import { requestKey } from './idempotency.ts';
@@ -54,7 +54,7 @@ function servicesOn(engine: Engine) {
   const agents = [mcpAgent({ agent, input: EMPTY })];
   const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents });
   stored.register('mcp-call', calls.api);
-  return { stored, responses: service, chats: chats(engine, stored), conversations: chain, calls };
+  return { stored, responses: service, chats: completions(engine, stored), conversations: chain, calls };
 }
 
 type Services = ReturnType<typeof servicesOn>;
@@ -73,7 +73,7 @@ function completion({ key, isStreamed = false }: { key?: string; isStreamed?: bo
   return async (services, signal) => {
     const body = { messages: [{ role: 'user', content: 'go' }] };
     const used = key === undefined ? undefined : requestKey(key, 'chat', body);
-    const prepared = await services.chats.prepare(parseChat(body), caller, used);
+    const prepared = await services.chats.prepare(parseCompletion(body), caller, used);
     return prepared.run(isStreamed ? () => {} : undefined, signal);
   };
 }

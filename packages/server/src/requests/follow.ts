@@ -5,7 +5,7 @@ import type { Engine } from '../engine/engine.ts';
 import { recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
 import { ASLEEP, isDrivenElsewhere, retryLater, type Interruption } from './interruption.ts';
 import { isSleeping, type RequestRecovery, type Resuming } from './recovery.ts';
-import { readRecord, type Reader } from './stored-reads.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
 
 /** Waits for the end of requests, whichever process drives them. */
 export interface RequestFollower {

@@ -4,7 +4,7 @@ import type { Capacity, Engine } from '../engine/engine.ts';
 import { isDrivenElsewhere, isTooMuch } from './interruption.ts';
 import type { FinishingRequest, RequestApi, ResumeOptions, StoredEnd, TakenRecord } from './requests.ts';
 import { isAsleep, isClientAsked } from './run.ts';
-import { holdStored, readEntries, type Reader } from './stored-reads.ts';
+import { holdStored, readEntries, type Reader } from '../engine/stored-reads.ts';
 
 /** Finds the stored requests that no process drives, and resumes them when there is capacity and their time has come. */
 export interface RequestRecovery {

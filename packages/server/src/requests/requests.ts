@@ -1,7 +1,7 @@
 import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
 import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
 import { isStoreFailure } from '../api-error.ts';
-import { addToChain, isBusy, type ChainedRecord } from '../conversations/chain.ts';
+import { addToChain, isBusy, type ChainedRecord } from '../history/chain.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import type { Toolset } from '../engine/tools.ts';
 import { addDriven, checkRunKey, type StoredCaller } from './driven-runs.ts';
@@ -33,7 +33,7 @@ import {
   type RunEnd,
   type RunPlan,
 } from './run.ts';
-import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from './stored-reads.ts';
+import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 
 /**
  * The life of a request, once for every API: it is created, driven, finished, and if its process dies, resumed.

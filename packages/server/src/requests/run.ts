@@ -28,7 +28,7 @@ import {
 import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
 import { LARGE, nextTurn } from '../http/large-work.ts';
-import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../engine/conversation.ts';
+import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
 import { modelNamed, type Engine } from '../engine/engine.ts';
 import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
 import { requestModel, type AnswerFormat } from '../engine/request-model.ts';

@@ -1,7 +1,7 @@
 import type { Engine } from '../engine/engine.ts';
 import { eventWriter, type EventSource, type EventWriter } from './event-log.ts';
 import type { RunPlan } from './run.ts';
-import type { Reader } from './stored-reads.ts';
+import type { Reader } from '../engine/stored-reads.ts';
 
 /**
  * The stored streams of runs: the events of conversations, and those of background responses.

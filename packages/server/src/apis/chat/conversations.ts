@@ -1,0 +1,410 @@
+import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '@treadle/core';
+import type { ConversationFilter, ConversationRecord, RequestRecord } from '@treadle/store';
+import { ApiError, badRequest } from '../../api-error.ts';
+import type { ServerStore } from '../../engine/engine.ts';
+import type { EventSource } from '../../requests/event-log.ts';
+import type { Numbered } from '../../requests/stored-streams.ts';
+import { readRecord, type Reader } from '../../engine/stored-reads.ts';
+import { isDrivenElsewhere } from '../../requests/interruption.ts';
+import { replayItems } from '../../requests/requests.ts';
+import type { Caller } from '../../http/admission.ts';
+import { inTurn } from '../../http/large-work.ts';
+import { CONVERSATION_PREFIX, derivedConversationId, newConversationId, RESPONSE_PREFIX } from '../../ids.ts';
+import {
+  attachmentBytes,
+  attachmentId,
+  attachmentIn,
+  messageText,
+  resultAttachment,
+  type AttachmentPlace,
+} from './attachments.ts';
+import {
+  conversationBusy,
+  findConversation,
+  fromRecords,
+  headOf,
+  headsOf,
+  isChatRecord,
+  messageIds,
+  recordIdOf,
+  type StoredAnswer,
+  type StoredMessage,
+} from '../../history/chain.ts';
+import {
+  askedMessage,
+  inputOfRecord,
+  isItemsRecord,
+  messagesOfItems,
+  resultsIn,
+  withDecisions,
+  withResults,
+} from '../../history/chain-items.ts';
+import { chatStreams } from './chat-streams.ts';
+import {
+  chatUsage,
+  type Attachment,
+  type ChatAnswer,
+  type ChatMessage,
+  type ChatStatus,
+  type NumberedEvent,
+  type ToolCallPart,
+} from './wire.ts';
+import { askedIn, askRequest, chatOutput } from './output.ts';
+import { createFork } from './fork-chat.ts';
+import { failChat, planResumedChat } from './resume-chat.ts';
+import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
+
+/*
+ * Conversations: chains of runs (chain.ts) with the events of all chats among them in one stream (chat-streams.ts). A message starts a
+ * run (start-chat.ts), which is driven to its end (drive-chat.ts), if necessary by another process (resume-chat.ts). This file
+ * has what else can be done with a conversation.
+ *
+ * 1. A conversation has one run at a time. The newest record of its chain is replaced by compare and set, so of two messages
+ *    that are sent at the same time, one is rejected.
+ * 2. Events are numbered per conversation. With `on_disconnect: "continue"` they are stored before anybody gets them, and
+ *    every client follows the store. Otherwise they go to the client directly, and only their numbers are stored, until the
+ *    run waits for an answer: what follows may come from another process, so it is stored.
+ * 3. `done` is sent when the end of the run is stored and its lease is released: the next message can be sent at once, to any
+ *    process. It is in the stream before that, so that a crash does not lose it, and readers wait for the end.
+ */
+export interface Conversations {
+  /** Validates everything and stores the message. Rejects with an `ApiError`. */
+  start(request: ChatRequest, caller: Caller): Promise<StartedChat>;
+  /** The id of the conversation that a front end calls `chat`. It may not exist yet. */
+  idOf(chat: string, caller: Caller): Promise<string>;
+  list(filter: Omit<ConversationFilter, 'tenant'>, caller: Caller): Promise<readonly ConversationRecord[]>;
+  /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
+  find(id: string, caller: Caller): Promise<ConversationRecord>;
+  messages(id: string, caller: Caller): Promise<readonly ChatMessage[]>;
+  /** Rejects with a 404 if the conversation has no such attachment. */
+  attachment(id: string, attachment: string, caller: Caller): Promise<Attachment & { readonly bytes: Buffer }>;
+  rename(id: string, title: string, caller: Caller): Promise<void>;
+  /** Cancels the run that is in progress. */
+  delete(id: string, caller: Caller): Promise<void>;
+  /** A new conversation with the messages up to an answer, or with those before a message. Resolves to its id. */
+  branch(id: string, messageId: string, caller: Caller): Promise<string>;
+  /** Answers approvals and questions. Rejects with a 409 that says why if an answer cannot be used. */
+  answer(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void>;
+  /** Adds a message to the run in progress. It takes effect at the next turn. */
+  steer(id: string, text: string, caller: Caller): Promise<void>;
+  /** Resolves when the run has ended. */
+  cancel(id: string, caller: Caller): Promise<void>;
+  /**
+   * The answer in progress, with its events so far. Undefined if there is none. `includeEnded`: the last answer, also if it has
+   * ended.
+   */
+  progress(id: string, caller: Caller, options?: ProgressOptions): Promise<ChatProgress | undefined>;
+  /**
+   * The events of a conversation, which is not checked: call `find` first. Live while a run is in progress. A run whose process
+   * has died is resumed.
+   */
+  events(id: string, caller: Caller): EventSource<Numbered<NumberedEvent>>;
+}
+
+export interface ProgressOptions {
+  readonly includeEnded?: boolean;
+}
+
+export interface ChatProgress {
+  readonly runId: string;
+  readonly events: readonly NumberedEvent[];
+  /** The number of the last event before them. */
+  readonly after: number;
+}
+
+export interface ConversationsOptions extends Omit<ChatStarter, 'streams'> {
+  /** Aborts when the server shuts down. Readers can continue at another process, or after the restart. */
+  readonly stopping: AbortSignal;
+  /** A response of the Responses API was deleted with its conversation. */
+  readonly onResponseDeleted: (response: string, tenant: string) => Promise<void>;
+}
+
+export function conversations({ stopping, ...options }: ConversationsOptions): Conversations {
+  const { engine, stored, runs } = options;
+  const { store } = engine;
+  const { requests: records, conversations: chains } = store;
+  const streams = chatStreams(engine, stopping);
+  const starter: ChatStarter = { ...options, streams };
+  stored.register('message', {
+    waits: true,
+    plan: (taken, how) => planResumedChat(starter, taken, how),
+    fail: (taken, ending) => failChat(starter, taken, ending),
+    failed: ({ request }) => streams.wakeReaders((request as StoredMessage).conversation),
+    createFork: (record, fork) => createFork(store, record, fork),
+  });
+
+  async function messagesIn(id: string, caller: Caller): Promise<readonly ChatMessage[]> {
+    const found = await findConversation(store, id, caller);
+    const taken = await fromRecords(store, found, caller, async (record) => ({
+      messages: await messagesOfRecord(store, record, caller),
+      results: isChatRecord(record.id) ? [] : resultsIn(inputOfRecord(record)),
+    }));
+    const messages = taken.map((one) => one.messages);
+    const results = new Map(taken.flatMap((one) => one.results));
+    // What is followed by another record waits no more.
+    return withResults([...messages.slice(0, -1).flat().map(continuedMessage), ...(messages.at(-1) ?? [])], results);
+  }
+
+  async function findAttachment(
+    id: string,
+    attachment: string,
+    caller: Caller,
+  ): Promise<Attachment & { readonly bytes: Buffer }> {
+    const { id: found } = await findConversation(store, id, caller);
+    const place = attachmentIn(attachment);
+    const records = place ? await chains.responses(found) : [];
+    // The record of a response has the id of its run.
+    const record = records.find((one) => one === recordIdOf(place!.runId) || one === place!.runId);
+    const content = record === undefined ? undefined : await attachmentAt(store, record, place!, caller);
+    if (content) return content;
+    const problem = `This conversation has no attachment ${JSON.stringify(attachment)}.`;
+    throw new ApiError(404, 'not_found_error', problem, { param: 'attachment_id', code: 'attachment_not_found' });
+  }
+
+  /** The run that a conversation waits for. */
+  async function currentRun(id: string, caller: Caller): Promise<string> {
+    const head = await headOf(store, await findConversation(store, id, caller));
+    if (head?.status === 'in_progress') return head.runId;
+    const message = `The conversation ${JSON.stringify(id)} has no answer in progress. Send a message with POST /v1/chat.`;
+    throw new ApiError(409, 'invalid_request_error', message, { param: 'conversation_id', code: 'conversation_idle' });
+  }
+
+  async function progressOf(
+    id: string,
+    caller: Caller,
+    { includeEnded = false }: ProgressOptions = {},
+  ): Promise<ChatProgress | undefined> {
+    const found = await chains.get(caller.tenant, id);
+    const head = found && (await headOf(store, found));
+    if (!head || !isChatRecord(head.id) || (head.status !== 'in_progress' && !includeEnded)) return undefined;
+    const record = await readRecord(store, head.id, caller);
+    if (!record) return undefined;
+    const { after } = record.request as StoredMessage;
+    return { runId: head.runId, events: await streams.eventsAfter(id, after, caller.hold), after };
+  }
+
+  /** An edit or another answer replaces the answer in progress, unless the client still shows it. */
+  async function stopReplaced({ createAs = '', list }: ChatRequest, caller: Caller): Promise<void> {
+    if (!list?.replaces) return;
+    const found = await chains.get(caller.tenant, createAs);
+    const head = found && (await headOf(store, found));
+    if (head?.status !== 'in_progress' || !isChatRecord(head.id)) return;
+    if (list.messages.some(({ runId }) => runId === head.runId)) return;
+    await stopRun(head, caller);
+  }
+
+  async function stopRun({ id, runId }: Pick<RequestRecord, 'id' | 'runId'>, caller: Caller): Promise<void> {
+    await runs.cancel(runId, caller);
+    await stored.whenEnded(id);
+  }
+
+  /** Its client should not have to wait until this server looks for such runs. */
+  async function resumeLost(id: string, { tenant }: Caller): Promise<void> {
+    const found = await chains.get(tenant, id);
+    const head = found && (await headOf(store, found));
+    if (head?.status === 'in_progress') await stored.recoverRecord(head);
+  }
+
+  async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
+    const { id: found } = await findConversation(store, id, caller);
+    const known = new Set(await chains.responses(found));
+    const byRun = new Map<string, Answer[]>();
+    for (const [index, answer] of answers.entries()) {
+      const asked = askedIn(answer.id);
+      // The record of a response has the id of its run.
+      const isKnown = asked && (known.has(recordIdOf(asked.runId)) || known.has(asked.runId));
+      if (!isKnown) throw unknownAsk(answer.id, index);
+      byRun.set(asked.runId, [...(byRun.get(asked.runId) ?? []), answerOf(answer, asked.effect)]);
+    }
+    for (const [runId, some] of byRun) await runs.answer(runId, some, caller);
+  }
+
+  async function deleteConversation(id: string, caller: Caller): Promise<void> {
+    const found = await findConversation(store, id, caller);
+    const head = await headOf(store, found).catch(() => undefined);
+    if (head?.status === 'in_progress') await stopRun(head, caller);
+    const all = await chains.responses(id);
+    try {
+      await chains.delete(caller.tenant, id);
+    } catch (error) {
+      throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
+    }
+    streams.wakeReaders(id);
+    for (const response of all) {
+      // A branch may have it too.
+      const isDeleted = response.startsWith(RESPONSE_PREFIX) && !(await records.head(caller.tenant, response));
+      if (isDeleted) await options.onResponseDeleted(response, caller.tenant);
+    }
+  }
+
+  async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
+    const found = await findConversation(store, id, caller);
+    const chain = await headsOf(store, found);
+    const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
+    if (at === -1) {
+      throw badRequest(
+        `The conversation ${JSON.stringify(id)} has no message ${JSON.stringify(messageId)}.`,
+        'message_id',
+        'message_not_found',
+      );
+    }
+    const isAnswer = messageIds(chain[at]!.runId).answer === messageId;
+    if (isAnswer && chain[at]!.status === 'in_progress') throw conversationBusy(id);
+    const last = chain[isAnswer ? at : at - 1];
+    const branch = newConversationId();
+    const { tenant, title } = found;
+    await chains.create({
+      id: branch,
+      tenant,
+      title,
+      createdAt: Date.now(),
+      ...(last && { branchOf: { id, upTo: last.id } }),
+    });
+    return branch;
+  }
+
+  return {
+    async start(request, caller) {
+      await stopReplaced(request, caller);
+      return startChat(starter, request, caller);
+    },
+    async idOf(chat, { tenant }) {
+      const isOwn = chat.startsWith(CONVERSATION_PREFIX) && (await chains.get(tenant, chat)) !== undefined;
+      return isOwn ? chat : derivedConversationId(tenant, chat);
+    },
+    list: (filter, { tenant }) => chains.list({ ...filter, tenant }),
+    find: (id, caller) => findConversation(store, id, caller),
+    messages: messagesIn,
+    attachment: findAttachment,
+    async rename(id, title, caller) {
+      await findConversation(store, id, caller);
+      await chains.rename(caller.tenant, id, title);
+    },
+    delete: deleteConversation,
+    branch: branchFrom,
+    answer: answerChat,
+    steer: async (id, text, caller) => runs.send(await currentRun(id, caller), text, caller),
+    progress: progressOf,
+    cancel: async (id, caller) => runs.cancel(await currentRun(id, caller), caller),
+    events(id, caller) {
+      // If it cannot be resumed now, it is later.
+      resumeLost(id, caller).catch((error: unknown) => caller.log.debug({ err: error }, 'an answer was not resumed'));
+      return streams.events(id, caller);
+    },
+  };
+}
+
+/** A message and its answer, as far as it exists. */
+async function messagesOfRecord(
+  store: ServerStore,
+  record: RequestRecord,
+  reader: Reader,
+): Promise<readonly ChatMessage[]> {
+  const { runId, createdAt, status, response } = record;
+  const isChat = isChatRecord(record.id);
+  if (!isChat && status !== 'in_progress') {
+    return withDecisions(messagesOfItems(record), await decidedCalls(store, record, reader));
+  }
+  const ids = messageIds(runId);
+  const asked = (isChat ? messageOfChat(record) : askedMessage(record)) ?? [];
+  const { model = null, after = 0, warnings = [] } = record.request as Partial<StoredMessage>;
+  const common = { created_at: createdAt, run_id: runId, model, events_after: after, warnings };
+  const answer = { id: ids.answer, role: 'assistant', ...common } as const;
+  if (status !== 'in_progress') {
+    const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
+    return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] } as const].flat();
+  }
+  const { items, state } = await replayItems(store, runId, reader);
+  const out = chatOutput({ runId });
+  for (const item of items) void out.addItem(item);
+  const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);
+  const current = isPaused(state) && open.length > 0 ? 'waiting' : 'in_progress';
+  const usage = chatUsage(state.usage);
+  return [asked, { ...answer, status: current, parts: out.parts, error: null, usage, waiting: open } as const].flat();
+}
+
+/** The calls of a response that has ended; empty if people were asked about none of them and the policy denied none. */
+async function decidedCalls(
+  store: ServerStore,
+  { id, runId }: RequestRecord,
+  { tenant, hold }: Reader,
+): Promise<readonly ToolCallPart[]> {
+  if (isItemsRecord(id)) return [];
+  const found = [await store.entriesWith(runId, 'type', 'ask'), await store.entriesWith(runId, 'type', 'deny')];
+  // The first entry may have the rules of the policy.
+  if (!found.flat().some((seq) => seq > 0)) return [];
+  let counted = 0;
+  const count = (bytes: number): void => {
+    hold!(bytes);
+    counted += bytes;
+  };
+  const out = chatOutput({ runId });
+  try {
+    for (const item of (await replayItems(store, runId, { tenant, hold: hold && count })).items) void out.addItem(item);
+  } catch (error) {
+    // The response is stored apart from its run.
+    if (!(error instanceof TreadleError && error.code === 'journal-damaged')) throw error;
+  } finally {
+    if (counted > 0) hold!(-counted);
+  }
+  return out.parts.filter((part) => part.type === 'tool_call');
+}
+
+async function attachmentAt(
+  store: ServerStore,
+  recordId: string,
+  place: AttachmentPlace,
+  reader: Reader,
+): Promise<(Attachment & { readonly bytes: Buffer }) | undefined> {
+  if (place.in) return resultAttachment(await storedResult(store, place.runId, place.in, reader), place.index);
+  const record = await readRecord(store, recordId, reader);
+  const { message, attachments = [] } = (record?.request ?? {}) as Partial<StoredMessage>;
+  const described = attachments[place.index];
+  return message && described && { ...described, bytes: attachmentBytes(message, described, place.index) };
+}
+
+/** The content of the result of a call. Only its entry is read, and those that share a page with it. */
+async function storedResult(
+  store: ServerStore,
+  runId: string,
+  { turn, call }: NonNullable<AttachmentPlace['in']>,
+  { tenant, hold }: Reader,
+): Promise<readonly ResultBlock[]> {
+  for (const kind of ['tool', 'verify']) {
+    const found = await store.entriesWith(runId, 'effect', `t${turn}.${kind}.${call}`);
+    // A call has at most one result, after what else is recorded about it.
+    for (const seq of found.toReversed()) {
+      hold?.(await store.pageSize(runId, seq));
+      const [{ event } = {}] = await inTurn(() => store.readPage(runId, seq), tenant);
+      if (event?.type === 'client-result-given') return event.content;
+      if (event?.type === 'tool-settled' && event.result.type === 'result') return event.result.content;
+    }
+  }
+  return [];
+}
+
+function messageOfChat({ runId, createdAt, request }: RequestRecord): ChatMessage {
+  const { message, attachments = [] } = request as StoredMessage;
+  return {
+    id: messageIds(runId).message,
+    role: 'user',
+    created_at: createdAt,
+    content: messageText(message),
+    attachments: attachments.map((attachment, index) => ({ id: attachmentId({ runId, index }), ...attachment })),
+  };
+}
+
+function continuedMessage(message: ChatMessage): ChatMessage {
+  return message.role === 'assistant' && message.status === 'waiting' ? { ...message, status: 'completed' } : message;
+}
+
+function answerOf(answer: ChatAnswer, effect: string): Answer {
+  if ('answer' in answer) return { type: 'answer', effect, value: answer.answer };
+  const { approved, digest, reason } = answer;
+  return { type: 'approval', effect, digest, approved, ...(reason !== undefined && { reason }) };
+}
+
+function unknownAsk(id: string, index: number): ApiError {
+  const message = `This conversation has no approval or question ${JSON.stringify(id)}. Use the id of its event.`;
+  return new ApiError(404, 'not_found_error', message, { param: `answers[${index}].id`, code: 'request_not_found' });
+}

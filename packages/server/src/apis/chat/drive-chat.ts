@@ -1,0 +1,237 @@
+import { waiting, type Item, type Message, type Waiting } from '@treadle/core';
+import type { RequestRecord } from '@treadle/store';
+import { storedState } from '../../history/conversation.ts';
+import type { Engine, ServerStore } from '../../engine/engine.ts';
+import { OWN_LABEL } from '../../engine/executors.ts';
+import { planRun, type Ending, type ResumedRun, type RunPlan, type RunRequest } from '../../requests/run.ts';
+import type { DrivenRequest, Requests, StoredEnd } from '../../requests/requests.ts';
+import { messageText, sentMessage } from './attachments.ts';
+import { messageIds, type StoredAnswer, type StoredMessage } from '../../history/chain.ts';
+import type { ChainHistories } from '../../history/chain-history.ts';
+import type { ChatSink, ChatStreams } from './chat-streams.ts';
+import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
+import { chatOutput, endError, statusOf } from './output.ts';
+import { textInputFor, type TextInput } from './text-input.ts';
+import { messageTitle, type Untitled } from './titles.ts';
+
+/*
+ * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one
+ * (resume-chat.ts) are driven in the same way.
+ */
+
+/** What drives the runs of conversations. */
+export interface ChatDriver {
+  readonly engine: Engine;
+  readonly stored: Requests;
+  readonly streams: ChatStreams;
+  readonly histories: ChainHistories;
+  /** Called when an answer has ended whose conversation has no title, or the first words of its message as its title. */
+  readonly onUntitled?: (untitled: Untitled) => void;
+}
+
+type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {
+  readonly messages: readonly Message[];
+  /** The texts of system and developer messages. */
+  readonly system?: readonly string[];
+};
+
+/** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
+export async function planMessage(
+  given: Engine,
+  { model, tools, approvals }: Pick<StoredMessage, 'model' | 'tools' | 'approvals'>,
+  { messages, system = [], ...run }: PlannedMessage,
+): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
+  const engine = judgedFor(given, { approvals, key: run.caller.key });
+  const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
+  const request: RunRequest = {
+    functions: [],
+    otherTools: tools && tools.length > 0 ? [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: tools }] : [],
+    toolChoice: 'auto',
+    parallel: true,
+    settings: {},
+    truncation: 'auto',
+    ...(model !== undefined && { model }),
+  };
+  const conversation = { messages: messages.map(sentMessage), instructions: system };
+  const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
+  const input = textInputFor(plan.model, model ?? engine.models.default);
+  return { plan: input ? { ...plan, model: input.model } : plan, input };
+}
+
+/**
+ * The engine with the policy for a message. With keys, who sends a message could approve its own calls, so what the policy asks
+ * about is decided by the server's setting alone.
+ */
+function judgedFor(
+  engine: Engine,
+  { approvals, key }: { readonly approvals: StoredMessage['approvals'] | undefined; readonly key: string },
+): Engine {
+  const { askingPolicy } = engine;
+  return approvals === 'ask' && key === '' && askingPolicy ? { ...engine, policy: askingPolicy } : engine;
+}
+
+interface WarnedChat {
+  /** Absent: the model takes everything. */
+  readonly input: TextInput | undefined;
+  /** The last one is new. */
+  readonly messages: readonly Message[];
+  readonly model?: string;
+  /** The record before. */
+  readonly head: Pick<RequestRecord, 'request'> | undefined;
+}
+
+/** Warnings about the attachments that are replaced: of the new message, and of all if another model has answered before. */
+export async function attachmentWarnings(
+  { models }: Pick<Engine, 'models'>,
+  { input, messages, model = models.default, head }: WarnedChat,
+): Promise<readonly ChatProblem[]> {
+  const { model: before = models.default } = (head?.request ?? { model }) as Partial<StoredMessage>;
+  return (await input?.warnings(before === model ? messages.slice(-1) : messages)) ?? [];
+}
+
+/** The first events of an answer. */
+export function firstEvents(
+  { models }: Engine,
+  { runId, request }: RequestRecord,
+  { title, warnings }: { readonly title: string | null; readonly warnings: readonly ChatProblem[] },
+): readonly ChatEvent[] {
+  const { conversation, model = models.default } = request as StoredMessage;
+  const { message: message_id, answer: answer_id } = messageIds(runId);
+  const ids = { conversation_id: conversation, message_id, answer_id, run_id: runId };
+  return [
+    { type: 'conversation_meta', ...ids, title, model },
+    ...warnings.map((warning) => ({ type: 'warning' as const, ...warning })),
+  ];
+}
+
+interface DrivenChat {
+  readonly plan: RunPlan;
+  readonly record: RequestRecord;
+  readonly sink: ChatSink;
+  readonly resume?: ResumedRun;
+  /** Cancels the run. */
+  readonly signal?: AbortSignal | undefined;
+  /** The run has ended, or is cancelled at once: the model is not called again. */
+  readonly isOver?: boolean;
+  /** What the run waited for when it was resumed. */
+  readonly waited?: readonly Waiting[];
+  /** The events that were sent before the process died. Absent: all events so far were sent. */
+  readonly sent?: readonly ChatEvent[];
+}
+
+/** Starts or resumes a run. Releases the lease of the plan at the end. */
+export function driveChat(
+  { engine, stored, streams, onUntitled }: ChatDriver,
+  { plan, record, sink, resume, signal, isOver = false, waited = [], sent }: DrivenChat,
+): DrivenRequest<StoredEnd> {
+  const { store, log } = engine;
+  const { id: runId } = plan;
+  const { conversation: id, onDisconnect } = record.request as StoredMessage;
+  let isReplaying = resume !== undefined && !sent;
+  const out = chatOutput({
+    runId,
+    emit: (event) => (isReplaying ? undefined : sink.add(event)),
+    ...(sent && { sent }),
+  });
+  for (const item of resume?.items ?? []) void out.addItem(item);
+  if (resume && !isOver) out.closeTexts();
+  out.announce(waited);
+  isReplaying = false;
+  let announcing = Promise.resolve();
+
+  function listen(item: Item): void | Promise<void> {
+    const room = out.addItem(item);
+    if (!asksSomething(item)) return room;
+    // What the run waits for follows from its state, not from the item alone.
+    announcing = announcing.then(announceWaiting);
+    return announcing;
+  }
+
+  async function announceWaiting(): Promise<void> {
+    try {
+      const state = await storedState(store, runId, { tenant: record.tenant });
+      if (state) out.announce(waiting(state));
+    } catch (error) {
+      // Announced again when the run pauses.
+      log.warn({ err: error, run: runId }, 'what a chat waits for could not be read');
+    }
+  }
+
+  return stored.drive<StoredEnd>(plan, {
+    id: record.id,
+    listen,
+    resume,
+    signal,
+    // Without its client, nobody would get the events that are not stored.
+    endsWithServer: onDisconnect !== 'continue',
+    async flush(end) {
+      await announcing;
+      if (end.ending) return;
+      if (end.waiting) out.announce(end.waiting);
+      await sink.flush();
+    },
+    async finish({ ending }, release) {
+      out.end(ending);
+      await endChat(store, { record, sink, parts: out.parts, ending, hasDone: sent?.at(-1)?.type === 'done' });
+      await release();
+      streams.wakeReaders(id);
+      sink.ended();
+      if (onUntitled) void titleChat(store, record, onUntitled);
+      return {};
+    },
+    interrupt: (interruption) => ({ interruption }),
+  });
+}
+
+interface EndedChat {
+  readonly record: RequestRecord;
+  readonly sink: ChatSink;
+  readonly parts: readonly AnswerPart[];
+  readonly ending: Ending;
+  /** The stream already ends with `done`. */
+  readonly hasDone: boolean;
+}
+
+/** Stores the end of a run. Another process may have been first. */
+export async function endChat(
+  { requests: records, conversations: chains }: ServerStore,
+  { record, sink, parts, ending, hasDone }: EndedChat,
+): Promise<void> {
+  const status = statusOf(ending);
+  const { conversation, message } = record.request as StoredMessage;
+  if (!hasDone) await sink.flush({ type: 'done', status });
+  const response: StoredAnswer = { parts, error: endError(ending) ?? null, usage: chatUsage(ending.usage) };
+  const texts = parts.flatMap((part) => (part.type === 'text' || part.type === 'input' ? part.text : []));
+  await Promise.all([
+    records.finish(record.id, { status, response, at: ending.at }),
+    chains.setText(conversation, record.id, [messageText(message), ...texts].join('\n')),
+  ]);
+}
+
+async function titleChat(
+  { conversations: chains }: ServerStore,
+  { tenant, request }: RequestRecord,
+  onUntitled: NonNullable<ChatDriver['onUntitled']>,
+): Promise<void> {
+  const { conversation, message, model } = request as StoredMessage;
+  const found = await chains.get(tenant, conversation).catch(() => undefined);
+  const isUntitled = found?.title === '' || found?.title === messageTitle(message);
+  if (found && isUntitled) onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
+}
+
+/** Whether the run may wait for something new after an item. */
+function asksSomething(item: Item): boolean {
+  if (item.type !== 'fact') return false;
+  const { event } = item;
+  switch (event.type) {
+    case 'calls-judged':
+      return event.verdicts.some(({ type }) => type === 'ask');
+    case 'policy-changed':
+      return Object.values(event.verdicts ?? {}).some(({ type }) => type === 'ask');
+    case 'questions-asked':
+    case 'tool-parked':
+      return true;
+    default:
+      return false;
+  }
+}

@@ -1,0 +1,113 @@
+import type { LiveRun } from '@treadle/core';
+import { endingOf } from '../../requests/run.ts';
+import { RESPONSE_PREFIX } from '../../ids.ts';
+import type { ChatEvent } from './wire.ts';
+import { chatOutput, statusOf } from './output.ts';
+
+/**
+ * Protocols of front ends. Each is a translation of the events of a conversation, so that all of them show the same.
+ *
+ * In both protocols a stream ends when calls wait for approvals, and the client sends the answers with its next request.
+ */
+export interface FrontEndEncoder {
+  /** The frames for an event, in order. */
+  encode(event: ChatEvent): readonly object[];
+  /** Everything that is in progress waits for an answer that the next request of the client has. */
+  isWaiting(): boolean;
+  /** The frames that end the stream of a run that waits. */
+  endWaiting(): readonly object[];
+  /** The frames that begin the stream after answers. The events before were encoded, and sent to an earlier stream. */
+  continueAfter(answered: ReadonlySet<string>): readonly object[];
+}
+
+/** The calls that have no result, and whether they wait for an answer. */
+export interface OpenCalls {
+  add(event: ChatEvent): void;
+  /** The calls of these approvals and questions do not wait any more. */
+  answered(ids: ReadonlySet<string>): void;
+  isWaiting(): boolean;
+  /** No call is open. */
+  isEmpty(): boolean;
+}
+
+/** `types`: the events after which a call waits for an answer in the next request. */
+export function openCalls(types: readonly ChatEvent['type'][]): OpenCalls {
+  /** By the id of the call: the ids of what it waits for. */
+  const open = new Map<string, Set<string>>();
+  /** The calls that wait for something. */
+  let waiting = 0;
+
+  /** Changes what a call waits for. */
+  function change(call: string, act: (asked: Set<string> | undefined) => void): void {
+    waiting -= open.get(call)?.size ? 1 : 0;
+    act(open.get(call));
+    waiting += open.get(call)?.size ? 1 : 0;
+  }
+
+  return {
+    add(event) {
+      if (event.type === 'tool_call_start') change(event.id, () => open.set(event.id, new Set()));
+      else if (event.type === 'tool_call_result') change(event.id, () => open.delete(event.id));
+      else if ((event.type === 'approval_request' || event.type === 'question') && types.includes(event.type)) {
+        change(event.call_id, (asked) => asked?.add(event.id));
+      }
+    },
+    answered(ids) {
+      for (const call of open.keys()) {
+        change(call, (asked) => {
+          for (const id of asked!) if (ids.has(id)) asked!.delete(id);
+        });
+      }
+    },
+    isWaiting: () => open.size > 0 && waiting === open.size,
+    isEmpty: () => open.size === 0,
+  };
+}
+
+export interface FrontEndResponse {
+  readonly encoder: FrontEndEncoder;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Sent at the end. */
+  readonly endMark?: string;
+}
+
+/** Streams a run of a program's own server to a front end. A client that disconnects cancels the run. */
+export function frontEndResponse(live: LiveRun, { encoder, headers, endMark }: FrontEndResponse): Response {
+  async function* frames(): AsyncGenerator<string> {
+    let waiting: object[] = [];
+    const out = chatOutput({
+      runId: RESPONSE_PREFIX + live.runId,
+      emit: (event) => void waiting.push(...encoder.encode(event)),
+    });
+    function* taken(): Generator<string> {
+      for (const frame of waiting) yield `data: ${JSON.stringify(frame)}\n\n`;
+      waiting = [];
+    }
+    waiting.push(
+      ...encoder.encode({
+        type: 'conversation_meta',
+        conversation_id: live.runId,
+        title: null,
+        message_id: `${live.runId}_user`,
+        answer_id: `${live.runId}_answer`,
+        run_id: live.runId,
+        model: '',
+      }),
+    );
+    for await (const item of live) {
+      void out.addItem(item);
+      yield* taken();
+    }
+    const result = await live.result;
+    out.announce(result.waiting);
+    if (result.outcome) {
+      const ending = endingOf(result, { isSpent: false, failure: undefined, at: Date.now() });
+      out.end(ending);
+      waiting.push(...encoder.encode({ type: 'done', status: statusOf(ending) }));
+    } else waiting.push(...encoder.endWaiting());
+    yield* taken();
+    if (endMark !== undefined) yield `data: ${endMark}\n\n`;
+  }
+  const body = ReadableStream.from(frames()).pipeThrough(new TextEncoderStream());
+  return new Response(body, { headers: { 'cache-control': 'no-cache', 'x-accel-buffering': 'no', ...headers } });
+}

@@ -1,0 +1,219 @@
+import type { UserMessage } from '@treadle/core';
+import type { ConversationRecord, RequestRecord } from '@treadle/store';
+import type { Capacity, ServerStore } from '../../engine/engine.ts';
+import { notDone, STORE_FAILED } from '../../requests/interruption.ts';
+import type { RequestKind } from '../../requests/requests.ts';
+import type { RunPlan } from '../../requests/run.ts';
+import { readRecord } from '../../engine/stored-reads.ts';
+import type { Caller } from '../../http/admission.ts';
+import { newConversationId, newResponseId } from '../../ids.ts';
+import type { Runs } from '../runs/runs.ts';
+import { messageText } from './attachments.ts';
+import {
+  addToChain,
+  conversationBusy,
+  findConversation,
+  headOf,
+  recordIdOf,
+  type ChainedRecord,
+  type StoredMessage,
+} from '../../history/chain.ts';
+import { searchText } from '../../history/chain-items.ts';
+import type { Deliver } from './chat-streams.ts';
+import { placeOfList, type ClientList, type ListPlace } from '../../history/client-list.ts';
+import { recordOfItems } from './conversation-items.ts';
+import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
+import type { Attachment } from './wire.ts';
+import { messageTitle } from './titles.ts';
+
+/** What starts the runs of conversations. */
+export interface ChatStarter extends ChatDriver {
+  readonly runs: Runs;
+}
+
+/** A validated request for an answer. */
+export interface ChatRequest {
+  /** Absent: a new conversation. */
+  readonly conversation?: string;
+  /** Instead of `conversation`: this one, which is created if it does not exist. No other tenant can have it. */
+  readonly createAs?: string;
+  /** Its first block is the text, the others are the attachments. */
+  readonly message: UserMessage;
+  /** The id that the client has for the message. */
+  readonly clientId?: string;
+  /** The messages of the client before it. Absent: those of the conversation. */
+  readonly list?: ClientList;
+  /** For this message only. */
+  readonly instructions?: readonly string[];
+  readonly attachments?: readonly Attachment[];
+  readonly model?: string;
+  /** Names of tools of the server. Absent: its default tools. */
+  readonly tools?: readonly string[];
+  /** A person answers approvals: `Engine.askingPolicy` judges the calls, if the server has no keys. */
+  readonly approvals?: 'ask';
+  readonly onDisconnect: 'cancel' | 'continue';
+}
+
+export interface StartedChat {
+  readonly conversation: string;
+  /** Sends the events until the run has ended or the client has disconnected (`signal`). */
+  run(deliver: Deliver, signal: AbortSignal): Promise<void>;
+}
+
+/** Validates everything and stores the message. Rejects with an `ApiError`. */
+export async function startChat(starter: ChatStarter, request: ChatRequest, caller: Caller): Promise<StartedChat> {
+  const { engine, stored, histories } = starter;
+  const { store } = engine;
+  const { tenant } = caller;
+  const { createAs, message, clientId, list, instructions = [] } = request;
+  const { attachments, model, tools, approvals, onDisconnect } = request;
+  let counted = 0;
+
+  async function planNew(hold: Capacity['hold']) {
+    const count = (bytes: number): void => {
+      hold(bytes);
+      counted += bytes;
+    };
+    const existing = createAs === undefined ? undefined : await store.conversations.get(tenant, createAs);
+    const before =
+      request.conversation === undefined ? existing : await findConversation(store, request.conversation, caller);
+    const head = before && (await headOf(store, before));
+    if (before && head?.status === 'in_progress') throw conversationBusy(before.id);
+    const id = before?.id ?? createAs ?? newConversationId();
+    const reader = { tenant, hold: count };
+    const place = list ? await placeOfList(store, before, list, reader) : { after: head?.id, given: [] };
+    const given = { hold: count, given: place.given };
+    const { messages, system } = await histories.forMessage({ id, tenant }, place.after, message, given);
+    const run = { id: newResponseId(), caller, messages, system: [...system, ...instructions], waits: true };
+    const { plan, input } = await planMessage(engine, request, run);
+    const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
+    return { plan, input, messages, system, place, at: { conversation: id, before, follows } };
+  }
+
+  const { plan, title, record, release } = await stored.create({
+    tenant,
+    plan: planNew,
+    async complete({ plan: planned, input, messages, system, place, at }, hold) {
+      hold(Math.max(0, planned.size - counted));
+      const { conversation, before } = at;
+      const last =
+        input && place.after !== undefined ? await readRecord(store, place.after, { tenant, hold }) : undefined;
+      const named = model !== undefined && { model };
+      const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
+      const after = before ? await store.streams.last(conversation) : 0;
+      const given = await addGiven(store, place, at, caller);
+      const previous = given?.head ?? place.after;
+      const now = Date.now();
+      const chatRecord: RequestRecord = {
+        id: recordIdOf(planned.id),
+        kind: 'message' satisfies RequestKind,
+        tenant,
+        runId: planned.id,
+        status: 'in_progress',
+        createdAt: now,
+        updatedAt: now,
+        ...(previous !== undefined && { previous }),
+        request: {
+          conversation,
+          message,
+          ...(clientId !== undefined && { clientId }),
+          ...(attachments && attachments.length > 0 && { attachments }),
+          ...named,
+          ...(tools && { tools }),
+          ...(system.length > 0 && { system }),
+          ...(instructions.length > 0 && { instructions }),
+          ...(warnings.length > 0 && { warnings }),
+          ...(approvals && { approvals }),
+          onDisconnect,
+          after,
+          key: caller.key,
+          scopes: caller.scopes,
+        } satisfies StoredMessage,
+      };
+      const labels = { text: messageText(message), title: before?.title || messageTitle(message) };
+      return {
+        request: { plan: planned, title: labels.title },
+        stored: { record: chatRecord, ...(given ? { conversation, before: given } : at), ...labels },
+      };
+    },
+  });
+  const run = { plan, record: record!, title: title || null, caller, release };
+  const { conversation } = record!.request as StoredMessage;
+  return { conversation, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
+}
+
+/** Adds the messages that only the client had. Resolves to the conversation with them; undefined if there are none. */
+async function addGiven(
+  store: ServerStore,
+  { after, given }: ListPlace,
+  at: Pick<ChainedRecord, 'conversation' | 'before' | 'follows'>,
+  caller: Caller,
+): Promise<ConversationRecord | undefined> {
+  if (given.length === 0) return undefined;
+  const record = { ...recordOfItems(at.conversation, given, caller), ...(after !== undefined && { previous: after }) };
+  // The message itself is a better title.
+  await addToChain(store, { record, ...at, text: searchText(given), title: '' });
+  // Whoever has extended it since is first.
+  return { ...(await findConversation(store, at.conversation, caller)), head: record.id };
+}
+
+interface ChatRun {
+  readonly plan: RunPlan;
+  readonly record: RequestRecord;
+  readonly title: string | null;
+  readonly caller: Caller;
+  /** Releases the capacity of the run. */
+  readonly release: () => void;
+}
+
+interface ChatClient {
+  readonly deliver: Deliver;
+  /** Aborts when the client disconnects. */
+  readonly signal: AbortSignal;
+}
+
+/** Drives a new run and sends its events to the client. Rejects with a 503 if the store fails: the run is resumed much later. */
+async function runChat(
+  starter: ChatStarter,
+  { plan, record, title, caller, release }: ChatRun,
+  { deliver, signal }: ChatClient,
+): Promise<void> {
+  const { engine, streams } = starter;
+  const { conversation: id, onDisconnect, after, warnings = [] } = record.request as StoredMessage;
+  const continues = onDisconnect === 'continue';
+  const sink = continues ? streams.storedSink(plan, id, after) : streams.directSink(id, after, deliver);
+  for (const event of firstEvents(engine, record, { title, warnings })) void sink.add(event);
+  const { finished } = driveChat(starter, { plan, record, sink });
+  finished.then(release, release);
+  if (continues) {
+    const failed = new AbortController();
+    finished.then(
+      ({ interruption }) => interruption === STORE_FAILED && failed.abort(),
+      () => {},
+    );
+    await streams.followChat(id, caller, { after, signal: AbortSignal.any([signal, failed.signal]), deliver });
+    if (failed.signal.aborted && !signal.aborted) throw notDone(STORE_FAILED);
+    return;
+  }
+  const cancel = (): void => void cancelAbandoned(starter, plan.id, caller);
+  signal.addEventListener('abort', cancel, { once: true });
+  if (signal.aborted) cancel();
+  try {
+    const { interruption } = await finished;
+    if (interruption === STORE_FAILED) throw notDone(STORE_FAILED);
+    // It waits for an answer. Who resumes it stores its events.
+    if (interruption) await streams.followChat(id, caller, { after: sink.last, signal, deliver });
+  } finally {
+    signal.removeEventListener('abort', cancel);
+  }
+}
+
+async function cancelAbandoned({ engine, runs }: ChatStarter, runId: string, caller: Caller): Promise<void> {
+  const run = engine.driven.get(runId);
+  if (run) return run.cancel();
+  try {
+    await runs.cancel(runId, caller);
+  } catch (error) {
+    engine.log.warn({ err: error, run: runId }, 'a chat was not cancelled after its client disconnected');
+  }
+}

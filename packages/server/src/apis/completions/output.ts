@@ -1,0 +1,350 @@
+import {
+  customInput,
+  type AssistantPart,
+  type Item,
+  type ModelError,
+  type TokenLogprob,
+  type Usage,
+  type Waiting,
+} from '@treadle/core';
+import { ApiError, errorBody } from '../../api-error.ts';
+import { modelApiError } from '../../engine/model-failure.ts';
+import type { Ending } from '../../requests/run.ts';
+import { parsableArguments, type CallKinds } from '../../engine/tools.ts';
+import { wireLogprobs, type WireLogprob } from '../responses/wire.ts';
+import { completionCallId } from '../../history/restore-turns.ts';
+import type {
+  ChatChunk,
+  ChatCompletion,
+  ChatDelta,
+  ChatHead,
+  ChatLogprobs,
+  ChatToolCall,
+  ChatUsage,
+  FinishReason,
+  Incomplete,
+} from './wire.ts';
+
+export interface CompletionOutputOptions {
+  readonly head: ChatHead;
+  readonly calls: CallKinds;
+  /** The last chunk contains the usage. */
+  readonly includeUsage: boolean;
+  /**
+   * The content is only the text of the last turn, sent when that turn is known. For answers in a required format, which
+   * text beside the calls of earlier turns would break. Otherwise the texts of all turns, separated by a blank line.
+   */
+  readonly lastTextOnly: boolean;
+  /** Absent: no chunks are needed, only the completion. */
+  readonly emit?: (frame: ChatChunk | { readonly error: object }) => void | Promise<void>;
+}
+
+/**
+ * Builds a completion and its chunks from the items of a run.
+ *
+ * 1. The first chunk has the role, the last one before the usage has the finish reason. A failed completion ends with an
+ *    error.
+ * 2. The chunks of a completion add up to the whole, with one exception: calls for the client that were being streamed
+ *    when the run ended for another reason are in the chunks, but not in the whole.
+ * 3. Only calls for the client are sent, one after the other as they open. Calls of the server and refused calls are not.
+ */
+export interface CompletionOutput {
+  sendRole(): void;
+  /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
+  addItem(item: Item): void | Promise<void>;
+  /** The completion; sends nothing. `failure`: the model failure that ended the run. */
+  endCompletion(ending: Ending, failure?: ModelError): ChatCompletion | ApiError;
+  /** Sends the remaining chunks. To be called after the turns were stored. */
+  sendRest(): void;
+}
+
+interface SentCall {
+  readonly id: string;
+  readonly name: string;
+  arguments: string;
+  /** The tool takes a text. The call is sent when it is whole. */
+  readonly isCustom: boolean;
+}
+
+/** A call of the current turn; without `sent` its deltas are dropped. */
+interface OpenCall {
+  readonly sent: SentCall | undefined;
+  readonly position: number;
+}
+
+/** The texts of a message, by the field that they are sent in. */
+interface Texts {
+  content: string;
+  refusal: string;
+  reasoning_content: string;
+}
+
+interface OpenTurn extends Texts {
+  readonly number: number;
+  /** The tokens of the content, if the client wants them. */
+  logprobs?: readonly WireLogprob[];
+  readonly calls: OpenCall[];
+}
+
+function newTurn(number: number): OpenTurn {
+  return { number, content: '', refusal: '', reasoning_content: '', calls: [] };
+}
+
+function textKind(isText: boolean, refusal?: boolean): keyof Texts {
+  if (!isText) return 'reasoning_content';
+  return refusal ? 'refusal' : 'content';
+}
+
+export function completionOutput({
+  head,
+  calls,
+  includeUsage,
+  lastTextOnly,
+  emit,
+}: CompletionOutputOptions): CompletionOutput {
+  const sentCalls: SentCall[] = [];
+  const whole: Texts & Pick<OpenTurn, 'logprobs'> = { content: '', refusal: '', reasoning_content: '' };
+  let turn = newTurn(0);
+  let sendRest: (() => void) | undefined;
+  let backpressure: void | Promise<void>;
+
+  const open: ChunkOptions = { finish: null, includeUsage };
+
+  function sendDelta(delta: ChatDelta, ending?: CompletedEnding, logprobs?: readonly WireLogprob[]): void {
+    if (!emit) return;
+    const options = ending ? { finish: finishReasonOf(ending), includeUsage } : logprobs ? { ...open, logprobs } : open;
+    const chunk = chunkOf(head, delta, options);
+    backpressure = emit(ending?.type === 'incomplete' ? { ...chunk, ...incompleteDetails(ending) } : chunk);
+  }
+
+  function addText(kind: keyof Texts, text: string, tokens?: readonly TokenLogprob[]): void {
+    if (text === '' && !tokens?.length) return;
+    const delta = text !== '' && turn[kind] === '' && whole[kind] !== '' ? TURN_SEPARATOR + text : text;
+    turn[kind] += text;
+    const logprobs = kind === 'content' && tokens ? wireLogprobs(tokens) : undefined;
+    if (logprobs) turn.logprobs = [...(turn.logprobs ?? []), ...logprobs];
+    if (kind === 'content' && lastTextOnly) return;
+    whole[kind] += delta;
+    if (logprobs) whole.logprobs = [...(whole.logprobs ?? []), ...logprobs];
+    sendDelta({ [kind]: delta }, undefined, logprobs);
+  }
+
+  function addCallDelta(index: number, name: string, delta: string): void {
+    const open = turn.calls[index];
+    if (!open) turn.calls[index] = openCall(index, name, delta);
+    else if (open.sent && delta !== '') {
+      open.sent.arguments += delta;
+      if (!open.sent.isCustom) sendDelta({ tool_calls: [{ index: open.position, function: { arguments: delta } }] });
+    }
+  }
+
+  function openCall(index: number, name: string, delta: string): OpenCall {
+    if (calls.kindOf(name, index) !== 'client') return { sent: undefined, position: -1 };
+    const isCustom = calls.isCustom?.(name) ?? false;
+    const sent: SentCall = { id: completionCallId(head.id, turn.number, index), name, arguments: delta, isCustom };
+    const position = sentCalls.push(sent) - 1;
+    if (!isCustom) sendCall(sent, position);
+    return { sent, position };
+  }
+
+  function sendCall(call: SentCall, index: number): void {
+    sendDelta({ tool_calls: [{ index, ...wireCall(call) }] });
+  }
+
+  /** Adds what the deltas did not contain; of a model that does not stream, everything. */
+  function addReply(parts: readonly AssistantPart[]): void {
+    let index = 0;
+    const reply: Texts = { content: '', refusal: '', reasoning_content: '' };
+    let tokens = 0;
+    for (const part of parts) {
+      if (part.type !== 'tool-call') {
+        const kind = textKind(part.type === 'text', part.type === 'text' && part.refusal);
+        reply[kind] += part.text;
+        const logprobs = part.type === 'text' ? part.logprobs : undefined;
+        addText(
+          kind,
+          restOf(reply[kind], turn[kind]),
+          logprobs?.slice(Math.max(0, (turn.logprobs?.length ?? 0) - tokens)),
+        );
+        tokens += logprobs?.length ?? 0;
+      } else {
+        const sent = turn.calls[index]?.sent?.arguments ?? '';
+        addCallDelta(index, part.name, restOf(parsableArguments(part.arguments), sent));
+        const open = turn.calls[index++];
+        if (open?.sent?.isCustom) sendCall(open.sent, open.position);
+      }
+    }
+  }
+
+  /** Adds a call for the client that was not sent because the loop might have refused it. */
+  function addWaitingCall({ call }: Waiting): void {
+    const id = completionCallId(head.id, call.turn, call.index);
+    if (sentCalls.some((one) => one.id === id)) return;
+    const isCustom = calls.isCustom?.(call.name) ?? false;
+    sentCalls.push({ id, name: call.name, arguments: parsableArguments(call.arguments), isCustom });
+  }
+
+  function completion(ending: CompletedEnding): ChatCompletion {
+    const waiting = ending.type === 'pending' ? ending.waiting : [];
+    const pending = new Set(waiting.map(({ call }) => completionCallId(head.id, call.turn, call.index)));
+    const toolCalls = sentCalls.flatMap((call) => (pending.has(call.id) ? wireCall(call) : []));
+    const message = {
+      role: 'assistant',
+      content: whole.content || null,
+      refusal: whole.refusal || null,
+      annotations: [],
+      ...(whole.reasoning_content !== '' && { reasoning_content: whole.reasoning_content }),
+      ...(toolCalls.length > 0 && { tool_calls: toolCalls }),
+    } as const;
+    return {
+      ...head,
+      object: 'chat.completion',
+      choices: [{ index: 0, message, logprobs: chatLogprobs(whole.logprobs), finish_reason: finishReasonOf(ending) }],
+      usage: chatUsage(ending.usage),
+      ...incompleteDetails(ending),
+    };
+  }
+
+  return {
+    sendRole: () => sendDelta(ROLE),
+
+    addItem(item) {
+      backpressure = undefined;
+      if (item.type === 'text-delta') addText(textKind(true, item.refusal), item.text, item.logprobs);
+      else if (item.type === 'reasoning-delta') addText('reasoning_content', item.text);
+      else if (item.type === 'call-delta') addCallDelta(item.call, item.name, item.arguments);
+      else if (item.type === 'turn-started') turn = newTurn(item.turn);
+      else if (item.type === 'fact' && item.event.type === 'model-replied') addReply(item.event.content);
+      return backpressure;
+    },
+
+    endCompletion(ending, failure) {
+      if (ending.type === 'failed' || ending.type === 'cancelled') {
+        const error = endingError(ending, failure);
+        sendRest = () => void emit?.(errorBody(error));
+        return error;
+      }
+      const streamed = sentCalls.length;
+      if (ending.type === 'pending') ending.waiting.forEach(addWaitingCall);
+      if (lastTextOnly) {
+        whole.content = turn.content;
+        if (turn.logprobs) whole.logprobs = turn.logprobs;
+      }
+      sendRest = () => {
+        if (lastTextOnly && whole.content !== '') sendDelta({ content: whole.content }, undefined, whole.logprobs);
+        for (const [index, call] of sentCalls.entries()) if (index >= streamed) sendCall(call, index);
+        sendDelta({}, ending);
+        if (includeUsage)
+          emit?.({ ...head, object: 'chat.completion.chunk', choices: [], usage: chatUsage(ending.usage) });
+      };
+      return completion(ending);
+    },
+
+    sendRest: () => sendRest?.(),
+  };
+}
+
+function wireCall({ id, name, arguments: json, isCustom }: SentCall): ChatToolCall {
+  if (isCustom) return { id, type: 'custom', custom: { name, input: customInput(json) } };
+  return { id, type: 'function', function: { name, arguments: json } };
+}
+
+interface ChunkOptions {
+  readonly finish: FinishReason | null;
+  readonly includeUsage: boolean;
+  readonly logprobs?: readonly WireLogprob[] | undefined;
+}
+
+function chatLogprobs(content: readonly WireLogprob[] | undefined): ChatLogprobs | null {
+  return content ? { content, refusal: null } : null;
+}
+
+function chunkOf(head: ChatHead, delta: ChatDelta, { finish, includeUsage, logprobs }: ChunkOptions): ChatChunk {
+  return {
+    ...head,
+    object: 'chat.completion.chunk',
+    choices: [{ index: 0, delta, logprobs: chatLogprobs(logprobs), finish_reason: finish }],
+    ...(includeUsage && { usage: null }),
+  };
+}
+
+/** Sends a completion that has ended as chunks. The reasoning, the content and each call are one delta. */
+export async function replayCompletion(
+  completion: ChatCompletion,
+  includeUsage: boolean,
+  emit: NonNullable<CompletionOutputOptions['emit']>,
+): Promise<void> {
+  const { object: _, choices, usage, incomplete_details, ...head } = completion;
+  const [{ message, logprobs, finish_reason: finish }] = choices;
+  const { content, refusal, reasoning_content, tool_calls = [] } = message;
+  const deltas: ChatDelta[] = [
+    ROLE,
+    ...(reasoning_content === undefined ? [] : [{ reasoning_content }]),
+    ...(content === null ? [] : [{ content }]),
+    ...(refusal === null ? [] : [{ refusal }]),
+    ...tool_calls.map((call, index): ChatDelta => ({ tool_calls: [{ index, ...call }] })),
+  ];
+  for (const delta of deltas) {
+    const tokens = delta.content ? logprobs?.content : undefined;
+    await emit(chunkOf(head, delta, { finish: null, includeUsage, logprobs: tokens }));
+  }
+  const last = chunkOf(head, {}, { finish, includeUsage });
+  await emit(incomplete_details ? { ...last, incomplete_details } : last);
+  if (includeUsage) await emit({ ...head, object: 'chat.completion.chunk', choices: [], usage });
+}
+
+const ROLE: ChatDelta = { role: 'assistant', content: '', refusal: null };
+
+const TURN_SEPARATOR = '\n\n';
+
+/** The part of a text that was not sent yet. What was sent cannot be corrected. */
+function restOf(whole: string, sent: string): string {
+  return whole.startsWith(sent) ? whole.slice(sent.length) : '';
+}
+
+/** The endings that produce a completion. */
+type CompletedEnding = Extract<Ending, { type: 'completed' | 'pending' | 'incomplete' }>;
+
+/** Every limit is `length`: the official clients know no other reason for an incomplete answer. */
+function finishReasonOf(ending: CompletedEnding): FinishReason {
+  switch (ending.type) {
+    case 'completed':
+      return 'stop';
+    case 'pending':
+      return 'tool_calls';
+    case 'incomplete':
+      return ending.reason === 'content_filter' ? 'content_filter' : 'length';
+    default:
+      return ending satisfies never;
+  }
+}
+
+function incompleteDetails(ending: CompletedEnding): Incomplete {
+  return ending.type === 'incomplete' ? { incomplete_details: { reason: ending.reason } } : {};
+}
+
+function chatUsage({ inputTokens, outputTokens, cachedTokens = 0, reasoningTokens = 0 }: Usage): ChatUsage {
+  return {
+    prompt_tokens: inputTokens,
+    completion_tokens: outputTokens,
+    total_tokens: inputTokens + outputTokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens, audio_tokens: 0 },
+    completion_tokens_details: {
+      reasoning_tokens: reasoningTokens,
+      audio_tokens: 0,
+      accepted_prediction_tokens: 0,
+      rejected_prediction_tokens: 0,
+    },
+  };
+}
+
+/** The error that replaces a completion: this API has no completion that failed. */
+function endingError(ending: Extract<Ending, { type: 'failed' | 'cancelled' }>, failure?: ModelError): ApiError {
+  if (ending.type === 'cancelled') {
+    const message = 'The run was stopped before it had ended. Send the request again.';
+    return new ApiError(503, 'server_error', message, { code: 'cancelled' });
+  }
+  if (failure) return modelApiError(failure);
+  const { code, message } = ending.error;
+  return new ApiError(502, 'server_error', message, { code });
+}

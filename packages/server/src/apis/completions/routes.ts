@@ -1,0 +1,46 @@
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { Hono, type Context } from 'hono';
+import { ApiError, errorBody, toApiError } from '../../api-error.ts';
+import { requestKey } from '../../requests/idempotency.ts';
+import type { Env } from '../../http/admission.ts';
+import { readJson } from '../../http/body.ts';
+import { disconnectSignal, eventStream, sendJson } from '../../http/respond.ts';
+import type { Completions, PreparedCompletion } from './completions.ts';
+import { parseCompletion, type ChatParseOptions } from './parse-request.ts';
+
+export interface ChatOptions {
+  readonly completions: Completions;
+  readonly parseOptions: ChatParseOptions;
+  readonly maxBodyBytes: number;
+  readonly heartbeatMs: number;
+}
+
+/** `/chat/completions`. */
+export function completionRoutes({ completions, parseOptions, maxBodyBytes, heartbeatMs }: ChatOptions): Hono<Env> {
+  return new Hono<Env>().post('/chat/completions', async (c) => {
+    const body = await readJson(c, maxBodyBytes);
+    const request = parseCompletion(body, parseOptions);
+    const { 'idempotency-key': given } = c.env.incoming.headers;
+    const key = given === undefined ? undefined : requestKey(given, 'chat/completions', body);
+    const prepared = await completions.prepare(request, c.get('caller'), key);
+    if (request.stream) return streamCompletion(c, prepared);
+    const completion = await prepared.run(undefined, disconnectSignal(c));
+    if (completion instanceof ApiError) throw completion;
+    return sendJson(c, completion);
+  });
+
+  async function streamCompletion(c: Context<Env>, prepared: PreparedCompletion): Promise<Response> {
+    const disconnected = new AbortController();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
+    try {
+      await prepared.run((frame) => stream.send(undefined, frame), disconnected.signal);
+    } catch (error) {
+      const { log, requestId } = c.get('caller');
+      const level = error instanceof ApiError ? 'warn' : 'error';
+      log[level]({ err: error, completion: prepared.id }, 'a streamed completion failed unexpectedly');
+      void stream.send(undefined, errorBody(toApiError(error, requestId)));
+    }
+    stream.end();
+    return RESPONSE_ALREADY_SENT;
+  }
+}

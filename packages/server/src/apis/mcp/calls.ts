@@ -1,0 +1,595 @@
+import {
+  fromJsonSchema,
+  inputRequired,
+  ProtocolError,
+  ProtocolErrorCode,
+  type CallToolResult,
+  type ClientCapabilities,
+  type InputRequest,
+  type InputRequiredResult,
+} from '@modelcontextprotocol/server';
+import {
+  executeAgent,
+  stableJson,
+  tool as toolOf,
+  TreadleError,
+  userText,
+  waiting,
+  walkInSlices,
+  type Agent,
+  type Answer,
+  type ExecuteResult,
+  type Item,
+  type Lease,
+  type StandardSchema,
+  type State,
+  type Tool,
+  type ToolResult,
+  type Waiting,
+} from '@treadle/core';
+import type { RequestRecord } from '@treadle/store';
+import { callingModel } from '@treadle/tools/calling-model';
+import { ApiError } from '../../api-error.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { OWN_LABEL } from '../../engine/executors.ts';
+import { principalOf, toolsetOf, type RunCaller, type Toolset } from '../../engine/tools.ts';
+import { isDrivenElsewhere, isUnfit, type Interruption } from '../../requests/interruption.ts';
+import {
+  isOpenRecord,
+  type DrivenRequest,
+  type FailedEnding,
+  type PlannedRequest,
+  type RequestApi,
+  type RequestKind,
+  type Requests,
+  type ResumeOptions,
+  type Resumption,
+  type StoredEnd,
+  type TakenRun,
+} from '../../requests/requests.ts';
+import { callLogger } from '../../requests/run-report.ts';
+import {
+  onlyParked,
+  runJournal,
+  type DrivenRun,
+  type Ending,
+  type RunEnd,
+  type RunPlan,
+  type RunRequest,
+} from '../../requests/run.ts';
+import { readEntries, readRecord } from '../../engine/stored-reads.ts';
+import type { Caller } from '../../http/admission.ts';
+import { MCP_CALL_PREFIX, newMcpCallId } from '../../ids.ts';
+import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
+import { errorResult, outputResult, outputSchemaOf, toolResult } from './content.ts';
+import type { McpAgent } from './options.ts';
+
+/**
+ * Calls of tools and agents over MCP. Each is a stored run.
+ *
+ * 1. A call that needs an approval or an answer pauses its run. The client gets what it is asked for, with a state that
+ *    names the run, and sends the call again with its answers. So any process with the same store can continue it, also
+ *    after a restart, and a client that repeats a call that has ended gets the same result.
+ * 2. The state is not a secret and grants nothing: the run must belong to the tenant of the caller, and have the same tool
+ *    and arguments. A state that does not name such a run is rejected.
+ * 3. An approval counts only if the client was asked for it: answers without a state answer no approval.
+ */
+export interface McpCalls {
+  /** What this caller may call. */
+  offered(caller: RunCaller): readonly Callable[];
+  /** Rejects with a `ProtocolError` or an `ApiError` if the call cannot be made. */
+  call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult>;
+  /** Cancels a call that waits for its client, by its state. Never rejects. */
+  cancel(state: string, caller: RunCaller): Promise<void>;
+  /** For the runs API, and for calls that a process has left behind. Nobody is told the result: it is stored. */
+  readonly api: RequestApi;
+}
+
+export interface McpCallRequest {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+  /** The state and the answers that a client sends back. */
+  readonly state: string | undefined;
+  readonly responses: Readonly<Record<string, unknown>> | undefined;
+  readonly capabilities: ClientCapabilities;
+  /** Cancels the run. */
+  readonly signal: AbortSignal;
+  readonly onItem: (item: Item) => void;
+}
+
+/** Something that a client can call. */
+export type Callable = { readonly name: string; readonly outputSchema: object | undefined } & (
+  | { readonly type: 'tool'; readonly tool: Tool }
+  | {
+      readonly type: 'agent';
+      readonly agent: Agent<unknown, unknown>;
+      readonly input: StandardSchema;
+      readonly tool: Tool;
+    }
+);
+
+/** The stored request of a call. The store's records contain it, so its fields must not change. */
+interface StoredCall {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+  readonly key: string;
+  readonly scopes: readonly string[];
+}
+
+/** One attempt to drive the run of a call. */
+interface Round {
+  readonly id: string;
+  readonly callable: Callable;
+  readonly input: Readonly<Record<string, unknown>>;
+  readonly caller: RunCaller;
+  /** Absent: the run is not stored yet. */
+  readonly lease?: Lease;
+  readonly capabilities: ClientCapabilities;
+  readonly onItem: (item: Item) => void;
+  readonly signal?: AbortSignal;
+  /** Absent: the run is new. */
+  readonly resume?: { readonly items: readonly Item[]; readonly answers: readonly Answer[] };
+}
+
+/** A call whose run is about to be driven. */
+interface PlannedCall extends PlannedRequest {
+  readonly plan: RunPlan;
+  readonly listen: (item: Item) => void;
+  /** Starts the run of an agent. Absent: the call is a run of the loop itself. */
+  readonly start?: (plan: RunPlan) => DrivenRun;
+  readonly result: (ending: Ending) => CallToolResult;
+}
+
+interface RoundEnd extends StoredEnd {
+  /** Absent: the run waits, or was interrupted. */
+  readonly result?: CallToolResult;
+}
+
+export function mcpCalls(
+  engine: Engine,
+  all: Requests,
+  { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
+): McpCalls {
+  const { store, runs, log, limits, policy } = engine;
+  const records = store.requests;
+  const callables = new Map([...tools.map(toolCallable), ...agents.map(agentCallable)].map((one) => [one.name, one]));
+
+  const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
+
+  async function planCall(round: Round): Promise<PlannedCall> {
+    const { id, callable, caller, lease, capabilities, resume, onItem } = round;
+    const { name, outputSchema } = callable;
+    const request = requestFor(name);
+    const agentInput = callable.type === 'agent' ? await checkedInput(callable, round.input) : undefined;
+    const plan: RunPlan = {
+      id,
+      request,
+      model: callingModel(name, JSON.stringify(round.input)),
+      instructions: '',
+      messages: [userText(`Call ${name}.`)],
+      size: 0,
+      toolset: callable.type === 'agent' ? NO_TOOLS : await toolsetOf(request, engine, caller),
+      caller,
+      policy,
+      waits: true,
+      context: mcpContext(capabilities),
+      ...(lease && { journal: store, lease }),
+    };
+    if (callable.type === 'agent') return { plan, ...agentRun(round, callable, agentInput) };
+    let answered: ToolResult | undefined;
+    const listen = (item: Item): void => {
+      if (item.type === 'call-answered') answered = item.result;
+      onItem(item);
+    };
+    for (const item of resume?.items ?? []) if (item.type === 'call-answered') answered = item.result;
+    const isStructured = outputSchema !== undefined;
+    return { plan, listen, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
+  }
+
+  /** The run of an agent. It is not one of the loop itself: an agent may need several attempts. */
+  function agentRun(
+    { id, caller, resume, onItem }: Round,
+    { agent, outputSchema }: Callable & { readonly type: 'agent' },
+    input: unknown,
+  ): Omit<PlannedCall, 'plan'> {
+    const logCall = callLogger({ log, policy }, id, caller);
+    const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
+    let executed: ExecuteResult<unknown> | undefined;
+    const listen = (item: Item): void => {
+      if (item.type === 'call-answered') logCall(item);
+      onItem(item);
+    };
+
+    function start({ lease, context }: RunPlan): DrivenRun {
+      const [stop, leave] = [new AbortController(), new AbortController()];
+      async function execute(): Promise<RunEnd> {
+        try {
+          executed = await executeAgent(agent, {
+            input,
+            runId: id,
+            journal: runJournal(store, lease),
+            signal: stop.signal,
+            detach: leave.signal,
+            limits: { durationMs },
+            principal: principalOf(caller),
+            context,
+            ...(policy && { policy }),
+            ...(resume && { answers: resume.answers, acceptChangedTools: true }),
+            onItem: listen,
+          });
+          return agentEnd(executed);
+        } catch (error) {
+          if (error instanceof TreadleError && error.code === 'answer-unfit') return { rejectedAnswer: error };
+          throw error;
+        }
+      }
+      const run: DrivenRun = {
+        cancel: () => stop.abort(),
+        async detach() {
+          leave.abort();
+          await run.ended.catch(() => {});
+        },
+        send: async () => false,
+        answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
+        ended: execute(),
+      };
+      return run;
+    }
+
+    function result(ending: Ending): CallToolResult {
+      if (!executed) return endResult(ending);
+      if (executed.type === 'success') return outputResult(executed.output, outputSchema !== undefined);
+      return errorResult(executed.error.message);
+    }
+
+    return { listen, start, result };
+  }
+
+  /** Drives the run of a call until it ends or waits, and stores its end. */
+  function driveCall({ plan, listen, start, result }: PlannedCall, { resume, signal }: Round): DrivenRequest<RoundEnd> {
+    return all.drive<RoundEnd>(plan, {
+      listen,
+      start,
+      signal,
+      resume: resume && { ...resume, usedTokens: 0 },
+      async finish({ ending }, release) {
+        const end = ending.type === 'failed' ? endResult(ending) : result(ending);
+        await records.finish(plan.id, { status: statusOf(ending), response: end, at: Date.now() });
+        await release();
+        return { result: end };
+      },
+      interrupt: (interruption) => ({ interruption }),
+    });
+  }
+
+  async function startCall(round: Round): Promise<RoundEnd> {
+    const { id, callable, input, caller } = round;
+    const { tenant, key, scopes } = caller;
+    const now = Date.now();
+    const request: StoredCall = { name: callable.name, arguments: input, key, scopes };
+    const kind: RequestKind = 'mcp-call';
+    const record = { id, kind, tenant, runId: id, status: 'in_progress', createdAt: now, updatedAt: now, request };
+    const created = await all.create({
+      tenant,
+      plan: () => planCall(round),
+      complete: (planned) => ({ request: planned, stored: { record } }),
+    });
+    return driveCall(created, round).finished.finally(created.release);
+  }
+
+  async function continueCall(record: RequestRecord, round: Round, caller: Caller): Promise<RoundEnd> {
+    const release = runs.reserve(caller.tenant);
+    try {
+      // Somebody may have answered over the runs API.
+      await all.whenEnded(record.id);
+      const taken = await all.takeOver(record, isOpenRecord);
+      if (taken) {
+        const planned = await all.continueTaken(taken, () => planCall({ ...round, lease: taken.lease }));
+        return await driveCall(planned, round).finished;
+      }
+      const ended = await readRecord(store, record.id, caller);
+      return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
+    } finally {
+      release();
+    }
+  }
+
+  async function planStored(
+    { record, lease, items }: TakenRun,
+    { answers = [], signal }: ResumeOptions,
+  ): Promise<PlannedRequest & Resumption> {
+    const { id, tenant } = record;
+    const { name, arguments: input, key, scopes } = record.request as StoredCall;
+    const callable = callables.get(name);
+    if (!callable) throw unknownTool(name);
+    const common = { id, callable, input, caller: { tenant, key, scopes }, lease, capabilities: {}, onItem: () => {} };
+    const resume = items.length > 0 && { resume: { items, answers } };
+    const round: Round = { ...common, ...resume, ...(signal && { signal }) };
+    const planned = await planCall(round);
+    return { plan: planned.plan, drive: () => driveCall(planned, round) };
+  }
+
+  async function failCall({ record }: TakenRun, { error, at }: FailedEnding): Promise<void> {
+    await records.finish(record.id, { status: 'failed', response: errorResult(error.message), at });
+  }
+
+  /** The record that the state of a client names, and how many entries its run had then. */
+  async function findCall(
+    { name, arguments: input, state = '' }: McpCallRequest,
+    caller: Caller,
+  ): Promise<{ readonly record: RequestRecord; readonly entries: number }> {
+    const [, id, number] = STATE.exec(state) ?? [];
+    const record = id === undefined ? undefined : await readRecord(store, id, caller);
+    const request = record?.request as StoredCall | undefined;
+    if (!record || request?.name !== name || stableJson(request.arguments) !== stableJson(input)) throw invalidState();
+    return { record, entries: Number(number) };
+  }
+
+  async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
+    const { name, arguments: input, capabilities, signal, onItem } = request;
+    const callable = callables.get(name);
+    if (!callable) throw unknownTool(name);
+    if (!mayCall(caller, callable)) throw lacksScope(callable);
+    const found = request.state === undefined ? undefined : await findCall(request, caller);
+    if (found?.record.response !== undefined) return found.record.response as CallToolResult;
+    const common = { id: found?.record.id ?? newMcpCallId(), callable, input, caller, capabilities, onItem, signal };
+    const { id } = common;
+    const responses = new Map(Object.entries(request.responses ?? {}));
+    let rejected: string | undefined;
+    if (!found) {
+      const { result, interruption } = await unlessDriven(startCall(common));
+      if (result) return result;
+      rejected = rejectedBy(interruption);
+    }
+    const record = found?.record ?? (await readRecord(store, id, caller));
+    if (!record) throw invalidState();
+    for (let isAsked = found !== undefined; ; isAsked = false) {
+      const { state, items, entries } = await readRun(id, caller);
+      // Answers to another state of the run do not count.
+      if (isAsked && entries !== found?.entries) responses.clear();
+      const waits = keyedWaits(state, callable);
+      if (waits.length > 0 && onlyParked(waits)) return errorResult(inBackground(id));
+      const client = { responses, isAsked, capabilities, caller, rejected };
+      const answers = answersTo(waits, client);
+      if (answers === 'declined' || (waits.length > 0 && answers.length === 0)) {
+        const requests = answers === 'declined' ? undefined : requestsFor(waits, client);
+        const lacks = (one: InputRequest): boolean => capabilities[neededCapability(one)] === undefined;
+        // The SDK refuses to send what the client does not support.
+        const isRefused = !requests || Object.values(requests).some(lacks);
+        if (isRefused) await all.resume(record, { signal: AbortSignal.abort() });
+        if (requests) return inputRequired({ inputRequests: requests, requestState: `${id}.${entries}` });
+        return errorResult(answers === 'declined' ? DECLINED : notForClients(waits));
+      }
+      const resume = { items, answers };
+      const { result, interruption } = await unlessDriven(continueCall(record, { ...common, resume }, caller));
+      if (result) return result;
+      rejected = rejectedBy(interruption);
+    }
+  }
+
+  async function unlessDriven<T>(work: Promise<T>): Promise<T> {
+    return work.catch((error: unknown) => {
+      if (isDrivenElsewhere(error)) throw internal('Another request continues this call. Wait for its result.');
+      throw error;
+    });
+  }
+
+  async function readRun(
+    id: string,
+    caller: Caller,
+  ): Promise<{ state: State; items: readonly Item[]; entries: number }> {
+    const entries = await readEntries(store, id, caller);
+    const items: Item[] = [];
+    const { state } = await walkInSlices(entries, (step) => void items.push(...step.items));
+    return { state, items, entries: entries.length };
+  }
+
+  async function cancelWaiting(state: string, { tenant }: RunCaller): Promise<void> {
+    const [, id = ''] = STATE.exec(state) ?? [];
+    try {
+      const record = await records.head(tenant, id);
+      if (record && isOpenRecord(record)) await all.resume({ ...record, tenant }, { signal: AbortSignal.abort() });
+    } catch (error) {
+      if (!isDrivenElsewhere(error)) log.warn({ err: error, run: id }, 'a call over MCP was not cancelled');
+    }
+  }
+
+  return {
+    offered,
+    call,
+    cancel: cancelWaiting,
+    api: { waits: true, plan: planStored, fail: failCall },
+  };
+}
+
+const STATE = new RegExp(`^(${MCP_CALL_PREFIX}[0-9a-f]{32})\\.(\\d{1,9})$`);
+
+/** An agent has its own tools. */
+const NO_TOOLS: Toolset = {
+  tools: [],
+  foundTools: [],
+  toolChoice: 'auto',
+  kinds: { kindOf: () => 'server', labelOf: () => OWN_LABEL },
+  lists: [],
+  labels: new Set(),
+  follow: () => {},
+  close: async () => {},
+};
+
+/** A call of the server's own tool, as the other APIs request it. */
+function requestFor(name: string): RunRequest {
+  return {
+    functions: [],
+    otherTools: [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: [name] }],
+    toolChoice: 'auto',
+    parallel: true,
+    settings: {},
+    truncation: 'disabled',
+  };
+}
+
+function toolCallable(tool: Tool): Callable {
+  return { type: 'tool', name: tool.name, tool, outputSchema: outputSchemaOf(tool.output) };
+}
+
+function agentCallable({ agent, input, parameters, name, description }: McpAgent): Callable {
+  // Its name and its schema are checked, and converted, as those of a tool are.
+  const described: Tool = toolOf({
+    name: name ?? agent.name,
+    description: description ?? agent.description,
+    input,
+    ...(parameters && { parameters }),
+    effect: 'once',
+  });
+  return {
+    type: 'agent',
+    name: described.name,
+    agent,
+    input: '~standard' in input ? (input as StandardSchema) : (fromJsonSchema(input as never) as StandardSchema),
+    tool: described,
+    outputSchema: outputSchemaOf(agent.validation.outputSchema),
+  };
+}
+
+function mayCall({ scopes }: RunCaller, { type, name }: Callable): boolean {
+  if (type === 'agent') return scopes.includes('agents:invoke');
+  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
+}
+
+async function checkedInput({ name, input }: Callable & { readonly type: 'agent' }, given: unknown): Promise<unknown> {
+  const verdict = await input['~standard'].validate(given);
+  if (!verdict.issues) return verdict.value;
+  const problems = verdict.issues.map(({ path, message }) =>
+    [path?.map(String).join('.'), message].filter(Boolean).join(': '),
+  );
+  throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Invalid arguments for ${name}: ${problems.join('; ')}`);
+}
+
+/** What a run waits for, with its key on the wire. */
+type KeyedWait = Waiting & { readonly key: string };
+
+/** Questions of a tool have the ids that the tool gave them. An agent may call several tools, with the same ids. */
+function keyedWaits(state: State, { type }: Callable): readonly KeyedWait[] {
+  const { phase } = state;
+  return waiting(state).map((wait) => {
+    const [, index, question] = /^t\d+\.question\.(\d+)\.(\d+)$/.exec(wait.effect)?.map(Number) ?? [];
+    const slot = 'slots' in phase && index !== undefined ? phase.slots?.[index] : undefined;
+    const asked = slot && 'asked' in slot && question !== undefined ? slot.asked?.[question] : undefined;
+    return { ...wait, key: type === 'tool' && asked ? asked.key : wait.effect };
+  });
+}
+
+interface Answering {
+  readonly responses: Map<string, unknown>;
+  /** The client was asked for these responses. */
+  readonly isAsked: boolean;
+  readonly capabilities: ClientCapabilities;
+  readonly caller: Caller;
+  /** Why the last answers were rejected. */
+  readonly rejected: string | undefined;
+}
+
+/** The answers that a client has given, and those that do not need it. Each response is used once. */
+function answersTo(
+  waits: readonly KeyedWait[],
+  { responses, isAsked, capabilities, caller: { key: by }, rejected }: Answering,
+): readonly Answer[] | 'declined' {
+  const answers: Answer[] = [];
+  for (const wait of waits) {
+    const { key, type } = wait;
+    const isSilent = type === 'approval' && !capabilities.elicitation;
+    if (isSilent && !wait.approvers && rejected === undefined) answers.push(denial(wait));
+    if (isSilent || !responses.has(key) || (type === 'approval' && !isAsked)) continue;
+    const given = answerFrom(wait, responses.get(key), by === '' ? undefined : by);
+    responses.delete(key);
+    if (given === 'declined') return 'declined';
+    if (given !== 'missing') answers.push(given);
+  }
+  return answers;
+}
+
+/** Undefined if the run waits for something that this client cannot give. */
+function requestsFor(
+  waits: readonly KeyedWait[],
+  { caller: { key: by }, rejected }: Answering,
+): Record<string, InputRequest> | undefined {
+  const requests: Record<string, InputRequest> = {};
+  for (const wait of waits) {
+    const isOthers =
+      wait.type === 'approval' && (wait.approvers?.includes(by) === false || wait.approvedBy?.includes(by) === true);
+    const request = isOthers ? undefined : inputRequest(wait, rejected);
+    if (request) requests[wait.key] = request;
+  }
+  return Object.keys(requests).length > 0 ? requests : undefined;
+}
+
+function rejectedBy(interruption: Interruption | undefined): string | undefined {
+  if (interruption && isUnfit(interruption)) return interruption.reason;
+  if (interruption && interruption.code !== 'response_waiting') throw internal(interruption.reason);
+  return undefined;
+}
+
+function agentEnd(result: ExecuteResult<unknown>): RunEnd {
+  const { tokens } = result.metadata;
+  const common = { at: Date.now(), usage: { inputTokens: tokens?.input ?? 0, outputTokens: tokens?.output ?? 0 } };
+  if (result.type === 'success') return { ending: { type: 'completed', ...common } };
+  const { error } = result;
+  switch (error.code) {
+    case 'EXECUTION_PAUSED':
+      return error.context.waiting.length > 0 ? { isAsleep: true, waiting: error.context.waiting } : {};
+    case 'EXECUTION_CANCELLED':
+      return { ending: { type: 'cancelled', ...common } };
+    default:
+      return { ending: { type: 'failed', error: { code: error.code, message: error.message }, ...common } };
+  }
+}
+
+function statusOf({ type }: Ending): string {
+  return type === 'pending' ? 'failed' : type;
+}
+
+/** The result of a call that has none of its own. */
+function endResult(ending: Ending): CallToolResult {
+  switch (ending.type) {
+    case 'failed':
+      return errorResult(ending.error.message);
+    case 'incomplete':
+      return errorResult(`The call ended at a limit: ${ending.reason}.`);
+    case 'cancelled':
+      return errorResult('The call was cancelled.');
+    case 'completed':
+    case 'pending':
+      return errorResult('The call has no result.');
+    default:
+      return ending satisfies never;
+  }
+}
+
+const DECLINED = 'The call was cancelled: the user did not answer a question of the tool.';
+
+function notForClients(waits: readonly Waiting[]): string {
+  const names = waits.map(({ call }) => call.name).join(', ');
+  return `The call was cancelled: ${names} needs an approval or an answer of somebody else, which MCP cannot provide.`;
+}
+
+function inBackground(id: string): string {
+  return `The call waits for something that takes long, and continues in the background. Its run is treadle://runs/${id}.`;
+}
+
+function unknownTool(name: string): ProtocolError {
+  return new ProtocolError(ProtocolErrorCode.InvalidParams, `There is no tool ${JSON.stringify(name)}.`);
+}
+
+function lacksScope({ type, name }: Callable): ApiError {
+  const scope = type === 'agent' ? 'agents:invoke' : `tools:execute:${name}`;
+  const message = `This key may not use ${JSON.stringify(name)}: it lacks the scope "${scope}".`;
+  return new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+}
+
+function invalidState(): ProtocolError {
+  return new ProtocolError(ProtocolErrorCode.InvalidParams, 'Invalid or expired requestState');
+}
+
+function internal(message: string): ProtocolError {
+  return new ProtocolError(ProtocolErrorCode.InternalError, message);
+}

@@ -1,0 +1,343 @@
+import {
+  CLIENT_CAPABILITIES_META_KEY,
+  isInputRequiredResult,
+  McpServer,
+  ProtocolError,
+  ProtocolErrorCode,
+  ResourceNotFoundError,
+  ResourceTemplate,
+  type ClientCapabilities,
+  type ListResourcesResult,
+  type LoggingLevel,
+  type McpRequestContext,
+  type ReadResourceResult,
+  type Resource,
+  type ServerContext,
+  type Tool as ListedTool,
+} from '@modelcontextprotocol/server';
+import type { Item } from '@treadle/core';
+import { taskProgress } from '@treadle/tools/task';
+import { ApiError, toApiError } from '../../api-error.ts';
+import type { Engine } from '../../engine/engine.ts';
+import type { Caller } from '../../http/admission.ts';
+import { cursorOf, positionOf, wireDetails } from '../runs/routes.ts';
+import type { Runs } from '../runs/runs.ts';
+import type { Callable, McpCalls } from './calls.ts';
+import { isObject } from './content.ts';
+import type { McpOptions } from './options.ts';
+
+/** What the protocol is served with. */
+export interface McpService {
+  readonly calls: McpCalls;
+  readonly runs: Runs;
+  readonly watch: Engine['store']['watch'];
+  readonly options: McpOptions;
+}
+
+export type McpEra = McpRequestContext['era'];
+
+const RUNS = 'treadle://runs/';
+const RUNS_TEMPLATE = `${RUNS}{id}`;
+/** Runs in one page of the resources. */
+const PAGE = 50;
+/** Runs that one session can subscribe to. */
+const MOST_WATCHED = 1_000;
+/** A client is told that a run has changed at most so often. */
+const UPDATE_MS = 250;
+/** How often a client of an older revision can be asked during one call. */
+const MOST_ROUNDS = 100;
+
+/** A server for one client: for one request, or for the connection of a client of an older revision. */
+export function mcpServerFor(service: McpService, creator: Caller, era: McpEra): McpServer {
+  const { calls, runs, options, watch } = service;
+  const { name = 'treadle', version = '0.0.0', instructions, register } = options;
+  const mayRegister = register !== undefined && creator.scopes.includes('agents:invoke');
+  const mayRead = creator.scopes.includes('runs:read');
+  const hasResources = mayRegister || mayRead;
+  const isLegacy = era === 'legacy';
+  const mcp = new McpServer(
+    { name, version },
+    {
+      capabilities: {
+        tools: { listChanged: false },
+        logging: {},
+        ...(mayRegister && { prompts: { listChanged: false }, completions: {} }),
+        // In the revision 2026-07-28 there are only streams for all clients, which must not tell of the runs of a tenant.
+        ...(hasResources && { resources: { listChanged: false, ...(isLegacy && { subscribe: true }) } }),
+      },
+      ...(instructions !== undefined && { instructions }),
+      inputRequired: { maxRounds: MOST_ROUNDS },
+    },
+  );
+  const { server } = mcp;
+  /** Keys can change while a session lasts, so each request has the caller of its own. */
+  const callerOf = ({ http }: ServerContext): Caller =>
+    (http?.authInfo?.extra?.['caller'] as Caller | undefined) ?? creator;
+
+  // By this, the SDK checks the headers that repeat arguments (`x-mcp-header`).
+  mcp.toolInputSchemaJson = (tool) => calls.offered(creator).find((one) => one.name === tool)?.tool.parameters;
+  server.setRequestHandler('tools/list', (_, ctx) => ({ tools: calls.offered(callerOf(ctx)).map(listedTool) }));
+
+  /** A client of an older revision is asked during its request: the call is continued with the progress that it had. */
+  const sent = new WeakMap<AbortSignal, SentProgress>();
+  const progressOf = (signal: AbortSignal): SentProgress => {
+    const progress = sent.get(signal) ?? { last: -1, at: 0, logs: 0 };
+    sent.set(signal, progress);
+    return progress;
+  };
+
+  server.setRequestHandler('tools/call', ({ params }, ctx) =>
+    translateErrors(callerOf(ctx), async () => {
+      const caller = callerOf(ctx);
+      const { mcpReq } = ctx;
+      const result = await calls.call(
+        {
+          name: params.name,
+          arguments: params.arguments ?? {},
+          state: mcpReq.requestState<string>(),
+          responses: mcpReq.inputResponses,
+          capabilities: capabilitiesOf(mcp, ctx),
+          signal: mcpReq.signal,
+          onItem: progressSender(ctx, progressOf(mcpReq.signal)),
+        },
+        caller,
+      );
+      // A client of an older revision is asked while its request is open. If it is cancelled then, nobody answers.
+      if (isLegacy && isInputRequiredResult(result) && result.requestState !== undefined) {
+        const { requestState } = result;
+        mcpReq.signal.addEventListener('abort', () => void calls.cancel(requestState, caller), { once: true });
+      }
+      return result;
+    }),
+  );
+
+  if (hasResources) serveResources();
+  if (mayRegister) serveCompletions();
+  return mcp;
+
+  function serveResources(): void {
+    const listed: Resource[] = [];
+    const templates: ResourceTemplate[] = [];
+    if (mayRegister) {
+      const registerResource = ((...given: Parameters<McpServer['registerResource']>) => {
+        const [resourceName, uri, metadata] = given;
+        if (typeof uri === 'string') listed.push({ ...metadata, uri, name: resourceName });
+        else templates.push(uri);
+        return mcp.registerResource(...given);
+      }) as McpServer['registerResource'];
+      register!({ registerResource, registerPrompt: mcp.registerPrompt.bind(mcp) });
+    }
+    if (mayRead) {
+      mcp.registerResource(
+        'runs',
+        new ResourceTemplate(RUNS_TEMPLATE, { list: undefined }),
+        { title: 'Runs', description: 'The state of a run of this server', mimeType: 'application/json' },
+        (uri, { id }, ctx) => translateErrors(callerOf(ctx), () => readRun(uri, String(id), callerOf(ctx))),
+      );
+    }
+    // Replaces the handler of the SDK, which has no pages.
+    server.setRequestHandler('resources/list', ({ params }, ctx) =>
+      translateErrors(callerOf(ctx), async (): Promise<ListResourcesResult> => {
+        const cursor = params?.cursor;
+        const own: Resource[] = cursor === undefined ? [...listed] : [];
+        if (cursor === undefined) {
+          for (const { listCallback } of templates) own.push(...((await listCallback?.(ctx))?.resources ?? []));
+        }
+        if (!callerOf(ctx).scopes.includes('runs:read')) return { resources: own };
+        const after = cursor === undefined ? {} : { after: positionOf(cursor) };
+        const found = await runs.list({ ...after, limit: PAGE + 1 }, callerOf(ctx));
+        const page = found.slice(0, PAGE);
+        return {
+          resources: [...own, ...page.map((run) => runResource(run.runId, run.title))],
+          ...(found.length > PAGE && { nextCursor: cursorOf(page.at(-1)!) }),
+        };
+      }),
+    );
+    if (isLegacy) serveSubscriptions();
+  }
+
+  async function readRun(uri: URL, id: string, caller: Caller): Promise<ReadResourceResult> {
+    if (!caller.scopes.includes('runs:read')) throw new ResourceNotFoundError(uri.href);
+    try {
+      const text = JSON.stringify(wireDetails(await runs.retrieve(id, caller)), null, 2);
+      return { contents: [{ uri: uri.href, mimeType: 'application/json', text }] };
+    } catch (error) {
+      throw error instanceof ApiError && error.status === 404 ? new ResourceNotFoundError(uri.href) : error;
+    }
+  }
+
+  function serveSubscriptions(): void {
+    const watched = new Map<string, () => void>();
+    let isClosed = false;
+    server.setRequestHandler('resources/subscribe', ({ params: { uri } }, ctx) =>
+      translateErrors(callerOf(ctx), async () => {
+        // Registered resources do not change.
+        if (!uri.startsWith(RUNS)) return {};
+        const id = runIdIn(uri);
+        if (id === undefined) throw new ResourceNotFoundError(uri);
+        await readRun(new URL(uri), id, callerOf(ctx));
+        if (watched.has(uri) || isClosed) return {};
+        if (watched.size >= MOST_WATCHED) {
+          const message = `You have subscribed to ${watched.size} runs, which is the limit of a session.`;
+          throw new ProtocolError(ProtocolErrorCode.InvalidParams, message);
+        }
+        let timer: NodeJS.Timeout | undefined;
+        const stopWatching = watch(id, () => {
+          timer ??= setTimeout(() => {
+            timer = undefined;
+            void server.sendResourceUpdated({ uri }).catch(() => {});
+          }, UPDATE_MS).unref();
+        });
+        watched.set(uri, () => {
+          clearTimeout(timer);
+          stopWatching();
+        });
+        return {};
+      }),
+    );
+    server.setRequestHandler('resources/unsubscribe', ({ params: { uri } }) => {
+      watched.get(uri)?.();
+      watched.delete(uri);
+      return {};
+    });
+    const { onclose } = server;
+    // The SDK has no other way.
+    // oxlint-disable-next-line unicorn/prefer-add-event-listener
+    server.onclose = () => {
+      isClosed = true;
+      for (const stop of watched.values()) stop();
+      watched.clear();
+      onclose?.();
+    };
+  }
+
+  /** The SDK answers completions only if an argument can be completed. */
+  function serveCompletions(): void {
+    try {
+      server.assertCanSetRequestHandler('completion/complete');
+    } catch {
+      return;
+    }
+    server.setRequestHandler('completion/complete', () => ({ completion: { values: [], hasMore: false } }));
+  }
+}
+
+function uriOf(runId: string): string {
+  return RUNS + encodeURIComponent(runId);
+}
+
+/** The run of an address as the server writes it. Undefined for other forms of it, which would be other addresses. */
+function runIdIn(uri: string): string | undefined {
+  try {
+    const id = decodeURIComponent(uri.slice(RUNS.length));
+    return uriOf(id) === uri ? id : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function runResource(runId: string, title: string): Resource {
+  return {
+    uri: uriOf(runId),
+    name: runId,
+    ...(title !== '' && { title }),
+    mimeType: 'application/json',
+  };
+}
+
+/** A tool for `tools/list`. The order is that of the program. */
+function listedTool({ tool, outputSchema, type }: Callable): ListedTool {
+  const { name, description, parameters, effect } = tool;
+  const annotations = effect === 'pure' ? { readOnlyHint: true } : { idempotentHint: effect === 'idempotent' };
+  return {
+    name,
+    description,
+    inputSchema: { type: 'object', properties: {}, ...parameters } as ListedTool['inputSchema'],
+    ...(outputSchema && { outputSchema: outputSchema as NonNullable<ListedTool['outputSchema']> }),
+    ...(type === 'tool' && { annotations }),
+  };
+}
+
+/** What the client has declared: with this request, or with the first one of its connection. */
+function capabilitiesOf({ server }: McpServer, { mcpReq: { envelope } }: ServerContext): ClientCapabilities {
+  const own = (envelope as Readonly<Record<string, unknown>> | undefined)?.[CLIENT_CAPABILITIES_META_KEY];
+  return (own as ClientCapabilities | undefined) ?? server.getClientCapabilities() ?? {};
+}
+
+const LEVELS: readonly unknown[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
+
+/** What was sent for a request. */
+interface SentProgress {
+  /** The last progress: it has to grow. */
+  last: number;
+  /** When it was sent. */
+  at: number;
+  logs: number;
+}
+
+/** Progress that comes faster is left out. */
+const LEAST_PROGRESS_MS = 10;
+/** Lines for the client's log, for one request. */
+const MOST_LOGS = 1_000;
+
+/**
+ * Sends the progress of a call. What a tool reports: a number or `{ progress, total, message }`, a text, or
+ * `{ level, data, logger }`, which is a line for the client's log. Of an agent, and of runs inside of the call, the turns and
+ * the calls.
+ */
+function progressSender({ mcpReq }: ServerContext, sent: SentProgress): (item: Item) => void {
+  const token = mcpReq._meta?.progressToken;
+  let isAgent = false;
+
+  function sendProgress({ progress, total, message }: Readonly<Record<string, unknown>>): void {
+    const next = typeof progress === 'number' && Number.isFinite(progress) ? progress : Math.max(sent.last, 0) + 1;
+    const now = performance.now();
+    if (token === undefined || next <= sent.last || now < sent.at + LEAST_PROGRESS_MS) return;
+    sent.last = next;
+    sent.at = now;
+    const params = {
+      progressToken: token,
+      progress: next,
+      ...(typeof total === 'number' && { total }),
+      ...(typeof message === 'string' && { message }),
+    };
+    // The client may have disconnected.
+    void mcpReq.notify({ method: 'notifications/progress', params }).catch(() => {});
+  }
+
+  function sendReport(report: unknown): void {
+    if (typeof report === 'string') return sendProgress({ message: report });
+    if (typeof report === 'number') return sendProgress({ progress: report });
+    if (!isObject(report)) return;
+    const { level, data, logger } = report;
+    if (LEVELS.includes(level) && data !== undefined) {
+      sent.logs += 1;
+      if (sent.logs > MOST_LOGS) return;
+      void mcpReq.log(level as LoggingLevel, data, typeof logger === 'string' ? logger : undefined).catch(() => {});
+    } else if (typeof report['progress'] === 'number' || typeof report['message'] === 'string') sendProgress(report);
+  }
+
+  return (item) => {
+    const inner = taskProgress(item);
+    const started = inner?.type === 'call-started' ? inner : isAgent && item.type === 'call-started' ? item : undefined;
+    if (item.type === 'turn-started' && item.attempt !== undefined) {
+      isAgent = true;
+      sendProgress({ message: `Turn ${item.turn}` });
+    } else if (started) sendProgress({ message: `Calls ${started.call.name}` });
+    else if (item.type === 'tool-report' && !inner) sendReport(item.progress);
+  };
+}
+
+/** An error as MCP has it. Details of unexpected errors are only in the log. */
+async function translateErrors<T>({ log, requestId }: Caller, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof ProtocolError) throw error;
+    if (!(error instanceof ApiError)) log.error({ err: error }, 'an MCP request failed unexpectedly');
+    const { message, status, code, headers } = toApiError(error, requestId);
+    const number = status < 500 ? ProtocolErrorCode.InvalidParams : ProtocolErrorCode.InternalError;
+    const seconds = headers['Retry-After'];
+    throw new ProtocolError(number, message, seconds && { code, retry_after: Number(seconds) });
+  }
+}

@@ -1,0 +1,470 @@
+import { customInput, type TokenLogprob, type ToolResult } from '@treadle/core';
+import { parsableArguments } from '../../engine/tools.ts';
+import {
+  mcpCallResult,
+  wireLogprobs,
+  type CompactionItem,
+  type CustomCallItem,
+  type FunctionCallItem,
+  type ItemStatus,
+  type McpApprovalRequestItem,
+  type McpCallItem,
+  type McpListToolsItem,
+  type MessageItem,
+  type OutputItem,
+  type OutputText,
+  type ReasoningItem,
+  type WireLogprob,
+} from './wire.ts';
+
+/** The output items while they are streamed, and the events that open them, extend them and close them. */
+
+/** An event of a streamed response. `type` is one that the official client knows. */
+export interface ResponseEvent {
+  readonly type: string;
+  readonly sequence_number: number;
+  readonly [field: string]: unknown;
+}
+
+/** Takes an event; returns a promise while the client reads more slowly than events are sent. */
+export type EmitEvent = (event: ResponseEvent) => void | Promise<void>;
+
+/** Numbers and sends the events of one response. */
+export interface EventSender {
+  /** Nobody receives the events, so that those of deltas need not be made. */
+  readonly isSilent: boolean;
+  /** The number of the next event, from 0. Events are created with it, so that a delta costs one object. */
+  next(): number;
+  send(event: ResponseEvent): void;
+  /** How many events were sent. */
+  sentCount(): number;
+  /** The promise that the last events returned, if any. Each promise is returned once. */
+  backpressure(): void | Promise<void>;
+}
+
+/** `first`: the number of the first event. */
+export function eventSender(emit: EmitEvent | undefined, first = 0): EventSender {
+  let number = first;
+  let pending: void | Promise<void>;
+  return {
+    isSilent: emit === undefined,
+    next: () => number++,
+    sentCount: () => number - first,
+    send(event) {
+      pending = emit?.(event) ?? pending;
+    },
+    backpressure() {
+      const last = pending;
+      pending = undefined;
+      return last;
+    },
+  };
+}
+
+/**
+ * What the text of an item is. The first two are messages. `reasoning` is the reasoning itself, `summary` a summary of it
+ * that the provider made.
+ */
+export type TextKind = 'message' | 'refusal' | 'reasoning' | 'summary';
+
+/** A message or a reasoning item that is being streamed. It has one part, which contains all of its text. */
+export interface OpenText {
+  readonly type: 'text';
+  readonly kind: TextKind;
+  readonly id: string;
+  /** In the response's output. */
+  readonly index: number;
+  text: string;
+  /** The tokens of the text so far, if the client wants them. */
+  logprobs?: readonly WireLogprob[];
+  /** The event with the whole text was sent. */
+  isWhole: boolean;
+  /** The final item; undefined while it is open. */
+  done: MessageItem | ReasoningItem | undefined;
+}
+
+/** Properties of an item that are known only when it is closed. */
+export interface TextEnd {
+  readonly phase?: MessageItem['phase'];
+  readonly encrypted?: string;
+}
+
+const EMPTY: readonly never[] = [];
+
+export function openText(out: EventSender, item: OpenText): void {
+  out.send({
+    type: 'response.output_item.added',
+    sequence_number: out.next(),
+    output_index: item.index,
+    item: wireText(item, 'in_progress', false),
+  });
+}
+
+/** Opens the part of the item with the first delta: reasoning without readable text has no part. */
+export function addText(out: EventSender, item: OpenText, delta: string, tokens?: readonly TokenLogprob[]): void {
+  const { kind, id, index } = item;
+  if (item.text === '') sendPart(out, item, 'added', '');
+  item.text += delta;
+  if (out.isSilent) {
+    if (tokens) addTokens(item, tokens);
+    return;
+  }
+  const sequence_number = out.next();
+  if (kind === 'summary') {
+    const type = 'response.reasoning_summary_text.delta';
+    out.send({ type, sequence_number, item_id: id, output_index: index, summary_index: 0, delta });
+  } else if (kind === 'message') {
+    const type = 'response.output_text.delta';
+    const logprobs = tokens ? addTokens(item, tokens) : EMPTY;
+    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta, logprobs });
+  } else {
+    const type = kind === 'refusal' ? 'response.refusal.delta' : 'response.reasoning_text.delta';
+    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta });
+  }
+}
+
+function addTokens(item: OpenText, tokens: readonly TokenLogprob[]): readonly WireLogprob[] {
+  const logprobs = wireLogprobs(tokens);
+  item.logprobs = item.logprobs ? [...item.logprobs, ...logprobs] : logprobs;
+  return logprobs;
+}
+
+/** Sends the whole text. What the deltas did not contain is sent as another delta first. */
+export function endText(
+  out: EventSender,
+  item: OpenText,
+  whole: string = item.text,
+  tokens?: readonly TokenLogprob[],
+): void {
+  if (item.isWhole) return;
+  if (whole.length > item.text.length && whole.startsWith(item.text)) {
+    addText(out, item, whole.slice(item.text.length), tokens?.slice(item.logprobs?.length ?? 0));
+  }
+  if (tokens) item.logprobs = wireLogprobs(tokens);
+  item.text = whole;
+  item.isWhole = true;
+  if (whole === '') return;
+  out.send({
+    type: TEXT_DONE[item.kind],
+    sequence_number: out.next(),
+    ...placeOf(item),
+    ...wholeText(item, whole),
+  });
+  sendPart(out, item, 'done', whole);
+}
+
+const TEXT_DONE: Readonly<Record<TextKind, string>> = {
+  message: 'response.output_text.done',
+  refusal: 'response.refusal.done',
+  reasoning: 'response.reasoning_text.done',
+  summary: 'response.reasoning_summary_text.done',
+};
+
+function wholeText({ kind, logprobs = EMPTY }: OpenText, text: string): object {
+  if (kind === 'refusal') return { refusal: text };
+  return kind === 'message' ? { text, logprobs } : { text };
+}
+
+/** The place of the only part of an item. */
+function placeOf({ kind, id, index }: OpenText): object {
+  return { item_id: id, output_index: index, [kind === 'summary' ? 'summary_index' : 'content_index']: 0 };
+}
+
+function sendPart(out: EventSender, item: OpenText, what: 'added' | 'done', text: string): void {
+  const name = item.kind === 'summary' ? 'reasoning_summary_part' : 'content_part';
+  const part = partOf(item.kind, text, what === 'done' ? item.logprobs : undefined);
+  out.send({ type: `response.${name}.${what}`, sequence_number: out.next(), ...placeOf(item), part });
+}
+
+function partOf(kind: TextKind, text: string, logprobs?: readonly WireLogprob[]): object {
+  switch (kind) {
+    case 'message':
+      return outputText(text, logprobs);
+    case 'refusal':
+      return { type: 'refusal', refusal: text };
+    case 'reasoning':
+      return { type: 'reasoning_text', text };
+    case 'summary':
+      return { type: 'summary_text', text };
+    default:
+      return kind satisfies never;
+  }
+}
+
+export function closeText(out: EventSender, item: OpenText, status: ItemStatus, end: TextEnd = {}): void {
+  if (item.done) return;
+  endText(out, item);
+  item.done = wireText(item, status, true, end);
+  sendDone(out, item.index, item.done);
+}
+
+function sendDone(out: EventSender, index: number, item: OutputItem): void {
+  out.send({ type: 'response.output_item.done', sequence_number: out.next(), output_index: index, item });
+}
+
+function wireText(
+  { kind, id, text, logprobs }: OpenText,
+  status: ItemStatus,
+  withParts: boolean,
+  { phase, encrypted }: TextEnd = {},
+): MessageItem | ReasoningItem {
+  const parts = withParts && text !== '' ? [partOf(kind, text, logprobs)] : [];
+  if (kind === 'message' || kind === 'refusal') {
+    const content = parts as MessageItem['content'];
+    return { type: 'message', id, status, role: 'assistant', ...(phase && { phase }), content };
+  }
+  const content = parts as ReasoningItem['summary'] & ReasoningItem['content'];
+  return {
+    type: 'reasoning',
+    id,
+    status,
+    summary: kind === 'summary' ? content : [],
+    ...(kind === 'reasoning' && content.length > 0 && { content }),
+    ...(encrypted !== undefined && { encrypted_content: encrypted }),
+  };
+}
+
+/** What the text of a closed item is, and the text. */
+function textOfItem(item: MessageItem | ReasoningItem): ClosedText {
+  if (item.type === 'reasoning') {
+    const part = item.content?.[0];
+    return part ? { kind: 'reasoning', text: part.text } : { kind: 'summary', text: item.summary[0]?.text ?? '' };
+  }
+  const part = item.content[0];
+  return part?.type === 'refusal'
+    ? { kind: 'refusal', text: part.refusal }
+    : { kind: 'message', text: part?.text ?? '', tokens: part?.logprobs?.map(tokenOf) };
+}
+
+interface ClosedText {
+  readonly kind: TextKind;
+  readonly text: string;
+  readonly tokens?: readonly TokenLogprob[] | undefined;
+}
+
+function tokenOf({ top_logprobs: top, ...token }: WireLogprob): TokenLogprob {
+  return { ...token, top };
+}
+
+function outputText(text: string, logprobs: readonly WireLogprob[] = EMPTY): OutputText {
+  return { type: 'output_text', text, annotations: EMPTY, logprobs };
+}
+
+/**
+ * A call that is being streamed: a `function_call` or a `custom_tool_call` for the client, or an `mcp_call` that the server
+ * handles. The text of a `custom_tool_call` is sent when it is whole, because most models send it as a JSON string.
+ */
+export interface OpenCall {
+  readonly type: 'function_call' | 'custom_tool_call' | 'mcp_call';
+  readonly id: string;
+  /** In the response's output. */
+  readonly index: number;
+  /** The `call_id` of a call for the client. */
+  readonly callId: string;
+  /** The `server_label` of a call that the server handles. */
+  readonly label: string;
+  /** The request for an approval that the client has decided about. */
+  readonly approval: string | null;
+  name: string;
+  /** Of a `custom_tool_call`: the text. */
+  arguments: string;
+  /** The event with the whole arguments was sent. */
+  isWhole: boolean;
+  /** `response.mcp_call.in_progress` was sent. */
+  hasStarted: boolean;
+  /** The final item; undefined while it is open. */
+  done: CallItem | undefined;
+}
+
+type CallItem = FunctionCallItem | CustomCallItem | McpCallItem;
+
+/** The name of a call as the loop stores it: one that every provider accepts. */
+export function storedCallName(name: string): string {
+  return /^[a-zA-Z0-9_-]{1,64}$/.test(name) ? name : name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+}
+
+const NO_RESULT = { output: null, error: null };
+
+export function openCall(out: EventSender, call: OpenCall): void {
+  out.send({
+    type: 'response.output_item.added',
+    sequence_number: out.next(),
+    output_index: call.index,
+    item: wireCall(call, 'in_progress'),
+  });
+}
+
+export function addArguments(out: EventSender, call: OpenCall, delta: string): void {
+  if (delta === '' || call.type === 'custom_tool_call') return;
+  sendArguments(out, call, delta);
+}
+
+function sendArguments(out: EventSender, call: OpenCall, delta: string): void {
+  if (delta === '') return;
+  call.arguments += delta;
+  if (out.isSilent) return;
+  out.send({
+    type: ARGUMENTS_DELTA[call.type],
+    sequence_number: out.next(),
+    item_id: call.id,
+    output_index: call.index,
+    delta,
+  });
+}
+
+const ARGUMENTS_DELTA: Readonly<Record<OpenCall['type'], string>> = {
+  function_call: 'response.function_call_arguments.delta',
+  custom_tool_call: 'response.custom_tool_call_input.delta',
+  mcp_call: 'response.mcp_call_arguments.delta',
+};
+
+/** Sends the whole arguments. What the deltas did not contain is sent as another delta first. */
+export function endArguments(out: EventSender, call: OpenCall, text: string = call.arguments): void {
+  if (call.isWhole) return;
+  const isCustom = call.type === 'custom_tool_call';
+  const whole = isCustom ? customInput(text) : parsableArguments(text);
+  if (whole.startsWith(call.arguments)) sendArguments(out, call, whole.slice(call.arguments.length));
+  call.arguments = whole;
+  call.isWhole = true;
+  if (isCustom) {
+    const type = 'response.custom_tool_call_input.done';
+    out.send({ type, sequence_number: out.next(), item_id: call.id, output_index: call.index, input: whole });
+    return;
+  }
+  out.send({
+    type: call.type === 'function_call' ? 'response.function_call_arguments.done' : 'response.mcp_call_arguments.done',
+    sequence_number: out.next(),
+    item_id: call.id,
+    output_index: call.index,
+    name: call.name,
+    arguments: whole,
+  });
+}
+
+/** Sent once for each call of the server, also for a refused one, so that clients see the same sequence of events. */
+export function startCall(out: EventSender, call: OpenCall): void {
+  if (call.type !== 'mcp_call' || call.hasStarted) return;
+  call.hasStarted = true;
+  sendCallProgress(out, call, 'response.mcp_call.in_progress');
+}
+
+export function answerCall(out: EventSender, call: OpenCall, result: ToolResult): void {
+  if (call.type !== 'mcp_call' || call.done) return;
+  const status = result.isError ? 'failed' : 'completed';
+  endArguments(out, call);
+  sendCallResult(out, call, status);
+  call.done = wireCall(call, status, mcpCallResult(result));
+  sendDone(out, call.index, call.done);
+}
+
+function sendCallResult(out: EventSender, call: OpenCall, status: 'completed' | 'failed'): void {
+  if (call.type !== 'mcp_call') return;
+  startCall(out, call);
+  sendCallProgress(out, call, `response.mcp_call.${status}`);
+}
+
+export function closeCall(out: EventSender, call: OpenCall, status: ItemStatus): void {
+  if (call.done) return;
+  endArguments(out, call);
+  call.done = wireCall(call, status);
+  sendDone(out, call.index, call.done);
+}
+
+function sendCallProgress(out: EventSender, { id, index }: OpenCall, type: string): void {
+  out.send({ type, sequence_number: out.next(), item_id: id, output_index: index });
+}
+
+function wireCall(
+  { type, id, callId, label, approval, name, arguments: text }: OpenCall,
+  status: McpCallItem['status'],
+  { output, error }: Pick<McpCallItem, 'output' | 'error'> = NO_RESULT,
+): CallItem {
+  if (type === 'custom_tool_call') {
+    return { type, id, call_id: callId, name, input: text, status: status as ItemStatus };
+  }
+  if (type === 'function_call') {
+    return { type, id, call_id: callId, name, arguments: text, status: status as ItemStatus };
+  }
+  return { type, id, server_label: label, name, arguments: text, status, output, error, approval_request_id: approval };
+}
+
+/** An item that is sent at once: a list of tools, or a request for an approval. */
+export interface WholeItem {
+  readonly type: 'whole';
+  readonly done: McpListToolsItem | McpApprovalRequestItem | CompactionItem;
+}
+
+/** Stands for all that came before it. */
+export function compactionItem(id: string, encrypted_content: string): WholeItem {
+  return { type: 'whole', done: { type: 'compaction', id, encrypted_content } };
+}
+
+export type StreamedItem = OpenText | OpenCall | WholeItem;
+
+/** Sends all events of an item that has no parts. */
+export function sendWhole(out: EventSender, { done: item }: WholeItem, index: number): void {
+  const isList = item.type === 'mcp_list_tools';
+  const { error: _, ...added } = isList ? { ...item, tools: EMPTY } : { ...item, error: undefined };
+  out.send({ type: 'response.output_item.added', sequence_number: out.next(), output_index: index, item: added });
+  if (isList) {
+    const about = { item_id: item.id, output_index: index };
+    out.send({ type: 'response.mcp_list_tools.in_progress', sequence_number: out.next(), ...about });
+    const end = item.error === undefined ? 'completed' : 'failed';
+    out.send({ type: `response.mcp_list_tools.${end}`, sequence_number: out.next(), ...about });
+  }
+  sendDone(out, index, item);
+}
+
+/** Closes every open item with the content that it has. */
+export function closeInterrupted(out: EventSender, items: readonly StreamedItem[]): void {
+  for (const item of items) {
+    if (item.done) continue;
+    if ('text' in item) closeText(out, item, item.isWhole ? 'completed' : 'incomplete');
+    else if (item.type !== 'whole') closeCall(out, item, 'incomplete');
+  }
+}
+
+/** The call of an item before any of its events was sent. */
+export function newCall(item: CallItem, index: number): OpenCall {
+  const { type, id, name } = item;
+  return {
+    type,
+    id,
+    index,
+    callId: type === 'mcp_call' ? '' : item.call_id,
+    label: type === 'mcp_call' ? item.server_label : '',
+    approval: type === 'mcp_call' ? item.approval_request_id : null,
+    name,
+    arguments: '',
+    isWhole: false,
+    hasStarted: false,
+    done: undefined,
+  };
+}
+
+/** Sends all events of an item that is closed. Its text, or its arguments, are one delta. */
+export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
+  const { type, id } = item;
+  if (type === 'mcp_list_tools' || type === 'mcp_approval_request' || type === 'compaction') {
+    return sendWhole(out, { type: 'whole', done: item }, index);
+  }
+  if (type === 'message' || type === 'reasoning') {
+    const { kind, text, tokens } = textOfItem(item);
+    const open: OpenText = { type: 'text', kind, id, index, text: '', isWhole: false, done: undefined };
+    openText(out, open);
+    endText(out, open, text, tokens?.length ? tokens : undefined);
+    sendDone(out, index, item);
+    return;
+  }
+  const call = newCall(item, index);
+  openCall(out, call);
+  endArguments(out, call, type === 'custom_tool_call' ? JSON.stringify({ input: item.input }) : item.arguments);
+  if (item.status === 'completed' || item.status === 'failed') sendCallResult(out, call, item.status);
+  sendDone(out, index, item);
+}
+
+/** The item as it is now. */
+export function wireItem(item: StreamedItem): OutputItem {
+  if (item.type === 'whole' || item.done) return item.done!;
+  return 'text' in item ? wireText(item, 'in_progress', true) : wireCall(item, 'in_progress');
+}

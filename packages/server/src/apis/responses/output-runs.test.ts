@@ -1,0 +1,547 @@
+import { createSecretKey } from 'node:crypto';
+import fc from 'fast-check';
+import { ResponseStream } from 'openai/lib/responses/ResponseStream';
+import { describe, expect, test } from 'vitest';
+import {
+  memoryJournal,
+  runLoop,
+  tool,
+  type AssistantPart,
+  type Finish,
+  type Item,
+  type Model,
+  type ModelReply,
+  type Tool,
+  type ToolDefinition,
+} from '@treadle/core';
+import { inPieces, isPiece, picking, recut, withoutTails } from '../../../test/pieces.ts';
+import { createdResponse, RESPONSE_ID } from '../../../test/response.ts';
+import { checkStream, type WireEvent, type WireResponse } from '../../../test/stream-rules.ts';
+import { presentedResponse, type ResponseResource } from './wire.ts';
+import { callIdFor } from '../../ids.ts';
+import type { CallKinds } from '../../engine/tools.ts';
+import { endingOf, type Ending } from '../../requests/run.ts';
+import { responseOutput, type ResponseOutputOptions } from './output.ts';
+import { reasoningSeal } from './reasoning-seal.ts';
+
+const SEAL = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
+
+/** One reply of the model, or how it is interrupted. */
+interface Step {
+  readonly content: readonly AssistantPart[];
+  readonly finish: Finish;
+  /** The seed of its deltas; absent: no deltas. */
+  readonly pieces: number | undefined;
+  /** After how many deltas the interruption happens. */
+  readonly breaks?: { readonly after: number; readonly by: 'failure' | 'cancel' };
+}
+
+interface World {
+  readonly steps: readonly Step[];
+  readonly limits: { readonly calls?: number };
+  readonly choice: 'auto' | 'none' | 'required' | { readonly tool: string };
+  readonly allowed: readonly string[] | undefined;
+  readonly maxTurns: number;
+  readonly encrypted: boolean;
+  readonly requiresAction: boolean;
+}
+
+const CLIENT = ['ask_user', 'pay'];
+const SERVER = ['read', 'explode', 'look', 'stop'];
+
+function toolsFor(cancel: () => void): Tool[] {
+  const parameters = { type: 'object' } as const;
+  const made = (name: string, execute: ToolDefinition['execute']): Tool =>
+    tool({ name, description: '', parameters, ...(execute && { execute }) });
+  return [
+    ...CLIENT.map((name) => tool({ name, description: '', parameters, asWritten: true, uncounted: true })),
+    made('read', () => 'all of it'),
+    made('explode', () => {
+      throw new Error('boom');
+    }),
+    made('look', () => ({
+      content: [
+        { type: 'text', text: 'here' },
+        { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } },
+      ],
+    })),
+    made('stop', (_input, { signal }) => {
+      cancel();
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('stopped'))));
+    }),
+  ];
+}
+
+function kindsOf({ choice, allowed }: World): CallKinds {
+  return {
+    labelOf: (name) => `label of ${name}`,
+    kindOf(name, index) {
+      if (SERVER.includes(name)) return 'server';
+      if (!CLIENT.includes(name) || choice === 'none' || index >= 128) return 'refused';
+      if (allowed && !allowed.includes(name)) return 'refused';
+      const isForced = typeof choice === 'object' && choice.tool !== name;
+      return isForced ? 'client-later' : 'client';
+    },
+  };
+}
+
+const part: fc.Arbitrary<AssistantPart> = fc.oneof(
+  {
+    weight: 3,
+    arbitrary: fc.record(
+      { type: fc.constant('text' as const), text: fc.string({ maxLength: 12 }), refusal: fc.constant(true as const) },
+      { requiredKeys: ['type', 'text'] },
+    ),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record(
+      {
+        type: fc.constant('reasoning' as const),
+        text: fc.string({ maxLength: 12, unit: 'grapheme' }),
+        summary: fc.constant(true as const),
+        signature: fc.string({ minLength: 1, maxLength: 4 }),
+        protocol: fc.constant('p'),
+      },
+      { requiredKeys: ['type', 'text'] },
+    ),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      type: fc.constant('tool-call' as const),
+      id: fc.constantFrom('', 'a', 'b', 'call_t1_0', 'call_t2_1'),
+      name: fc.oneof(
+        { weight: 6, arbitrary: fc.constantFrom(...CLIENT, 'read', 'look') },
+        fc.constantFrom('explode', 'ghost', 'stop', 'no such tool', ''),
+      ),
+      arguments: fc.constantFrom('{}', '', '{"a":1}', '{"path":"ä\\n/b"}'),
+    }),
+  },
+);
+
+const step: fc.Arbitrary<Step> = fc.record(
+  {
+    content: fc.array(part, { maxLength: 6 }),
+    finish: fc.oneof(
+      { weight: 12, arbitrary: fc.constant<Finish>('stop') },
+      fc.constantFrom<Finish>('length', 'content-filter'),
+    ),
+    pieces: fc.option(fc.nat(1000), { nil: undefined, freq: 4 }),
+    breaks: fc.record({ after: fc.nat(8), by: fc.constantFrom('failure' as const, 'cancel' as const) }),
+  },
+  { requiredKeys: ['content', 'finish', 'pieces'] },
+);
+
+const world: fc.Arbitrary<World> = fc.record({
+  steps: fc.array(
+    fc.oneof({ weight: 6, arbitrary: step.map(({ breaks: _, ...fine }) => fine) }, { weight: 1, arbitrary: step }),
+    { minLength: 1, maxLength: 4 },
+  ),
+  limits: fc.oneof(fc.constant({}), fc.record({ calls: fc.integer({ min: 1, max: 4 }) })),
+  choice: fc.constantFrom<World['choice']>(
+    'auto',
+    'auto',
+    'auto',
+    'none',
+    'required',
+    { tool: 'read' },
+    { tool: 'pay' },
+  ),
+  allowed: fc.option(
+    fc.subarray(['ask_user', 'explode']).map((names) => ['read', 'pay', ...names]),
+    { nil: undefined, freq: 2 },
+  ),
+  maxTurns: fc.integer({ min: 1, max: 4 }),
+  encrypted: fc.boolean(),
+  requiresAction: fc.boolean(),
+});
+
+interface Ran {
+  readonly items: readonly Item[];
+  readonly ending: Ending;
+}
+
+/** Like the server: a reply that reached the token limit is the last one, and its calls are not answered. */
+async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise<Ran> {
+  const controller = new AbortController();
+  const items: Item[] = [];
+  let next = 0;
+  let wasCut = false;
+  const model: Model = {
+    id: 'm',
+    async reply(_request, emit) {
+      if (wasCut) controller.abort();
+      const { content, finish, pieces, breaks } = steps[next++ % steps.length]!;
+      const deltas = pieces === undefined || wasCut ? [] : inPieces(content, picking(pieces));
+      for (const delta of breaks ? deltas.slice(0, breaks.after) : deltas) emit(delta);
+      if (breaks?.by === 'cancel') controller.abort();
+      if (breaks?.by === 'failure') return FAILURE;
+      wasCut ||= finish === 'length';
+      return { type: 'reply', content, finish, usage: { inputTokens: 3, outputTokens: 2 }, model: 'm' };
+    },
+  };
+  const around = {
+    runId: RESPONSE_ID,
+    journal: memoryJournal(),
+    model,
+    tools: toolsFor(() => controller.abort()),
+    onItem: (item: Item) => void items.push(item),
+  };
+  const result = await runLoop({
+    ...around,
+    input: 'go',
+    toolChoice: choice,
+    ...(allowed && { allowedTools: allowed }),
+    limits,
+    maxTurns,
+    signal: controller.signal,
+  });
+  if (!wasCut) return { items, ending: endingOf(result, { isSpent: false, failure: undefined, at: AT }) };
+  if (!result.outcome) await runLoop({ ...around, signal: AbortSignal.abort() });
+  const { usage } = result;
+  return { items, ending: { at: AT, usage, type: 'incomplete', reason: 'max_output_tokens' } };
+}
+
+const FAILURE: ModelReply = {
+  type: 'failure',
+  error: { code: 'overloaded', message: 'too busy', retryable: false },
+};
+
+const AT = 1_700_000_009_999;
+
+interface StreamedRun {
+  readonly response: ResponseResource;
+  readonly events: readonly WireEvent[];
+}
+
+function streamRun(
+  items: readonly Item[],
+  ending: Ending,
+  options: Omit<ResponseOutputOptions, 'response' | 'emit'>,
+): StreamedRun {
+  const events: WireEvent[] = [];
+  const out = responseOutput({
+    response: createdResponse(),
+    ...options,
+    emit: (event) => void events.push(plain(event)),
+  });
+  out.sendCreated();
+  for (const item of items) void out.addItem(item);
+  const response = out.endResponse(ending);
+  out.sendTerminal();
+  return { response: plain(response), events };
+}
+
+interface Cut extends Omit<ResponseOutputOptions, 'response' | 'emit' | 'sent'> {
+  /** The events of so many items were stored. */
+  readonly stored: number;
+  /** The journal has what is in so many items. */
+  readonly known: number;
+}
+
+interface ResumedStream extends StreamedRun {
+  /** Deltas of a reply were stored that is not in the journal. */
+  readonly isReplyLost: boolean;
+}
+
+/** The stream of a run whose process died. Its model repeats the reply that was lost. */
+function resumeRun(items: readonly Item[], ending: Ending, { stored, known, ...options }: Cut): ResumedStream {
+  const sent: WireEvent[] = [];
+  const first = responseOutput({
+    response: { ...createdResponse(), status: 'queued' },
+    ...options,
+    emit: (event) => void sent.push(plain(event)),
+  });
+  first.sendCreated();
+  for (const item of items.slice(0, stored)) void first.addItem(item);
+  const events = [...sent];
+  const out = responseOutput({
+    response: { ...createdResponse(), status: 'queued' },
+    ...options,
+    sent: plain(sent),
+    emit: (event) => void events.push(plain(event)),
+  });
+  out.sendCreated();
+  const lost = items.slice(0, known).findLastIndex((item) => !isPiece(item)) + 1;
+  out.replay(items.slice(0, lost).filter((item) => !isPiece(item)));
+  for (const item of items.slice(lost)) void out.addItem(item);
+  const response = out.endResponse(ending);
+  out.sendTerminal();
+  return { response: plain(response), events, isReplyLost: lost < stored };
+}
+
+/** Each sealing differs. */
+function unsealed(item: object): object {
+  return { ...item, encrypted_content: undefined };
+}
+
+function plain<T>(value: T): T {
+  return JSON.parse(JSON.stringify(value)) as T;
+}
+
+/** The response that the official client accumulates from a stream. Rejects where its user would see an error. */
+async function accumulated(events: readonly WireEvent[]): Promise<WireResponse> {
+  const lines = events.map((event) => `${JSON.stringify(event)}\n`);
+  const stream = ReadableStream.from(lines.map((line) => new TextEncoder().encode(line))) as ReadableStream;
+  const response = await ResponseStream.fromReadableStream(stream).finalResponse();
+  return withoutAdditions(response) as WireResponse;
+}
+
+/** Without the fields that the client adds. */
+function withoutAdditions(value: unknown): unknown {
+  const added = ['output_text', 'output_parsed', 'parsed', 'parsed_arguments'];
+  return JSON.parse(JSON.stringify(value, (key, field: unknown) => (added.includes(key) ? undefined : field)));
+}
+
+/** A model call was interrupted: its deltas were sent, but are not part of a fact. */
+function wasBrokenOff({ steps }: World): boolean {
+  return steps.some(({ breaks }) => breaks);
+}
+
+describe('over random runs', () => {
+  const count = (runs: number): { numRuns: number } => ({ numRuns: Number(process.env['OUTPUT_RUNS'] ?? runs) });
+
+  test('streams follow the rules, and end with the response', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await run(sample);
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
+        const { events, response } = streamRun(items, ending, options);
+        const checked = checkStream(events);
+        expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
+        checkCalls(sample, items, response, ending);
+      }),
+      count(600),
+    );
+  });
+
+  test('a reply makes the same response for any deltas, and without deltas', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
+        const { items, ending } = await run(sample);
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
+        const { response } = streamRun(items, ending, options);
+        const pick = picking(seed);
+        expect(streamRun(recut(items, pick), ending, options).response).toEqual(response);
+        if (wasBrokenOff(sample)) return;
+        const others = [withoutTails(items, pick), items.filter((item) => !isPiece(item))];
+        for (const other of others) {
+          const streamed = streamRun(other, ending, options);
+          expect(streamed.response).toEqual(response);
+          checkStream(streamed.events);
+        }
+      }),
+      count(300),
+    );
+  });
+
+  test('a stream that is cut anywhere continues without loss or repetition', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(), fc.nat(4), async (sample, at, ahead) => {
+        const { items, ending } = await run(sample);
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
+        const stored = at % (items.length + 1);
+        // The journal has an event before anything of it is sent.
+        const known = Math.min(items.length, stored + ahead);
+        const { events, response, isReplyLost } = resumeRun(items, ending, { ...options, stored, known });
+        const checked = checkStream(events, { wasResumed: true });
+        expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
+        if (isReplyLost || wasBrokenOff(sample)) return;
+        const whole = streamRun(items, ending, options);
+        expect(response.output.map(unsealed)).toEqual(whole.response.output.map(unsealed));
+      }),
+      count(400),
+    );
+  });
+
+  test('the official client accumulates the same response', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await run(sample);
+        const options = {
+          calls: kindsOf(sample),
+          seal: sample.encrypted ? SEAL : undefined,
+          requiresAction: sample.requiresAction,
+        };
+        const { events } = streamRun(items, ending, options);
+        const last = events.at(-1)!['response'] as ResponseResource;
+        if (last.status === 'failed') {
+          await expect(accumulated(events)).rejects.toMatchObject({
+            message: last.error!.message,
+            code: 'server_error',
+          });
+        } else expect(await accumulated(events)).toEqual(last);
+        // The accumulated items, before the terminal event replaces them.
+        const before = events.slice(0, last.status === 'failed' ? -2 : -1);
+        expect((await accumulated(before)).output).toEqual(last.output);
+      }),
+      count(200),
+    );
+  });
+});
+
+describe('a run with lists of tools, approvals and tools that take a text', () => {
+  const call = (id: string, name: string, args: object): AssistantPart & { type: 'tool-call' } => ({
+    type: 'tool-call',
+    id,
+    name,
+    arguments: JSON.stringify(args),
+  });
+  const answer = (turn: number, index: number, id: string, name: string): object => ({
+    type: 'call-answered',
+    turn,
+    index,
+    result: {
+      type: 'tool-result',
+      callId: id,
+      name,
+      content: [{ type: 'text', text: `${turn}.${index}` }],
+      isError: false,
+    },
+  });
+  const tokens = ['Let ', 'me.'].map((token) => ({ token, logprob: -1, bytes: [], top: [] }));
+  const items: readonly Item[] = [
+    { type: 'call-started', turn: 0, index: 0 },
+    { type: 'call-started', turn: 0, index: 1 },
+    answer(0, 1, 'b', 'look'),
+    answer(0, 0, 'a', 'look'),
+    { type: 'turn-started', turn: 1 },
+    { type: 'text-delta', turn: 1, text: 'Let ', logprobs: [tokens[0]!] },
+    { type: 'text-delta', turn: 1, text: 'me.', logprobs: [tokens[1]!] },
+    { type: 'call-delta', turn: 1, call: 0, name: 'patch', arguments: '{"input":' },
+    {
+      type: 'fact',
+      event: {
+        type: 'model-replied',
+        effect: 't1.model.0',
+        content: [
+          { type: 'text', text: 'Let me.', logprobs: tokens },
+          call('p', 'patch', { input: 'a text' }),
+          call('c', 'look', { at: 1 }),
+          call('d', 'look', { at: 1 }),
+        ],
+        finish: 'tool-calls',
+        usage: { inputTokens: 1, outputTokens: 1 },
+        model: 'm',
+      },
+    },
+    {
+      type: 'fact',
+      event: {
+        type: 'calls-judged',
+        turn: 1,
+        verdicts: [{ type: 'allow' }, { type: 'ask', rule: 'needsApproval' }, { type: 'ask', rule: 'needsApproval' }],
+      },
+    },
+    { type: 'call-started', turn: 1, index: 2 },
+    { type: 'call-started', turn: 1, index: 1 },
+    answer(1, 2, 'd', 'look'),
+    answer(1, 1, 'c', 'look'),
+  ] as never;
+  const options = {
+    calls: {
+      kindOf: (name: string) => (name === 'patch' ? 'client' : 'approved-later'),
+      isCustom: (name: string) => name === 'patch',
+      labelOf: () => 'files',
+    } satisfies CallKinds,
+    lists: [{ label: 'files', tools: [{ name: 'look', description: '', schema: {} }] }],
+    begunWith: new Map(
+      ['a', 'b'].map((id, index) => [
+        index,
+        { call: call(id, 'look', {}), approval: { index, requestId: `mcpr_${id}`, approved: true } },
+      ]),
+    ),
+    requiresAction: true,
+  };
+  const place = (event: WireEvent): number => event['output_index'] as number;
+  const ending: Ending = { at: AT, usage: { inputTokens: 1, outputTokens: 1 }, type: 'completed' };
+
+  test('continues without loss or repetition, wherever it is cut', () => {
+    const whole = streamRun(items, ending, options);
+    expect(whole.response.output.map(({ type }) => type)).toEqual([
+      'mcp_list_tools',
+      'mcp_call',
+      'mcp_call',
+      'message',
+      'custom_tool_call',
+      'mcp_approval_request',
+      'mcp_approval_request',
+      'mcp_call',
+      'mcp_call',
+    ]);
+    for (let stored = 0; stored <= items.length; stored++) {
+      for (const known of [stored, Math.min(items.length, stored + 3)]) {
+        const { events, response, isReplyLost } = resumeRun(items, ending, { ...options, stored, known });
+        expect(events.map(({ sequence_number }) => sequence_number)).toEqual(events.map((_, number) => number));
+        const itemsOf = (type: string) =>
+          events.filter((event) => event.type === type).sort((one, two) => place(one) - place(two));
+        const added = itemsOf('response.output_item.added').map(place);
+        expect(added).toEqual(response.output.map((_, index) => index));
+        expect(itemsOf('response.output_item.done').map(({ item }) => item)).toEqual(response.output);
+        expect(events.at(-1)!['response']).toEqual(response);
+        if (!isReplyLost) expect(response.output).toEqual(whole.response.output);
+      }
+    }
+  });
+
+  test('tells identical calls apart by their approvals if they are repeated in another order', () => {
+    const created = { ...createdResponse(), status: 'queued' } as const;
+    const sent: WireEvent[] = [];
+    const first = responseOutput({ response: created, ...options, emit: (event) => void sent.push(plain(event)) });
+    first.sendCreated();
+    void first.addItem({ type: 'call-started', turn: 0, index: 1 } as never);
+    const out = responseOutput({ response: created, ...options, sent });
+    out.sendCreated();
+    out.replay([]);
+    for (const [index, id] of ['a', 'b'].entries()) {
+      void out.addItem({ type: 'call-started', turn: 0, index } as never);
+      void out.addItem(answer(0, index, id, 'look') as never);
+    }
+    const calls = out.endResponse(ending).output.filter((item) => item.type === 'mcp_call');
+    expect(calls.map((item) => [item.approval_request_id, item.output])).toEqual([
+      ['mcpr_b', '0.1'],
+      ['mcpr_a', '0.0'],
+    ]);
+  });
+});
+
+/** Every call occurs once, as its kind requires, and the pending calls are those that the run waits for. */
+function checkCalls(sample: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
+  const waiting = ending.type === 'pending' ? ending.waiting : [];
+  const pending = waiting.map(({ call }) => callIdFor(RESPONSE_ID, call.turn, call.index));
+  expect(response.pending_call_ids ?? []).toEqual(pending);
+  if (wasBrokenOff(sample)) return;
+  const replies = items.flatMap((item) =>
+    item.type === 'fact' && item.event.type === 'model-replied' ? item.event : [],
+  );
+  const { kindOf } = kindsOf(sample);
+  const expected = replies.flatMap(({ content, finish }, turn) => {
+    const calls = content.filter(({ type }) => type === 'tool-call');
+    return calls.flatMap((call, index) => {
+      const kind = kindOf((call as { name: string }).name, index);
+      if (kind !== 'client-later') return kind === 'client' ? 'function_call' : 'mcp_call';
+      if (finish === 'content-filter') return [];
+      return pending.includes(callIdFor(RESPONSE_ID, turn + 1, index)) ? 'function_call' : 'mcp_call';
+    });
+  });
+  const shown = response.output.flatMap(({ type }) => (type.endsWith('_call') ? type : []));
+  expect(shown.sort()).toEqual(expected.sort());
+  const texts = replies.flatMap(({ content }) => content.flatMap((one) => (one.type === 'text' ? one.text : [])));
+  const said = response.output.flatMap((item) =>
+    item.type === 'message' ? item.content.map((part) => (part.type === 'refusal' ? part.refusal : part.text)) : [],
+  );
+  expect(said.join('')).toBe(texts.join(''));
+}

@@ -1,0 +1,442 @@
+import { requestTokens } from '@treadle/core';
+import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
+import { ApiError } from '../../api-error.ts';
+import { itemsOfRecord, searchText } from '../../history/chain-items.ts';
+import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../../requests/approvals.ts';
+import { modelNamed, type Engine } from '../../engine/engine.ts';
+import type { RepeatedRequest } from '../../requests/follow.ts';
+import type { RequestKey } from '../../requests/idempotency.ts';
+import { planRun, type RunPlan } from '../../requests/run.ts';
+import { readRecord } from '../../engine/stored-reads.ts';
+import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interruption.ts';
+import type { Requests } from '../../requests/requests.ts';
+import { storedStreams } from '../../requests/stored-streams.ts';
+import type { RunCaller } from '../../engine/tools.ts';
+import type { Caller } from '../../http/admission.ts';
+import { newResponseId, RESPONSE_PREFIX } from '../../ids.ts';
+import { askDriver } from '../runs/inbox.ts';
+import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
+import { checkSupport, responseCreator } from './create-response.ts';
+import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
+import { errorEvent, responseOutput } from './output.ts';
+import { ENCRYPTED, type ResponseRequest } from './parse-request.ts';
+import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
+import {
+  requestConversations,
+  type LocalConversations,
+  type RequestConversations,
+} from '../../history/request-conversation.ts';
+import type {
+  ActiveResponse,
+  FinishedResponse,
+  PreparedResponse,
+  ResponseDriver,
+  ResponseListener,
+  ResponseRun,
+  StoredEnding,
+} from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
+import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
+import { responseResumer } from './resume-response.ts';
+import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
+
+/**
+ * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
+ * the client, is finished. If another process was first, its response is reported.
+ */
+export interface Responses extends Pick<RequestConversations, 'histories' | 'acceptItems'> {
+  /**
+   * Validates everything, and stores the response unless `store` is false and there is no key. Rejects with an `ApiError`.
+   * For a key that was used before, the prepared response is that of the first request.
+   */
+  prepare(
+    request: ResponseRequest,
+    caller: Caller,
+    key?: RequestKey,
+    local?: LocalConversations,
+  ): Promise<PreparedResponse>;
+  /** Has the model summarise the conversation of a request. `signal` aborts when the client disconnects. */
+  compact(request: ResponseRequest, caller: Caller, signal: AbortSignal): Promise<CompactedResponse>;
+  /** An estimate of the tokens that the model would receive for a request. */
+  countTokens(request: ResponseRequest, caller: Caller): Promise<number>;
+  /**
+   * The events of a response after a number: the stored ones of a background response, and what follows. Without a number,
+   * also those of another response: they are made from its output when it has ended. Rejects with an `ApiError`.
+   */
+  stream(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse>;
+  /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
+  retrieve(id: string, caller: Caller): Promise<ResponseResource>;
+  /** The request of a response. */
+  requestOf(id: string, caller: Caller): Promise<ResponseRequest>;
+  /** Stops a response that is in progress or waits for the client; resolves to the final response. */
+  cancel(id: string, caller: Caller): Promise<ResponseResource>;
+  /** Rejects with a 409 for a response of a conversation, which is deleted with it. */
+  delete(id: string, caller: Caller): Promise<void>;
+  /** Forgets a response that was deleted with its conversation. */
+  forget(id: string, tenant: string): Promise<void>;
+}
+
+/** `stopping` aborts when the server shuts down: clients of background responses continue at another process, or later. */
+export function responses(
+  engine: Engine,
+  all: Requests,
+  stopping: AbortSignal = new AbortController().signal,
+): Responses {
+  const { store, runs } = engine;
+  const records = store.requests;
+  const streams = storedStreams(engine);
+  const active = new Map<string, ActiveResponse>();
+  const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
+  const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
+  const conversations = requestConversations({ store, sealFor, compactionSealFor });
+  const { requestConversation, keepConversation, histories, acceptItems } = conversations;
+  const { waits = false } = engine;
+  const follower = responseFollower({ engine, stored: all, streams, stopping, findResponse, currentResponse });
+  const driver: ResponseDriver = {
+    runResponse,
+    requestConversation,
+    wantedSeal,
+    compactionsFor,
+    carrierFor,
+    storeEnd,
+  };
+  const newResponse = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
+  const { createFork, ...api } = responseResumer({ engine, streams, ...driver });
+  all.register('response', { waits, ...api, createFork });
+  all.register('keyed-response', { waits, ...api });
+
+  async function prepareResponse(
+    request: ResponseRequest,
+    caller: Caller,
+    key?: RequestKey,
+    local?: LocalConversations,
+  ): Promise<PreparedResponse> {
+    const once = await all.createOnce(newResponse({ parsed: request, caller, key, local }), key, () =>
+      recordedResponse(request, caller),
+    );
+    if (once.type === 'claimed') return once.claimed;
+    if (once.type === 'repeated') {
+      if (request.background) return follower.followed(await findResponse(once.id, caller), -1, caller);
+      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key, local);
+      const { tenant, hold } = caller;
+      return repeatedResponse({ tenant, hold, key: key!, id: once.id }, prepareAgain);
+    }
+    const { plan, run, parts, release } = once.created;
+    if (request.background) return backgroundResponse(plan, { ...run, caller, release });
+    return {
+      id: plan.id,
+      async run(listener, signal) {
+        try {
+          const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
+          if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished, local);
+          return finished;
+        } catch (error) {
+          if (!isDrivenElsewhere(error)) throw error;
+          throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
+        } finally {
+          release();
+        }
+      },
+    };
+  }
+
+  /**
+   * The response of an earlier request that was the same, if it decided about calls. Rejects with a 409 while it is in
+   * progress, and if it was another request.
+   */
+  async function recordedResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse | undefined> {
+    if (request.digest === undefined) return undefined;
+    for (const { id, isHeld } of decisionsIn(request.input)) {
+      const used = await findDecision(records, caller.tenant, id);
+      if (!used) continue;
+      if (used.digest === request.digest) return repeatedDecision(id, used, { request, caller });
+      // Whether what the client holds is a new decision is known when the conversation is restored.
+      if (!isHeld) throw decidedBefore(id, used);
+    }
+    return undefined;
+  }
+
+  async function repeatedDecision(
+    requestId: string,
+    used: UsedKey,
+    { request, caller }: { readonly request: ResponseRequest; readonly caller: Caller },
+  ): Promise<PreparedResponse> {
+    const record = await readRecord(store, used.response, caller);
+    if (!record) throw decidedBefore(requestId, used);
+    if (request.background) return follower.followed(record, -1, caller);
+    if (record.status === 'in_progress') throw decisionInProgress(used);
+    return { id: record.id, run: (listener) => replayRecord(record, listener) };
+  }
+
+  interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
+    readonly caller: Caller;
+    readonly release: () => void;
+  }
+
+  function backgroundResponse(plan: RunPlan, { caller, release, ...run }: BackgroundRun): PreparedResponse {
+    const { id } = plan;
+    return {
+      id,
+      isResumable: true,
+      async run(listener, signal) {
+        const sink = streams.writer(plan, streamOf(id), 0);
+        runResponse(plan, { ...run, ...storedIn(sink) }).finished.then(release, release);
+        return listener.emit
+          ? follower.followStream(run.created, caller, { after: -1, signal, listener })
+          : { response: run.created };
+      },
+    };
+  }
+
+  /** The response of an earlier request with the same key. `prepareAgain` is called if that request released the key. */
+  function repeatedResponse(
+    repeated: RepeatedRequest,
+    prepareAgain: () => Promise<PreparedResponse>,
+  ): PreparedResponse {
+    async function runRepeated(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse> {
+      const record = await all.follow(repeated, signal);
+      if (!record) return (await prepareAgain()).run(listener, signal);
+      return replayRecord(record, listener);
+    }
+    return {
+      id: repeated.id,
+      async run(listener, signal) {
+        try {
+          return await runRepeated(listener, signal);
+        } catch (error) {
+          if (error instanceof ApiError) void listener.emit?.(errorEvent(error));
+          throw error;
+        }
+      },
+    };
+  }
+
+  async function wantedSeal(
+    { include }: Pick<ResponseRequest, 'include'>,
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined> {
+    return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
+  }
+
+  async function compactionsFor(
+    { compactFrom }: Pick<ResponseRequest, 'compactFrom'>,
+    system: readonly string[],
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<RunCompactions | undefined> {
+    return compactFrom === undefined ? undefined : runCompactions(system, await compactionSealFor(tenant));
+  }
+
+  async function carrierFor(
+    { toolset }: Pick<RunPlan, 'toolset'>,
+    { store: isStored }: Pick<ResponseRequest, 'store'>,
+    { tenant }: Pick<RunCaller, 'tenant'>,
+  ): Promise<ReasoningSeal | undefined> {
+    return !isStored && toolset.tools.some(({ execute }) => execute) ? sealFor(tenant) : undefined;
+  }
+
+  function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
+    const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
+    const { compaction, compactions, lists, begunWith, decided = [] } = planned;
+    const { id, caller } = plan;
+    const out = responseOutput({
+      response: created,
+      calls: plan.toolset.kinds,
+      compaction,
+      compactions,
+      lists,
+      begunWith,
+      seal,
+      carrier,
+      ...listener,
+      ...(sent && { sent }),
+    });
+    out.sendCreated();
+    // Also without items: those that were sent may belong to a reply that was lost.
+    if (resume || sent) out.replay(resume?.items ?? []);
+    const { run, finished } = all.drive<FinishedResponse>(plan, {
+      id: record,
+      listen: out.addItem,
+      resume,
+      signal,
+      // While the process still has the lease. The events of a run that has ended are stored with its terminal event.
+      flush: sink && (async ({ ending }) => (ending ? undefined : sink.flush())),
+      async finish({ ending, failure, isUntouched = false }, release) {
+        const made = out.endResponse(ending);
+        const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
+        if (sink) {
+          // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
+          out.sendTerminal();
+          await sink.flush();
+        }
+        const response =
+          record === undefined
+            ? made
+            : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
+        if (record === undefined && releaseKey && decided.length > 0) {
+          await releaseDecisions(records, { id, tenant: caller.tenant }, decided);
+        }
+        // Before the client is told, because its next request may be for another process.
+        await release();
+        if (sink) streams.wakeReaders(streamOf(id));
+        else out.sendTerminal(response);
+        return { response, ...(failure && { failure }) };
+      },
+      interrupt(interruption) {
+        if (!sink) out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
+        return { response: created, interruption, hasKey: key !== undefined };
+      },
+    });
+    const response: ActiveResponse = {
+      // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
+      current: () => ({ ...created, status: 'in_progress', output: out.current().output }),
+      cancel: run.cancel,
+      finished,
+    };
+    active.set(id, response);
+    const remove = (): void => void active.delete(id);
+    finished.then(remove, remove);
+    return response;
+  }
+
+  async function storeEnd(
+    id: string,
+    tenant: string,
+    response: ResponseResource,
+    { at, from, releaseKey = false }: StoredEnding,
+  ): Promise<ResponseResource> {
+    const { status } = response;
+    const isStored = await records.finish(id, {
+      ...(from !== undefined && { from }),
+      status,
+      response,
+      at,
+      releaseKey,
+    });
+    if (isStored && !response.conversation) return response;
+    const record = await readRecord(store, id, { tenant });
+    if (isStored && record) {
+      await store.conversations.setText(response.conversation!.id, id, searchText(itemsOfRecord(record)));
+      return response;
+    }
+    return record ? (record.response as ResponseResource) : response;
+  }
+
+  async function findResponse(id: string, caller: Caller): Promise<RequestRecord> {
+    const record = id.startsWith(RESPONSE_PREFIX) ? await readRecord(store, id, caller) : undefined;
+    if (record) return record;
+    throw responseNotFound(id);
+  }
+
+  /** The same without request and response. */
+  async function findHead(id: string, { tenant }: Caller): Promise<OwnedRequest> {
+    const head = id.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, id) : undefined;
+    if (head) return { ...head, tenant };
+    throw responseNotFound(id);
+  }
+
+  function responseNotFound(id: string): ApiError {
+    const message = `There is no response ${JSON.stringify(id)}. It was deleted, was not stored, or never existed.`;
+    return new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
+  }
+
+  async function cancelResponse(id: string, caller: Caller): Promise<ResponseResource> {
+    const found = await findHead(id, caller);
+    const running = active.get(id);
+    try {
+      if (running) {
+        running.cancel();
+        return endedResponse(await running.finished);
+      }
+      await all.resume(found, { signal: AbortSignal.abort() });
+      return (await findResponse(id, caller)).response as ResponseResource;
+    } catch (error) {
+      if (!isDrivenElsewhere(error)) throw error;
+      return cancelElsewhere(found, caller);
+    }
+  }
+
+  /** Asks the process that drives a response to cancel it. */
+  async function cancelElsewhere({ id, runId }: OwnedRequest, caller: Caller): Promise<ResponseResource> {
+    const { tenant, key } = caller;
+    const reply = await askDriver(store, runId, { act: { type: 'cancel' }, actor: { tenant, key } });
+    if (reply === 'refused') throw drivenElsewhere(id);
+    const { status, response } = await findResponse(id, caller);
+    if (status === 'in_progress') throw drivenElsewhere(id);
+    return response as ResponseResource;
+  }
+
+  /** The current state of a response. */
+  async function currentResponse({ id, status, response }: RequestRecord): Promise<ResponseResource> {
+    const running = active.get(id);
+    if (running && status === 'in_progress') return running.current();
+    const found = response as ResponseResource;
+    // Another process may drive it, or have done so.
+    const hasBegun = found.status === 'queued' && (await store.streams.last(streamOf(id))) > 0;
+    return hasBegun ? { ...found, status: 'in_progress' } : found;
+  }
+
+  async function forgetResponse(id: string, tenant: string): Promise<void> {
+    await store.streams.delete(streamOf(id));
+    conversations.forgetOutput(tenant, id);
+    all.forget(id);
+  }
+
+  return {
+    prepare: prepareResponse,
+    async compact(request, caller, signal) {
+      // The model gets the settings, and the conversation as a text.
+      checkSupport(modelNamed(engine.models, request.model), { ...request, input: [] }, request.model!);
+      const { input, system, conversation } = await requestConversation(request, caller, { hold: caller.hold });
+      const seal = await compactionSealFor(caller.tenant);
+      const { messages } = conversation;
+      const release = runs.reserve(caller.tenant);
+      try {
+        const compaction = { engine, requests: all, caller, request, signal, hold: release.hold };
+        return await compactConversation(input, { messages, system }, compaction, seal);
+      } finally {
+        release();
+      }
+    },
+    async countTokens(request, caller) {
+      const { conversation } = await requestConversation(request, caller, { hold: caller.hold });
+      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
+      const { messages, instructions, toolset } = plan;
+      await toolset.close();
+      return requestTokens(messages, messages.length, instructions, toolset.tools);
+    },
+    stream: follower.stream,
+    async retrieve(id, caller) {
+      const running = active.get(id);
+      const record = await findResponse(id, caller);
+      if (running && record.status === 'in_progress') return running.current();
+      return currentResponse(record);
+    },
+    requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
+    cancel: cancelResponse,
+    async delete(id, caller) {
+      const { conversation } = ((await findResponse(id, caller)).request as StoredRequest).request;
+      if (conversation !== undefined) throw ofConversation(id, conversation);
+      const running = active.get(id);
+      running?.cancel();
+      // Whether it can be deleted is up to the store.
+      await running?.finished.catch(() => {});
+      await records.delete(caller.tenant, id).catch((error: unknown) => {
+        throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
+      });
+      await forgetResponse(id, caller.tenant);
+    },
+    forget: forgetResponse,
+    histories,
+    acceptItems,
+  };
+}
+
+/** The requests for approvals that an input decides about. `isHeld`: the client sends the request itself. */
+function decisionsIn(input: readonly InputItem[]): readonly { readonly id: string; readonly isHeld: boolean }[] {
+  const held = new Set(input.map(({ id }) => id));
+  return input.flatMap((item) => {
+    if (item.type !== 'mcp_approval_response') return [];
+    const { approval_request_id: id } = item;
+    return { id, isHeld: held.has(id) };
+  });
+}

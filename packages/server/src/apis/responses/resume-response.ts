@@ -1,0 +1,223 @@
+import { NEW, waiting } from '@treadle/core';
+import { encodeInput, type RequestRecord } from '@treadle/store';
+import { historySize } from '../../history/conversation.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { OWN_LABEL } from '../../engine/executors.ts';
+import { planRun, type RunPlan } from '../../requests/run.ts';
+import type { Reader } from '../../engine/stored-reads.ts';
+import { decisionKeys, releaseDecisions } from '../../requests/approvals.ts';
+import { isKeyTaken } from '../../requests/idempotency.ts';
+import { answerUnfit, isUnfit } from '../../requests/interruption.ts';
+import type {
+  FailedEnding,
+  FinishingRequest,
+  ForkedRun,
+  PlannedRequest,
+  RequestApi,
+  ResumeOptions,
+  Resumption,
+  TakenRun,
+} from '../../requests/requests.ts';
+import type { StoredStreams, StreamRun } from '../../requests/stored-streams.ts';
+import type { CallKinds } from '../../engine/tools.ts';
+import { nextTurn } from '../../http/large-work.ts';
+import { approvalIdFor } from '../../ids.ts';
+import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
+import { responseOutput } from './output.ts';
+import type { ResponseEvent } from './output-items.ts';
+import { newResponse, type ResponseRequest } from './parse-request.ts';
+import type { FinishedResponse, ResponseDriver, ResponseRun } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
+import type { ResponseResource } from './wire.ts';
+
+/*
+ * Stored responses whose run goes on: after a crash, after an answer, at a deadline, to be cancelled, or as a fork.
+ */
+type ResponseResumer = Required<Pick<RequestApi, 'plan' | 'fail' | 'failed' | 'createFork'>>;
+
+interface ResumerOptions extends ResponseDriver {
+  readonly engine: Engine;
+  readonly streams: StoredStreams;
+}
+
+export function responseResumer(options: ResumerOptions): ResponseResumer {
+  const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
+    options;
+  const { store, waits = false } = engine;
+  const records = store.requests;
+
+  async function reopenResponse({ id, status: from }: RequestRecord, response: ResponseResource): Promise<void> {
+    await records.reopen(id, { from, response, at: Date.now() });
+  }
+
+  /** If the answers cannot be used, the response is what it was. */
+  async function closeAgain(
+    record: RequestRecord,
+    { decided = [] }: ResponseRun,
+    end: FinishedResponse,
+  ): Promise<FinishedResponse> {
+    const { id, status, response, updatedAt: at } = record;
+    if (!end.interruption || !isUnfit(end.interruption)) return end;
+    await releaseDecisions(records, record, decided);
+    await records.finish(id, { status, response, at });
+    return end;
+  }
+
+  /** Rejects with a 409 if another response has decided about one of the calls. */
+  async function decideHere(record: RequestRecord, { decided = [] }: ResponseRun): Promise<void> {
+    const now = Date.now();
+    await records.addKeys(record, decisionKeys(decided, 'answers', now), now).catch((error: unknown) => {
+      throw isKeyTaken(error) ? answerUnfit(DECIDED) : error;
+    });
+  }
+
+  /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
+  async function planResponse(
+    taken: TakenRun,
+    { answers, signal, hold }: ResumeOptions,
+  ): Promise<PlannedRequest & Resumption> {
+    const { record, lease, state } = taken;
+    const { tenant, runId: id } = record;
+    const { request, key, scopes, lists, open } = record.request as StoredRequest;
+    const caller = { tenant, key, scopes };
+    // The conversation of a run that has started is in its journal.
+    const restored =
+      state === NEW
+        ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous, hold })).conversation
+        : { messages: [], instructions: [] };
+    const conversation = { ...restored, ...(open && { open }) };
+    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
+    const made = await planRun(engine, request, conversation, planned);
+    const plan = { ...made, ...(state !== NEW && { size: historySize(state) }) };
+
+    async function drive(): Promise<FinishingRequest> {
+      const run = await resumedRun(taken, plan, { ...(answers && { answers }), hold });
+      const isReopened = answers !== undefined && record.status !== 'in_progress';
+      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      await decideHere(record, run);
+      // Before it is resumed, so that it is resumed again if this process dies.
+      await reopenResponse(record, run.created);
+      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(record, run, end)) };
+    }
+    return { plan, drive };
+  }
+
+  async function resumedRun(
+    { record, lease, items, state }: TakenRun,
+    plan: RunPlan,
+    { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
+  ): Promise<ResponseRun> {
+    const { runId: id, status: from } = record;
+    const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
+    const { caller } = plan;
+    return {
+      compaction,
+      compactions: await compactionsFor(request, system, caller),
+      lists,
+      begunWith: begunWith && new Map(begunWith),
+      created: newResponse(id, request, engine.models.default, record.createdAt),
+      seal: await wantedSeal(request, caller),
+      carrier: await carrierFor(plan, request, caller),
+      listener: { requiresAction: false },
+      ...(request.background && (await storedSoFar({ id, lease }, hold))),
+      record: record.id,
+      from,
+      decided: waiting(state).flatMap(({ type, effect, call }) =>
+        type === 'approval' && answers?.some((one) => one.effect === effect)
+          ? approvalIdFor(id, call.turn, call.index)
+          : [],
+      ),
+      ...(state !== NEW && {
+        resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
+      }),
+    };
+  }
+
+  /** Continues the stored events of a background response. */
+  async function storedSoFar(
+    run: StreamRun,
+    hold: Reader['hold'],
+  ): Promise<StoredEvents & { readonly sent: readonly ResponseEvent[] }> {
+    const stream = streamOf(run.id);
+    const sink = streams.writer(run, stream, await store.streams.last(stream));
+    return { ...storedIn(sink), sent: (await streams.eventsAfter(stream, 0, hold)) as readonly ResponseEvent[] };
+  }
+
+  async function createFork(
+    original: RequestRecord,
+    { runId: id, model, instructions }: ForkedRun,
+  ): Promise<RequestRecord> {
+    const before = original.request as StoredRequest;
+    // A fork is not a part of the conversation.
+    const { conversation: _, echo, ...copied } = before.request;
+    const { conversation: _id, ...echoed } = echo;
+    const request: ResponseRequest = {
+      ...copied,
+      echo: echoed,
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions, echo: { ...echoed, instructions } }),
+    };
+    const now = Date.now();
+    const record: RequestRecord = {
+      id,
+      kind: original.kind,
+      tenant: original.tenant,
+      runId: id,
+      status: 'in_progress',
+      createdAt: now,
+      updatedAt: now,
+      ...(original.previous !== undefined && { previous: original.previous }),
+      request: { ...before, request } satisfies StoredRequest,
+      response: newResponse(id, request, engine.models.default, now),
+    };
+    await encodeInput(request.input, nextTurn);
+    await records.create(record, undefined, request.input);
+    return record;
+  }
+
+  /** Stores that a response has failed that cannot be resumed. Its output so far is preserved. */
+  async function failResponse({ record, lease, items }: TakenRun, ending: FailedEnding): Promise<void> {
+    const { tenant, runId, status: from } = record;
+    const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
+    const { sink, listener, sent } = request.background
+      ? await storedSoFar({ id: runId, lease }, undefined)
+      : { listener: { requiresAction: false } };
+    const out = responseOutput({
+      response: newResponse(runId, request, engine.models.default, record.createdAt),
+      calls: kindsByName(request),
+      compaction,
+      compactions: await compactionsFor(request, system, record),
+      lists,
+      begunWith: begunWith && new Map(begunWith),
+      seal: await wantedSeal(request, record),
+      ...listener,
+      ...(sent && { sent }),
+    });
+    out.sendCreated();
+    out.replay(items);
+    const made = out.endResponse(ending);
+    out.sendTerminal();
+    await sink?.flush();
+    await storeEnd(record.id, tenant, made, { at: ending.at, from });
+  }
+
+  return {
+    plan: planResponse,
+    fail: failResponse,
+    failed: ({ runId }) => streams.wakeReaders(streamOf(runId)),
+    createFork,
+  };
+}
+
+const DECIDED = 'The client of the response has decided about this call in another response, which executes it.';
+
+/** The kinds of calls as far as they follow from the request alone. */
+function kindsByName({ functions }: ResponseRequest): CallKinds {
+  const byName = new Map(functions.map((one) => [one.name, one]));
+  return {
+    kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
+    isCustom: (name) => byName.get(name)?.custom !== undefined,
+    labelOf: () => OWN_LABEL,
+  };
+}

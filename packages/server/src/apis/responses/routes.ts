@@ -1,0 +1,158 @@
+import { Hono, type Context } from 'hono';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { ApiError } from '../../api-error.ts';
+import { requestKey } from '../../requests/idempotency.ts';
+import { modelApiError } from '../../engine/model-failure.ts';
+import type { Env } from '../../http/admission.ts';
+import { readJson } from '../../http/body.ts';
+import { disconnectSignal, eventStream, sendJson } from '../../http/respond.ts';
+import { itemPage, pageQuery, unknownCursor, wholeNumber, type Query } from '../../request/query.ts';
+import { parseCompactRequest } from './compaction.ts';
+import type { EmitEvent } from './output-items.ts';
+import { parseRequest, type ParseOptions } from './parse-request.ts';
+import { endedResponse } from './response-errors.ts';
+import type { FinishedResponse, PreparedResponse } from './response.ts';
+import type { Responses } from './responses.ts';
+import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
+
+export interface ResponsesOptions {
+  readonly responses: Responses;
+  readonly parseOptions: ParseOptions;
+  readonly maxBodyBytes: number;
+  readonly heartbeatMs: number;
+  /** Every client sees the status `requires_action`, also those that did not request it. */
+  readonly requiresAction: boolean;
+}
+
+/** `/responses` and the routes below it. */
+export function responsesRoutes({
+  responses,
+  parseOptions,
+  maxBodyBytes,
+  heartbeatMs,
+  ...options
+}: ResponsesOptions): Hono<Env> {
+  const wantsRequiresAction = (c: Context<Env>): boolean =>
+    options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
+
+  return new Hono<Env>()
+    .get('/responses', async (c) => {
+      const { upgrade } = c.env;
+      if (!upgrade) throw upgradeRequired();
+      const { responsesSocket } = await import('./socket.ts');
+      const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
+      await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
+      return RESPONSE_ALREADY_SENT;
+    })
+    .post('/responses', async (c) => {
+      const body = await readJson(c, maxBodyBytes);
+      const request = parseRequest(body, parseOptions);
+      const { 'idempotency-key': given } = c.env.incoming.headers;
+      const key = given === undefined ? undefined : requestKey(given, 'responses', body);
+      // Its stream may outlive the run, which the other limit counts.
+      if (request.background && request.stream) c.env.exchange.openStream();
+      const prepared = await responses.prepare(request, c.get('caller'), key);
+      const requiresAction = wantsRequiresAction(c);
+      if (request.stream) return streamResponse(c, prepared, requiresAction);
+      const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
+      return sendJson(c, presentedResponse(response, requiresAction));
+    })
+    .post('/responses/compact', async (c) => {
+      const request = parseCompactRequest(await readJson(c, maxBodyBytes), parseOptions);
+      return sendJson(c, await responses.compact(request, c.get('caller'), disconnectSignal(c)));
+    })
+    .post('/responses/input_tokens', async (c) => {
+      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
+      const input_tokens = await responses.countTokens(request, c.get('caller'));
+      return sendJson(c, { object: 'response.input_tokens', input_tokens });
+    })
+    .get('/responses/:id', async (c) => {
+      const id = c.req.param('id');
+      if (c.req.query('stream') === 'true') {
+        const prepared = await responses.stream(id, lastEventOf(c), c.get('caller'));
+        c.env.exchange.openStream();
+        return streamResponse(c, prepared, wantsRequiresAction(c));
+      }
+      const response = await responses.retrieve(id, c.get('caller'));
+      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
+    })
+    .delete('/responses/:id', async (c) => {
+      const id = c.req.param('id');
+      await responses.delete(id, c.get('caller'));
+      return sendJson(c, { id, object: 'response', deleted: true });
+    })
+    .post('/responses/:id/cancel', async (c) => {
+      const response = await responses.cancel(c.req.param('id'), c.get('caller'));
+      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
+    })
+    .get('/responses/:id/input_items', async (c) => {
+      const { input } = await responses.requestOf(c.req.param('id'), c.get('caller'));
+      return sendJson(c, pageOf(input, c.req.query()));
+    });
+
+  async function streamResponse(
+    c: Context<Env>,
+    prepared: PreparedResponse,
+    requiresAction: boolean,
+  ): Promise<Response> {
+    const disconnected = new AbortController();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
+    const emit: EmitEvent = prepared.isResumable
+      ? (event) => stream.send(event.type, event, event.sequence_number)
+      : (event) => stream.send(event.type, event);
+    let isCut: boolean | undefined;
+    try {
+      const hold = (bytes: number): void => c.env.exchange.hold(bytes);
+      ({ isCut } = await prepared.run({ requiresAction, emit, hold }, disconnected.signal));
+    } catch (error) {
+      const { log } = c.get('caller');
+      const level = error instanceof ApiError ? 'warn' : 'error';
+      log[level]({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
+    }
+    stream.end(isCut);
+    return RESPONSE_ALREADY_SENT;
+  }
+}
+
+function upgradeRequired(): ApiError {
+  const message = 'Create a response with POST. GET opens a WebSocket: send the headers of an upgrade.';
+  return new ApiError(426, 'invalid_request_error', message, {
+    code: 'upgrade_required',
+    headers: { Upgrade: 'websocket', Connection: 'Upgrade' },
+  });
+}
+
+/** The number of the last event that the client has. A browser that reconnects sends the URL as before, and the newer number. */
+function lastEventOf(c: Context<Env>): number | undefined {
+  const { starting_after: start } = c.req.query();
+  const header = c.req.header('last-event-id');
+  const [name, text] = header ? ['Last-Event-ID', header] : ['starting_after', start];
+  if (text === undefined) return undefined;
+  return wholeNumber({ [name]: text }, name, {
+    least: 0,
+    most: Number.MAX_SAFE_INTEGER - 1,
+    standard: 0,
+  });
+}
+
+/** If the model failed before there was any output, the request fails. Later failures are part of the response. */
+function checkFinished(finished: FinishedResponse): ResponseResource {
+  const response = endedResponse(finished);
+  if (response.status !== 'failed' || hasReply(response)) return response;
+  throw finished.failure
+    ? modelApiError(finished.failure)
+    : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
+}
+
+interface Identified {
+  readonly id: string;
+}
+
+/** One page of a list. */
+function pageOf(items: readonly Identified[], query: Query): object {
+  const { order, after, limit } = pageQuery(query);
+  const all = order === 'asc' ? items : items.toReversed();
+  const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;
+  if (after !== undefined && from === 0) throw unknownCursor(after);
+  return itemPage(all.slice(from, from + limit), from + limit < all.length);
+}

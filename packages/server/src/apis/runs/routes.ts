@@ -1,0 +1,442 @@
+import type { Answer, Effect, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
+import { exactText } from '@treadle/core/describe';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { Hono, type Context } from 'hono';
+import { z } from 'zod';
+import { ApiError, badRequest, errorBody, toApiError } from '../../api-error.ts';
+import { follow, type EventSource } from '../../requests/event-log.ts';
+import { rejectKey } from '../../requests/idempotency.ts';
+import { requireScope, type Env } from '../../http/admission.ts';
+import { readJson } from '../../http/body.ts';
+import { eventStream, sendBytes, sendJson, type EventStream } from '../../http/respond.ts';
+import type { ListPage } from '../../request/list-page.ts';
+import { checkedQuery, wholeNumber, type Query } from '../../request/query.ts';
+import { list, validateBody, variants } from '../../request/validate.ts';
+import type { RunChange } from './run-changes.ts';
+import type { ForkRequest, RunDetails, Runs } from './runs.ts';
+import type {
+  ForkBody,
+  ForkLimits,
+  WireAnswer,
+  WireEffect,
+  WireEntryPage,
+  WireForkPreview,
+  WireRun,
+  WireRunDetails,
+  WireWaiting,
+} from './wire.ts';
+
+export interface RunsOptions {
+  readonly runs: Runs;
+  readonly maxBodyBytes: number;
+  readonly heartbeatMs: number;
+  /** Aborts when the server shuts down: streams end, and are continued at another process or after the restart. */
+  readonly stopping: AbortSignal;
+}
+
+/** `/runs` and the routes below it. They need the scopes `runs:read` and `runs:write`. */
+export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOptions): Hono<Env> {
+  const reader = (c: Context<Env>) => callerWith(c, 'runs:read');
+  const writer = (c: Context<Env>) => {
+    if (c.req.method === 'POST') rejectKey(c.env.incoming.headers);
+    return callerWith(c, 'runs:write');
+  };
+
+  async function sendRun(c: Context<Env>, id: string): Promise<Response> {
+    return sendJson(c, wireDetails(await runs.retrieve(id, c.get('caller'))));
+  }
+
+  /** Sends all events of a source, until it has ended, the client has gone or the server shuts down. */
+  async function streamFrom<T extends { readonly seq: number }>(
+    c: Context<Env>,
+    source: EventSource<T>,
+    { after = -1, stopped, deliver }: Streaming<T>,
+  ): Promise<Response> {
+    const caller = c.get('caller');
+    const { outgoing, exchange } = c.env;
+    exchange.openStream();
+    const reading = new AbortController();
+    const stop = (): void => reading.abort();
+    const stream = eventStream(outgoing, { heartbeatMs, onDisconnect: stop });
+    stopping.addEventListener('abort', stop, { once: true });
+    if (stopping.aborted) stop();
+    try {
+      const { hold } = exchange;
+      await follow(source, { after, signal: reading.signal, hold }, (event) => deliver(stream, event));
+      if (stopping.aborted) void stream.send('error', errorBody(stopped));
+    } catch (error) {
+      const level = error instanceof ApiError ? 'warn' : 'error';
+      caller.log[level]({ err: error, path: c.req.path }, 'the events of a run could not be sent');
+      void stream.send('error', errorBody(toApiError(error, caller.requestId)));
+    } finally {
+      stopping.removeEventListener('abort', stop);
+    }
+    stream.end();
+    return RESPONSE_ALREADY_SENT;
+  }
+
+  return new Hono<Env>()
+    .get('/runs', async (c) => {
+      const caller = reader(c);
+      if (c.req.header('accept')?.includes('text/event-stream')) {
+        checkedQuery(c.req.query(), []);
+        return streamFrom(c, runs.changes(caller), { stopped: STOPPING_CHANGES, deliver: sendChange });
+      }
+      const filter = parseFilter(c.req.query());
+      const { limit } = filter;
+      const withWaiting = isWaitingIncluded(c.req.query());
+      const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
+      const open = withWaiting ? await runs.waitingOf(found.slice(0, limit), caller) : undefined;
+      const page = found.slice(0, open?.length ?? limit);
+      const hasMore = found.length > page.length;
+      return sendJson(c, {
+        object: 'list',
+        data: page.map((summary, index) => ({
+          ...wireSummary(summary),
+          ...(open && { waiting: open[index]!.map(wireWaiting) }),
+        })),
+        has_more: hasMore,
+        next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
+      } satisfies ListPage<WireRun>);
+    })
+    .get('/runs/:id', (c) => {
+      reader(c);
+      return sendRun(c, c.req.param('id'));
+    })
+    .get('/runs/:id/events', async (c) => {
+      const caller = reader(c);
+      const id = c.req.param('id');
+      const query = checkedQuery(c.req.query(), ['after', 'limit']);
+      const after = wholeNumber(query, 'after', { least: -1, most: Number.MAX_SAFE_INTEGER, standard: -1 });
+      const limit = wholeNumber(query, 'limit', { least: 1, most: 500, standard: 100 });
+      await runs.find(id, caller);
+      const source = runs.entries(id, caller);
+      if (c.req.header('accept')?.includes('text/event-stream'))
+        return streamFrom(c, source, {
+          after,
+          stopped: STOPPING,
+          deliver: (stream, entry) => stream.send(entry.event.type, entry),
+        });
+      c.env.exchange.hold(await source.size!(after));
+      const read = await source.read(after);
+      const data = read.slice(0, limit);
+      const last = data.at(-1)?.seq ?? after;
+      const { entries } = await runs.find(id, caller);
+      const page: WireEntryPage = { object: 'list', data, last_seq: last, has_more: last + 1 < entries };
+      return sendJson(c, page);
+    })
+    .post('/runs/:id/input', async (c) => {
+      const caller = writer(c);
+      const { input } = validateBody(inputBody, await readJson(c, maxBodyBytes));
+      await runs.send(c.req.param('id'), input, caller);
+      return sendJson(c, { id: c.req.param('id'), object: 'run.input' });
+    })
+    .post('/runs/:id/answers', async (c) => {
+      const caller = writer(c);
+      const { answers } = validateBody(answersBody, await readJson(c, maxBodyBytes));
+      await runs.answer(c.req.param('id'), answers.map(answerOf), caller);
+      return sendRun(c, c.req.param('id'));
+    })
+    .post('/runs/:id/cancel', async (c) => {
+      await runs.cancel(c.req.param('id'), writer(c));
+      return sendRun(c, c.req.param('id'));
+    })
+    .post('/runs/:id/fork', async (c) => {
+      const caller = writer(c);
+      const { preview, ...body } = validateBody(forkBody, await readJson(c, maxBodyBytes));
+      const id = c.req.param('id');
+      if (!preview) return sendRun(c, await runs.fork(id, forkOf(body), caller));
+      const { shared, copied, performs, waiting } = await runs.previewFork(id, forkOf(body), caller);
+      return sendJson(c, {
+        id,
+        object: 'run.fork_preview',
+        shared,
+        copied,
+        performs: performs.map(wireEffect),
+        waiting: waiting.map(wireWaiting),
+      } satisfies WireForkPreview);
+    })
+    .post('/runs/:id/resume', async (c) => {
+      await runs.resume(c.req.param('id'), writer(c));
+      return sendRun(c, c.req.param('id'));
+    })
+    .get('/runs/:id/export', async (c) => {
+      const id = c.req.param('id');
+      return sendBytes(c, await runs.exported(id, reader(c)), {
+        'content-type': 'application/x-ndjson; charset=utf-8',
+        'content-disposition': `attachment; filename="${id.replaceAll(/[^\w.-]/g, '_')}.jsonl"`,
+      });
+    })
+    .post('/runs/:id/replay', async (c) => {
+      const id = c.req.param('id');
+      const { entries, replayed } = await runs.replay(id, reader(c));
+      if (replayed.type === 'replayed') return sendJson(c, { id, object: 'run.replay', entries, equal: true });
+      const { seq, event, effect = null, difference } = replayed;
+      return sendJson(c, {
+        id,
+        object: 'run.replay',
+        entries,
+        equal: false,
+        first: { seq, event, effect, difference },
+      });
+    });
+}
+
+function callerWith(c: Context<Env>, scope: 'runs:read' | 'runs:write') {
+  const caller = c.get('caller');
+  requireScope(caller, scope);
+  return caller;
+}
+
+interface Streaming<T> {
+  /** The number of the last event that the client has. */
+  readonly after?: number;
+  /** Sent as the last event when the server shuts down. */
+  readonly stopped: ApiError;
+  readonly deliver: (stream: EventStream, event: T) => void | Promise<void>;
+}
+
+const STOPPING = new ApiError(503, 'server_error', 'The server is shutting down. Continue after the last entry.', {
+  code: 'server_stopping',
+});
+const STOPPING_CHANGES = new ApiError(503, 'server_error', 'The server is shutting down. Open the stream again.', {
+  code: 'server_stopping',
+});
+
+function sendChange(stream: EventStream, change: RunChange): void | Promise<void> {
+  switch (change.type) {
+    case 'ready':
+      return stream.send('ready', { object: 'run.changes' });
+    case 'changed':
+      return stream.send('run.changed', wireSummary(change.run));
+    case 'deleted':
+      return stream.send('run.deleted', { id: change.runId, object: 'run', deleted: true });
+    default:
+      return change satisfies never;
+  }
+}
+
+// Queries
+
+export const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
+const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit', 'include'];
+
+function isWaitingIncluded({ include }: Query): boolean {
+  if (include === undefined || include === 'waiting') return include !== undefined;
+  throw badRequest('include must be waiting.', 'include');
+}
+
+function parseFilter(given: Query): RunFilter & { readonly limit: number } {
+  const query = checkedQuery(given, FILTERS);
+  const { status, model, since, until, parent, search, cursor } = query;
+  const statuses = status?.split(',');
+  const unknown = statuses?.find((one) => !STATUSES.includes(one as RunStatus));
+  if (unknown !== undefined) {
+    throw badRequest(`status ${JSON.stringify(unknown)} is not one of ${STATUSES.join(', ')}.`, 'status');
+  }
+  return {
+    ...(statuses && { status: statuses as RunStatus[] }),
+    ...(model !== undefined && { model }),
+    ...(parent !== undefined && { parent }),
+    ...(search !== undefined && { title: search }),
+    ...(since !== undefined && { since: timeOf(since, 'since') }),
+    ...(until !== undefined && { before: timeOf(until, 'until') }),
+    ...(cursor !== undefined && { after: positionOf(cursor) }),
+    limit: wholeNumber(query, 'limit', { least: 1, most: 100, standard: 20 }),
+  };
+}
+
+function timeOf(text: string, name: string): number {
+  // `Date.parse` finds a date in many texts.
+  const time = /^\d+$/.test(text) ? Number(text) : /^\d{4}-/.test(text) ? Date.parse(text) : NaN;
+  if (Number.isSafeInteger(time)) return time;
+  throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
+}
+
+export function cursorOf({ startedAt, runId }: RunSummary): string {
+  return Buffer.from(JSON.stringify([startedAt, runId])).toString('base64url');
+}
+
+export function positionOf(cursor: string): NonNullable<RunFilter['after']> {
+  try {
+    const [startedAt, runId] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [unknown, unknown];
+    if (typeof startedAt === 'number' && typeof runId === 'string') return { startedAt, runId };
+  } catch {}
+  throw badRequest('cursor is not the next_cursor of a page.', 'cursor');
+}
+
+// Bodies
+
+const text = z.string().min(1);
+
+const inputBody = z.strictObject({ input: text });
+
+const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.strictObject({
+  answers: list(
+    variants(
+      'type',
+      ['approval', 'answer', 'result'],
+      [
+        z.strictObject({
+          type: z.literal('approval'),
+          effect: text,
+          digest: text,
+          approved: z.boolean(),
+          reason: z.string().optional(),
+          for_run: z.boolean().optional(),
+        }),
+        z.strictObject({ type: z.literal('answer'), effect: text, value: z.unknown() }),
+        z.strictObject({
+          type: z.literal('result'),
+          effect: text,
+          content: z.string(),
+          is_error: z.boolean().optional(),
+        }),
+      ],
+    ),
+    { expected: 'a list of answers', max: 100 },
+  ),
+});
+
+function answerOf(answer: WireAnswer): Answer {
+  switch (answer.type) {
+    case 'approval': {
+      const { type, effect, digest, approved, reason, for_run: forRun } = answer;
+      const optional = { ...(reason !== undefined && { reason }), ...(forRun !== undefined && { forRun }) };
+      return { type, effect, digest, approved, ...optional };
+    }
+    case 'answer':
+      return { type: 'answer', effect: answer.effect, value: answer.value };
+    case 'result': {
+      const { type, effect, content, is_error: isError = false } = answer;
+      return { type, effect, content, isError };
+    }
+    default:
+      return answer satisfies never;
+  }
+}
+
+const forkBody: z.ZodType<ForkBody> = z.strictObject({
+  at: z.int().min(0),
+  model: text.optional(),
+  instructions: z.string().optional(),
+  results: z.record(z.string(), z.string()).optional(),
+  input: text.optional(),
+  tools: z.array(z.string()).optional(),
+  limits: z
+    .strictObject({
+      turns: z.int().min(1).optional(),
+      calls: z.int().min(0).optional(),
+      tokens: z.int().min(1).optional(),
+      duration_ms: z.int().min(1).optional(),
+    } satisfies Record<keyof ForkLimits, z.ZodType>)
+    .optional(),
+  preview: z.boolean().optional(),
+} satisfies Record<keyof ForkBody, z.ZodType>);
+
+function forkOf({ at, limits, ...changes }: Omit<ForkBody, 'preview'>): ForkRequest {
+  const { model, instructions, results, input, tools } = changes;
+  const { duration_ms: durationMs, turns, calls, tokens } = limits ?? {};
+  return {
+    at,
+    ...(model !== undefined && { model }),
+    ...(instructions !== undefined && { instructions }),
+    ...(results && { results }),
+    ...(input !== undefined && { input }),
+    ...(tools && { tools }),
+    ...(limits && {
+      limits: {
+        ...(turns !== undefined && { turns }),
+        ...(calls !== undefined && { calls }),
+        ...(tokens !== undefined && { tokens }),
+        ...(durationMs !== undefined && { durationMs }),
+      },
+    }),
+  };
+}
+
+/** The bodies of requests, for `/openapi.json`. */
+export const RUN_BODIES: Readonly<Record<'input' | 'answers' | 'fork', z.ZodType>> = {
+  input: inputBody,
+  answers: answersBody,
+  fork: forkBody,
+};
+
+// Answers
+
+function wireSummary(summary: RunSummary): WireRun {
+  const { runId, status, startedAt, updatedAt, entries, model, title, parent, wakeAt, recovered } = summary;
+  return {
+    id: runId,
+    object: 'run',
+    status,
+    model,
+    title,
+    parent: parent ?? null,
+    started_at: startedAt,
+    updated_at: updatedAt,
+    wake_at: wakeAt ?? null,
+    entries,
+    recovered: recovered?.times ?? 0,
+  };
+}
+
+export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): WireRunDetails {
+  return {
+    ...wireSummary(summary),
+    driven: isDriven,
+    waiting: waiting.map(wireWaiting),
+    outcome: outcome ?? null,
+    turns,
+    calls,
+    usage: { input_tokens: usage.inputTokens, output_tokens: usage.outputTokens, cost: usage.cost ?? null },
+  };
+}
+
+/** Something that a run performs. */
+function wireEffect(effect: Effect): WireEffect {
+  const { type, id } = effect;
+  if (!('call' in effect)) return { type, effect: id };
+  const { name, arguments: text, effect: kind } = effect.call;
+  return { type, effect: id, tool: name, arguments: text, tool_effect: kind };
+}
+
+/** What somebody needs to know to answer. `effect` and `digest` are sent back with the answer. */
+function wireWaiting(waiting: Waiting): WireWaiting {
+  const { effect, call, expiresAt } = waiting;
+  const common = {
+    effect,
+    tool: call.name,
+    call_id: call.id,
+    arguments: call.arguments,
+    expires_at: expiresAt ?? null,
+  };
+  switch (waiting.type) {
+    case 'approval': {
+      const { digest, reason, rule, touches, shown, required = 1, approvers, approvedBy = [] } = waiting;
+      const optional = {
+        ...(reason !== undefined && { reason: exactText(reason) }),
+        ...(rule !== undefined && { rule }),
+      };
+      const about = { ...(touches && { touches }), ...(shown !== undefined && { shown }) };
+      return {
+        type: 'approval',
+        ...common,
+        digest,
+        ...optional,
+        ...about,
+        required,
+        approvers: approvers ?? null,
+        approved_by: approvedBy,
+      };
+    }
+    case 'question':
+      return { type: 'question', ...common, question: waiting.question };
+    case 'parked':
+      return { type: 'parked', ...common, on: waiting.on, wake_at: waiting.wakeAt ?? null };
+    case 'client':
+      return { type: 'client', ...common };
+    default:
+      return waiting satisfies never;
+  }
+}

@@ -1,0 +1,227 @@
+import type { RequestHead } from '@treadle/store';
+import { ApiError, badRequest } from '../api-error.ts';
+import { isChatRecord } from './chain.ts';
+import { chainHistories, type ChainHistories, type ContinuedChain } from './chain-history.ts';
+import {
+  conversationBefore,
+  conversationSize,
+  sharedConversations,
+  storedState,
+  type Conversation,
+  type ConversationBefore,
+} from './conversation.ts';
+import type { ServerStore } from '../engine/engine.ts';
+import type { RunPlan } from '../requests/run.ts';
+import { readRecord, type Reader } from '../engine/stored-reads.ts';
+import type { RunCaller } from '../engine/tools.ts';
+import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
+import type { ResponseRequest } from '../apis/responses/parse-request.ts';
+import type { ReasoningSeal, TenantSeal } from '../apis/responses/reasoning-seal.ts';
+import type { FinishedResponse } from '../apis/responses/response.ts';
+import type { ConversationParts } from '../apis/responses/stored-request.ts';
+import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
+import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
+import { conversationFrom } from './restore-messages.ts';
+import type { InputItem } from '../apis/responses/wire.ts';
+
+/*
+ * What a request continues, and what the next request continues: a response, a conversation, or a response that is not stored.
+ */
+export interface RequestConversations {
+  /** The conversation of a request: that of the response that it continues, and its own input. */
+  requestConversation(
+    request: ResponseRequest,
+    caller: RunCaller,
+    options: ConversationOptions,
+  ): Promise<RequestConversation>;
+  /** Keeps what the next request of the same client needs to continue a response that is not stored. */
+  keepConversation(
+    plan: RunPlan,
+    parts: ConversationParts,
+    finished: FinishedResponse,
+    local: LocalConversations,
+  ): Promise<void>;
+  /** The histories of conversations, for runs of both APIs. */
+  readonly histories: ChainHistories;
+  /** Items that a client adds to a conversation, with references replaced. Rejects with a 400 for what cannot be read. */
+  acceptItems(items: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]>;
+  /** Forgets the output of a response that was deleted. */
+  forgetOutput(tenant: string, response: string): void;
+}
+
+/** The conversations of responses that are not stored, for requests of the same client that continue them. */
+export interface LocalConversations {
+  find(response: string): ConversationBefore | undefined;
+  /** `size`: in characters. */
+  keep(response: string, conversation: ConversationBefore, size: number): void;
+}
+
+interface ConversationOptions extends Pick<Reader, 'hold'> {
+  /** The request was accepted before. */
+  readonly isStored?: boolean;
+  /** Of such a request: the newest record of its conversation when it was accepted. */
+  readonly upTo?: string | undefined;
+  readonly local?: LocalConversations | undefined;
+}
+
+interface RequestConversation {
+  readonly input: ResponseRequest['input'];
+  readonly system: readonly string[];
+  readonly conversation: Conversation;
+  /** The conversation that the request continues. */
+  readonly before: ConversationBefore | undefined;
+  /** The bytes that were counted while it was read. */
+  readonly counted: number;
+  /** The labels of the servers whose tools it contains. */
+  readonly reported: ReadonlySet<string>;
+  /** Set if the response becomes the newest record of a conversation. */
+  readonly chain?: ContinuedChain;
+}
+
+interface RequestConversationsOptions {
+  readonly store: ServerStore;
+  readonly sealFor: (tenant: string) => Promise<ReasoningSeal>;
+  readonly compactionSealFor: (tenant: string) => Promise<TenantSeal>;
+}
+
+export function requestConversations(options: RequestConversationsOptions): RequestConversations {
+  const { store, sealFor, compactionSealFor } = options;
+  const records = store.requests;
+  const outputs = storedOutputs({ runs: store, requests: records });
+  const shareConversation = sharedConversations();
+  const histories = chainHistories({ store, readRun: conversationAfter, restore });
+
+  async function requestConversation(
+    request: ResponseRequest,
+    caller: RunCaller,
+    { isStored = false, upTo, local, hold }: ConversationOptions,
+  ): Promise<RequestConversation> {
+    let counted = 0;
+    const count = (bytes: number): void => {
+      hold?.(bytes);
+      counted += bytes;
+    };
+    if (request.conversation !== undefined) {
+      const accepted = isStored ? { previous: upTo } : undefined;
+      const { restored, before, chain } = await histories.forRequest(
+        request,
+        { ...caller, hold: hold && count },
+        accepted,
+      );
+      return { ...withInput(request, restored, before), counted, chain };
+    }
+    const { previous } = request;
+    const reader = { tenant: caller.tenant, hold: hold && count };
+    const before =
+      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, reader)));
+    const restored = await restore(request.input, reader, { before, isStored });
+    return { ...withInput(request, restored, before), counted };
+  }
+
+  async function restore(
+    items: readonly InputItem[],
+    reader: Reader,
+    options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
+  ): Promise<RestoredHistory> {
+    const { tenant } = reader;
+    if (items.every(isNewMessage)) return { input: items, ...conversationFrom(items, options.before) };
+    return restoreHistory(items, (response) => outputs.lookUp(response, reader), {
+      ...options,
+      seal: () => sealFor(tenant),
+      compactionSeal: () => compactionSealFor(tenant),
+    });
+  }
+
+  function withInput(
+    { instructions = '' }: ResponseRequest,
+    { input, messages, system, open }: RestoredHistory,
+    before: ConversationBefore | undefined,
+  ): Omit<RequestConversation, 'counted' | 'chain'> {
+    const sent = input.flatMap((item) =>
+      item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
+    );
+    return {
+      input,
+      system,
+      conversation: { messages, instructions: [instructions, ...system], ...(open && { open }) },
+      before,
+      reported: new Set([...(before?.reported ?? []), ...sent]),
+    };
+  }
+
+  /** The conversation that another response continues. */
+  async function previousConversation(previous: string, reader: Reader): Promise<ConversationBefore> {
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(reader.tenant, previous) : undefined;
+    if (record?.status === 'in_progress') {
+      const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
+      throw new ApiError(409, 'invalid_request_error', message, {
+        param: 'previous_response_id',
+        code: 'response_in_progress',
+      });
+    }
+    const before = record && (await conversationAfter(record, reader));
+    if (before) return before;
+    const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
+    throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
+  }
+
+  /** The conversation that a run of either API ended or paused with. Undefined: it never started. */
+  async function conversationAfter(
+    record: RequestHead,
+    { tenant, hold }: Reader,
+  ): Promise<ConversationBefore | undefined> {
+    // Each request counts it, also if they share it.
+    const bytes = hold ? await store.sizeOf(record.runId) : 0;
+    if (bytes > 0) hold!(bytes);
+    return shareConversation(`${record.id} ${record.status} ${record.updatedAt}`, async () => {
+      const parts = await partsOf(tenant, record.id);
+      const state = await storedState(store, record.runId, { tenant });
+      if (!state || !parts) return undefined;
+      const { open, ...before } = conversationBefore(record.runId, state, parts.system);
+      // The run of a chat waits for nobody after its end. Its calls are unanswered only if it was not possible to cancel it.
+      return { ...before, ...parts, ...(open && !isChatRecord(record.id) && { open }) };
+    });
+  }
+
+  /** What a conversation has besides its messages, without the request that contains it, which can be large. */
+  async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
+    const record = await readRecord(store, response, { tenant });
+    if (!record) return undefined;
+    const { system = [], reported } = record.request as Partial<ConversationParts>;
+    return { system, ...(reported && { reported }) };
+  }
+
+  async function keepConversation(
+    { journal, caller: { tenant } }: RunPlan,
+    parts: ConversationParts,
+    { response: { id, status } }: FinishedResponse,
+    local: LocalConversations,
+  ): Promise<void> {
+    const state = status === 'failed' ? undefined : await storedState(journal!, id, { tenant });
+    if (!state) return;
+    const conversation = { ...conversationBefore(id, state, parts.system), ...parts };
+    local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
+  }
+
+  return {
+    requestConversation,
+    keepConversation,
+    histories,
+    async acceptItems(items, reader) {
+      const { tenant } = reader;
+      const known = await resolveReferences(items, (response) => outputs.lookUp(response, reader));
+      await openSealed(known, {
+        seal: () => sealFor(tenant),
+        compactionSeal: () => compactionSealFor(tenant),
+        isTrusted: (index) => items[index]!.type === 'item_reference',
+      });
+      return known;
+    },
+    forgetOutput: outputs.forget,
+  };
+}
+
+/** Whether nothing of an earlier response belongs to an item, so that there is nothing to restore. */
+function isNewMessage(item: InputItem): boolean {
+  return item.type === 'message' && item.role !== 'assistant' && itemOrigin(item.id) === undefined;
+}
