@@ -8,6 +8,7 @@ type JsonObject = Readonly<Record<string, unknown>>;
 
 interface Operation {
   readonly summary?: string;
+  readonly description?: string;
   readonly operationId?: string;
   readonly parameters?: readonly { name: string; in: string; required?: boolean; schema: JsonObject }[];
   readonly requestBody?: { required: boolean; content: Readonly<Record<string, { schema: JsonObject }>> };
@@ -269,5 +270,20 @@ test('names the scope of each route if the server has keys, and needs a key itse
       const isAllowed = scope === undefined || scope === 'agents:invoke';
       expect([path, method, text.includes(`lacks the scope \\"${scope}\\"`)]).toEqual([path, method, !isAllowed]);
     }
+  }
+  // So do fields that need a further scope.
+  const scoped = Object.entries(paths).filter(([, { post }]) => post?.description !== undefined);
+  expect(scoped.map(([path]) => path)).toEqual([
+    '/v1/responses',
+    '/v1/responses/compact',
+    '/v1/responses/input_tokens',
+  ]);
+  for (const [path, { post }] of scoped) {
+    const [, field = '', scope] = /`(\w+)` also needs the scope `([\w:]+)`/.exec(post!.description!)!;
+    const request = { model: 'm', input: 'Hi', [field]: 'conv_0' };
+    expect([path, await withKeys.send('POST', path, request, headers)]).toMatchObject([
+      path,
+      { status: 403, body: { error: { message: `The key "k" lacks the scope "${scope}".` } } },
+    ]);
   }
 });

@@ -1,12 +1,11 @@
 import type { Model, ModelError, Tool } from '@treadle/core';
-import { Hono } from 'hono';
 import { z } from 'zod';
 import { ApiError } from './api-error.ts';
 import { isDemo, modelNamed, type ActiveRuns, type ServedModels } from './engine/engine.ts';
 import { publicFailure } from './engine/model-failure.ts';
-import { requireScope, type Env } from './http/admission.ts';
 import { readJson } from './http/body.ts';
 import { disconnectSignal } from './http/respond.ts';
+import { route, type Route } from './http/routes.ts';
 import { validateBody } from './request/validate.ts';
 import type { ServerInfo, WireModelTest } from './server-wire.ts';
 
@@ -36,67 +35,77 @@ export interface ServerRoutesOptions {
 
 const TEST_MS = 60_000;
 
-/** The body of `POST /v1/server/test`, also for `/openapi.json`. */
-export const TEST_BODY: z.ZodType<{ readonly model?: string | null | undefined }> = z.strictObject({
-  model: z.string().min(1).max(200).nullish(),
-});
+const testBody = z.strictObject({ model: z.string().min(1).max(200).nullish() });
 
 /** What the server offers: `/models`, and `/server` for pages, which have to know it before they ask for anything. */
-export function serverRoutes(options: ServerRoutesOptions): Hono<Env> {
+export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
   const { models: served, tools, defaultTools, testModel, reserve, maxBodyBytes } = options;
   const created = Math.floor(Date.now() / 1000);
   const wireModel = (id: string): object => ({ id, object: 'model', created, owned_by: 'treadle' });
-  return new Hono<Env>()
-    .get('/models', (c) => c.json({ object: 'list', data: [...served.models.keys()].map(wireModel) }))
-    .get('/models/:id{.+}', (c) => {
-      const id = c.req.param('id');
-      modelNamed(served, id);
-      return c.json(wireModel(id));
-    })
-    .get('/server', (c) => {
-      const { key, tenant, scopes } = c.get('caller');
-      return c.json({
-        object: 'server',
-        key: key === '' ? null : { name: key, tenant, scopes },
-        models: [...served.models].map(([id, model]) => ({
-          id,
-          is_default: id === served.default,
-          is_demo: isDemo(model),
-          accepts: { images: model.accepts?.images !== false, files: model.accepts?.files !== false },
-        })),
-        tools: tools.map(({ name, description }) => ({ name, description, is_default: defaultTools.includes(name) })),
-        can_test_models: testModel !== undefined,
-      } satisfies ServerInfo);
-    })
-    .post('/server/test', async (c) => {
-      const caller = c.get('caller');
-      requireScope(caller, 'chat:write');
-      const { model } = validateBody(TEST_BODY, await readJson(c, maxBodyBytes));
-      const name = model ?? served.default;
-      const tested = modelNamed(served, name);
-      if (!testModel) {
-        throw new ApiError(404, 'not_found_error', 'This server cannot test models.', { code: 'test_unavailable' });
-      }
-      const release = reserve(caller.tenant);
-      const signal = AbortSignal.any([AbortSignal.timeout(TEST_MS), disconnectSignal(c)]);
-      const {
-        reachable,
-        tools: calls = null,
-        streams = null,
-        ms,
-        error,
-      } = await testModel(tested, signal).finally(release);
-      // Without keys the caller is the operator, who may see the address of the model.
-      const shown = error && caller.key !== '' ? publicFailure(error) : error;
-      const problem = shown ? { code: shown.code, message: shown.message } : null;
-      return c.json({
-        object: 'model.test',
-        model: name,
-        reachable,
-        tools: calls,
-        streams,
-        ms,
-        error: problem,
-      } satisfies WireModelTest);
-    });
+  return [
+    route({
+      method: 'GET',
+      path: '/v1/models',
+      scope: 'agents:invoke',
+      summary: 'List the models',
+      handle: (c) => c.json({ object: 'list', data: [...served.models.keys()].map(wireModel) }),
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/models/:id{.+}',
+      scope: 'agents:invoke',
+      summary: 'Get a model',
+      handle(c) {
+        const id = c.req.param('id');
+        modelNamed(served, id);
+        return c.json(wireModel(id));
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/server',
+      scope: 'any-key',
+      summary: 'Describe the caller, the models and the tools',
+      handle(c) {
+        const { key, tenant, scopes } = c.get('caller');
+        return c.json({
+          object: 'server',
+          key: key === '' ? null : { name: key, tenant, scopes },
+          models: [...served.models].map(([id, model]) => ({
+            id,
+            is_default: id === served.default,
+            is_demo: isDemo(model),
+            accepts: { images: model.accepts?.images !== false, files: model.accepts?.files !== false },
+          })),
+          tools: tools.map(({ name, description }) => ({ name, description, is_default: defaultTools.includes(name) })),
+          can_test_models: testModel !== undefined,
+        } satisfies ServerInfo);
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/server/test',
+      scope: 'chat:write',
+      summary: 'Test whether a model works',
+      body: testBody,
+      async handle(c) {
+        const caller = c.get('caller');
+        const { model } = validateBody(testBody, await readJson(c, maxBodyBytes));
+        const name = model ?? served.default;
+        const tested = modelNamed(served, name);
+        if (!testModel) {
+          throw new ApiError(404, 'not_found_error', 'This server cannot test models.', { code: 'test_unavailable' });
+        }
+        const release = reserve(caller.tenant);
+        const signal = AbortSignal.any([AbortSignal.timeout(TEST_MS), disconnectSignal(c)]);
+        const test = await testModel(tested, signal).finally(release);
+        const { reachable, tools: calls = null, streams = null, ms, error } = test;
+        // Without keys the caller is the operator, who may see the address of the model.
+        const shown = error && caller.key !== '' ? publicFailure(error) : error;
+        const problem = shown ? { code: shown.code, message: shown.message } : null;
+        const tried = { model: name, reachable, tools: calls, streams, ms, error: problem };
+        return c.json({ object: 'model.test', ...tried } satisfies WireModelTest);
+      },
+    }),
+  ];
 }

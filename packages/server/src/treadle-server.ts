@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { checkOptions, TreadleError, type OptionNames, type Policy, type Tool } from '@treadle/core';
-import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { completions } from './apis/completions/completions.ts';
 import { completionRoutes } from './apis/completions/routes.ts';
@@ -17,11 +16,11 @@ import { isDrivenElsewhere } from './requests/interruption.ts';
 import { RECOVERED } from './requests/recovery.ts';
 import { requests, type RequestKind, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import { memoryLimit, requireScope, streamLimit, type Env } from './http/admission.ts';
-import { serverKeys, type ApiKey } from './http/keys.ts';
+import { memoryLimit, streamLimit } from './http/admission.ts';
+import { serverKeys, type ApiKey, type Keys } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
-import { sendBytes } from './http/respond.ts';
+import { route, type Route } from './http/routes.ts';
 import { createServer, type Listening } from './http/server.ts';
 import type { OpenedMcp } from './apis/mcp/endpoint.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
@@ -202,7 +201,6 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
   const items = conversationItems({ store, stored, accept: service.acceptItems });
-  const describeApi = apiDescriber();
   // Loaded when it is used for the first time.
   let openedMcp: Promise<OpenedMcp> | undefined;
   const openMcp = (): Promise<OpenedMcp> =>
@@ -239,22 +237,17 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     streams: streamLimit({ max: maxOpenStreams, keys }),
     log,
     metrics,
-    routes: (app) =>
-      void app
-        .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
-        .route('/v1', completionRoutes({ ...common, completions: completing }))
-        .route(
-          '/v1',
-          conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
-        )
-        .route('/v1', itemRoutes({ items, conversations: chain, maxBodyBytes }))
-        .route('/v1', runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
-        .route('/v1', serverRoutes({ ...options, tools, defaultTools, reserve: engine.runs.reserve, maxBodyBytes }))
-        .route('/', mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }))
-        .route('/', metricsRoutes(registry))
-        .get('/openapi.json', async (c) =>
-          sendBytes(c, await describeApi(app.routes, keys.areRequired), { 'content-type': 'application/json' }),
-        ),
+    routes: [
+      ...responsesRoutes({ ...common, responses: service, requiresAction }),
+      ...completionRoutes({ ...common, completions: completing }),
+      ...conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
+      ...itemRoutes({ items, conversations: chain, maxBodyBytes }),
+      ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
+      ...serverRoutes({ ...options, tools, defaultTools, reserve: engine.runs.reserve, maxBodyBytes }),
+      ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
+      metricsRoute(registry),
+    ],
+    describe: apiDescriber(keys),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
@@ -331,18 +324,22 @@ async function checkWritable({ requests: stored }: ServerStore): Promise<void> {
   await stored.delete(id, id);
 }
 
-/** `/metrics`, for Prometheus. */
-function metricsRoutes(registry: Metrics): Hono<Env> {
-  return new Hono<Env>().get('/metrics', (c) => {
-    requireScope(c.get('caller'), 'metrics:read');
-    return c.body(registry.text(), 200, { 'content-type': CONTENT_TYPE });
+function metricsRoute(registry: Metrics): Route {
+  return route({
+    method: 'GET',
+    path: '/metrics',
+    scope: 'metrics:read',
+    summary: 'Metrics for Prometheus',
+    answers: [CONTENT_TYPE],
+    handle: (c) => c.body(registry.text(), 200, { 'content-type': CONTENT_TYPE }),
   });
 }
 
 /** Describes the API when somebody asks for it, and again only if keys are required since. */
-function apiDescriber(): (routes: Hono['routes'], hasKeys: boolean) => Promise<Buffer> {
+function apiDescriber(keys: Keys): (routes: readonly Route[]) => Promise<Buffer> {
   const made = new Map<boolean, Promise<Buffer>>();
-  return (routes, hasKeys) => {
+  return (routes) => {
+    const hasKeys = keys.areRequired;
     const document =
       made.get(hasKeys) ??
       import('./openapi/document.ts').then(async (openapi) =>

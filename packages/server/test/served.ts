@@ -1,6 +1,18 @@
 import { newLog } from '../src/http/log.ts';
+import { route, type Route } from '../src/http/routes.ts';
 import { createServer, type Server, type ServerOptions } from '../src/http/server.ts';
 import { rawConnection, type RawConnection } from './raw-http.ts';
+
+type Scoped = Partial<Pick<Route, 'scope'>>;
+
+/** A route of a test. Any key may use it by default. */
+export function getRoute<Path extends string>(path: Path, handle: Route<Path>['handle'], options: Scoped = {}): Route {
+  return route({ method: 'GET', path, scope: 'any-key', summary: 'Test', handle, ...options });
+}
+
+export function postRoute<Path extends string>(path: Path, handle: Route<Path>['handle'], options: Scoped = {}): Route {
+  return route({ method: 'POST', path, scope: 'any-key', summary: 'Test', handle, ...options });
+}
 
 /** A server on a free port of loopback, with access to its log. */
 export interface Served extends AsyncDisposable {
@@ -29,7 +41,7 @@ export async function served(options: Partial<ServerOptions> = {}): Promise<Serv
   const server = createServer({
     port: 0,
     log: newLog({ level: 'debug', to }),
-    routes: () => undefined,
+    routes: [],
     ready: async () => undefined,
     drain: async () => undefined,
     ...options,

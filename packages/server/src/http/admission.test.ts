@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { served } from '../../test/served.ts';
+import { getRoute, postRoute, served } from '../../test/served.ts';
 import { memoryLimit } from './admission.ts';
 import { readJson } from './body.ts';
 import { hashKey } from './keys.ts';
@@ -66,7 +66,7 @@ describe('requests in progress', () => {
     await using at = await served({
       memory,
       keys,
-      routes: (app) => void app.post('/v1/echo', async (c) => sendJson(c, { read: await readJson(c, 1_000 * KB) })),
+      routes: [postRoute('/v1/echo', async (c) => sendJson(c, { read: await readJson(c, 1_000 * KB) }))],
     });
     const first = await at.connect();
     first.write(head('a', 401 * KB) + ' '.repeat(400 * KB));
@@ -94,7 +94,7 @@ describe('requests in progress', () => {
     await using at = await served({
       memory,
       keys,
-      routes: (app) => void app.post('/v1/echo', async (c) => sendJson(c, { read: await readJson(c, 1_000 * KB) })),
+      routes: [postRoute('/v1/echo', async (c) => sendJson(c, { read: await readJson(c, 1_000 * KB) }))],
     });
     await using first = await at.connect();
     first.write(head('a', 400 * KB));
@@ -110,7 +110,7 @@ describe('requests in progress', () => {
     const memory = memoryLimit({ max: 1_000 * KB });
     await using at = await served({
       memory,
-      routes: (app) => void app.get('/large', (c) => sendJson(c, { text: 'x'.repeat(400 * KB) })),
+      routes: [getRoute('/large', (c) => sendJson(c, { text: 'x'.repeat(400 * KB) }))],
     });
     for (let count = 0; count < 5; count += 1) {
       const answer = await fetch(`${at.url}/large`);
@@ -127,8 +127,8 @@ describe('requests in progress', () => {
     await using at = await served({
       memory,
       keys: [{ name: 'a', hash: hashKey('a'), maxConcurrentRequests: 1 }],
-      routes: (app) =>
-        void app.get('/work', async (c) => {
+      routes: [
+        getRoute('/work', async (c) => {
           c.env.exchange.hold(300 * KB);
           started.resolve();
           await work.promise;
@@ -136,6 +136,7 @@ describe('requests in progress', () => {
           c.env.exchange.hold(100 * KB);
           return c.json({ used: memory.used });
         }),
+      ],
     });
     const headers = { authorization: 'Bearer a' };
     const leaving = new AbortController();
@@ -155,14 +156,15 @@ describe('requests in progress', () => {
     const started = Promise.withResolvers<void>();
     await using at = await served({
       memory: memoryLimit({ max: 50_000 * KB }),
-      routes: (app) =>
-        void app.get('/large', (c) => {
+      routes: [
+        getRoute('/large', (c) => {
           // More than the buffers of the sockets.
           const text = 'x'.repeat(16_000 * KB);
           const answer = kind === 'json' ? sendJson(c, { text }) : c.body(text);
           setImmediate(started.resolve);
           return answer;
         }),
+      ],
     });
     const { port } = new URL(at.url);
     const socket = connect(Number(port), '127.0.0.1').pause();

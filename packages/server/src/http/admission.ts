@@ -36,6 +36,18 @@ export interface Answering {
   once(event: 'close', listener: () => void): unknown;
 }
 
+/**
+ * Who may use a route: keys with a scope; with `any-key`, keys with any scope other than `metrics:read`, which is for `/metrics`
+ * alone; with `open`, everybody.
+ */
+export type RouteScope = Scope | 'any-key' | 'open';
+
+export interface MatchedRoute {
+  /** Its path in the form of OpenAPI: `/v1/runs/{id}`. */
+  readonly pattern: string;
+  readonly scope: RouteScope;
+}
+
 /** One request, from its arrival to the end of its response. */
 export interface Exchange {
   readonly requestId: string;
@@ -45,8 +57,8 @@ export interface Exchange {
   caller?: Caller;
   /** Set if the request ended without an HTTP response: with an upgrade, or with a handshake that was not valid. */
   status?: number;
-  /** The pattern of its route. Absent: it matches none. */
-  route?: string;
+  /** The route that it matches. Absent: none. */
+  route?: MatchedRoute;
   /**
    * Counts bytes that the request holds until its end, or until they are given back with a negative number. Throws a 429 or a
    * 503 if they are too many.
@@ -82,6 +94,10 @@ export interface RateLimits {
   readonly requestsPerMinutePerAddress?: number;
 }
 
+/**
+ * Identifies the caller of a request, which it sets on the exchange, and counts the request. Then checks the scope of its
+ * route; a request without a route needs any key. Throws an `ApiError` if the request is not admitted.
+ */
 export type Admit = (incoming: IncomingMessage, outgoing: Answering, exchange: Exchange) => Caller;
 
 export interface Admission extends Admit {
@@ -89,7 +105,6 @@ export interface Admission extends Admit {
   checkAddress(incoming: IncomingMessage): void;
 }
 
-/** Identifies the caller of a request and counts the request. Throws an `ApiError` if it is not admitted. */
 export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admission {
   const limiter = rateLimiter(clock);
   /** The requests in progress of each key that limits them. */
@@ -158,17 +173,20 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
   }
 
   const admit: Admit = (incoming, outgoing, exchange) => {
-    const { requestId, log, hold } = exchange;
+    const { requestId, log, hold, route } = exchange;
     checkAddress(incoming);
-    if (keys.areRequired) {
-      const { name: key, tenant, scopes } = admittedKey(incoming, outgoing, exchange);
-      return new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log);
-    }
-    countAddress(incoming, outgoing);
-    return new AdmittedCaller({ tenant: DEFAULT_TENANT, key: '', scopes: SCOPES, requestId, hold }, log);
+    if (!keys.areRequired) countAddress(incoming, outgoing);
+    const { name: key, tenant, scopes } = keys.areRequired ? admittedKey(incoming, outgoing, exchange) : NO_KEY;
+    const caller = new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log);
+    // Set before the scope is checked: the log names the key of a request that is refused.
+    exchange.caller = caller;
+    requireRouteScope(caller, route?.scope ?? 'any-key');
+    return caller;
   };
   return Object.assign(admit, { checkAddress });
 }
+
+const NO_KEY: KnownKey = { name: '', tenant: DEFAULT_TENANT, scopes: SCOPES };
 
 /** A caller whose log is made when something is written to it, which most requests do not. */
 class AdmittedCaller implements Caller {
@@ -203,20 +221,25 @@ function checkHost({ rawHeaders }: IncomingMessage): void {
   if (count > 1) throw badRequest('The request has more than one Host header. Send one.', undefined, 'invalid_request');
 }
 
-/** Throws a 403 unless the caller's key has the scope. */
-export function requireScope({ scopes, key }: Pick<Caller, 'scopes' | 'key'>, scope: Scope): void {
-  if (scopes.includes(scope)) return;
-  throw new ApiError(403, 'permission_error', `The key "${key}" lacks the scope "${scope}".`, {
-    code: 'insufficient_scope',
-  });
+type ScopedCaller = Pick<Caller, 'scopes' | 'key'>;
+
+function requireRouteScope(caller: ScopedCaller, scope: RouteScope): void {
+  if (scope === 'open') return;
+  if (scope !== 'metrics:read' && !caller.scopes.some((one) => one !== 'metrics:read'))
+    throw insufficientScope(`The key "${caller.key}" has no scope for anything but /metrics.`);
+  if (scope !== 'any-key') requireScope(caller, scope);
 }
 
-/** Throws a 403 unless the caller's key has a scope other than `metrics:read`, which is for `/metrics` alone. */
-export function requireApiScope({ scopes, key }: Pick<Caller, 'scopes' | 'key'>): void {
-  if (scopes.some((scope) => scope !== 'metrics:read')) return;
-  throw new ApiError(403, 'permission_error', `The key "${key}" has no scope for anything but /metrics.`, {
-    code: 'insufficient_scope',
-  });
+/**
+ * Throws a 403 unless the caller's key has the scope. The scope of a route was checked before its handler: this is for a field
+ * of the body that needs another one, which the route names in `fieldScopes`.
+ */
+export function requireScope({ scopes, key }: ScopedCaller, scope: Scope): void {
+  if (!scopes.includes(scope)) throw insufficientScope(`The key "${key}" lacks the scope "${scope}".`);
+}
+
+function insufficientScope(message: string): ApiError {
+  return new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
 }
 
 /** Limits how many of something are open at the same time. */

@@ -2,7 +2,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { manualClock } from '@treadle/core/testing';
 import { HTTPException } from 'hono/http-exception';
 import { describe, expect, test } from 'vitest';
-import { served, type Served } from '../../test/served.ts';
+import { getRoute, postRoute, served, type Served } from '../../test/served.ts';
 import { ApiError } from '../api-error.ts';
 import type { ServerOptions } from './server.ts';
 import { readJson } from './body.ts';
@@ -11,16 +11,20 @@ import { hashKey, newKey, type ApiKey } from './keys.ts';
 type Routes = ServerOptions['routes'];
 
 /** Routes that return the caller, as JSON and as a stream. */
-const whoami: Routes = (app) => {
-  app.get('/v1/me', (c) => {
-    const { tenant, key, scopes, requestId } = c.get('caller');
-    return c.json({ tenant, key, scopes, requestId });
-  });
-  app.get('/v1/stream', (c) => {
+const whoami: Routes = [
+  getRoute(
+    '/v1/me',
+    (c) => {
+      const { tenant, key, scopes, requestId } = c.get('caller');
+      return c.json({ tenant, key, scopes, requestId });
+    },
+    { scope: 'agents:invoke' },
+  ),
+  getRoute('/v1/stream', (c) => {
     c.env.outgoing.writeHead(200, { 'Content-Type': 'text/event-stream' }).end('data: {}\n\n');
     return RESPONSE_ALREADY_SENT;
-  });
-};
+  }),
+];
 
 const get = (at: Served, path: string, headers: Record<string, string> = {}): Promise<Response> =>
   fetch(at.url + path, { headers });
@@ -174,16 +178,16 @@ describe('keys', () => {
     await using at = await served({
       keys: [...keys, { name: 'own', hash: hashKey(secret) }],
       limits: { requestsPerMinutePerAddress: 100 },
-      routes: (app) => {
-        whoami(app);
-        app.post('/v1/body', async (c) => c.json((await readJson(c, 10_000)) as object));
-        app.post('/v1/fail', async (c) => {
+      routes: [
+        ...whoami,
+        postRoute('/v1/body', async (c) => c.json((await readJson(c, 10_000)) as object)),
+        postRoute('/v1/fail', async (c) => {
           await readJson(c, 10_000);
           throw new Error(`the provider said: Incorrect API key sk-${one}, sent as Bearer ${one}`, {
             cause: Object.assign(new Error('x'), { headers: c.req.header() }),
           });
-        });
-      },
+        }),
+      ],
     });
     let answers = '';
     for (const key of [one, two, toolsOnly, secret, `${one}x`, newKey(), 'nonsense-key']) {
@@ -306,43 +310,44 @@ describe('rate limits', () => {
 });
 
 describe('errors', () => {
-  const routes: Routes = (app) => {
-    app.get('/v1/api-error', () => {
+  const routes: Routes = [
+    getRoute('/v1/api-error', () => {
       throw new ApiError(418, 'invalid_request_error', 'No.', {
         param: 'input',
         code: 'teapot',
         headers: { 'x-a': 'b' },
       });
-    });
-    app.get('/v1/error', () => {
+    }),
+    getRoute('/v1/error', () => {
       throw new Error('internal detail');
-    });
-    app.get('/v1/string', () => {
+    }),
+    getRoute('/v1/string', () => {
       throw 'internal detail';
-    });
-    app.get('/v1/null', async () => {
+    }),
+    getRoute('/v1/null', async () => {
       throw null;
-    });
-    app.get('/v1/exception', () => {
+    }),
+    getRoute('/v1/exception', () => {
       throw new HTTPException(400, { message: 'internal detail' });
-    });
-    app.get('/v1/cycle', (c) => {
+    }),
+    getRoute('/v1/cycle', (c) => {
       const cycle: Record<string, unknown> = { internal: 'detail' };
       cycle['self'] = cycle;
       return c.json(cycle as object);
-    });
-    app.get('/v1/nothing', (() => undefined) as unknown as () => Response);
-    app.get('/v1/body-breaks', () => {
+    }),
+    getRoute('/v1/nothing', (() => undefined) as unknown as () => Response),
+    getRoute('/v1/body-breaks', () => {
       const broken = new ReadableStream({ pull: (controller) => controller.error(new Error('internal detail')) });
       return new Response(broken);
-    });
-    app.get('/v1/mid-stream', ({ env: { outgoing } }) => {
+    }),
+    getRoute('/v1/mid-stream', ({ env: { outgoing } }) => {
       outgoing.writeHead(200, { 'Content-Type': 'text/event-stream' }).write('data: 1\n\n');
       throw new Error('internal detail');
-    });
-    app.on(['GET', 'DELETE'], '/v1/things/:id', (c) => c.json({}));
-    app.post('/v1/things', (c) => c.json({}));
-  };
+    }),
+    getRoute('/v1/things/:id', (c) => c.json({})),
+    { ...getRoute('/v1/things/:id', (c) => c.json({})), method: 'DELETE' },
+    postRoute('/v1/things', (c) => c.json({})),
+  ];
 
   test('of the routes are sent as they are thrown', async () => {
     await using at = await served({ routes });
@@ -545,14 +550,14 @@ describe('a key', () => {
       { name: 'a', hash: hashKey('k'), maxConcurrentRequests: 1 },
       { name: 'b', hash: hashKey('l') },
     ];
-    const routes: Routes = (app) => {
-      whoami(app);
-      app.get('/v1/wait', async (c) => {
+    const routes: Routes = [
+      ...whoami,
+      getRoute('/v1/wait', async (c) => {
         arrived.resolve();
         await release.promise;
         return c.json({});
-      });
-    };
+      }),
+    ];
     await using at = await served({ routes, keys });
     const first = get(at, '/v1/wait', bearer('k'));
     await arrived.promise;

@@ -2,18 +2,19 @@ import type { HttpBindings } from '@hono/node-server';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Clock } from '@treadle/core';
 import { Hono, type Context } from 'hono';
-import { methodNotAllowed } from 'hono/method-not-allowed';
-import { matchedRoutes } from 'hono/route';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
-import { NO_ROUTE } from './metrics.ts';
-import { requireApiScope, requireScope, type Admission, type AdmissionOptions, type Env } from './admission.ts';
+import type { Admission, AdmissionOptions, Env } from './admission.ts';
 import { allowOrigin } from './origins.ts';
 import { pageRoutes } from './page.ts';
+import { sendBytes } from './respond.ts';
+import { JSON_TYPE, route, routePattern, type Route } from './routes.ts';
 
 export interface AppOptions extends Pick<AdmissionOptions, 'cors'> {
   readonly admit: Admission;
-  readonly routes: (app: Hono<Env>) => void;
+  readonly routes: readonly Route[];
+  /** Writes the OpenAPI document of the routes. Absent: the server has no `/openapi.json`. */
+  readonly describe?: (routes: readonly Route[]) => Promise<Buffer>;
   /** Resolves if the store can be written. */
   readonly ready: () => Promise<void>;
   readonly isClosing: () => boolean;
@@ -24,62 +25,43 @@ export interface AppOptions extends Pick<AdmissionOptions, 'cors'> {
 /** Answers every request. An error becomes an error body for the client, and a line in the log if it is unexpected. */
 export type AnswerRequest = (request: Request, env: Env['Bindings']) => Promise<Response>;
 
-/** What surrounds the routes: health checks, CORS, admission and errors. */
+/** Serves the routes and what surrounds them: page, health checks, CORS, admission and errors. */
 export function requestHandler(options: AppOptions): AnswerRequest {
-  const { isClosing, cors, admit } = options;
+  const { isClosing, cors, admit, describe } = options;
   const app = new Hono<Env>({ strict: false });
   app.router = withKnownMatches(app.router);
 
-  app.route('/', healthRoutes(options));
   const checkOpen = (): void => {
     if (isClosing()) throw shuttingDown();
   };
-  app.route(
-    '/',
-    pageRoutes((incoming) => {
-      checkOpen();
-      admit.checkAddress(incoming);
-    }),
-  );
-  app.use(async (c, next) => {
+  /** Returns a response only to a preflight request, which matches no route. Throws if the request is not admitted. */
+  function admitCaller(c: Context<Env>): Response | undefined {
     const { incoming, outgoing, exchange } = c.env;
-    exchange.route = routeOf(c);
     if (allowOrigin(cors, incoming, outgoing)) return c.body(null, 204);
     checkOpen();
-    exchange.caller = admit(incoming, outgoing, exchange);
-    c.set('caller', exchange.caller);
-    if (!METRICS.test(c.req.path)) requireApiScope(exchange.caller);
-    await next();
+    c.set('caller', admit(incoming, outgoing, exchange));
     return undefined;
+  }
+
+  const page = pageRoutes((incoming) => {
+    checkOpen();
+    admit.checkAddress(incoming);
   });
-  app.use(
-    methodNotAllowed({
-      app,
-      onMethodNotAllowed: (c, methods) => {
-        const message = `${c.req.path} supports ${methods.join(', ')}, not ${c.req.method}.`;
-        return errorResponse(
-          new ApiError(405, 'invalid_request_error', message, {
-            code: 'method_not_allowed',
-            headers: { Allow: methods.join(', ') },
-          }),
-        );
-      },
-    }),
-  );
-  app.use('/v1/*', async (c, next) => {
-    if (!OWN_SCOPES.test(c.req.path)) requireScope(c.get('caller'), 'agents:invoke');
-    await next();
+  const routes: Route[] = [...page, ...healthRoutes(options), ...options.routes];
+  if (describe) routes.push(openApiRoute(() => describe(routes)));
+  for (const { method, path, scope, handle } of routes) {
+    const matched = { pattern: routePattern(path), scope };
+    app.on(method, path, (c) => {
+      c.env.exchange.route = matched;
+      return (scope === 'open' ? undefined : admitCaller(c)) ?? handle(c);
+    });
+  }
+  app.notFound((c) => {
+    const { route: matched } = c.env.exchange;
+    // Hono also calls this for a handler without a response.
+    if (matched) throw new Error(`The route ${matched.pattern} returned no response.`);
+    return admitCaller(c) ?? errorResponse(wrongMethod(c, app.router) ?? unknownRoute(c));
   });
-  const api = new Hono<Env>();
-  options.routes(api);
-  app.route('/', api);
-  app.notFound(({ req }) =>
-    errorResponse(
-      new ApiError(404, 'not_found_error', `This server has no route ${req.method} ${req.path}.`, {
-        code: 'unknown_url',
-      }),
-    ),
-  );
   app.onError((error, { env }) => failedResponse(error, env));
 
   return async (request, env) => {
@@ -120,30 +102,22 @@ function withKnownMatches(router: Router): Router {
   };
 }
 
-/** The pattern of the route that a request matches. */
-function routeOf(c: Context<Env>): string {
-  const route = matchedRoutes(c).findLast(({ method }) => method !== 'ALL');
-  if (!route) return NO_ROUTE;
-  const known = PATTERNS.get(route.path);
-  if (known !== undefined) return known;
-  const pattern = routePattern(route.path);
-  PATTERNS.set(route.path, pattern);
-  return pattern;
+const METHODS = ['GET', 'HEAD', 'POST', 'PATCH', 'DELETE'];
+
+/** The 405 for a path that has routes for other methods. */
+function wrongMethod({ req: { method, path } }: Context<Env>, router: Router): ApiError | undefined {
+  const allowed = METHODS.filter((one) => router.match(one === 'HEAD' ? 'GET' : one, path)[0].length > 0).join(', ');
+  if (allowed === '') return undefined;
+  return new ApiError(405, 'invalid_request_error', `${path} supports ${allowed}, not ${method}.`, {
+    code: 'method_not_allowed',
+    headers: { Allow: allowed },
+  });
 }
 
-/** The pattern of each path of a route that was requested. */
-const PATTERNS = new Map<string, string>();
-
-/** The path of a route in the form of OpenAPI: `/runs/{id}` for `/runs/:id{.+}`. */
-export function routePattern(path: string): string {
-  return path.replaceAll(/:(\w+)(?:\{[^/]*\})?/g, '{$1}');
+/** The 404 for a path that no route has. */
+export function unknownRoute({ req: { method, path } }: Pick<Context<Env>, 'req'>): ApiError {
+  return new ApiError(404, 'not_found_error', `This server has no route ${method} ${path}.`, { code: 'unknown_url' });
 }
-
-/** The only route for a key without a scope of the API. */
-const METRICS = /^\/metrics\/?$/;
-
-/** Routes that check other scopes themselves. */
-const OWN_SCOPES = /^\/v1\/(server|runs|conversations|chat(?!\/completions(\/|$)))(\/|$)/;
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 
@@ -185,8 +159,8 @@ export function errorResponse(error: ApiError): Response {
 /** How long the store may take to answer a health check. */
 const READY_TIMEOUT_MS = 2_000;
 
-/** `/healthz`: the process is alive. `/readyz`: it accepts requests. Neither needs a key. */
-function healthRoutes({ ready, isClosing, log, clock }: AppOptions): Hono {
+/** Neither needs a key. */
+function healthRoutes({ ready, isClosing, log, clock }: AppOptions): readonly Route[] {
   let check: Promise<boolean> | undefined;
   // All probes that arrive while the store hangs share one check.
   const isStoreReady = (): Promise<boolean> => {
@@ -199,13 +173,37 @@ function healthRoutes({ ready, isClosing, log, clock }: AppOptions): Hono {
       .finally(() => (check = undefined));
     return check;
   };
-  return new Hono()
-    .get('/healthz', (c) => c.json({ status: 'ok' }))
-    .get('/readyz', async (c) => {
-      if (isClosing()) return c.json({ status: 'unavailable', reason: 'The server is shutting down.' }, 503);
-      if (await isStoreReady()) return c.json({ status: 'ok' });
-      return c.json({ status: 'unavailable', reason: 'The store cannot be written.' }, 503);
-    });
+  return [
+    route({
+      method: 'GET',
+      path: '/healthz',
+      scope: 'open',
+      summary: 'The process is alive',
+      handle: (c) => c.json({ status: 'ok' }),
+    }),
+    route({
+      method: 'GET',
+      path: '/readyz',
+      scope: 'open',
+      summary: 'The server accepts requests and its store can be written',
+      others: { '503': 'The server is shutting down, or the store cannot be written.' },
+      async handle(c) {
+        if (isClosing()) return c.json({ status: 'unavailable', reason: 'The server is shutting down.' }, 503);
+        if (await isStoreReady()) return c.json({ status: 'ok' });
+        return c.json({ status: 'unavailable', reason: 'The store cannot be written.' }, 503);
+      },
+    }),
+  ];
+}
+
+function openApiRoute(describe: () => Promise<Buffer>): Route {
+  return route({
+    method: 'GET',
+    path: '/openapi.json',
+    scope: 'any-key',
+    summary: 'Describe all endpoints as OpenAPI 3.1',
+    handle: async (c) => sendBytes(c, await describe(), { 'content-type': JSON_TYPE }),
+  });
 }
 
 function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {

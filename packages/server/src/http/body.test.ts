@@ -2,7 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
-import { served, type Served } from '../../test/served.ts';
+import { postRoute, served, type Served } from '../../test/served.ts';
 import { readJson, type BodyOptions } from './body.ts';
 
 const LIMIT = 1000;
@@ -11,12 +11,12 @@ const LIMIT = 1000;
 function echo(options: BodyOptions = {}, onRead: () => void = () => undefined): Promise<Served> {
   return served({
     ...(options.clock && { clock: options.clock }),
-    routes: (app) => {
-      app.post('/echo', async (c) => {
+    routes: [
+      postRoute('/echo', async (c) => {
         onRead();
         return c.json({ read: await readJson(c, LIMIT, options) });
-      });
-    },
+      }),
+    ],
   });
 }
 
@@ -118,7 +118,7 @@ describe('a body', () => {
 
   test('with too many values is rejected by default', async () => {
     await using at = await served({
-      routes: (app) => void app.post('/echo', async (c) => c.json({ read: await readJson(c, 10_000_000) })),
+      routes: [postRoute('/echo', async (c) => c.json({ read: await readJson(c, 10_000_000) }))],
     });
     const rejected = await post(at, `[${'[],'.repeat(1_000_000)}[]]`);
     expect(await rejected.json()).toEqual(error('The body has more than 100000 values', 'invalid_json'));
@@ -231,12 +231,13 @@ describe('a body that arrives slowly', () => {
     const collectGarbage = runInNewContext('gc') as () => void;
     const read = Promise.withResolvers<void>();
     await using at = await served({
-      routes: (app) =>
-        void app.post('/echo', async (c) => {
+      routes: [
+        postRoute('/echo', async (c) => {
           let count = 0;
           c.env.incoming.on('data', () => ++count === 100_000 && read.resolve());
           return c.json({ length: ((await readJson(c, 1_000_000)) as string).length });
         }),
+      ],
     });
     const connection = await at.connect();
     connection.write(

@@ -5,9 +5,10 @@ import { extname } from 'node:path';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { ApiError } from '../api-error.ts';
 import type { Env } from './admission.ts';
+import { route, type Route } from './routes.ts';
 
 /** A published package contains the page. In a checkout it is where the build of packages/console writes it. */
 const FOLDER = new URL(import.meta.url.endsWith('.ts') ? '../../../console/dist/' : './page/', import.meta.url);
@@ -53,13 +54,11 @@ interface PageFile {
 }
 
 /** `/` and `/assets/{file}`: the page for people. It needs no key, but what it shows comes from the API, which does. */
-export function pageRoutes(check: (incoming: IncomingMessage) => void, folder: URL = FOLDER): Hono<Env> {
+export function pageRoutes(check: (incoming: IncomingMessage) => void, folder: URL = FOLDER): readonly Route[] {
   let files: Promise<ReadonlyMap<string, PageFile>> | undefined;
 
   async function sendFile(c: Context<Env>, name: string, caching: string): Promise<Response> {
-    const { incoming, exchange } = c.env;
-    exchange.route = c.req.routePath;
-    check(incoming);
+    check(c.env.incoming);
     const file = (await (files ??= readFiles(folder))).get(name);
     if (!file) throw missingFile(name);
     const headers = { ...HEADERS, 'cache-control': caching, etag: file.etag };
@@ -74,9 +73,24 @@ export function pageRoutes(check: (incoming: IncomingMessage) => void, folder: U
     return RESPONSE_ALREADY_SENT;
   }
 
-  return new Hono<Env>()
-    .get('/', (c) => sendFile(c, 'index.html', 'no-cache'))
-    .get('/assets/:file', (c) => sendFile(c, `assets/${c.req.param('file')}`, 'public, max-age=31536000, immutable'));
+  return [
+    route({
+      method: 'GET',
+      path: '/',
+      scope: 'open',
+      summary: 'The page: chat and runs for people',
+      answers: ['text/html'],
+      handle: (c) => sendFile(c, 'index.html', 'no-cache'),
+    }),
+    route({
+      method: 'GET',
+      path: '/assets/:file',
+      scope: 'open',
+      summary: 'A file of the page',
+      answers: ['text/javascript', 'text/css', 'image/svg+xml'],
+      handle: (c) => sendFile(c, `assets/${c.req.param('file')}`, 'public, max-age=31536000, immutable'),
+    }),
+  ];
 }
 
 /** All files of the page: they are few and small. None if it is not built. */

@@ -4,7 +4,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
-import { served, type Served } from '../../test/served.ts';
+import { getRoute, postRoute, served, type Served } from '../../test/served.ts';
 import { readJson } from './body.ts';
 import { memoryLimit } from './admission.ts';
 import { hashKey } from './keys.ts';
@@ -34,19 +34,19 @@ function held(): Pick<ServerOptions, 'routes'> & {
     arrived: arrived.promise,
     release: released.resolve,
     stream: stream.promise,
-    routes: (app) => {
-      app.get('/wait', async (c) => {
+    routes: [
+      getRoute('/wait', async (c) => {
         arrived.resolve();
         await released.promise;
         return c.json({ waited: true });
-      });
-      app.get('/stream', async ({ env: { outgoing } }) => {
+      }),
+      getRoute('/stream', async ({ env: { outgoing } }) => {
         outgoing.writeHead(200, { 'Content-Type': 'text/event-stream' }).write('data: first\n\n');
         stream.resolve(outgoing);
         await new Promise((resolve) => void outgoing.once('close', resolve));
         return RESPONSE_ALREADY_SENT;
-      });
-    },
+      }),
+    ],
   };
 }
 
@@ -112,7 +112,7 @@ describe('listening', () => {
   test('is rejected after closing, and closing before listening works', async () => {
     const nothing = async (): Promise<void> => undefined;
     const log = newLog({ level: 'silent' });
-    const server = createServer({ port: 0, log, routes: () => undefined, ready: nothing, drain: nothing });
+    const server = createServer({ port: 0, log, routes: [], ready: nothing, drain: nothing });
     await server.close();
     expect(() => server.listen()).toThrow(misuse('The server was closed'));
   });
@@ -167,7 +167,7 @@ describe('an unreadable request', () => {
   test('with a body that never ends is closed after the timeout, also if no route reads it', async () => {
     const { routes, arrived } = held();
     await using at = await served({
-      routes: (app) => app.post('/unread', () => new Promise<Response>(() => undefined)) && routes(app),
+      routes: [...routes, postRoute('/unread', () => new Promise<Response>(() => undefined))],
       timeouts: { headersMs: SOON_MS, requestMs: SOON_MS },
     });
     await using slow = await at.connect();
@@ -193,9 +193,7 @@ describe('an unreadable request', () => {
 
 test('many requests that arrive at once are started in several turns, and a health check does not wait for them', async () => {
   let started = 0;
-  const routes: ServerOptions['routes'] = (app) => {
-    app.get('/x', (c) => ((started += 1), sendJson(c, {})));
-  };
+  const routes = [getRoute('/x', (c) => ((started += 1), sendJson(c, {})))];
   await using at = await served({ routes });
   const connections = await Promise.all(Array.from({ length: 101 }, () => at.connect()));
   // Until all are accepted.
@@ -221,9 +219,7 @@ describe('pipelined requests', () => {
   test('are answered one at a time, each when the response before it has been read', async () => {
     const body = 'x'.repeat(10_000_000);
     let started = 0;
-    const routes: ServerOptions['routes'] = (app) => {
-      app.get('/large', (c) => ((started += 1), sendJson(c, { body })));
-    };
+    const routes = [getRoute('/large', (c) => ((started += 1), sendJson(c, { body })))];
     await using at = await served({ routes });
     await using connection = await at.connect();
     connection.socket.pause();
@@ -234,10 +230,10 @@ describe('pipelined requests', () => {
   });
 
   test('are all answered, in order', async () => {
-    const routes: ServerOptions['routes'] = (app) => {
-      app.get('/number/:n', (c) => sendJson(c, { n: c.req.param('n') }));
-      app.post('/echo', async (c) => sendJson(c, { read: await readJson(c, 100) }));
-    };
+    const routes = [
+      getRoute('/number/:n', (c) => sendJson(c, { n: c.req.param('n') })),
+      postRoute('/echo', async (c) => sendJson(c, { read: await readJson(c, 100) })),
+    ];
     await using at = await served({ routes });
     await using connection = await at.connect();
     const post = `POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n`;
@@ -272,7 +268,7 @@ describe('a client that stops reading', () => {
     const { routes, arrived, release } = held();
     const large = { text: 'x'.repeat(20_000_000) };
     await using at = await served({
-      routes: (app) => void (routes(app), app.get('/large', (c) => sendJson(c, large))),
+      routes: [...routes, getRoute('/large', (c) => sendJson(c, large))],
       timeouts: { sendMs: 200 },
     });
     await using waiting = await at.connect();
@@ -290,7 +286,7 @@ describe('a client that stops reading', () => {
     const memory = memoryLimit({ max: Infinity });
     const large = { text: 'x'.repeat(20_000_000) };
     await using at = await served({
-      routes: (app) => void app.get('/large', (c) => sendJson(c, large)),
+      routes: [getRoute('/large', (c) => sendJson(c, large))],
       timeouts: { sendMs: 100 },
       memory,
     });

@@ -10,7 +10,6 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { messageOf, systemClock, TreadleError, type Clock } from '@treadle/core';
-import type { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
@@ -31,6 +30,7 @@ import { afterConnections, arrivals } from './large-work.ts';
 import { newLog } from './log.ts';
 import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
+import type { Route } from './routes.ts';
 import { slowClientFinder } from './slow-clients.ts';
 import type { AcceptedSocket, MessageAnswer, Upgrade } from './websocket.ts';
 
@@ -54,8 +54,10 @@ export interface ServerOptions {
   /** Counts requests; default: nothing is counted. */
   readonly metrics?: ServerMetrics;
   readonly clock?: Clock;
-  /** Adds the API. Its handlers get the caller by `c.get('caller')`. */
-  readonly routes: (app: Hono<Env>) => void;
+  /** The API. */
+  readonly routes: readonly Route[];
+  /** Writes the OpenAPI document of all routes; default: there is none. */
+  readonly describe?: (routes: readonly Route[]) => Promise<Buffer>;
   /** Resolves if the store answers. */
   readonly ready: () => Promise<void>;
   /** Called at shutdown: detaches the runs, so that they can be resumed later. May take up to 5 s. */
@@ -201,7 +203,7 @@ export function createServer(options: ServerOptions): Server {
           isClosing,
           begin(answer) {
             const begun = beginExchange(incoming, answer, { ...exchangeOptions, method: 'WS' });
-            if (exchange.route !== undefined) begun.route = exchange.route;
+            if (exchange.route) begun.route = exchange.route;
             return begun;
           },
           enqueue: (answer, start) => connections.addRequest(socket, answer, start),
@@ -522,7 +524,7 @@ function beginExchange(
     const isUpgrade = exchange.status !== undefined;
     const status = exchange.status ?? (outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED);
     const ms = clock.now() - startedAt;
-    metrics?.requestEnded(method, exchange.route ?? (isProbe(path) ? path : NO_ROUTE), status, ms);
+    metrics?.requestEnded(method, exchange.route?.pattern ?? NO_ROUTE, status, ms);
     const { caller } = exchange;
     // What is undefined is not in the line.
     const line = {

@@ -2,7 +2,7 @@ import { manualClock } from '@treadle/core/testing';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { describe, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
-import { served, type Served } from '../../test/served.ts';
+import { getRoute, served, type Served } from '../../test/served.ts';
 import { toApiError, type ApiError } from '../api-error.ts';
 import { memoryLimit } from './admission.ts';
 import { hashKey, serverKeys } from './keys.ts';
@@ -23,11 +23,16 @@ const ECHO: OpenSocket = (socket) => async (message) => {
 const serve = (options: Partial<ServerOptions>, open: OpenSocket = ECHO, heartbeatMs = 1_000): Promise<Served> =>
   served({
     ...options,
-    routes: (app) =>
-      void app.get('/ws', async (c) => {
-        await c.env.upgrade!.accept(c.get('caller'), { maxBytes: 1_000, heartbeatMs }, open);
-        return RESPONSE_ALREADY_SENT;
-      }),
+    routes: [
+      getRoute(
+        '/ws',
+        async (c) => {
+          await c.env.upgrade!.accept(c.get('caller'), { maxBytes: 1_000, heartbeatMs }, open);
+          return RESPONSE_ALREADY_SENT;
+        },
+        { scope: 'agents:invoke' },
+      ),
+    ],
   });
 
 /** An open socket, with what it has received. */
@@ -61,12 +66,15 @@ test('each message is admitted and logged as a request of its own', async () => 
   await using server = await serve({ keys });
   using socket = await connected(server, { authorization: 'Bearer one' });
   expect(await socket.ask('hello')).toEqual({ key: 'a', bytes: 5 });
+  keys.replace([{ name: 'a', hash: hashKey('one'), scopes: ['runs:read'] }]);
+  expect(await socket.ask('hello')).toEqual({ code: 'insufficient_scope' });
   keys.replace([{ name: 'b', hash: hashKey('two') }]);
   expect(await socket.ask('hello')).toEqual({ code: 'invalid_api_key' });
-  const lines = await server.requests(3);
+  const lines = await server.requests(4);
   expect(lines.map(({ method, path, status, key }) => [method, path, status, key])).toEqual([
     ['GET', '/ws', 101, 'a'],
     ['WS', '/ws', 200, 'a'],
+    ['WS', '/ws', 403, 'a'],
     ['WS', '/ws', 401, 'a'],
   ]);
 });

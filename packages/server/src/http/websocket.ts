@@ -258,8 +258,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
       requestId: exchange.requestId,
       admit() {
         if (refusal !== undefined) throw refusal;
-        exchange.caller = options.admit(turn, exchange);
-        return exchange.caller;
+        return options.admit(turn, exchange);
       },
       setStatus(status) {
         turn.statusCode = status;

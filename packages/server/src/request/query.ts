@@ -1,14 +1,50 @@
 import { badRequest } from '../api-error.ts';
+import type { Parameter, Parameters } from '../http/routes.ts';
 
 /** The parameters in the URL of a request. */
 export type Query = Readonly<Record<string, string>>;
 
-/** A parameter that is ignored would change what the client gets. */
-export function checkedQuery(query: Query, known: readonly string[]): Query {
-  const unknown = Object.keys(query).find((name) => !known.includes(name));
+/** `known`: the query of the route. A parameter that is ignored would change what the client gets. */
+export function checkedQuery(query: Query, known: Parameters): Query {
+  const unknown = Object.keys(query).find((name) => !Object.hasOwn(known, name));
   if (unknown === undefined) return query;
-  throw badRequest(`There is no parameter ${JSON.stringify(unknown)}. Use ${known.join(', ')}.`, unknown);
+  const names = Object.keys(known).join(', ');
+  throw badRequest(`There is no parameter ${JSON.stringify(unknown)}. Use ${names}.`, unknown);
 }
+
+/** A parameter that `wholeNumber` reads. */
+export interface NumberParameter extends Parameter {
+  readonly schema: {
+    readonly type: 'integer';
+    readonly minimum: number;
+    readonly maximum?: number;
+    /** Absent: the minimum. */
+    readonly default?: number;
+  };
+}
+
+export function wholeNumber(query: Query, name: string, { schema }: NumberParameter): number {
+  const { minimum, maximum = Number.MAX_SAFE_INTEGER, default: standard = minimum } = schema;
+  const text = query[name] ?? String(standard);
+  const value = /^-?\d+$/.test(text) ? Number(text) : NaN;
+  if (Number.isSafeInteger(value) && value >= minimum && value <= maximum) return value;
+  throw badRequest(`${name} must be a whole number from ${minimum} to ${maximum}.`, name);
+}
+
+/** The size of a page. */
+export const LIMIT: NumberParameter = {
+  description: 'The most entries of the page.',
+  schema: { type: 'integer', minimum: 1, maximum: 100, default: 20 },
+};
+
+export const CURSOR: Parameter = { description: '`next_cursor` of the page before.', schema: { type: 'string' } };
+
+/** What `pageQuery` reads. */
+export const PAGE: Parameters = {
+  limit: LIMIT,
+  after: { description: 'The id of the last item of the page before.', schema: { type: 'string' } },
+  order: { description: 'By time.', schema: { type: 'string', enum: ['asc', 'desc'], default: 'desc' } },
+};
 
 /** The page of a list that a client asks for. */
 export interface PageQuery {
@@ -39,15 +75,4 @@ export function itemPage(data: readonly { readonly id: string }[], hasMore: bool
     last_id: data.at(-1)?.id ?? null,
     has_more: hasMore,
   };
-}
-
-export function wholeNumber(
-  query: Query,
-  name: string,
-  { least, most, standard }: { readonly least: number; readonly most: number; readonly standard: number },
-): number {
-  const text = query[name] ?? String(standard);
-  const value = /^-?\d+$/.test(text) ? Number(text) : NaN;
-  if (Number.isSafeInteger(value) && value >= least && value <= most) return value;
-  throw badRequest(`${name} must be a whole number from ${least} to ${most}.`, name);
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { stableJson, TreadleError } from '@treadle/core';
 import type { RequestStore } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../api-error.ts';
+import type { Parameters } from '../http/routes.ts';
 
 /** The `Idempotency-Key` of a request. Keys of different tenants are different keys. */
 export interface RequestKey {
@@ -11,6 +12,14 @@ export interface RequestKey {
 }
 
 const HEADER = 'idempotency-key';
+
+/** The headers of a route that accepts a key. */
+export const KEY_HEADER: Parameters = {
+  'Idempotency-Key': {
+    description: 'Makes the request repeatable: the same key and body get the same answer for 24 hours.',
+    schema: { type: 'string', maxLength: 255 },
+  },
+};
 
 /** `key`: the header `Idempotency-Key` of a request that has one. Throws a 400 if it is not valid. */
 export function requestKey(key: string | readonly string[], endpoint: string, body: unknown): RequestKey {

@@ -1,13 +1,14 @@
 import type { ConversationRecord } from '@treadle/store';
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { z } from 'zod';
 import { badRequest } from '../../api-error.ts';
-import { requestKey, type RequestKey } from '../../requests/idempotency.ts';
-import { requireScope, type Caller, type Env } from '../../http/admission.ts';
+import { KEY_HEADER, requestKey, type RequestKey } from '../../requests/idempotency.ts';
+import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { sendJson } from '../../http/respond.ts';
+import { route, type Parameters, type Route } from '../../http/routes.ts';
 import { DEFAULT_LIMITS, SHARED_FIELDS } from '../../request/fields.ts';
-import { itemPage, pageQuery } from '../../request/query.ts';
+import { itemPage, PAGE, pageQuery } from '../../request/query.ts';
 import { checkJson, validateBody } from '../../request/validate.ts';
 import { inputSchema } from '../responses/parse-input.ts';
 import { checkIncluded } from '../responses/parse-request.ts';
@@ -20,8 +21,8 @@ interface ItemRoutesOptions {
   readonly maxBodyBytes: number;
 }
 
-/** `/conversations` and the routes below it: the Conversations API. They need the scopes `chat:read` and `chat:write`. */
-export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOptions): Hono<Env> {
+/** The Conversations API. */
+export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOptions): readonly Route[] {
   async function bodyOf<T>(c: Context<Env>, schema: z.ZodType<T>): Promise<T> {
     return (await keyedBodyOf(c, schema, '')).body;
   }
@@ -39,62 +40,105 @@ export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOpt
     return { body: valid, key: given === undefined ? undefined : requestKey(given, endpoint, body) };
   }
 
-  return new Hono<Env>()
-    .post('/conversations', async (c) => {
-      const caller = writer(c);
-      const { body, key } = await keyedBodyOf(c, createBody, 'conversations');
-      const created = { items: body.items ?? [], metadata: body.metadata ?? {} };
-      return sendJson(c, wireConversation(await items.create(created, caller, key)));
-    })
-    .get('/conversations/:id', async (c) => {
-      return sendJson(c, wireConversation(await conversations.find(c.req.param('id'), reader(c))));
-    })
-    .post('/conversations/:id', async (c) => {
-      const caller = writer(c);
-      const { metadata } = await bodyOf(c, updateBody);
-      if (metadata === undefined) {
-        throw badRequest("Missing required parameter: 'metadata'.", 'metadata', 'missing_required_parameter');
-      }
-      return sendJson(c, wireConversation(await items.update(c.req.param('id'), metadata ?? {}, caller)));
-    })
-    .delete('/conversations/:id', async (c) => {
-      const id = c.req.param('id');
-      await conversations.delete(id, writer(c));
-      return sendJson(c, { id, object: 'conversation.deleted', deleted: true });
-    })
-    .get('/conversations/:id/items', async (c) => {
-      const caller = reader(c);
-      checkInclude(c);
-      const { data, hasMore } = await items.list(c.req.param('id'), pageQuery(c.req.query()), caller);
-      return sendJson(c, itemPage(data, hasMore));
-    })
-    .post('/conversations/:id/items', async (c) => {
-      const caller = writer(c);
-      checkInclude(c);
-      const id = c.req.param('id');
-      const { body, key } = await keyedBodyOf(c, itemsBody, `conversations/${id}/items`);
-      const { items: given } = body;
-      if (given.length === 0) throw badRequest("'items' is empty. Send at least one item.", 'items', 'empty_items');
-      return sendJson(c, itemPage(await items.add(id, given, caller, key), false));
-    })
-    .get('/conversations/:id/items/:item', async (c) => {
-      const caller = reader(c);
-      checkInclude(c);
-      return sendJson(c, await items.retrieve(c.req.param('id'), c.req.param('item'), caller));
-    })
-    .delete('/conversations/:id/items/:item', async (c) => {
-      const { id, item } = c.req.param();
-      return sendJson(c, wireConversation(await items.delete(id, item, writer(c))));
-    });
-}
-
-const reader = (c: Context<Env>): Caller => callerWith(c, 'chat:read');
-const writer = (c: Context<Env>): Caller => callerWith(c, 'chat:write');
-
-function callerWith(c: Context<Env>, scope: 'chat:read' | 'chat:write'): Caller {
-  const caller = c.get('caller');
-  requireScope(caller, scope);
-  return caller;
+  return [
+    route({
+      method: 'POST',
+      path: '/v1/conversations',
+      scope: 'chat:write',
+      summary: 'Create a conversation',
+      body: createBody,
+      headers: KEY_HEADER,
+      async handle(c) {
+        const { body, key } = await keyedBodyOf(c, createBody, 'conversations');
+        const created = { items: body.items ?? [], metadata: body.metadata ?? {} };
+        return sendJson(c, wireConversation(await items.create(created, c.get('caller'), key)));
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/conversations/:id',
+      scope: 'chat:read',
+      summary: 'Get a conversation',
+      async handle(c) {
+        return sendJson(c, wireConversation(await conversations.find(c.req.param('id'), c.get('caller'))));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/conversations/:id',
+      scope: 'chat:write',
+      summary: 'Replace the metadata of a conversation',
+      body: updateBody,
+      async handle(c) {
+        const { metadata: given } = await bodyOf(c, updateBody);
+        if (given === undefined) {
+          throw badRequest("Missing required parameter: 'metadata'.", 'metadata', 'missing_required_parameter');
+        }
+        return sendJson(c, wireConversation(await items.update(c.req.param('id'), given ?? {}, c.get('caller'))));
+      },
+    }),
+    route({
+      method: 'DELETE',
+      path: '/v1/conversations/:id',
+      scope: 'chat:write',
+      summary: 'Delete a conversation and its runs',
+      async handle(c) {
+        const id = c.req.param('id');
+        await conversations.delete(id, c.get('caller'));
+        return sendJson(c, { id, object: 'conversation.deleted', deleted: true });
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/conversations/:id/items',
+      scope: 'chat:read',
+      summary: 'List the items of a conversation',
+      query: { ...PAGE, ...INCLUDE },
+      async handle(c) {
+        checkInclude(c);
+        const { data, hasMore } = await items.list(c.req.param('id'), pageQuery(c.req.query()), c.get('caller'));
+        return sendJson(c, itemPage(data, hasMore));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/conversations/:id/items',
+      scope: 'chat:write',
+      summary: 'Add items to a conversation',
+      query: INCLUDE,
+      body: itemsBody,
+      headers: KEY_HEADER,
+      async handle(c) {
+        checkInclude(c);
+        const id = c.req.param('id');
+        const { body, key } = await keyedBodyOf(c, itemsBody, `conversations/${id}/items`);
+        const { items: given } = body;
+        if (given.length === 0) throw badRequest("'items' is empty. Send at least one item.", 'items', 'empty_items');
+        return sendJson(c, itemPage(await items.add(id, given, c.get('caller'), key), false));
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/conversations/:id/items/:item',
+      scope: 'chat:read',
+      summary: 'Get an item of a conversation',
+      query: INCLUDE,
+      async handle(c) {
+        checkInclude(c);
+        return sendJson(c, await items.retrieve(c.req.param('id'), c.req.param('item'), c.get('caller')));
+      },
+    }),
+    route({
+      method: 'DELETE',
+      path: '/v1/conversations/:id/items/:item',
+      scope: 'chat:write',
+      summary: 'Delete an item that no run has read',
+      async handle(c) {
+        const { id, item } = c.req.param();
+        return sendJson(c, wireConversation(await items.delete(id, item, c.get('caller'))));
+      },
+    }),
+  ];
 }
 
 const list = inputSchema(DEFAULT_LIMITS);
@@ -105,11 +149,11 @@ const createBody = z.object({ items: list.nullish(), metadata });
 const updateBody = z.object({ metadata });
 const itemsBody = z.object({ items: list });
 
-/** The bodies of requests, for `/openapi.json`. */
-export const CONVERSATION_BODIES: Readonly<Record<'create' | 'update' | 'items', z.ZodType>> = {
-  create: createBody,
-  update: updateBody,
-  items: itemsBody,
+const INCLUDE: Parameters = {
+  include: {
+    description: 'Accepted for clients of OpenAI. Items are returned as they are stored.',
+    schema: { type: 'array', items: { type: 'string' } },
+  },
 };
 
 /** Items are returned as they are stored, so there is nothing to add. */

@@ -1,15 +1,17 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { ConversationFilter, ConversationRecord } from '@treadle/store';
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { z } from 'zod';
 import { ApiError, badRequest, toApiError } from '../../api-error.ts';
 import { follow } from '../../requests/event-log.ts';
 import { rejectKey } from '../../requests/idempotency.ts';
-import { requireScope, type Caller, type Env } from '../../http/admission.ts';
+import type { Caller, Env } from '../../http/admission.ts';
+import { unknownRoute } from '../../http/app.ts';
 import { readJson } from '../../http/body.ts';
 import { eventStream, sendBytes, sendJson, type EventStream } from '../../http/respond.ts';
+import { EVENTS, JSON_TYPE, route, type Parameters, type Route } from '../../http/routes.ts';
 import type { ListPage } from '../../request/list-page.ts';
-import { checkedQuery, wholeNumber, type Query } from '../../request/query.ts';
+import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../request/query.ts';
 import { list, validateBody } from '../../request/validate.ts';
 import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
@@ -23,7 +25,7 @@ import type {
   ChatSummary,
   NumberedEvent,
 } from './wire.ts';
-import { parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
+import { FRONT_END_BODIES, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder } from './front-ends.ts';
 import type { ChatRequest, StartedChat } from './start-chat.ts';
 import { UI_HEADERS, uiEncoder } from './ui-stream.ts';
@@ -36,19 +38,13 @@ export interface ConversationsRoutesOptions {
   readonly stopping: AbortSignal;
 }
 
-/** `/chat` and the routes below it, without `/chat/completions`. They need the scopes `chat:read` and `chat:write`. */
+/** `/v1/chat` and the routes below it, without `/v1/chat/completions`. */
 export function conversationsRoutes({
   conversations,
   maxBodyBytes,
   heartbeatMs,
   stopping,
-}: ConversationsRoutesOptions): Hono<Env> {
-  const reader = (c: Context<Env>): Caller => callerWith(c, 'chat:read');
-  const writer = (c: Context<Env>): Caller => {
-    if (c.req.method === 'POST') rejectKey(c.env.incoming.headers);
-    return callerWith(c, 'chat:write');
-  };
-
+}: ConversationsRoutesOptions): readonly Route[] {
   async function sendConversation(c: Context<Env>, id: string): Promise<Response> {
     const caller = c.get('caller');
     const found = await conversations.find(id, caller);
@@ -171,13 +167,13 @@ export function conversationsRoutes({
   }
 
   async function answerUi(c: Context<Env>): Promise<Response> {
-    writer(c);
+    rejectKey(c.env.incoming.headers);
     return serveFrontEnd(c, parseUiRequest(await readJson(c, maxBodyBytes)), UI);
   }
 
   /** Streams the answer in progress from its beginning. `chat`: what the front end calls the conversation. */
   async function resumeFrontEnd(c: Context<Env>, chat: string, protocol: Protocol): Promise<Response> {
-    const caller = reader(c);
+    const caller = c.get('caller');
     const id = await conversations.idOf(chat, caller);
     const progress = await conversations.progress(id, caller);
     if (!progress) return c.body(null, 204);
@@ -188,114 +184,227 @@ export function conversationsRoutes({
   }
 
   async function answerAgUi(c: Context<Env>): Promise<Response> {
-    writer(c);
+    rejectKey(c.env.incoming.headers);
     const { ids, request } = parseAgUiRequest(await readJson(c, maxBodyBytes));
     return serveFrontEnd(c, request, agUi(ids));
   }
 
-  return new Hono<Env>()
-    .post('/chat/ui', (c) => answerUi(c))
-    .get('/chat/ui/:chat/stream', (c) => resumeFrontEnd(c, c.req.param('chat'), 'ui-message-stream'))
-    .post('/chat/ag-ui', (c) => answerAgUi(c))
-    .get('/chat/ag-ui/:chat/stream', (c) => resumeFrontEnd(c, c.req.param('chat'), 'ag-ui'))
-    .get('/chat/:chat/stream', (c, next) => {
-      const protocol = acceptedProtocol(c);
-      return protocol === undefined ? next() : resumeFrontEnd(c, c.req.param('chat'), protocol);
-    })
-    .post('/chat', async (c) => {
-      const protocol = acceptedProtocol(c);
-      if (protocol !== undefined) return protocol === 'ag-ui' ? answerAgUi(c) : answerUi(c);
-      const caller = writer(c);
-      const request = parseChat(await readJson(c, maxBodyBytes));
-      c.env.exchange.openStream();
-      const { run } = await conversations.start(request, caller);
-      return streamEvents(c, (stream, signal) => run((event) => stream.send(undefined, event), signal));
-    })
-    .get('/chat', async (c) => {
-      const filter = parseFilter(c.req.query());
-      const { limit } = filter;
-      const found = await conversations.list({ ...filter, limit: limit + 1 }, reader(c));
-      const page = found.slice(0, limit);
-      const hasMore = found.length > limit;
-      return sendJson(c, {
-        object: 'list',
-        data: page.map(wireConversation),
-        has_more: hasMore,
-        next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
-      } satisfies ListPage<ChatSummary>);
-    })
-    .get(CONVERSATION, (c) => {
-      reader(c);
-      return sendConversation(c, c.req.param('id'));
-    })
-    .patch(CONVERSATION, async (c) => {
-      const caller = writer(c);
-      const { title } = validateBody(renameBody, await readJson(c, maxBodyBytes));
-      await conversations.rename(c.req.param('id'), title, caller);
-      return sendConversation(c, c.req.param('id'));
-    })
-    .delete(CONVERSATION, async (c) => {
-      const id = c.req.param('id');
-      await conversations.delete(id, writer(c));
-      return sendJson(c, { id, object: 'conversation', deleted: true });
-    })
-    .get(`${CONVERSATION}/stream`, async (c) => {
-      const caller = reader(c);
-      const id = c.req.param('id');
-      const query = checkedQuery(c.req.query(), ['after']);
-      const after = wholeNumber(query, 'after', { least: 0, most: Number.MAX_SAFE_INTEGER, standard: 0 });
-      await conversations.find(id, caller);
-      c.env.exchange.openStream();
-      return streamEvents(c, (stream, disconnected) => {
-        const signal = AbortSignal.any([disconnected, stopping]);
-        return follow(conversations.events(id, caller), { after, signal, hold: caller.hold }, ({ event }) =>
-          stream.send(undefined, event),
-        );
-      });
-    })
-    .get(`${CONVERSATION}/attachments/:attachment`, async (c) => {
-      const { id, attachment } = c.req.param();
-      const { media_type, bytes } = await conversations.attachment(id, attachment, reader(c));
-      // Never shown as a page of this server.
-      const headers = {
-        'content-type': media_type,
-        'content-disposition': 'attachment',
-        'x-content-type-options': 'nosniff',
-      };
-      return sendBytes(c, bytes, headers);
-    })
-    .get(`${CONVERSATION}/export`, async (c) => {
-      const caller = reader(c);
-      const { format = 'json' } = checkedQuery(c.req.query(), ['format']);
-      if (format !== 'json' && format !== 'markdown') throw badRequest('format must be json or markdown.', 'format');
-      const id = c.req.param('id');
-      if (format === 'json') return sendConversation(c, id);
-      const { title } = await conversations.find(id, caller);
-      const text = markdownOf(title, await conversations.messages(id, caller));
-      return sendBytes(c, Buffer.from(text), { 'content-type': 'text/markdown; charset=utf-8' });
-    })
-    .post(`${CONVERSATION}/branch`, async (c) => {
-      const caller = writer(c);
-      const { message_id: messageId } = validateBody(branchBody, await readJson(c, maxBodyBytes));
-      return sendConversation(c, await conversations.branch(c.req.param('id'), messageId, caller));
-    })
-    .post(`${CONVERSATION}/answers`, async (c) => {
-      const caller = writer(c);
-      const answers = parseAnswers(await readJson(c, maxBodyBytes));
-      await conversations.answer(c.req.param('id'), answers, caller);
-      return sendJson(c, { id: c.req.param('id'), object: 'conversation.answers', accepted: answers.length });
-    })
-    .post(`${CONVERSATION}/messages`, async (c) => {
-      const caller = writer(c);
-      const { message } = validateBody(messageBody, await readJson(c, maxBodyBytes));
-      await conversations.steer(c.req.param('id'), message, caller);
-      return sendJson(c, { id: c.req.param('id'), object: 'conversation.message' });
-    })
-    .post(`${CONVERSATION}/cancel`, async (c) => {
-      const id = c.req.param('id');
-      await conversations.cancel(id, writer(c));
-      return sendConversation(c, id);
-    });
+  return [
+    route({
+      method: 'POST',
+      path: '/v1/chat/ui',
+      scope: 'chat:write',
+      summary: 'Answer a front end with the AI SDK',
+      body: FRONT_END_BODIES.ui,
+      answers: [EVENTS],
+      handle: answerUi,
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/chat/ui/:chat/stream',
+      scope: 'chat:read',
+      summary: 'Resume the stream of a front end with the AI SDK',
+      answers: [EVENTS],
+      others: { '204': 'Nothing is in progress.' },
+      handle: (c) => resumeFrontEnd(c, c.req.param('chat'), 'ui-message-stream'),
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/chat/ag-ui',
+      scope: 'chat:write',
+      summary: 'Answer a front end with AG-UI',
+      body: FRONT_END_BODIES.agUi,
+      answers: [EVENTS],
+      handle: answerAgUi,
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/chat/ag-ui/:chat/stream',
+      scope: 'chat:read',
+      summary: 'Resume the stream of a front end with AG-UI',
+      answers: [EVENTS],
+      others: { '204': 'Nothing is in progress.' },
+      handle: (c) => resumeFrontEnd(c, c.req.param('chat'), 'ag-ui'),
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/chat',
+      scope: 'chat:write',
+      summary: 'Send a message to a conversation and follow the answer',
+      body: chatBody,
+      answers: [EVENTS],
+      async handle(c) {
+        const protocol = acceptedProtocol(c);
+        if (protocol !== undefined) return protocol === 'ag-ui' ? answerAgUi(c) : answerUi(c);
+        rejectKey(c.env.incoming.headers);
+        const request = parseChat(await readJson(c, maxBodyBytes));
+        c.env.exchange.openStream();
+        const { run } = await conversations.start(request, c.get('caller'));
+        return streamEvents(c, (stream, signal) => run((event) => stream.send(undefined, event), signal));
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/chat',
+      scope: 'chat:read',
+      summary: 'List conversations',
+      query: LIST_QUERY,
+      async handle(c) {
+        const filter = parseFilter(c.req.query());
+        const { limit } = filter;
+        const found = await conversations.list({ ...filter, limit: limit + 1 }, c.get('caller'));
+        const page = found.slice(0, limit);
+        const hasMore = found.length > limit;
+        return sendJson(c, {
+          object: 'list',
+          data: page.map(wireConversation),
+          has_more: hasMore,
+          next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
+        } satisfies ListPage<ChatSummary>);
+      },
+    }),
+    route({
+      method: 'GET',
+      path: `/v1/chat/${CONVERSATION}`,
+      scope: 'chat:read',
+      summary: 'Get a conversation with its messages',
+      handle: (c) => sendConversation(c, c.req.param('id')),
+    }),
+    route({
+      method: 'PATCH',
+      path: `/v1/chat/${CONVERSATION}`,
+      scope: 'chat:write',
+      summary: 'Rename a conversation',
+      body: renameBody,
+      async handle(c) {
+        const { title } = validateBody(renameBody, await readJson(c, maxBodyBytes));
+        await conversations.rename(c.req.param('id'), title, c.get('caller'));
+        return sendConversation(c, c.req.param('id'));
+      },
+    }),
+    route({
+      method: 'DELETE',
+      path: `/v1/chat/${CONVERSATION}`,
+      scope: 'chat:write',
+      summary: 'Delete a conversation and its runs',
+      async handle(c) {
+        const id = c.req.param('id');
+        await conversations.delete(id, c.get('caller'));
+        return sendJson(c, { id, object: 'conversation', deleted: true });
+      },
+    }),
+    route({
+      method: 'GET',
+      // A front end may call the conversation anything.
+      path: '/v1/chat/:id/stream',
+      scope: 'chat:read',
+      summary: 'Follow the answer of a conversation',
+      query: { after: LAST_EVENT },
+      answers: [EVENTS],
+      others: { '204': 'Nothing is in progress, for the protocol of a front end.' },
+      async handle(c) {
+        const id = c.req.param('id');
+        const protocol = acceptedProtocol(c);
+        if (protocol !== undefined) return resumeFrontEnd(c, id, protocol);
+        if (!CONVERSATION_ID.test(id)) throw unknownRoute(c);
+        const caller = c.get('caller');
+        const after = wholeNumber(checkedQuery(c.req.query(), { after: LAST_EVENT }), 'after', LAST_EVENT);
+        await conversations.find(id, caller);
+        c.env.exchange.openStream();
+        return streamEvents(c, (stream, disconnected) => {
+          const signal = AbortSignal.any([disconnected, stopping]);
+          return follow(conversations.events(id, caller), { after, signal, hold: caller.hold }, ({ event }) =>
+            stream.send(undefined, event),
+          );
+        });
+      },
+    }),
+    route({
+      method: 'GET',
+      path: `/v1/chat/${CONVERSATION}/attachments/:attachment`,
+      scope: 'chat:read',
+      summary: 'Get an attachment',
+      answers: ['application/octet-stream'],
+      async handle(c) {
+        const { id, attachment } = c.req.param();
+        const { media_type, bytes } = await conversations.attachment(id, attachment, c.get('caller'));
+        // Never shown as a page of this server.
+        const headers = {
+          'content-type': media_type,
+          'content-disposition': 'attachment',
+          'x-content-type-options': 'nosniff',
+        };
+        return sendBytes(c, bytes, headers);
+      },
+    }),
+    route({
+      method: 'GET',
+      path: `/v1/chat/${CONVERSATION}/export`,
+      scope: 'chat:read',
+      summary: 'Export a conversation',
+      query: EXPORT_QUERY,
+      answers: [JSON_TYPE, 'text/markdown'],
+      async handle(c) {
+        const { format = 'json' } = checkedQuery(c.req.query(), EXPORT_QUERY);
+        if (format !== 'json' && format !== 'markdown') throw badRequest('format must be json or markdown.', 'format');
+        const id = c.req.param('id');
+        if (format === 'json') return sendConversation(c, id);
+        const { title } = await conversations.find(id, c.get('caller'));
+        const text = markdownOf(title, await conversations.messages(id, c.get('caller')));
+        return sendBytes(c, Buffer.from(text), { 'content-type': 'text/markdown; charset=utf-8' });
+      },
+    }),
+    route({
+      method: 'POST',
+      path: `/v1/chat/${CONVERSATION}/branch`,
+      scope: 'chat:write',
+      summary: 'Copy a conversation up to a message',
+      body: branchBody,
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const { message_id: messageId } = validateBody(branchBody, await readJson(c, maxBodyBytes));
+        return sendConversation(c, await conversations.branch(c.req.param('id'), messageId, c.get('caller')));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: `/v1/chat/${CONVERSATION}/answers`,
+      scope: 'chat:write',
+      summary: 'Approve calls and answer questions',
+      body: z.union([answersBody, answer]),
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const answers = parseAnswers(await readJson(c, maxBodyBytes));
+        await conversations.answer(c.req.param('id'), answers, c.get('caller'));
+        return sendJson(c, { id: c.req.param('id'), object: 'conversation.answers', accepted: answers.length });
+      },
+    }),
+    route({
+      method: 'POST',
+      path: `/v1/chat/${CONVERSATION}/messages`,
+      scope: 'chat:write',
+      summary: 'Send a message to the answer in progress',
+      body: messageBody,
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const { message } = validateBody(messageBody, await readJson(c, maxBodyBytes));
+        await conversations.steer(c.req.param('id'), message, c.get('caller'));
+        return sendJson(c, { id: c.req.param('id'), object: 'conversation.message' });
+      },
+    }),
+    route({
+      method: 'POST',
+      path: `/v1/chat/${CONVERSATION}/cancel`,
+      scope: 'chat:write',
+      summary: 'Cancel the answer in progress',
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const id = c.req.param('id');
+        await conversations.cancel(id, c.get('caller'));
+        return sendConversation(c, id);
+      },
+    }),
+  ];
 }
 
 interface StreamOptions {
@@ -373,24 +482,34 @@ function encodeUntilWaiting(
   return events.at(-1)?.seq;
 }
 
-/** Only ids of conversations, so that other paths below `/chat` are not taken for one. */
-const CONVERSATION = '/chat/:id{conv_[\\w-]+}';
-
-function callerWith(c: Context<Env>, scope: 'chat:read' | 'chat:write'): Caller {
-  const caller = c.get('caller');
-  requireScope(caller, scope);
-  return caller;
-}
+const CONVERSATION_ID = /^conv_[\w-]+$/;
+/** Only ids of conversations, so that other paths below `/v1/chat` are not taken for one. */
+const CONVERSATION = ':id{conv_[\\w-]+}';
 
 // Queries
 
+const LIST_QUERY: Parameters = {
+  search: { description: 'Words in titles and messages.', schema: { type: 'string' } },
+  cursor: CURSOR,
+  limit: LIMIT,
+};
+
+const EXPORT_QUERY: Parameters = {
+  format: { description: 'The format.', schema: { enum: ['json', 'markdown'], default: 'json' } },
+};
+
+const LAST_EVENT: NumberParameter = {
+  description: '`seq` of the last event that the client has.',
+  schema: { type: 'integer', minimum: 0 },
+};
+
 function parseFilter(given: Query): Omit<ConversationFilter, 'tenant'> {
-  const query = checkedQuery(given, ['search', 'cursor', 'limit']);
+  const query = checkedQuery(given, LIST_QUERY);
   const { search, cursor } = query;
   return {
     ...(search !== undefined && { search }),
     ...(cursor !== undefined && { after: positionOf(cursor) }),
-    limit: wholeNumber(query, 'limit', { least: 1, most: 100, standard: 20 }),
+    limit: wholeNumber(query, 'limit', LIMIT),
   };
 }
 
@@ -468,15 +587,6 @@ function parseAnswers(body: unknown): readonly ChatAnswer[] {
     return { id, approved, digest, ...(reason !== undefined && { reason }) };
   });
 }
-
-/** The bodies of requests, for `/openapi.json`. */
-export const CHAT_BODIES: Readonly<Record<'chat' | 'rename' | 'branch' | 'message' | 'answers', z.ZodType>> = {
-  chat: chatBody,
-  rename: renameBody,
-  branch: branchBody,
-  message: messageBody,
-  answers: z.union([answersBody, answer]),
-};
 
 // Answers
 

@@ -1,12 +1,13 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { ApiError, errorBody, toApiError } from '../../api-error.ts';
-import { requestKey } from '../../requests/idempotency.ts';
+import { KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
 import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../../http/respond.ts';
+import { EVENTS, JSON_TYPE, route, type Route } from '../../http/routes.ts';
 import type { Completions, PreparedCompletion } from './completions.ts';
-import { parseCompletion, type ChatParseOptions } from './parse-request.ts';
+import { COMPLETION_BODY, parseCompletion, type ChatParseOptions } from './parse-request.ts';
 
 export interface ChatOptions {
   readonly completions: Completions;
@@ -15,19 +16,35 @@ export interface ChatOptions {
   readonly heartbeatMs: number;
 }
 
-/** `/chat/completions`. */
-export function completionRoutes({ completions, parseOptions, maxBodyBytes, heartbeatMs }: ChatOptions): Hono<Env> {
-  return new Hono<Env>().post('/chat/completions', async (c) => {
-    const body = await readJson(c, maxBodyBytes);
-    const request = parseCompletion(body, parseOptions);
-    const { 'idempotency-key': given } = c.env.incoming.headers;
-    const key = given === undefined ? undefined : requestKey(given, 'chat/completions', body);
-    const prepared = await completions.prepare(request, c.get('caller'), key);
-    if (request.stream) return streamCompletion(c, prepared);
-    const completion = await prepared.run(undefined, disconnectSignal(c));
-    if (completion instanceof ApiError) throw completion;
-    return sendJson(c, completion);
-  });
+/** The Chat Completions API. */
+export function completionRoutes({
+  completions,
+  parseOptions,
+  maxBodyBytes,
+  heartbeatMs,
+}: ChatOptions): readonly Route[] {
+  return [
+    route({
+      method: 'POST',
+      path: '/v1/chat/completions',
+      scope: 'agents:invoke',
+      summary: 'Create a chat completion',
+      body: COMPLETION_BODY,
+      headers: KEY_HEADER,
+      answers: [JSON_TYPE, EVENTS],
+      async handle(c) {
+        const body = await readJson(c, maxBodyBytes);
+        const request = parseCompletion(body, parseOptions);
+        const { 'idempotency-key': given } = c.env.incoming.headers;
+        const key = given === undefined ? undefined : requestKey(given, 'chat/completions', body);
+        const prepared = await completions.prepare(request, c.get('caller'), key);
+        if (request.stream) return streamCompletion(c, prepared);
+        const completion = await prepared.run(undefined, disconnectSignal(c));
+        if (completion instanceof ApiError) throw completion;
+        return sendJson(c, completion);
+      },
+    }),
+  ];
 
   async function streamCompletion(c: Context<Env>, prepared: PreparedCompletion): Promise<Response> {
     const disconnected = new AbortController();

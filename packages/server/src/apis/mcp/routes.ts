@@ -1,11 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { AuthInfo } from '@modelcontextprotocol/server';
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { ApiError } from '../../api-error.ts';
 import type { Caller, Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { disconnectSignal } from '../../http/respond.ts';
+import { EVENTS, JSON_TYPE, route, type Route } from '../../http/routes.ts';
 import type { McpEndpoint } from './endpoint.ts';
 
 export interface McpRoutesOptions {
@@ -14,8 +15,8 @@ export interface McpRoutesOptions {
   readonly maxBodyBytes: number;
 }
 
-/** `/mcp`: streamable HTTP of all revisions. */
-export function mcpRoutes({ open, maxBodyBytes }: McpRoutesOptions): Hono<Env> {
+/** `/mcp`: streamable HTTP of all revisions. The scopes of tools and agents are checked when they are called. */
+export function mcpRoutes({ open, maxBodyBytes }: McpRoutesOptions): readonly Route[] {
   let opened: Promise<McpEndpoint> | undefined;
 
   async function serve(c: Context<Env>): Promise<Response> {
@@ -38,10 +39,26 @@ export function mcpRoutes({ open, maxBodyBytes }: McpRoutesOptions): Hono<Env> {
     return sendWebResponse(response, outgoing, exchange.hold);
   }
 
-  return new Hono<Env>()
-    .post('/mcp', (c) => serve(c))
-    .get('/mcp', (c) => serve(c))
-    .delete('/mcp', (c) => serve(c));
+  return [
+    route({
+      method: 'POST',
+      path: '/mcp',
+      scope: 'any-key',
+      summary: 'Send a message of the Model Context Protocol',
+      answers: [JSON_TYPE, EVENTS],
+      others: { '202': 'The message needs no answer.' },
+      handle: serve,
+    }),
+    route({
+      method: 'GET',
+      path: '/mcp',
+      scope: 'any-key',
+      summary: 'Open the stream of an MCP session',
+      answers: [EVENTS],
+      handle: serve,
+    }),
+    route({ method: 'DELETE', path: '/mcp', scope: 'any-key', summary: 'End an MCP session', handle: serve }),
+  ];
 }
 
 /** Without its body, which is read already. */

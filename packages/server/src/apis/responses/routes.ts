@@ -1,15 +1,24 @@
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { ApiError } from '../../api-error.ts';
-import { requestKey } from '../../requests/idempotency.ts';
+import { KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
 import { modelApiError } from '../../engine/model-failure.ts';
 import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../../http/respond.ts';
-import { itemPage, pageQuery, unknownCursor, wholeNumber, type Query } from '../../request/query.ts';
+import { EVENTS, JSON_TYPE, route, type Parameters, type Route } from '../../http/routes.ts';
+import {
+  itemPage,
+  PAGE,
+  pageQuery,
+  unknownCursor,
+  wholeNumber,
+  type NumberParameter,
+  type Query,
+} from '../../request/query.ts';
 import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
-import { parseRequest, type ParseOptions } from './parse-request.ts';
+import { parseRequest, RESPONSE_BODY, type ParseOptions } from './parse-request.ts';
 import { endedResponse } from './response-errors.ts';
 import type { FinishedResponse, PreparedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
@@ -24,71 +33,156 @@ export interface ResponsesOptions {
   readonly requiresAction: boolean;
 }
 
-/** `/responses` and the routes below it. */
+const STATUS_HEADER: Parameters = {
+  'Treadle-Status': {
+    description: 'With `requires_action`, a response that waits for its client has this status.',
+    schema: { type: 'string', enum: ['requires_action'] },
+  },
+};
+
+const LAST_EVENT: NumberParameter = {
+  description: '`sequence_number` of the last event that the client has, of a background response.',
+  schema: { type: 'integer', minimum: 0 },
+};
+
+const FIELD_SCOPES = { conversation: 'chat:write' } as const;
+
+/** The Responses API. */
 export function responsesRoutes({
   responses,
   parseOptions,
   maxBodyBytes,
   heartbeatMs,
   ...options
-}: ResponsesOptions): Hono<Env> {
+}: ResponsesOptions): readonly Route[] {
   const wantsRequiresAction = (c: Context<Env>): boolean =>
     options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
 
-  return new Hono<Env>()
-    .get('/responses', async (c) => {
-      const { upgrade } = c.env;
-      if (!upgrade) throw upgradeRequired();
-      const { responsesSocket } = await import('./socket.ts');
-      const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
-      await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
-      return RESPONSE_ALREADY_SENT;
-    })
-    .post('/responses', async (c) => {
-      const body = await readJson(c, maxBodyBytes);
-      const request = parseRequest(body, parseOptions);
-      const { 'idempotency-key': given } = c.env.incoming.headers;
-      const key = given === undefined ? undefined : requestKey(given, 'responses', body);
-      // Its stream may outlive the run, which the other limit counts.
-      if (request.background && request.stream) c.env.exchange.openStream();
-      const prepared = await responses.prepare(request, c.get('caller'), key);
-      const requiresAction = wantsRequiresAction(c);
-      if (request.stream) return streamResponse(c, prepared, requiresAction);
-      const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
-      return sendJson(c, presentedResponse(response, requiresAction));
-    })
-    .post('/responses/compact', async (c) => {
-      const request = parseCompactRequest(await readJson(c, maxBodyBytes), parseOptions);
-      return sendJson(c, await responses.compact(request, c.get('caller'), disconnectSignal(c)));
-    })
-    .post('/responses/input_tokens', async (c) => {
-      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
-      const input_tokens = await responses.countTokens(request, c.get('caller'));
-      return sendJson(c, { object: 'response.input_tokens', input_tokens });
-    })
-    .get('/responses/:id', async (c) => {
-      const id = c.req.param('id');
-      if (c.req.query('stream') === 'true') {
-        const prepared = await responses.stream(id, lastEventOf(c), c.get('caller'));
-        c.env.exchange.openStream();
-        return streamResponse(c, prepared, wantsRequiresAction(c));
-      }
-      const response = await responses.retrieve(id, c.get('caller'));
-      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
-    })
-    .delete('/responses/:id', async (c) => {
-      const id = c.req.param('id');
-      await responses.delete(id, c.get('caller'));
-      return sendJson(c, { id, object: 'response', deleted: true });
-    })
-    .post('/responses/:id/cancel', async (c) => {
-      const response = await responses.cancel(c.req.param('id'), c.get('caller'));
-      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
-    })
-    .get('/responses/:id/input_items', async (c) => {
-      const { input } = await responses.requestOf(c.req.param('id'), c.get('caller'));
-      return sendJson(c, pageOf(input, c.req.query()));
-    });
+  return [
+    route({
+      method: 'GET',
+      path: '/v1/responses',
+      scope: 'agents:invoke',
+      fieldScopes: FIELD_SCOPES,
+      summary: 'Open a WebSocket for responses',
+      headers: STATUS_HEADER,
+      others: { '101': 'The connection is a WebSocket.', '426': 'The request does not ask for a WebSocket.' },
+      async handle(c) {
+        const { upgrade } = c.env;
+        if (!upgrade) throw upgradeRequired();
+        const { responsesSocket } = await import('./socket.ts');
+        const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
+        await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
+        return RESPONSE_ALREADY_SENT;
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/responses',
+      scope: 'agents:invoke',
+      fieldScopes: FIELD_SCOPES,
+      summary: 'Create a response',
+      body: RESPONSE_BODY,
+      headers: { ...KEY_HEADER, ...STATUS_HEADER },
+      answers: [JSON_TYPE, EVENTS],
+      async handle(c) {
+        const body = await readJson(c, maxBodyBytes);
+        const request = parseRequest(body, parseOptions);
+        const { 'idempotency-key': given } = c.env.incoming.headers;
+        const key = given === undefined ? undefined : requestKey(given, 'responses', body);
+        // Its stream may outlive the run, which the other limit counts.
+        if (request.background && request.stream) c.env.exchange.openStream();
+        const prepared = await responses.prepare(request, c.get('caller'), key);
+        const requiresAction = wantsRequiresAction(c);
+        if (request.stream) return streamResponse(c, prepared, requiresAction);
+        const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
+        return sendJson(c, presentedResponse(response, requiresAction));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/responses/compact',
+      scope: 'agents:invoke',
+      fieldScopes: FIELD_SCOPES,
+      summary: 'Compact a conversation',
+      body: RESPONSE_BODY,
+      async handle(c) {
+        const request = parseCompactRequest(await readJson(c, maxBodyBytes), parseOptions);
+        return sendJson(c, await responses.compact(request, c.get('caller'), disconnectSignal(c)));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/responses/input_tokens',
+      scope: 'agents:invoke',
+      fieldScopes: FIELD_SCOPES,
+      summary: 'Estimate the input tokens of a request',
+      body: RESPONSE_BODY,
+      async handle(c) {
+        const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
+        const input_tokens = await responses.countTokens(request, c.get('caller'));
+        return sendJson(c, { object: 'response.input_tokens', input_tokens });
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/responses/:id',
+      scope: 'agents:invoke',
+      summary: 'Get a response, or follow its events',
+      query: {
+        stream: { description: 'With `true`, its events.', schema: { type: 'boolean', default: false } },
+        starting_after: LAST_EVENT,
+      },
+      headers: {
+        ...STATUS_HEADER,
+        'Last-Event-ID': { description: 'Precedes `starting_after`.', schema: LAST_EVENT.schema },
+      },
+      answers: [JSON_TYPE, EVENTS],
+      async handle(c) {
+        const id = c.req.param('id');
+        if (c.req.query('stream') === 'true') {
+          const prepared = await responses.stream(id, lastEventOf(c), c.get('caller'));
+          c.env.exchange.openStream();
+          return streamResponse(c, prepared, wantsRequiresAction(c));
+        }
+        const response = await responses.retrieve(id, c.get('caller'));
+        return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
+      },
+    }),
+    route({
+      method: 'DELETE',
+      path: '/v1/responses/:id',
+      scope: 'agents:invoke',
+      summary: 'Delete a response and its run',
+      async handle(c) {
+        const id = c.req.param('id');
+        await responses.delete(id, c.get('caller'));
+        return sendJson(c, { id, object: 'response', deleted: true });
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/responses/:id/cancel',
+      scope: 'agents:invoke',
+      summary: 'Cancel a response',
+      headers: STATUS_HEADER,
+      async handle(c) {
+        const response = await responses.cancel(c.req.param('id'), c.get('caller'));
+        return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/responses/:id/input_items',
+      scope: 'agents:invoke',
+      summary: 'List the input of a response',
+      query: PAGE,
+      async handle(c) {
+        const { input } = await responses.requestOf(c.req.param('id'), c.get('caller'));
+        return sendJson(c, pageOf(input, c.req.query()));
+      },
+    }),
+  ];
 
   async function streamResponse(
     c: Context<Env>,
@@ -128,11 +222,8 @@ function lastEventOf(c: Context<Env>): number | undefined {
   const header = c.req.header('last-event-id');
   const [name, text] = header ? ['Last-Event-ID', header] : ['starting_after', start];
   if (text === undefined) return undefined;
-  return wholeNumber({ [name]: text }, name, {
-    least: 0,
-    most: Number.MAX_SAFE_INTEGER - 1,
-    standard: 0,
-  });
+  const schema = { ...LAST_EVENT.schema, maximum: Number.MAX_SAFE_INTEGER - 1 };
+  return wholeNumber({ [name]: text }, name, { ...LAST_EVENT, schema });
 }
 
 /** If the model failed before there was any output, the request fails. Later failures are part of the response. */

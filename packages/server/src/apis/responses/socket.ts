@@ -1,7 +1,7 @@
 import { systemClock, type Clock } from '@treadle/core';
 import { badRequest, errorBody, toApiError, type ApiError } from '../../api-error.ts';
 import type { ConversationBefore } from '../../history/conversation.ts';
-import { requireScope, type Caller, type Held } from '../../http/admission.ts';
+import type { Caller, Held } from '../../http/admission.ts';
 import { parseBody } from '../../http/body.ts';
 import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../../http/websocket.ts';
 import { isObject, type JsonObject } from '../../request/validate.ts';
@@ -61,7 +61,6 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
       let body: JsonObject | undefined;
       try {
         caller = message.admit();
-        requireScope(caller, 'agents:invoke');
         body = await readEvent(message, caller.tenant);
         await createResponse(body, caller);
       } catch (thrown) {

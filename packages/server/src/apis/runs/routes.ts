@@ -1,16 +1,17 @@
 import type { Answer, Effect, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
 import { exactText } from '@treadle/core/describe';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
-import { Hono, type Context } from 'hono';
+import type { Context } from 'hono';
 import { z } from 'zod';
 import { ApiError, badRequest, errorBody, toApiError } from '../../api-error.ts';
 import { follow, type EventSource } from '../../requests/event-log.ts';
 import { rejectKey } from '../../requests/idempotency.ts';
-import { requireScope, type Env } from '../../http/admission.ts';
+import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { eventStream, sendBytes, sendJson, type EventStream } from '../../http/respond.ts';
+import { EVENTS, JSON_TYPE, route, type Parameter, type Parameters, type Route } from '../../http/routes.ts';
 import type { ListPage } from '../../request/list-page.ts';
-import { checkedQuery, wholeNumber, type Query } from '../../request/query.ts';
+import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../request/query.ts';
 import { list, validateBody, variants } from '../../request/validate.ts';
 import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
@@ -34,14 +35,8 @@ export interface RunsOptions {
   readonly stopping: AbortSignal;
 }
 
-/** `/runs` and the routes below it. They need the scopes `runs:read` and `runs:write`. */
-export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOptions): Hono<Env> {
-  const reader = (c: Context<Env>) => callerWith(c, 'runs:read');
-  const writer = (c: Context<Env>) => {
-    if (c.req.method === 'POST') rejectKey(c.env.incoming.headers);
-    return callerWith(c, 'runs:write');
-  };
-
+/** The runs API. */
+export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOptions): readonly Route[] {
   async function sendRun(c: Context<Env>, id: string): Promise<Response> {
     return sendJson(c, wireDetails(await runs.retrieve(id, c.get('caller'))));
   }
@@ -75,117 +70,180 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     return RESPONSE_ALREADY_SENT;
   }
 
-  return new Hono<Env>()
-    .get('/runs', async (c) => {
-      const caller = reader(c);
-      if (c.req.header('accept')?.includes('text/event-stream')) {
-        checkedQuery(c.req.query(), []);
-        return streamFrom(c, runs.changes(caller), { stopped: STOPPING_CHANGES, deliver: sendChange });
-      }
-      const filter = parseFilter(c.req.query());
-      const { limit } = filter;
-      const withWaiting = isWaitingIncluded(c.req.query());
-      const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
-      const open = withWaiting ? await runs.waitingOf(found.slice(0, limit), caller) : undefined;
-      const page = found.slice(0, open?.length ?? limit);
-      const hasMore = found.length > page.length;
-      return sendJson(c, {
-        object: 'list',
-        data: page.map((summary, index) => ({
-          ...wireSummary(summary),
-          ...(open && { waiting: open[index]!.map(wireWaiting) }),
-        })),
-        has_more: hasMore,
-        next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
-      } satisfies ListPage<WireRun>);
-    })
-    .get('/runs/:id', (c) => {
-      reader(c);
-      return sendRun(c, c.req.param('id'));
-    })
-    .get('/runs/:id/events', async (c) => {
-      const caller = reader(c);
-      const id = c.req.param('id');
-      const query = checkedQuery(c.req.query(), ['after', 'limit']);
-      const after = wholeNumber(query, 'after', { least: -1, most: Number.MAX_SAFE_INTEGER, standard: -1 });
-      const limit = wholeNumber(query, 'limit', { least: 1, most: 500, standard: 100 });
-      await runs.find(id, caller);
-      const source = runs.entries(id, caller);
-      if (c.req.header('accept')?.includes('text/event-stream'))
-        return streamFrom(c, source, {
-          after,
-          stopped: STOPPING,
-          deliver: (stream, entry) => stream.send(entry.event.type, entry),
+  return [
+    route({
+      method: 'GET',
+      path: '/v1/runs',
+      scope: 'runs:read',
+      summary: 'List runs, or follow the changes of all runs',
+      query: LIST_QUERY,
+      answers: [JSON_TYPE, EVENTS],
+      async handle(c) {
+        const caller = c.get('caller');
+        if (c.req.header('accept')?.includes(EVENTS)) {
+          checkedQuery(c.req.query(), {});
+          return streamFrom(c, runs.changes(caller), { stopped: STOPPING_CHANGES, deliver: sendChange });
+        }
+        const filter = parseFilter(c.req.query());
+        const { limit } = filter;
+        const withWaiting = isWaitingIncluded(c.req.query());
+        const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
+        const open = withWaiting ? await runs.waitingOf(found.slice(0, limit), caller) : undefined;
+        const page = found.slice(0, open?.length ?? limit);
+        const hasMore = found.length > page.length;
+        return sendJson(c, {
+          object: 'list',
+          data: page.map((summary, index) => ({
+            ...wireSummary(summary),
+            ...(open && { waiting: open[index]!.map(wireWaiting) }),
+          })),
+          has_more: hasMore,
+          next_cursor: hasMore ? cursorOf(page.at(-1)!) : null,
+        } satisfies ListPage<WireRun>);
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/runs/:id',
+      scope: 'runs:read',
+      summary: 'Get a run',
+      handle: (c) => sendRun(c, c.req.param('id')),
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/runs/:id/events',
+      scope: 'runs:read',
+      summary: 'Read or follow the entries of a run',
+      query: ENTRIES_QUERY,
+      answers: [JSON_TYPE, EVENTS],
+      async handle(c) {
+        const caller = c.get('caller');
+        const id = c.req.param('id');
+        const query = checkedQuery(c.req.query(), ENTRIES_QUERY);
+        const after = wholeNumber(query, 'after', ENTRIES_QUERY.after);
+        const limit = wholeNumber(query, 'limit', ENTRIES_QUERY.limit);
+        await runs.find(id, caller);
+        const source = runs.entries(id, caller);
+        if (c.req.header('accept')?.includes(EVENTS))
+          return streamFrom(c, source, {
+            after,
+            stopped: STOPPING,
+            deliver: (stream, entry) => stream.send(entry.event.type, entry),
+          });
+        c.env.exchange.hold(await source.size!(after));
+        const read = await source.read(after);
+        const data = read.slice(0, limit);
+        const last = data.at(-1)?.seq ?? after;
+        const { entries } = await runs.find(id, caller);
+        const page: WireEntryPage = { object: 'list', data, last_seq: last, has_more: last + 1 < entries };
+        return sendJson(c, page);
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/runs/:id/input',
+      scope: 'runs:write',
+      summary: 'Steer a run',
+      body: inputBody,
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const { input } = validateBody(inputBody, await readJson(c, maxBodyBytes));
+        await runs.send(c.req.param('id'), input, c.get('caller'));
+        return sendJson(c, { id: c.req.param('id'), object: 'run.input' });
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/runs/:id/answers',
+      scope: 'runs:write',
+      summary: 'Answer what a run waits for',
+      body: answersBody,
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const { answers } = validateBody(answersBody, await readJson(c, maxBodyBytes));
+        await runs.answer(c.req.param('id'), answers.map(answerOf), c.get('caller'));
+        return sendRun(c, c.req.param('id'));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/runs/:id/cancel',
+      scope: 'runs:write',
+      summary: 'Cancel a run',
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        await runs.cancel(c.req.param('id'), c.get('caller'));
+        return sendRun(c, c.req.param('id'));
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/runs/:id/fork',
+      scope: 'runs:write',
+      summary: 'Fork a run',
+      body: forkBody,
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const { preview, ...body } = validateBody(forkBody, await readJson(c, maxBodyBytes));
+        const id = c.req.param('id');
+        const caller = c.get('caller');
+        if (!preview) return sendRun(c, await runs.fork(id, forkOf(body), caller));
+        const { shared, copied, performs, waiting } = await runs.previewFork(id, forkOf(body), caller);
+        return sendJson(c, {
+          id,
+          object: 'run.fork_preview',
+          shared,
+          copied,
+          performs: performs.map(wireEffect),
+          waiting: waiting.map(wireWaiting),
+        } satisfies WireForkPreview);
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/runs/:id/resume',
+      scope: 'runs:write',
+      summary: 'Resume an interrupted run now',
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        await runs.resume(c.req.param('id'), c.get('caller'));
+        return sendRun(c, c.req.param('id'));
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/runs/:id/export',
+      scope: 'runs:read',
+      summary: 'Export a run with its child runs',
+      answers: ['application/x-ndjson'],
+      async handle(c) {
+        const id = c.req.param('id');
+        return sendBytes(c, await runs.exported(id, c.get('caller')), {
+          'content-type': 'application/x-ndjson; charset=utf-8',
+          'content-disposition': `attachment; filename="${id.replaceAll(/[^\w.-]/g, '_')}.jsonl"`,
         });
-      c.env.exchange.hold(await source.size!(after));
-      const read = await source.read(after);
-      const data = read.slice(0, limit);
-      const last = data.at(-1)?.seq ?? after;
-      const { entries } = await runs.find(id, caller);
-      const page: WireEntryPage = { object: 'list', data, last_seq: last, has_more: last + 1 < entries };
-      return sendJson(c, page);
-    })
-    .post('/runs/:id/input', async (c) => {
-      const caller = writer(c);
-      const { input } = validateBody(inputBody, await readJson(c, maxBodyBytes));
-      await runs.send(c.req.param('id'), input, caller);
-      return sendJson(c, { id: c.req.param('id'), object: 'run.input' });
-    })
-    .post('/runs/:id/answers', async (c) => {
-      const caller = writer(c);
-      const { answers } = validateBody(answersBody, await readJson(c, maxBodyBytes));
-      await runs.answer(c.req.param('id'), answers.map(answerOf), caller);
-      return sendRun(c, c.req.param('id'));
-    })
-    .post('/runs/:id/cancel', async (c) => {
-      await runs.cancel(c.req.param('id'), writer(c));
-      return sendRun(c, c.req.param('id'));
-    })
-    .post('/runs/:id/fork', async (c) => {
-      const caller = writer(c);
-      const { preview, ...body } = validateBody(forkBody, await readJson(c, maxBodyBytes));
-      const id = c.req.param('id');
-      if (!preview) return sendRun(c, await runs.fork(id, forkOf(body), caller));
-      const { shared, copied, performs, waiting } = await runs.previewFork(id, forkOf(body), caller);
-      return sendJson(c, {
-        id,
-        object: 'run.fork_preview',
-        shared,
-        copied,
-        performs: performs.map(wireEffect),
-        waiting: waiting.map(wireWaiting),
-      } satisfies WireForkPreview);
-    })
-    .post('/runs/:id/resume', async (c) => {
-      await runs.resume(c.req.param('id'), writer(c));
-      return sendRun(c, c.req.param('id'));
-    })
-    .get('/runs/:id/export', async (c) => {
-      const id = c.req.param('id');
-      return sendBytes(c, await runs.exported(id, reader(c)), {
-        'content-type': 'application/x-ndjson; charset=utf-8',
-        'content-disposition': `attachment; filename="${id.replaceAll(/[^\w.-]/g, '_')}.jsonl"`,
-      });
-    })
-    .post('/runs/:id/replay', async (c) => {
-      const id = c.req.param('id');
-      const { entries, replayed } = await runs.replay(id, reader(c));
-      if (replayed.type === 'replayed') return sendJson(c, { id, object: 'run.replay', entries, equal: true });
-      const { seq, event, effect = null, difference } = replayed;
-      return sendJson(c, {
-        id,
-        object: 'run.replay',
-        entries,
-        equal: false,
-        first: { seq, event, effect, difference },
-      });
-    });
-}
-
-function callerWith(c: Context<Env>, scope: 'runs:read' | 'runs:write') {
-  const caller = c.get('caller');
-  requireScope(caller, scope);
-  return caller;
+      },
+    }),
+    route({
+      method: 'POST',
+      path: '/v1/runs/:id/replay',
+      scope: 'runs:read',
+      summary: 'Check that a run replays',
+      async handle(c) {
+        const id = c.req.param('id');
+        const { entries, replayed } = await runs.replay(id, c.get('caller'));
+        if (replayed.type === 'replayed') return sendJson(c, { id, object: 'run.replay', entries, equal: true });
+        const { seq, event, effect = null, difference } = replayed;
+        return sendJson(c, {
+          id,
+          object: 'run.replay',
+          entries,
+          equal: false,
+          first: { seq, event, effect, difference },
+        });
+      },
+    }),
+  ];
 }
 
 interface Streaming<T> {
@@ -218,8 +276,39 @@ function sendChange(stream: EventStream, change: RunChange): void | Promise<void
 
 // Queries
 
-export const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
-const FILTERS = ['status', 'model', 'since', 'until', 'parent', 'search', 'cursor', 'limit', 'include'];
+const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
+
+const anyText = { type: 'string' };
+const time: Parameter = {
+  description: 'Milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.',
+  schema: anyText,
+};
+
+const LIST_QUERY: Parameters = {
+  status: { description: `Some of ${STATUSES.join(', ')}, separated by commas.`, schema: anyText },
+  model: { description: 'The name of the model.', schema: anyText },
+  since: time,
+  until: time,
+  parent: { description: 'The id of the run that started it.', schema: anyText },
+  search: { description: 'Words in the title.', schema: anyText },
+  cursor: CURSOR,
+  limit: LIMIT,
+  include: {
+    description: 'With `waiting`, each run has what it waits for.',
+    schema: { type: 'string', enum: ['waiting'] },
+  },
+};
+
+const ENTRIES_QUERY = {
+  after: {
+    description: '`seq` of the last entry that the client has.',
+    schema: { type: 'integer', minimum: -1 },
+  },
+  limit: {
+    description: 'The most entries of the page.',
+    schema: { type: 'integer', minimum: 1, maximum: 500, default: 100 },
+  },
+} as const satisfies Record<string, NumberParameter>;
 
 function isWaitingIncluded({ include }: Query): boolean {
   if (include === undefined || include === 'waiting') return include !== undefined;
@@ -227,7 +316,7 @@ function isWaitingIncluded({ include }: Query): boolean {
 }
 
 function parseFilter(given: Query): RunFilter & { readonly limit: number } {
-  const query = checkedQuery(given, FILTERS);
+  const query = checkedQuery(given, LIST_QUERY);
   const { status, model, since, until, parent, search, cursor } = query;
   const statuses = status?.split(',');
   const unknown = statuses?.find((one) => !STATUSES.includes(one as RunStatus));
@@ -242,7 +331,7 @@ function parseFilter(given: Query): RunFilter & { readonly limit: number } {
     ...(since !== undefined && { since: timeOf(since, 'since') }),
     ...(until !== undefined && { before: timeOf(until, 'until') }),
     ...(cursor !== undefined && { after: positionOf(cursor) }),
-    limit: wholeNumber(query, 'limit', { least: 1, most: 100, standard: 20 }),
+    limit: wholeNumber(query, 'limit', LIMIT),
   };
 }
 
@@ -354,13 +443,6 @@ function forkOf({ at, limits, ...changes }: Omit<ForkBody, 'preview'>): ForkRequ
     }),
   };
 }
-
-/** The bodies of requests, for `/openapi.json`. */
-export const RUN_BODIES: Readonly<Record<'input' | 'answers' | 'fork', z.ZodType>> = {
-  input: inputBody,
-  answers: answersBody,
-  fork: forkBody,
-};
 
 // Answers
 
