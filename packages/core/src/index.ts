@@ -200,6 +200,7 @@ export {
   type Registry,
   type RegistryEntry,
 } from './tools/registry.ts';
+export { warnOnce } from './warning.ts';
 export { checkOptions, type KnownOptions, type OptionNames } from './known-options.ts';
 export {
   tool,

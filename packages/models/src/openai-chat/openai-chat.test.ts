@@ -194,9 +194,9 @@ test('401: reports if no key was provided', async () => {
     () => {},
     new AbortController().signal,
   );
-  expect(reply).toMatchObject({
-    error: { message: 'The provider answered 401: Who are you? (No API key was provided.)' },
-  });
+  const why = `OPENAI_API_KEY is read only for api.openai.com, and ${new URL(host.url).host} is another host.`;
+  const hint = `(No API key was provided. ${why} Pass "apiKey".)`;
+  expect(reply).toMatchObject({ error: { message: `The provider answered 401: Who are you? ${hint}` } });
 });
 
 test('429: is retried after the time that the server asks for', async () => {

@@ -157,8 +157,9 @@ function demoCheck(name: string, isConfigured: boolean): Check {
 }
 
 /** What to do about a model that does not pass. */
-function modelRemedy({ name, key, host, provider }: ListedModel, { reachable, error }: Probe): string {
+function modelRemedy({ name, key, host, hostVariable, provider }: ListedModel, { reachable, error }: Probe): string {
   const at = `[models.${name}]`;
+  const address = hostVariable ?? `base_url in ${at}`;
   if (reachable) return `Choose a model that supports tools, or set tool_support = "text" in ${at}.`;
   switch (error?.code) {
     case 'auth':
@@ -169,10 +170,10 @@ function modelRemedy({ name, key, host, provider }: ListedModel, { reachable, er
     case 'timeout':
       return `Check the network, or give it more time: --timeout SECONDS.`;
     case 'network':
-      if (provider === 'ollama') return `Start it with "ollama serve", or correct base_url in ${at}.`;
-      return `Check the network, or correct base_url in ${at}.`;
+      if (provider === 'ollama') return `Start it with "ollama serve", or correct ${address}.`;
+      return `Check the network, or correct ${address}.`;
     default:
-      return `Correct model and base_url in ${at}.`;
+      return hostVariable ? `Correct model in ${at}, and ${hostVariable}.` : `Correct model and base_url in ${at}.`;
   }
 }
 
