@@ -79,6 +79,7 @@ export type {
   VerifiedAnswer,
   VerifyAnswer,
 } from './driver/options.ts';
+export { answer, approve, deny, type AnswerFacts } from './driver/make-answer.ts';
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { requestTokens } from './driver/call-model.ts';
@@ -93,6 +94,7 @@ export {
   type Report,
   type ResourceProblem,
   type RunFailed,
+  type RunWaiting,
   type TurnStarted,
 } from './journal/items.ts';
 export {
@@ -200,7 +202,6 @@ export {
   type Registry,
   type RegistryEntry,
 } from './tools/registry.ts';
-export { warnOnce } from './warning.ts';
 export { checkOptions, type KnownOptions, type OptionNames } from './known-options.ts';
 export {
   tool,

@@ -2,7 +2,7 @@ export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } 
 export { toAgUiResponse, type AgUiIds } from './conversations/ag-ui.ts';
 export type { ChatAnswer, ChatMessage, ChatSummary } from './conversations/conversations.ts';
 export type { NumberedEvent as ChatEvent } from './conversations/events.ts';
-export { toUIMessageStreamResponse } from './conversations/ui-stream.ts';
+export { toUIMessageStreamResponse } from '@treadle/core/web';
 export type { ServedModels, ServerStore } from './engine/engine.ts';
 export type { McpServersOptions } from './engine/mcp-servers.ts';
 export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';

@@ -1,7 +1,6 @@
 import {
   checkOptions,
   TreadleError,
-  warnOnce,
   type Accepts,
   type Clock,
   type KnownOptions,
@@ -9,6 +8,7 @@ import {
   type Settings,
 } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
+import { warnOnce } from '@treadle/core/warning';
 import { checkPrice, type Price } from '../prices/price.ts';
 import type { Protocol } from '../protocol.ts';
 import { baseURLFromEnvironment, isLoopbackURL, type ProviderFacts } from '../providers.ts';

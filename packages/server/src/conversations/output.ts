@@ -1,8 +1,8 @@
 import { textOf, type AssistantPart, type Item, type ResultBlock, type Waiting } from '@treadle/core';
+import { shownResult } from '@treadle/core/web';
 import type { Ending } from '../engine/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import { shownReply } from '../responses/turn-items.ts';
-import { shownResult } from '../responses/wire.ts';
 import { resultParts } from './attachments.ts';
 import { callDecisions } from './decisions.ts';
 import {
@@ -233,6 +233,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
         break;
       }
       case 'resource-problem':
+      case 'waiting':
       case 'run-failed':
         break;
       default:

@@ -1,0 +1,184 @@
+import type { LoopResult } from '../driver/options.ts';
+import type { ExecuteResult } from '../agents/result.ts';
+import { messageOf, outcomeProblem } from '../errors.ts';
+import type { Item } from '../journal/items.ts';
+import type { Event } from '../machine/events.ts';
+import type { Outcome, Waiting } from '../machine/state.ts';
+import type { AssistantPart } from '../messages.ts';
+import { shownResult } from './shown-result.ts';
+import { streamedResponse, type Live, type StreamInit } from './responses.ts';
+import { uiChunks, UI_MESSAGE_STREAM_END, UI_MESSAGE_STREAM_HEADERS, type UiFinish } from './ui-chunks.ts';
+
+/**
+ * A run as a UI message stream of the AI SDK, for `useChat`. A client that disconnects cancels the run. If the run pauses, the
+ * stream ends with the approvals and questions that it waits for. The `approvalId` of an approval has its `effect` and `digest`:
+ * see `approvalOf`.
+ */
+export function toUIMessageStreamResponse(live: Live, init: StreamInit = {}): Response {
+  const items = uiItems(live);
+  return streamedResponse(live, init, {
+    headers: UI_MESSAGE_STREAM_HEADERS,
+    frame: (item) => framesOf(items.add(item)),
+    async last() {
+      try {
+        return framesOf(items.end(await live.result)) + UI_MESSAGE_STREAM_END;
+      } catch (thrown) {
+        return framesOf(items.fail(messageOf(thrown))) + UI_MESSAGE_STREAM_END;
+      }
+    },
+  });
+}
+
+function framesOf(chunks: readonly object[]): string | undefined {
+  return chunks.length === 0 ? undefined : chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join('');
+}
+
+interface UiItems {
+  add(item: Item): readonly object[];
+  end(result: LoopResult | ExecuteResult<unknown>): readonly object[];
+  /** The result was rejected. */
+  fail(message: string): readonly object[];
+}
+
+type TextType = 'text' | 'reasoning';
+
+/** Translates the items of a run to chunks. */
+function uiItems({ runId }: Live): UiItems {
+  const chunks = uiChunks();
+  let started: readonly object[] = chunks.start(`${runId}_answer`, { runId });
+  let turn = 0;
+  /** The texts of the current reply that were sent, or a part of each. */
+  let sent: { readonly type: TextType; readonly id: string; text: string }[] = [];
+  let isTextOpen = false;
+  /** The positions of the calls of the turn that somebody has denied. */
+  let denied: number[] = [];
+  let isWaiting = false;
+  let outcome: Outcome | undefined;
+
+  /** Adds the chunk that begins the stream to the first others. */
+  function afterStart(added: readonly object[]): readonly object[] {
+    const all = [...started, ...added];
+    started = [];
+    return all;
+  }
+
+  function addDelta(type: TextType, delta: string): readonly object[] {
+    if (delta === '') return [];
+    let last = sent.at(-1);
+    if (!isTextOpen || last?.type !== type) {
+      last = { type, id: `${runId}_${turn}_${sent.length}`, text: '' };
+      sent.push(last);
+    }
+    isTextOpen = true;
+    last.text += delta;
+    return chunks.delta(type, last.id, delta);
+  }
+
+  /** The calls of a reply, and what its deltas did not contain; of a model that does not stream, everything. */
+  function addReply(content: readonly AssistantPart[]): readonly object[] {
+    const added: object[] = [];
+    const before = sent;
+    sent = [];
+    isTextOpen = false;
+    for (const part of content) {
+      if (part.type === 'tool-call') added.push(...chunks.call(part.id, part.name, part.arguments));
+      else {
+        const streamed = before.find(({ type, text }) => type === part.type && part.text.startsWith(text));
+        if (streamed) before.splice(before.indexOf(streamed), 1);
+        const rest = part.text.slice(streamed?.text.length ?? 0);
+        const id = streamed?.id ?? `${runId}_${turn}_whole_${added.length}`;
+        if (rest !== '') added.push(...chunks.delta(part.type, id, rest));
+      }
+    }
+    return added;
+  }
+
+  function addFact(event: Event): readonly object[] {
+    if (event.type === 'model-replied') return addReply(event.content);
+    if (event.type === 'approval-given' && !event.approved) {
+      denied.push(Number(event.effect.slice(event.effect.lastIndexOf('.') + 1)));
+    }
+    return [];
+  }
+
+  function chunksOf(item: Item): readonly object[] {
+    switch (item.type) {
+      case 'text-delta':
+        return addDelta('text', item.text);
+      case 'reasoning-delta':
+        return addDelta('reasoning', item.text);
+      case 'call-delta':
+        isTextOpen = false;
+        return [];
+      case 'turn-started': {
+        const isRepeated = sent.length > 0;
+        ({ turn } = item);
+        sent = [];
+        denied = [];
+        isTextOpen = false;
+        return isRepeated ? chunks.resetStep() : [];
+      }
+      case 'call-answered': {
+        const { call, index, result } = item;
+        const shown = { text: shownResult(result.content), isError: result.isError, denied: denied.includes(index) };
+        return chunks.result(call.id, shown);
+      }
+      case 'tool-report':
+        return chunks.progress(item.call.id, progressText(item.progress));
+      case 'fact':
+        return addFact(item.event);
+      case 'waiting':
+        isWaiting = true;
+        return item.waiting.flatMap(asked);
+      case 'run-failed':
+        ({ outcome } = item);
+        return [];
+      case 'call-started':
+      case 'resource-problem':
+        return [];
+      default:
+        return item satisfies never;
+    }
+  }
+
+  function asked(wait: Waiting): readonly object[] {
+    const { effect: id, call } = wait;
+    if (wait.type === 'approval') {
+      const { digest, reason = null } = wait;
+      return chunks.approval(call.id, { id, digest, reason });
+    }
+    if (wait.type !== 'question') return [];
+    const { prompt, choices = null, schema = null } = wait.question;
+    return chunks.question({ id, toolCallId: call.id, tool: call.name, prompt, choices, schema });
+  }
+
+  return {
+    add: (item) => afterStart(chunksOf(item)),
+    end(result) {
+      const metadata = 'usage' in result ? { usage: result.usage } : undefined;
+      if (isWaiting) return afterStart(chunks.finish('tool-calls', { metadata }));
+      if (outcome) return afterStart(ended(outcome, metadata));
+      // An execution may fail without a run.
+      if ('error' in result) return afterStart(chunks.finish('error', { metadata, error: result.error.message }));
+      return afterStart(chunks.finish(finishReasonOf(result), { metadata }));
+    },
+    fail: (message) => afterStart(chunks.finish('error', { error: message })),
+  };
+
+  function ended(how: Outcome, metadata: object | undefined): readonly object[] {
+    const warning = outcomeProblem(how)!;
+    if (how.type === 'failed') return chunks.finish('error', { metadata, error: warning.message });
+    return chunks.finish(how.type === 'exhausted' ? 'length' : 'other', { metadata, warning });
+  }
+}
+
+/** Of a result without an error. */
+function finishReasonOf(result: object): UiFinish {
+  const { outcome, detached } = result as Partial<LoopResult>;
+  if (detached) return 'other';
+  return outcome?.type === 'completed' && outcome.truncated ? 'length' : 'stop';
+}
+
+function progressText(progress: unknown): string {
+  return typeof progress === 'string' ? progress : (JSON.stringify(progress) ?? '');
+}
