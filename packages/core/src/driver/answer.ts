@@ -4,7 +4,7 @@ import { waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { findQuestion, type Question } from '../machine/questions.ts';
 import type { State, Waiting } from '../machine/state.ts';
-import { fits, step } from '../machine/step.ts';
+import { fits } from '../machine/step.ts';
 import { arePartsOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
@@ -13,52 +13,11 @@ import type { PatternMatcher } from '../tools/json-schema.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
-/** What checks answers from outside before they become events. */
-interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
-  readonly clock: Clock;
-}
+/* Answers from outside, one at a time. `answer-paused.ts` takes those to a paused run. */
 
-/** The events for the answers to a paused run, and the answers to pass on to its child runs. */
-export async function answerEvents(
-  state: State,
-  answers: readonly Answer[],
-  admission: Admission,
-): Promise<{ readonly events: readonly Event[]; readonly childAnswers: ReadonlyMap<string, readonly Answer[]> }> {
-  const childAnswers = new Map<string, Answer[]>();
-  const events: Event[] = [];
-  // Several people may answer the same approval, so each answer is checked in the state after those before it.
-  let current = state;
-  const earlier: Answer[] = [];
-  for (const answer of answers) {
-    try {
-      const malformed = malformedAnswer(answer);
-      if (malformed) throw await malformed;
-      const { verifyAnswer } = admission;
-      const admitted = verifyAnswer ? await verifiedAnswer(state, answer, verifyAnswer) : answer;
-      if (earlier.some((other) => isAnsweredTwice(other, admitted))) {
-        const why = `"${answer.effect}" is answered twice. Pass one answer for each effect.`;
-        throw new TreadleError('answer-unfit', why);
-      }
-      earlier.push(admitted);
-      const at = admission.clock.now();
-      const slash = answer.effect.indexOf('/');
-      if (slash === -1) {
-        const event = answerEvent(current, admitted, at, admission.matchPattern);
-        if (!event) throw await unfitAnswer(current, admitted);
-        events.push(event);
-        current = step(current, event).state;
-        continue;
-      }
-      if (!fitsChild(current, admitted, admission.matchPattern)) throw await unfitAnswer(current, admitted);
-      const effect = answer.effect.slice(0, slash);
-      const siblings = childAnswers.get(effect);
-      if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
-      childAnswers.set(effect, [...(siblings ?? []), { ...admitted, effect: answer.effect.slice(slash + 1) }]);
-    } catch (error) {
-      throw await rejectAnswer(state.runId, answer, error as TreadleError, admission);
-    }
-  }
-  return { events, childAnswers };
+/** What checks answers from outside before they become events. */
+export interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
+  readonly clock: Clock;
 }
 
 /** What each type of answer has besides its effect. */
@@ -85,26 +44,8 @@ export async function unfitAnswer(state: State, answer: Answer): Promise<Treadle
   return new TreadleError('answer-unfit', whyRejected(state, answer, isAnsweredBy));
 }
 
-/** Only approvals by different people may have the same effect. */
-function isAnsweredTwice(one: Answer, other: Answer): boolean {
-  if (one.effect !== other.effect) return false;
-  return one.type !== 'approval' || other.type !== 'approval' || one.by === other.by;
-}
-
-/**
- * Whether a child run waits for an answer. Throws `answer-unfit` for content that the child run would reject: after that, the
- * parent would not wait for it.
- */
-function fitsChild(state: State, answer: Answer, matchPattern: PatternMatcher | undefined): boolean {
-  if (!isAwaited(state, answer)) return false;
-  const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
-  if (answer.type !== 'answer') eventForAnswer(answer, 0);
-  else checkValue((awaited as Waiting & { type: 'question' }).question, answer, matchPattern);
-  return true;
-}
-
 /** Whether the run, or a child run, waits for an answer of this kind. */
-function isAwaited(state: State, answer: Answer): boolean {
+export function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
   if (answer.type !== 'approval') return awaited !== undefined && isAnsweredBy(awaited, answer);
   return awaited?.type === 'approval' && approvalProblem(awaited, answer) === undefined;
@@ -185,7 +126,7 @@ function questionAnswered(
   return { type: 'question-answered', at, effect, question, value, ...(by !== undefined && { by }) };
 }
 
-function checkValue(
+export function checkValue(
   question: Question,
   { effect, value }: QuestionAnswer,
   matchPattern: PatternMatcher | undefined,
@@ -215,7 +156,7 @@ function quoted(text: string): string {
   return JSON.stringify(text);
 }
 
-function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: number): Event {
+export function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: number): Event {
   if (answer.type === 'approval') {
     const { signature: _, forRun, ...given } = answer;
     // Anything except `true` is a refusal.

@@ -25,7 +25,6 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema, type Schema } from '../tools/schema.ts';
 import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
-import { answerEvents } from './answer.ts';
 import { toolNames, withHandoffAgents } from './handoff.ts';
 import type {
   Answer,
@@ -124,7 +123,10 @@ export async function hasStarted(options: StartOrResumeOptions, opening: Opening
   const stored = await readStart(journal, runId);
   const [started] = opening.events as readonly [RunStarted];
   if (stored) checkSameStart(stored, started);
-  else await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
+  else if (answers.length > 0) {
+    const { answerEvents } = await import('./answer-paused.ts');
+    await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
+  }
   return stored !== undefined;
 }
 
