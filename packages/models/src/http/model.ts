@@ -8,6 +8,7 @@ import {
   type ModelRequest,
   type Settings,
 } from '@treadle/core';
+import { nodeVersion } from '@treadle/core/node-version';
 import { maxCostOf, withCost } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
@@ -46,12 +47,7 @@ export interface HttpModel<State> {
 
 /** Undici needs the connections of Node. Other runtimes look like Node, and have a `fetch` of their own. */
 function builtInSend(): Send {
-  const { process, navigator } = globalThis as {
-    process?: NodeJS.Process;
-    navigator?: { readonly userAgent?: string };
-  };
-  const isNode = process?.versions?.node !== undefined && !/^(Bun|Deno|Cloudflare)/.test(navigator?.userAgent ?? '');
-  return isNode ? undiciSend : fetchSend((input, init) => globalThis.fetch(input, init));
+  return nodeVersion() === undefined ? fetchSend((input, init) => globalThis.fetch(input, init)) : undiciSend;
 }
 
 function noKey(host: string, hint: string): ModelError {

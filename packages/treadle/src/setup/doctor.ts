@@ -16,7 +16,7 @@ import type { Io } from '../terminal/io.ts';
 import { exactLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { isOldNode, OLDEST_NODE, version } from '../version.ts';
+import { version } from '../version.ts';
 
 /** `warning`: something is missing, but the command works without it. */
 interface Check {
@@ -83,10 +83,7 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
 }
 
 function nodeCheck(node: string): Check {
-  const found = `Treadle ${version()} on Node ${node}`;
-  if (!isOldNode(node)) return { name: 'node', status: 'ok', message: found };
-  const remedy = `Install Node ${OLDEST_NODE} or later: https://nodejs.org`;
-  return { name: 'node', status: 'problem', message: `${found}, which is too old`, remedy };
+  return { name: 'node', status: 'ok', message: `Treadle ${version()} on Node ${node}` };
 }
 
 function configCheck({ loaded, folder }: CommandContext): Check {
