@@ -37,7 +37,7 @@ export type {
 export { nextLoopTurn, systemClock, type Clock } from './platform.ts';
 export { RunError, TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
-export { checkedBytes, checkRunNames, memoryJournal, summaryOf } from './journal/memory.ts';
+export { checkedBytes, checkRunNames, entryOutOfOrder, memoryJournal, summaryOf } from './journal/memory.ts';
 export type {
   BlobBytes,
   BlobContent,

@@ -80,7 +80,7 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
   [
     'a text among models',
     { models: ['gpt' as never] },
-    'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
+    'The model is the text "gpt". Pass a model, such as openaiChat({ model: "gpt" }) of @treadle/models.',
   ],
   [
     'an agent with a misspelt option',
@@ -311,7 +311,9 @@ test('rejects a runId that exists with run-exists, without changing that run or 
   const model = scriptedModel(['x']);
   await expect(runLoop({ model, input: 'Go again.', journal, runId: 'run' })).rejects.toMatchObject({
     code: 'run-exists',
-    message: expect.stringContaining('"run"'),
+    message:
+      'Run "run" already exists. To resume it, pass its runId and journal without "input", or resume: "auto". ' +
+      'To start another run, choose another runId.',
   });
   expect(model.requests).toEqual([]);
   expect(await journal.read('run')).toEqual(before);
