@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { agentTool } from '../agents/agent-tool.ts';
 import { approve, deny } from '../driver/make-answer.ts';
 import { streamLoop } from '../driver/run.ts';
 import { memoryJournal } from '../journal/memory.ts';
@@ -76,6 +77,10 @@ test('sends the whole text of a model that does not stream, and the rest of one 
     expect(deltas.join('')).toBe('A bird.');
     expect(chunks.filter(({ type }) => type === 'text-start')).toHaveLength(1);
   }
+  // What it streamed is not what it replied.
+  const chunks = await chunksOf(streamLoop({ model: model('A fish'), input: 'Go.' }));
+  const after = chunks.slice(chunks.findIndex(({ type }) => type === 'reset-step') + 1);
+  expect(after.filter(({ type }) => type === 'text-delta')).toMatchObject([{ delta: 'A bird.' }]);
 });
 
 test('ends with the approvals that the run waits for, and goes on after the answers', async () => {
@@ -117,6 +122,24 @@ test('ends with the approvals that the run waits for, and goes on after the answ
       { type: 'tool-output-denied', toolCallId: 'c2' },
     ]),
   );
+});
+
+test('asks about a call inside a child run as the call that has it', async () => {
+  const model = scriptedModel([{ calls: [{ id: 'inner', name: 'pay' }] }, 'Paid.']);
+  const helper = agentTool({ name: 'helper', description: 'Helps', model, tools: [pay] });
+  const calls = [
+    { id: 'c1', name: 'look' },
+    { id: 'c2', name: 'helper', arguments: { task: 'Pay.' } },
+  ];
+  const run = { tools: [look, helper], journal: memoryJournal(), runId: 'r' };
+  const live = streamLoop({ ...run, model: scriptedModel([{ calls }]), input: 'Go.' });
+  const asked = (chunks: readonly Chunk[]) => chunks.filter(({ type }) => type === 'tool-approval-request');
+  const first = asked(await chunksOf(live));
+  expect(first).toMatchObject([{ toolCallId: 'c2' }]);
+  const [wait] = (await live.result).waiting;
+  expect(approvalOf(String(first[0]!['approvalId'])).id).toBe(wait!.effect);
+  // Resumed without an answer, it asks again.
+  expect(asked(await chunksOf(streamLoop({ ...run, model: scriptedModel([]) })))).toEqual(first);
 });
 
 test.each<[string, () => Live, readonly object[]]>([

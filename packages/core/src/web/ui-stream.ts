@@ -1,12 +1,12 @@
-import type { LoopResult } from '../driver/options.ts';
 import type { ExecuteResult } from '../agents/result.ts';
+import type { LoopResult } from '../driver/options.ts';
 import { messageOf, outcomeProblem } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
 import type { Event } from '../machine/events.ts';
 import type { Outcome, Waiting } from '../machine/state.ts';
 import type { AssistantPart } from '../messages.ts';
-import { shownResult } from './shown-result.ts';
 import { streamedResponse, type Live, type StreamInit } from './responses.ts';
+import { shownResult } from './shown-result.ts';
 import { uiChunks, UI_MESSAGE_STREAM_END, UI_MESSAGE_STREAM_HEADERS, type UiFinish } from './ui-chunks.ts';
 
 /**
@@ -18,7 +18,7 @@ export function toUIMessageStreamResponse(live: Live, init: StreamInit = {}): Re
   const items = uiItems(live);
   return streamedResponse(live, init, {
     headers: UI_MESSAGE_STREAM_HEADERS,
-    frame: (item) => framesOf(items.add(item)),
+    frame: (item) => framesOf(items.add(item)) || undefined,
     async last() {
       try {
         return framesOf(items.end(await live.result)) + UI_MESSAGE_STREAM_END;
@@ -29,8 +29,8 @@ export function toUIMessageStreamResponse(live: Live, init: StreamInit = {}): Re
   });
 }
 
-function framesOf(chunks: readonly object[]): string | undefined {
-  return chunks.length === 0 ? undefined : chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join('');
+function framesOf(chunks: readonly object[]): string {
+  return chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join('');
 }
 
 interface UiItems {
@@ -50,6 +50,8 @@ function uiItems({ runId }: Live): UiItems {
   /** The texts of the current reply that were sent, or a part of each. */
   let sent: { readonly type: TextType; readonly id: string; text: string }[] = [];
   let isTextOpen = false;
+  /** The ids of the calls of the turn, by their position. */
+  let callIds: string[] = [];
   /** The positions of the calls of the turn that somebody has denied. */
   let denied: number[] = [];
   let isWaiting = false;
@@ -76,19 +78,24 @@ function uiItems({ runId }: Live): UiItems {
 
   /** The calls of a reply, and what its deltas did not contain; of a model that does not stream, everything. */
   function addReply(content: readonly AssistantPart[]): readonly object[] {
-    const added: object[] = [];
-    const before = sent;
+    const parts = content.filter((part) => part.type === 'tool-call' || part.text !== '');
+    const texts = parts.filter((part) => part.type !== 'tool-call');
+    const fits = sent.every(({ type, text }, at) => texts[at]?.type === type && texts[at].text.startsWith(text));
+    const streamed = fits ? sent : [];
+    const added = fits ? [] : [...chunks.resetStep()];
     sent = [];
+    callIds = [];
     isTextOpen = false;
-    for (const part of content) {
-      if (part.type === 'tool-call') added.push(...chunks.call(part.id, part.name, part.arguments));
-      else {
-        const streamed = before.find(({ type, text }) => type === part.type && part.text.startsWith(text));
-        if (streamed) before.splice(before.indexOf(streamed), 1);
-        const rest = part.text.slice(streamed?.text.length ?? 0);
-        const id = streamed?.id ?? `${runId}_${turn}_whole_${added.length}`;
-        if (rest !== '') added.push(...chunks.delta(part.type, id, rest));
+    for (const part of parts) {
+      if (part.type === 'tool-call') {
+        callIds.push(part.id);
+        added.push(...chunks.call(part.id, part.name, part.arguments));
+        continue;
       }
+      const at = texts.indexOf(part);
+      const { id, text } = streamed[at] ?? { id: `${runId}_${turn}_${at}${fits ? '' : '_again'}`, text: '' };
+      const rest = part.text.slice(text.length);
+      if (rest !== '') added.push(...chunks.delta(part.type, id, rest));
     }
     return added;
   }
@@ -96,7 +103,7 @@ function uiItems({ runId }: Live): UiItems {
   function addFact(event: Event): readonly object[] {
     if (event.type === 'model-replied') return addReply(event.content);
     if (event.type === 'approval-given' && !event.approved) {
-      denied.push(Number(event.effect.slice(event.effect.lastIndexOf('.') + 1)));
+      denied.push(indexIn(event.effect));
     }
     return [];
   }
@@ -134,6 +141,8 @@ function uiItems({ runId }: Live): UiItems {
         ({ outcome } = item);
         return [];
       case 'call-started':
+        callIds[item.index] = item.call.id;
+        return [];
       case 'resource-problem':
         return [];
       default:
@@ -143,13 +152,17 @@ function uiItems({ runId }: Live): UiItems {
 
   function asked(wait: Waiting): readonly object[] {
     const { effect: id, call } = wait;
+    // The client knows the call of the child run only as the call that has it.
+    const [own = '', inChild] = id.split('/', 2);
+    const toolCallId = inChild === undefined ? call.id : callIds[indexIn(own)];
+    if (toolCallId === undefined) return [];
     if (wait.type === 'approval') {
       const { digest, reason = null } = wait;
-      return chunks.approval(call.id, { id, digest, reason });
+      return chunks.approval(toolCallId, { id, digest, reason });
     }
     if (wait.type !== 'question') return [];
     const { prompt, choices = null, schema = null } = wait.question;
-    return chunks.question({ id, toolCallId: call.id, tool: call.name, prompt, choices, schema });
+    return chunks.question({ id, toolCallId, tool: call.name, prompt, choices, schema });
   }
 
   return {
@@ -177,6 +190,11 @@ function finishReasonOf(result: object): UiFinish {
   const { outcome, detached } = result as Partial<LoopResult>;
   if (detached) return 'other';
   return outcome?.type === 'completed' && outcome.truncated ? 'length' : 'stop';
+}
+
+/** The position of the call that an effect belongs to, such as 2 in `t3.tool.2`. */
+function indexIn(effect: string): number {
+  return Number(effect.slice(effect.lastIndexOf('.') + 1));
 }
 
 function progressText(progress: unknown): string {
