@@ -1,5 +1,5 @@
 /** A tool call that needs approval: the run pauses and is resumed with the answer. Run it: npm run example approval */
-import { memoryJournal, runLoop, tool, type Answer } from '@treadle/core';
+import { approve, memoryJournal, runLoop, tool, type Answer } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { z } from 'zod';
 
@@ -21,7 +21,7 @@ const answers: Answer[] = [];
 for (const wait of paused.waiting) {
   if (wait.type !== 'approval') continue;
   console.log(`Allow ${wait.call.name} ${wait.call.arguments}? yes`);
-  answers.push({ type: 'approval', effect: wait.effect, digest: wait.digest, approved: true, by: 'ann' });
+  answers.push(approve(wait, { by: 'ann' }));
 }
 // prints: Allow transfer {"to":"Ada","amount":500}? yes
 

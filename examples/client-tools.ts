@@ -1,5 +1,5 @@
 /** A tool that the client executes, such as a page in a browser: the run pauses for it. Run it: npm run example client-tools */
-import { memoryJournal, runLoop, tool, type Answer } from '@treadle/core';
+import { answer, memoryJournal, runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { z } from 'zod';
 
@@ -22,11 +22,7 @@ function runOnClient(call: { readonly name: string; readonly arguments: string }
 
 let result = await runLoop({ ...run, input: 'Where am I?' });
 while (result.waiting.length > 0) {
-  const answers = result.waiting.map(({ effect, call }): Answer => ({
-    type: 'client-result',
-    effect,
-    content: runOnClient(call),
-  }));
+  const answers = result.waiting.map((wait) => answer(wait, runOnClient(wait.call)));
   result = await runLoop({ ...run, answers });
 }
 // prints: The client runs get_location {"precise":false}

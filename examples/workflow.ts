@@ -4,6 +4,7 @@
  */
 import {
   agentTool,
+  approve,
   forkRun,
   memoryJournal,
   runLoop,
@@ -159,11 +160,7 @@ export function workflow({ act, isDone }: Outside): Pick<Parameters<typeof runLo
 
 /** Approves everything that a run waits for. */
 export function approvals({ waiting }: Pick<LoopResult, 'waiting'>): readonly Answer[] {
-  return waiting.flatMap((wait) =>
-    wait.type === 'approval'
-      ? [{ type: 'approval' as const, effect: wait.effect, digest: wait.digest, approved: true }]
-      : [],
-  );
+  return waiting.flatMap((wait) => (wait.type === 'approval' ? approve(wait) : []));
 }
 
 async function main(): Promise<void> {

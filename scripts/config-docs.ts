@@ -18,7 +18,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'models.NAME.model': ['required', 'the name of the model at the provider; not for `demo`'],
   'models.NAME.base_url': [
     'that of the provider',
-    'the address of the API; required for `azure` and `openai-compatible`',
+    'the address of the API, before [its variable](models.md#keys-and-addresses); required for `azure` and `openai-compatible`',
   ],
   'models.NAME.api_key_env': ['that of the provider', 'the environment variable that has the key'],
   'models.NAME.headers_env': [

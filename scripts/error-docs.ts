@@ -43,7 +43,10 @@ export const THROWN: Table<TreadleErrorCode> = {
     'The run was stored with another program as its model.',
     'Pass the same program, or set `acceptChangedProgram`. See [workflows](workflows.md).',
   ],
-  'run-exists': ['There is already a run, or a conversation, with this id.', 'Choose another id, or resume the run.'],
+  'run-exists': [
+    'There is already a run, or a conversation, with this id.',
+    'Choose another id, or resume the run: without `input`, or with `resume: "auto"`.',
+  ],
   'answer-unfit': [
     'The run does not wait for this answer, or not any more.',
     'Read `waiting` of the run again, and answer what it lists.',
@@ -110,7 +113,7 @@ export const MODEL: Table<ModelErrorCode> = {
 /** `outcome.error.code` of a run that failed: not the model. */
 export const RUN: Table<string> = {
   'output-invalid': [
-    'The answer did not match the schema in `output`, also after it was corrected.',
+    'The answer did not match the schema in `output`, also after it was corrected. The message names the problems.',
     'Simplify the schema, or use a [typed agent](typed-agents.md) with more attempts.',
   ],
   'tool-choice-unmet': [

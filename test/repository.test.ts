@@ -35,6 +35,13 @@ test('the lock file contains the binaries of every platform', () => {
   expect(binaries.filter((name) => !lock.packages[`node_modules/${name}`])).toEqual([]);
 });
 
+test('no package links node:sqlite, which an old Node lacks, so that core can say which Node is needed', () => {
+  const linked = globSync('packages/*/src/**/*.ts', { cwd: root })
+    .filter((file) => !file.endsWith('.test.ts'))
+    .filter((file) => /^import (?!type)[^;]*'node:sqlite'/m.test(readFileSync(path.join(root, file), 'utf8')));
+  expect(linked).toEqual([]);
+});
+
 test('the lock file has the engines of package.json', () => {
   const { engines } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as Locked;
   expect(lock.packages['']?.engines).toEqual(engines);

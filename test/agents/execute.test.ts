@@ -153,7 +153,9 @@ describe('rejects misuse', () => {
   });
 
   test('a missing model', async () => {
-    await expect(executeAgent(agent, { input, model: 'gpt' as never })).rejects.toThrow('There is no model.');
+    await expect(executeAgent(agent, { input, model: 'gpt' as never })).rejects.toThrow(
+      'The model is the text "gpt". Pass a model, such as openaiChat({ model: "gpt" }) of @treadle/models.',
+    );
   });
 });
 

@@ -96,6 +96,8 @@ provider = "demo"
       'api.openai.com',
       'OPENAI_API_KEY is set',
     ]);
+    const elsewhere = { OPENAI_API_KEY: KEY, OPENAI_BASE_URL: 'https://gate.example/v1' };
+    expect(lines(await models(['--no-test'], elsewhere))[1]![3]).toBe('gate.example (OPENAI_BASE_URL)');
   });
 });
 

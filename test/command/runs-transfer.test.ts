@@ -196,7 +196,7 @@ describe('a run with child runs', () => {
       tools: [agents('Inner.')],
       journal: store,
       runId,
-      answers: [{ type: 'client-result', effect: 't1.tool.0/t1.tool.0/t2.client.0', content: 'yes' }],
+      answers: [{ type: 'result', effect: 't1.tool.0/t1.tool.0/t2.client.0', content: 'yes' }],
     });
 
   test('is exported and imported with them, and resumed without repeating anything', async () => {

@@ -117,6 +117,16 @@ describe('doctor', () => {
     ]);
   });
 
+  test('names the variable of an address that nobody answers at', async () => {
+    await play.write('treadle.toml', '[models.main]\nmodel = "m"\n');
+    // A port that is never open.
+    const env = { OPENAI_API_KEY: KEY, OPENAI_BASE_URL: 'http://127.0.0.1:1/v1', PATH: process.env['PATH'] };
+    const { code, stdout } = await command(['doctor', '--json'], play.folder, { env });
+    const { checks } = JSON.parse(stdout) as { checks: Record<string, string>[] };
+    expect(code).toBe(1);
+    expect(checks[3]).toMatchObject({ remedy: 'Check the network, or correct OPENAI_BASE_URL.' });
+  });
+
   test('gives up on a model that does not answer', async () => {
     server = await scriptedOpenAi([{ hang: '' }]);
     await entry('');

@@ -148,7 +148,7 @@ async function answersTo(scenario: Scenario, { clock }: World, entries: readonly
 
 function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer {
   const { effect, call } = wait;
-  if (wait.type === 'client') return { type: 'client-result', effect, content: `picked ${call.arguments}` };
+  if (wait.type === 'client') return { type: 'result', effect, content: `picked ${call.arguments}` };
   if (wait.type === 'question') {
     const { question } = wait;
     return { type: 'answer', effect, value: question.choices?.[0] ?? 'that', by: 'ann' };

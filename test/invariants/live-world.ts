@@ -353,7 +353,7 @@ function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualSche
   }
   if (waiting.type !== 'approval') {
     const expired = clock.now() >= (waiting.expiresAt ?? Infinity);
-    if (waiting.type === 'client') return expired ? undefined : { type: 'client-result', effect, content, isError };
+    if (waiting.type === 'client') return expired ? undefined : { type: 'result', effect, content, isError };
     return expired || effect.includes('/') ? undefined : { type: 'result', effect, content, isError };
   }
   if (answer === 'late' || answer === 'expired') advance(waiting.expiresAt - clock.now());

@@ -33,7 +33,7 @@ async function pauseAndResume(journal: RunStore): Promise<readonly JournalEntry[
   expect(await journal.list()).toMatchObject([
     { runId: 'run', status: 'paused', title: 'Make it loud, then have it signed' },
   ]);
-  const answers = [{ type: 'client-result', effect: paused.waiting[0]!.effect, content: 'signed' }] as const;
+  const answers = [{ type: 'result', effect: paused.waiting[0]!.effect, content: 'signed' }] as const;
   const { outcome } = await runLoop({ ...options, model: scriptedModel(['Done.']), answers });
   expect(outcome).toEqual({ type: 'completed' });
   expect(await journal.list({ status: ['completed'] })).toMatchObject([{ runId: 'run', model: 'scripted' }]);

@@ -31,8 +31,8 @@ function loadedBy(...args: readonly string[]): readonly string[] {
 const SERVER_PACKAGES = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
 const SHELL_PACKAGES = ['@treadle/tools/commands', 'unbash'];
 
-test.each(['--version', '--help'])('%j loads no package but one small module', (flag) => {
-  expect(loadedBy(flag)).toEqual(['@treadle/core/nearest']);
+test.each(['--version', '--help'])('%j loads no package but two small modules', (flag) => {
+  expect(loadedBy(flag)).toEqual(['@treadle/core/nearest', '@treadle/core/node-version']);
 });
 
 test.each([[['serve', '--help']], [['models', '--no-test']], [['run', 'hello', '--store', 'memory:']]])(

@@ -201,7 +201,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
   function answerTo(wait: Waiting): readonly Answer[] {
     const { type, effect } = wait;
     if (!calm && random.chance(0.4)) return [];
-    if (type === 'client') return [{ type: 'client-result', effect, content: 'picked' }];
+    if (type === 'client') return [{ type: 'result', effect, content: 'picked' }];
     if (type === 'parked') return [];
     if (type === 'question') return [{ type: 'answer', effect, value: 'that' }];
     return [{ type: 'approval', effect, digest: wait.digest, approved: random.chance(0.8) }];

@@ -37,7 +37,7 @@ export type {
 export { nextLoopTurn, systemClock, type Clock } from './platform.ts';
 export { RunError, TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
-export { checkedBytes, checkRunNames, memoryJournal, summaryOf } from './journal/memory.ts';
+export { checkedBytes, checkRunNames, entryOutOfOrder, memoryJournal, summaryOf } from './journal/memory.ts';
 export type {
   BlobBytes,
   BlobContent,
@@ -79,6 +79,7 @@ export type {
   VerifiedAnswer,
   VerifyAnswer,
 } from './driver/options.ts';
+export { answer, approve, deny, type AnswerFacts } from './driver/make-answer.ts';
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { requestTokens } from './driver/call-model.ts';
@@ -93,6 +94,7 @@ export {
   type Report,
   type ResourceProblem,
   type RunFailed,
+  type RunWaiting,
   type TurnStarted,
 } from './journal/items.ts';
 export {

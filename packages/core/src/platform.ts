@@ -1,3 +1,9 @@
+import { nodeVersion, oldNodeProblem } from './node-version.ts';
+
+// An old Node would fail later, with a missing function.
+const problem = oldNodeProblem(nodeVersion());
+if (problem !== undefined) throw new Error(problem);
+
 /** Time as a port, so that tests control it. */
 export interface Clock {
   /** Milliseconds since 1970. */

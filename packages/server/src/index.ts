@@ -1,7 +1,7 @@
 export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
 export { toAgUiResponse, type AgUiIds } from './apis/chat/ag-ui.ts';
 export type { NumberedEvent as ChatEvent } from './apis/chat/wire.ts';
-export { toUIMessageStreamResponse } from './apis/chat/ui-stream.ts';
+export { toUIMessageStreamResponse } from '@treadle/core/web';
 export type { ServedModels, ServerStore } from './engine/engine.ts';
 export type { McpServersOptions } from './engine/mcp-servers.ts';
 export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';

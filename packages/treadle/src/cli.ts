@@ -3,8 +3,9 @@ import { parseArguments } from './command-line/arguments.ts';
 import { CommandError, EXIT, SUMMARIES, type Command, type CommandGroup } from './command-line/command.ts';
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
 import { didYouMean } from '@treadle/core/nearest';
+import { nodeVersion, oldNodeProblem } from '@treadle/core/node-version';
 import type { Io } from './terminal/io.ts';
-import { isOldNode, OLDEST_NODE, version } from './version.ts';
+import { version } from './version.ts';
 
 type Load = () => Promise<Command | CommandGroup>;
 
@@ -38,6 +39,12 @@ export function loadCommands(): Promise<readonly (Command | CommandGroup)[]> {
 
 /** Runs the command line. Returns the exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {
+  // The other packages cannot even be loaded.
+  const oldNode = oldNodeProblem(nodeVersion());
+  if (oldNode !== undefined && argv[0] !== '--version') {
+    io.stderr.write(`treadle: ${oldNode}\n`);
+    return EXIT.usage;
+  }
   try {
     return await dispatch(argv, io);
   } catch (error) {
@@ -68,11 +75,6 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
 async function runCommandWith(command: Command, args: readonly string[], io: Io): Promise<number> {
   const parsed = parseArguments(command, args);
   if (parsed === 'help') return print(io, commandHelp(command));
-  const { node } = process.versions;
-  // "doctor" says it among other things.
-  if (isOldNode(node) && command.name !== 'doctor') {
-    throw new CommandError(`This is Node ${node}. Install Node ${OLDEST_NODE} or later: https://nodejs.org`);
-  }
   return command.run(parsed, io);
 }
 

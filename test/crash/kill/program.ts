@@ -63,7 +63,7 @@ const model = reportingModel({
 });
 
 function answerTo({ type, effect, ...wait }: Waiting): readonly Answer[] {
-  if (type === 'client') return [{ type: 'client-result', effect, content: 'picked' }];
+  if (type === 'client') return [{ type: 'result', effect, content: 'picked' }];
   return 'digest' in wait ? [{ type: 'approval', effect, digest: wait.digest, approved: true }] : [];
 }
 

@@ -91,6 +91,9 @@ export function entriesContract(subject: Subject): void {
       await expect(subject.append('a', [messageEntry(7)])).rejects.toThrow(
         'Run "a" has 2 entries, so entry 7 cannot be appended.',
       );
+      await expect(subject.append('a', [startEntry('a')])).rejects.toThrow(
+        'Run "a" already exists. To resume it, pass its runId and journal without "input", or resume: "auto".',
+      );
     });
   });
 }

@@ -60,7 +60,12 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
     ['an array of tools', { tools: [] }, 'its tools are an array. Give { helpers: [tools], output: '],
     ['an empty name', { name: '' }, 'The agent has no name. Give one.'],
     ['no model', { model: undefined }, 'it has no model. Give one, such as openaiChat({ model })'],
-    ['a model that is not a Model', { model: 'gpt' }, 'it has no model. Give one, such as openaiChat({ model })'],
+    ['a model that is not a Model', { model: {} }, 'it has no model. Give one, such as openaiChat({ model })'],
+    [
+      'the name of a model',
+      { model: 'gpt' },
+      'The model is the text "gpt". Pass a model, such as openaiChat({ model: "gpt" })',
+    ],
     ['no prompts', { prompts: undefined }, 'it has no prompts.user. Give a text, content blocks or a function'],
     [
       'no user prompt',

@@ -1,3 +1,4 @@
+import { textAsModel } from '../driver/open.ts';
 import { TreadleError } from '../errors.ts';
 import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
 import { agentTools, submitName } from './tools.ts';
@@ -63,7 +64,9 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   };
   checkOptions(`Agent "${name}"`, definition, AGENT_OPTIONS);
   checkSettings(`Agent "${name}"`, definition.settings, 'invalid-agent');
-  if (typeof model?.reply !== 'function') reject('it has no model. Give one, such as openaiChat({ model })');
+  if (typeof model?.reply !== 'function') {
+    reject(textAsModel(model) ?? 'it has no model. Give one, such as openaiChat({ model })');
+  }
   if (prompts?.user === null || !['string', 'object', 'function'].includes(typeof prompts?.user))
     reject('it has no prompts.user. Give a text, content blocks or a function');
   if (!['function', 'undefined'].includes(typeof prompts.error)) reject('its prompts.error is not a function');

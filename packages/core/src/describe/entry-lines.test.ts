@@ -124,7 +124,7 @@ test('describes a client result', async () => {
   const pick = tool({ name: 'pick', description: '' });
   const options = { tools: [pick], journal: store, runId: 'r' };
   await runLoop({ ...options, model: scriptedModel([{ calls: [{ name: 'pick' }] }]), input: 'go' });
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'no colour', isError: true }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: 'no colour', isError: true }] as const;
   await runLoop({ ...options, model: scriptedModel(['Done.']), answers });
   expect((await lines(store)).slice(4)).toEqual([
     'paused (t1.client.0): waits for the result of pick {}',

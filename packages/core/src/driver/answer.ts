@@ -4,8 +4,8 @@ import { waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { findQuestion, type Question } from '../machine/questions.ts';
 import type { State, Waiting } from '../machine/state.ts';
-import { fits, step } from '../machine/step.ts';
-import { arePartsOf, described } from '../messages.ts';
+import { fits } from '../machine/step.ts';
+import { arePartsOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';
@@ -13,76 +13,39 @@ import type { PatternMatcher } from '../tools/json-schema.ts';
 import { validateJson } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
+/* Answers from outside, one at a time. `answer-paused.ts` takes those to a paused run. */
+
 /** What checks answers from outside before they become events. */
-interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
+export interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
   readonly clock: Clock;
 }
 
-/** The events for the answers to a paused run, and the answers to pass on to its child runs. */
-export async function answerEvents(
-  state: State,
-  answers: readonly Answer[],
-  admission: Admission,
-): Promise<{ readonly events: readonly Event[]; readonly childAnswers: ReadonlyMap<string, readonly Answer[]> }> {
-  const childAnswers = new Map<string, Answer[]>();
-  const events: Event[] = [];
-  // Several people may answer the same approval, so each answer is checked in the state after those before it.
-  let current = state;
-  const earlier: Answer[] = [];
-  for (const answer of answers) {
-    try {
-      requireEffect(answer);
-      const { verifyAnswer } = admission;
-      const admitted = verifyAnswer ? await verifiedAnswer(state, answer, verifyAnswer) : answer;
-      if (earlier.some((other) => isAnsweredTwice(other, admitted))) {
-        const why = `"${answer.effect}" is answered twice. Pass one answer for each effect.`;
-        throw new TreadleError('answer-unfit', why);
-      }
-      earlier.push(admitted);
-      const at = admission.clock.now();
-      const slash = answer.effect.indexOf('/');
-      if (slash === -1) {
-        const event = answerEvent(current, admitted, at, admission.matchPattern);
-        events.push(event);
-        current = step(current, event).state;
-        continue;
-      }
-      checkChildAnswer(current, admitted, admission.matchPattern);
-      const effect = answer.effect.slice(0, slash);
-      const siblings = childAnswers.get(effect);
-      if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
-      childAnswers.set(effect, [...(siblings ?? []), { ...admitted, effect: answer.effect.slice(slash + 1) }]);
-    } catch (error) {
-      throw await rejectAnswer(state.runId, answer, error as TreadleError, admission);
-    }
-  }
-  return { events, childAnswers };
+/** What each type of answer has besides its effect. */
+const REQUIRED_FIELDS: Readonly<Record<Answer['type'], readonly string[]>> = {
+  approval: ['digest', 'approved'],
+  result: ['content'],
+  answer: ['value'],
+};
+
+/** `answer-unfit` for something that is not a complete answer; undefined for one that is. */
+export function malformedAnswer(answer: Answer): Promise<TreadleError> | undefined {
+  const fields = Object.hasOwn(REQUIRED_FIELDS, answer?.type) && REQUIRED_FIELDS[answer.type];
+  const given = answer as unknown as Readonly<Record<string, unknown>>;
+  if (fields && typeof answer.effect === 'string' && fields.every((field) => given[field] !== undefined))
+    return undefined;
+  return import('./answer-problem.ts').then(
+    ({ whyMalformed }) => new TreadleError('answer-unfit', whyMalformed(answer, REQUIRED_FIELDS)),
+  );
 }
 
-/** Throws `answer-unfit` for something else than an answer. */
-export function requireEffect(answer: Answer): void {
-  if (typeof answer?.effect === 'string') return;
-  const form =
-    'Pass { type: \'approval\', effect, digest, approved }, or another answer, with the effect of its entry in "waiting".';
-  throw new TreadleError('answer-unfit', `${described(answer)} is not an answer. ${form}`);
-}
-
-/** Only approvals by different people may have the same effect. */
-function isAnsweredTwice(one: Answer, other: Answer): boolean {
-  if (one.effect !== other.effect) return false;
-  return one.type !== 'approval' || other.type !== 'approval' || one.by === other.by;
-}
-
-/** Throws `answer-unfit` for an answer that the child run would reject: after that, the parent would not wait for it. */
-function checkChildAnswer(state: State, answer: Answer, matchPattern: PatternMatcher | undefined): void {
-  if (!isAwaited(state, answer)) throw new TreadleError('answer-unfit', whyRejected(state, answer));
-  if (answer.type !== 'answer') return void eventForAnswer(answer, 0);
-  const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
-  checkValue((awaited as Waiting & { type: 'question' }).question, answer, matchPattern);
+/** `answer-unfit` for an answer that the run does not wait for. */
+export async function unfitAnswer(state: State, answer: Answer): Promise<TreadleError> {
+  const { whyRejected } = await import('./answer-problem.ts');
+  return new TreadleError('answer-unfit', whyRejected(state, answer, isAnsweredBy));
 }
 
 /** Whether the run, or a child run, waits for an answer of this kind. */
-function isAwaited(state: State, answer: Answer): boolean {
+export function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
   if (answer.type !== 'approval') return awaited !== undefined && isAnsweredBy(awaited, answer);
   return awaited?.type === 'approval' && approvalProblem(awaited, answer) === undefined;
@@ -91,7 +54,6 @@ function isAwaited(state: State, answer: Answer): boolean {
 /** Whether an answer is of the right type for what the run waits for. */
 function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
   if (type === 'question') return answer.type === 'answer';
-  if (type === 'client' && answer.type === 'client-result') return true;
   return (type === 'client' || type === 'parked') && answer.type === 'result';
 }
 
@@ -105,7 +67,7 @@ export async function verifiedAnswer(
   verify: NonNullable<Admission['verifyAnswer']>,
 ): Promise<Answer> {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
-  if (!awaited) throw new TreadleError('answer-unfit', whyRejected(state, answer));
+  if (!awaited) throw await unfitAnswer(state, answer);
   const verified = await (async () => verify(answer, awaited))().catch((thrown: unknown) => {
     return { type: 'refused', reason: `it could not be verified (${messageOf(thrown)}).` } as const;
   });
@@ -113,7 +75,7 @@ export async function verifiedAnswer(
     const why = verified?.type === 'refused' ? verified.reason : 'it was not verified.';
     throw new TreadleError('answer-refused', `The answer for "${answer.effect}" was refused: ${why}`);
   }
-  if (answer.type === 'client-result' || answer.type === 'result') return answer;
+  if (answer.type === 'result') return answer;
   const { by: _, ...unnamed } = answer;
   return verified.by === undefined ? unnamed : { ...unnamed, by: verified.by };
 }
@@ -131,12 +93,17 @@ export async function rejectAnswer(
   return error;
 }
 
-/** The event for an answer. Throws `answer-unfit` if the run does not wait for it. */
-export function answerEvent(state: State, answer: Answer, at: number, matchPattern?: PatternMatcher): Event {
+/** The event for an answer; undefined if the run does not wait for it. Throws `answer-unfit` if its content is invalid. */
+export function answerEvent(
+  state: State,
+  answer: Answer,
+  at: number,
+  matchPattern?: PatternMatcher,
+): Event | undefined {
   const event =
     answer.type === 'answer' ? questionAnswered(state, answer, at, matchPattern) : eventForAnswer(answer, at);
   if (!event || !fits(state, event) || (event.type === 'client-result-given' && !isAwaited(state, answer))) {
-    throw new TreadleError('answer-unfit', whyRejected(state, answer));
+    return undefined;
   }
   if (event.type !== 'client-result-given') return event;
   return { ...event, content: truncateContent(event.content, state.rules.maxResultChars) };
@@ -159,7 +126,7 @@ function questionAnswered(
   return { type: 'question-answered', at, effect, question, value, ...(by !== undefined && { by }) };
 }
 
-function checkValue(
+export function checkValue(
   question: Question,
   { effect, value }: QuestionAnswer,
   matchPattern: PatternMatcher | undefined,
@@ -188,7 +155,7 @@ function quoted(text: string): string {
   return JSON.stringify(text);
 }
 
-function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: number): Event {
+export function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: number): Event {
   if (answer.type === 'approval') {
     const { signature: _, forRun, ...given } = answer;
     // Anything except `true` is a refusal.
@@ -204,45 +171,4 @@ function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: number): Ev
     );
   }
   return { type: 'client-result-given', at, effect, content: blocks, isError };
-}
-
-function whyRejected(state: State, answer: Answer): string {
-  const open = waiting(state);
-  const awaited = open.find(({ effect }) => effect === answer.effect);
-  if (!awaited) {
-    const names = open.map(describeWaiting).join(', ');
-    return `Run "${state.runId}" does not wait for "${answer.effect}". It waits for ${names || 'nothing'}.`;
-  }
-  if (awaited.type === 'approval' && answer.type === 'approval') return whyUnapproved(awaited, answer);
-  if (isAnsweredBy(awaited, answer) && awaited.expiresAt !== undefined) {
-    return `The deadline of "${awaited.effect}" has passed (${awaited.expiresAt}). Resume the run without an answer.`;
-  }
-  return `"${awaited.effect}" waits for ${describeWaiting(awaited)}, which a "${answer.type}" does not answer.`;
-}
-
-function whyUnapproved(
-  awaited: Extract<Waiting, { type: 'approval' }>,
-  answer: Extract<Answer, { type: 'approval' }>,
-): string {
-  const { effect, digest, approvers = [], required } = awaited;
-  switch (approvalProblem(awaited, answer)) {
-    case 'approver':
-      return (
-        `${answer.by === undefined ? 'An answer without a name' : `"${answer.by}"`} may not answer "${effect}". ` +
-        `Those who may are ${approvers.join(', ') || 'nobody'}.`
-      );
-    case 'anonymous':
-      return `"${effect}" needs the approval of ${required} different people, so each answer has to say who gave it ("by").`;
-    case 'repeated':
-      return `"${answer.by}" has already approved "${effect}", which needs the approval of ${required} different people.`;
-    default:
-      return (
-        `The approval for "${effect}" is bound to other arguments: its digest is ${answer.digest}, that of the call is ` +
-        `${digest}. Show the call as it is in "waiting", and decide again.`
-      );
-  }
-}
-
-function describeWaiting({ type, effect, call }: Waiting): string {
-  return `${type} "${effect}" (${call.name})`;
 }

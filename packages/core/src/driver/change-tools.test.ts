@@ -141,7 +141,7 @@ describe('a resumed run', () => {
     const model = scriptedModel([call('ask', 'away')]);
     const tools = [ask, named('away'), named('here')];
     const { waiting } = await runLoop({ model, tools, journal, runId: 'r', input: 'go' });
-    const answers = waiting.map(({ effect }) => ({ type: 'client-result' as const, effect, content: 'yes' }));
+    const answers = waiting.map(({ effect }) => ({ type: 'result' as const, effect, content: 'yes' }));
     return { journal, runId: 'r', answers };
   }
 
@@ -181,7 +181,7 @@ describe('a resumed run', () => {
     const model = scriptedModel([call('change', 'ask')]);
     const pausing = changing(model, [ask, named('new')], [ask], { journal, runId: 'r' });
     const { waiting } = await pausing.result;
-    const answers = waiting.map(({ effect }) => ({ type: 'client-result' as const, effect, content: 'yes' }));
+    const answers = waiting.map(({ effect }) => ({ type: 'result' as const, effect, content: 'yes' }));
     const next = scriptedModel([call('new'), 'done']);
     const options = { journal, runId: 'r', answers, model: next };
     await expect(runLoop({ ...options, tools: [ask] })).rejects.toThrow('"new" is missing');

@@ -148,7 +148,7 @@ describe('a child run whose parent is resumed', () => {
     await runLoop({ model: scriptedModel([task]), tools: [child], journal, runId: 'p', input: 'go' });
     return journal;
   }
-  const answers = [{ type: 'client-result', effect: 't1.tool.0/t2.client.0', content: 'yes' }] as const;
+  const answers = [{ type: 'result', effect: 't1.tool.0/t2.client.0', content: 'yes' }] as const;
 
   test('stops its parent if its tools have changed, and can be resumed later with the original ones', async () => {
     const ran: string[] = [];
@@ -264,7 +264,7 @@ describe('a child run whose parent is resumed', () => {
     const options = { model, tools: [child, wait], journal, runId: 'p' };
     await runLoop({ ...options, input: 'go' });
     expect(await journal.prune(Infinity)).toBe(0);
-    await runLoop({ ...options, answers: [{ type: 'client-result', effect: 't1.client.1', content: '' }] });
+    await runLoop({ ...options, answers: [{ type: 'result', effect: 't1.client.1', content: '' }] });
     expect(await journal.prune(Infinity)).toBe(2);
   });
 

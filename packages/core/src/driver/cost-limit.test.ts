@@ -70,7 +70,7 @@ test('rejects resuming a run with a cost limit with a model without a price', as
   );
   expect(await journal.read('r')).toEqual(before);
 
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'Yes' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: 'Yes' }] as const;
   const result = await runLoop({ ...environment, journal, model: scriptedModel(['Done.']), answers });
   expect(result.outcome).toEqual({ type: 'completed' });
   // The run has ended, so no model is called.

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { resultTexts } from '../../test/results.ts';
 import { agentTool } from '../agents/agent-tool.ts';
 import { memoryJournal } from '../journal/memory.ts';
@@ -9,6 +9,9 @@ import { Parked } from '../tools/result.ts';
 import { tool, type Tool, type ToolDefinition } from '../tools/tool.ts';
 import type { ContinueOptions, LiveRun, LoopOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
+
+// A process dies after two ticks. Modules that are loaded when they are needed would take longer.
+beforeAll(() => Promise.all([import('./reopen.ts'), import('./resources.ts'), import('../agents/child-run.ts')]));
 
 /** What is left of the runs of a process that died: their entries. */
 async function survivors(store: RunStore): Promise<RunStore> {

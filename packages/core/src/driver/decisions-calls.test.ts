@@ -188,7 +188,7 @@ test('several calls in one reply: with parallel false the others wait for the cl
   const paused = await runLoop({ model, tools, input: 'Go.', parallel: false, journal, runId: 'run', onItem });
   expect(paused.waiting).toMatchObject([{ type: 'client', effect: 't1.client.0', call: { name: 'ask' } }]);
   expect(ran).toEqual([]);
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'yes' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: 'yes' }] as const;
   const result = await runLoop({ model, tools, journal, runId: 'run', answers, onItem });
   expect(resultTexts(result)).toEqual(['yes', 'a done']);
   expect(ran).toEqual(['call-started']);

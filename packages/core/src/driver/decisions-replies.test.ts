@@ -335,7 +335,8 @@ describe('final answer with an output schema', () => {
   test('an invalid answer is sent back once with the problems; the second one in a row fails the run', async () => {
     using model = scriptedModel(['three', '{"total": "3"}']);
     const result = await runLoop({ model, input: 'add', output: schema });
-    expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'output-invalid' } });
+    const message = expect.stringMatching(/^The answer does not match its schema: .*total/);
+    expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'output-invalid', message } });
     expect(result.output).toBeUndefined();
     using second = scriptedModel(['three', '{"total": 3}']);
     expect(await runLoop({ model: second, input: 'add', output: schema })).toMatchObject({

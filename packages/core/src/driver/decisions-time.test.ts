@@ -31,7 +31,7 @@ test('time: events have the time of the clock', async () => {
 });
 
 const pick = tool({ name: 'pick', description: 'The client picks' });
-const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
 
 test('time: paused time does not count, also for the limit', async () => {
   const clock = manualClock();

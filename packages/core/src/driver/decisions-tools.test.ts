@@ -328,7 +328,7 @@ test('size: cuts the result of a client tool too', async () => {
   using model = scriptedModel([{ calls: [{ name: 'pick' }] }, 'Done.']);
   const options = { model, tools: [pick], journal, runId: 'run' };
   await runLoop({ ...options, input: 'Go.', maxResultChars: 100 });
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: long }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: long }] as const;
   expect(resultTexts(await runLoop({ ...options, answers }))).toEqual([truncated]);
 });
 

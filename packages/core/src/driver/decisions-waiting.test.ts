@@ -159,7 +159,7 @@ test('approval: a call of a client tool waits for the client only after its appr
   );
   const second = await resume([approvalOf(first.waiting[0])]);
   expect(second.waiting).toMatchObject([{ type: 'client', effect: 't1.client.0' }]);
-  expect((await resume([{ type: 'client-result', effect: 't1.client.0', content: '1' }])).outcome).toEqual({
+  expect((await resume([{ type: 'result', effect: 't1.client.0', content: '1' }])).outcome).toEqual({
     type: 'completed',
   });
 });
@@ -218,7 +218,7 @@ test('client tool: the run pauses on the call, and continues with its result', a
   expect(first.waiting).toMatchObject([
     { type: 'client', effect: 't1.client.0', call: { name: 'pick', arguments: '{"from":["a","b"]}', client: true } },
   ]);
-  const result = await resume([{ type: 'client-result', effect: 't1.client.0', content: 'b' }]);
+  const result = await resume([{ type: 'result', effect: 't1.client.0', content: 'b' }]);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'You picked b.', turns: 2, calls: 1 });
   expect(result.messages[2]).toEqual({
     role: 'tool',
@@ -232,7 +232,7 @@ test('client tool: the run pauses on the call, and continues with its result', a
 test('client tool: accepts content blocks and errors as result', async () => {
   const { resume } = await pausedRun([callPick, 'Then not.']);
   const content = [{ type: 'error', text: 'The person left.' }] as const;
-  const result = await resume([{ type: 'client-result', effect: 't1.client.0', content, isError: true }]);
+  const result = await resume([{ type: 'result', effect: 't1.client.0', content, isError: true }]);
   expect(result.messages[2]).toMatchObject({ content: [{ content, isError: true }] });
 });
 
@@ -244,7 +244,7 @@ test('client tool: does not wait for the client if the arguments are invalid', a
 
 test('client tool: does not wait for the client if the resuming process does not have the tool', async () => {
   const { resume } = await pausedRun([callPick, { calls: [{ name: 'pick', arguments: '{"from": ["a"' }] }, 'Sorry.']);
-  const result = await resume([{ type: 'client-result', effect: 't1.client.0', content: 'b' }], {
+  const result = await resume([{ type: 'result', effect: 't1.client.0', content: 'b' }], {
     tools: [],
     acceptChangedTools: true,
   });
@@ -260,7 +260,7 @@ test('client tool: rejects an answer of the wrong type or for another effect', a
       message: '"t1.client.0" waits for client "t1.client.0" (pick), which a "approval" does not answer.',
     },
   );
-  await expect(resume([{ type: 'client-result', effect: 't9.client.0', content: '' }])).rejects.toMatchObject({
+  await expect(resume([{ type: 'result', effect: 't9.client.0', content: '' }])).rejects.toMatchObject({
     code: 'answer-unfit',
     message: 'Run "run" does not wait for "t9.client.0". It waits for client "t1.client.0" (pick).',
   });
@@ -269,7 +269,7 @@ test('client tool: rejects an answer of the wrong type or for another effect', a
 test('client tool: rejects an answer to a run that has ended', async () => {
   const { resume } = await pausedRun(['Done.']);
   expect(await resume([])).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.' });
-  await expect(resume([{ type: 'client-result', effect: 't1.client.0', content: '' }])).rejects.toMatchObject({
+  await expect(resume([{ type: 'result', effect: 't1.client.0', content: '' }])).rejects.toMatchObject({
     code: 'answer-unfit',
     message: expect.stringContaining('It waits for nothing.'),
   });
@@ -290,7 +290,7 @@ test('mixed turn: other calls run before the run pauses, and all results are in 
   expect(first.waiting.map(({ effect }) => effect)).toEqual(['t1.client.1', 't1.approval.2']);
   expect(model.requests).toHaveLength(1);
   expect(first.messages).toHaveLength(2);
-  const second = await resume([{ type: 'client-result', effect: 't1.client.1', content: 'b' }]);
+  const second = await resume([{ type: 'result', effect: 't1.client.1', content: 'b' }]);
   expect(second.waiting.map(({ effect }) => effect)).toEqual(['t1.approval.2']);
   const onItem = (item: { readonly type: string }): unknown => items.push(item.type);
   const result = await resume([approvalOf(second.waiting[0])], { onItem });
@@ -312,7 +312,7 @@ test('mixed turn: accepts an answer while another call runs, and does not pause'
   using model = scriptedModel([{ calls: [...callPick.calls, { name: 'slow' }] }, 'Done.']);
   const live = streamLoop({ model, tools: [slow, pick], input: 'Go.', clock });
   await clock.advance(0);
-  const answer = { type: 'client-result', effect: 't1.client.0', content: 'b' } as const;
+  const answer = { type: 'result', effect: 't1.client.0', content: 'b' } as const;
   await live.answer(answer);
   await expect(live.answer(answer)).rejects.toThrow(expect.objectContaining({ code: 'answer-unfit' }));
   gate.resolve('slow ran');
@@ -332,7 +332,7 @@ test('mixed turn: input sent before the pause is added after it', async () => {
   expect(await live.send('Hurry.')).toBe(true);
   gate.resolve('slow ran');
   await live.result;
-  const answers = [{ type: 'client-result', effect: 't1.client.1', content: 'b' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.1', content: 'b' }] as const;
   const { messages } = await runLoop({ ...environment, answers });
   expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'user', 'assistant']);
 });
@@ -344,6 +344,6 @@ test('mixed turn: later changes of the input array do not affect the run', async
   const environment = { model, tools, journal: memoryJournal(), runId: 'run' };
   await runLoop({ ...environment, input });
   input.push({ role: 'user', content: [{ type: 'text', text: 'Later.' }] });
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
   expect((await runLoop({ ...environment, answers })).messages).toHaveLength(4);
 });

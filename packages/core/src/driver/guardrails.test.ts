@@ -148,7 +148,7 @@ describe('with a journal', () => {
     const shared = { journal, runId: 'r', tools: [ask], guardrails };
     const model = scriptedModel([{ calls: [{ name: 'ask' }] }]);
     const { waiting } = await runLoop({ ...shared, model, input: 'go' });
-    const answers = waiting.map(({ effect }) => ({ type: 'client-result' as const, effect, content: 'yes' }));
+    const answers = waiting.map(({ effect }) => ({ type: 'result' as const, effect, content: 'yes' }));
     const { outcome } = await runLoop({ ...shared, model: scriptedModel(['done']), answers });
     expect(outcome).toEqual({ type: 'completed' });
     expect(asked).toEqual(['input', 'output']);

@@ -40,7 +40,7 @@ describe('the agents of handoff tools', () => {
     const clerk: HandoffAgent = { name: 'clerk', tools: [ask], model };
     const run = { tools: [handoff(clerk)], journal: memoryJournal(), runId: 'r' };
     const { waiting } = await runLoop({ ...run, model: scriptedModel([call('hand_off_to_clerk')]), input: 'go' });
-    const answers = [{ type: 'client-result', effect: waiting[0]!.effect, content: 'x' }] as const;
+    const answers = [{ type: 'result', effect: waiting[0]!.effect, content: 'x' }] as const;
     expect((await runLoop({ ...run, model: scriptedModel([]), answers })).text).toBe('done');
   });
 
@@ -214,7 +214,7 @@ describe('with a journal', () => {
       input: 'go',
     });
     expect(handedTo).toBe('x');
-    const answers = waiting.map(({ effect }) => ({ type: 'client-result' as const, effect, content: 'yes' }));
+    const answers = waiting.map(({ effect }) => ({ type: 'result' as const, effect, content: 'yes' }));
     return { journal, runId: 'r', tools, answers, model: scriptedModel([]) };
   }
 

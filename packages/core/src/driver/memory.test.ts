@@ -134,7 +134,7 @@ describe('with a journal', () => {
     const model = scriptedModel([{ calls: [add('todo', 'a')] }, { calls: [{ name: 'ask' }] }]);
     const paused = await runLoop({ ...options, model, input: 'go' });
     expect(paused.memory).toEqual({ todo: ['a'] });
-    const answers = paused.waiting.map(({ effect }) => ({ type: 'client-result' as const, effect, content: 'yes' }));
+    const answers = paused.waiting.map(({ effect }) => ({ type: 'result' as const, effect, content: 'yes' }));
     const next = scriptedModel([{ calls: [add('todo', 'b')] }, 'done']);
     expect((await runLoop({ ...options, model: next, answers })).memory).toEqual({ todo: ['a', 'b'] });
   });

@@ -80,7 +80,7 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
   [
     'a text among models',
     { models: ['gpt' as never] },
-    'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
+    'The model is the text "gpt". Pass a model, such as openaiChat({ model: "gpt" }) of @treadle/models.',
   ],
   [
     'an agent with a misspelt option',
@@ -311,7 +311,9 @@ test('rejects a runId that exists with run-exists, without changing that run or 
   const model = scriptedModel(['x']);
   await expect(runLoop({ model, input: 'Go again.', journal, runId: 'run' })).rejects.toMatchObject({
     code: 'run-exists',
-    message: expect.stringContaining('"run"'),
+    message:
+      'Run "run" already exists. To resume it, pass its runId and journal without "input", or resume: "auto". ' +
+      'To start another run, choose another runId.',
   });
   expect(model.requests).toEqual([]);
   expect(await journal.read('run')).toEqual(before);
@@ -351,7 +353,7 @@ test('rejects a changed journal with journal-damaged, and reports where', async 
 test('rejects with answer-unfit an answer to a run that waits for nothing', async () => {
   using model = scriptedModel(['Done.']);
   const live = streamLoop({ model, input: 'Go.', runId: 'run' });
-  const answer = { type: 'client-result', effect: 't1.client.0', content: '' } as const;
+  const answer = { type: 'result', effect: 't1.client.0', content: '' } as const;
   const unfit = { code: 'answer-unfit', message: 'Run "run" does not wait for "t1.client.0". It waits for nothing.' };
   await expect(live.answer(answer)).rejects.toThrow(expect.objectContaining(unfit));
   await live.result;
@@ -455,11 +457,22 @@ test.each([[undefined], ['bob'], [{ instructions: 'x' }], [{ name: 'b', tools: {
   },
 );
 
-test.each([[undefined], ['yes'], [{ type: 'approval' }]])('rejects the answer %j', async (answer) => {
+test.each([
+  [undefined, 'undefined is not an answer. Make it with approve(wait), deny(wait, reason) or answer(wait, value)'],
+  ['yes', '"yes" is not an answer. Make it with'],
+  [{}, 'An answer lacks "type". Use "approval", "result", "answer". Make it with'],
+  [{ type: 'client-result', effect: 'e', content: '' }, 'The answer for "e" has the type "client-result". Use'],
+  [{ type: 'approval' }, 'An answer lacks "effect", "digest", "approved". Make it with'],
+  [{ type: 'approval', effect: 'e', approved: true }, 'The answer for "e" lacks "digest". Make it with'],
+  [{ type: 'approval', effect: 'e', digest: 'd' }, 'The answer for "e" lacks "approved".'],
+  [{ type: 'result', effect: 'e' }, 'The answer for "e" lacks "content".'],
+  [{ type: 'answer', effect: 'e' }, 'The answer for "e" lacks "value".'],
+  [{ type: 'answer', effect: 5, value: 'x' }, 'An answer has an "effect" that is not a text.'],
+])('rejects the answer %j', async (answer, message) => {
   const live = streamLoop({ model: scriptedModel(['Done.']), input: 'Go.' });
   await expect(live.answer(answer as never)).rejects.toMatchObject({
     code: 'answer-unfit',
-    message: expect.stringContaining('is not an answer. Pass {'),
+    message: expect.stringContaining(message),
   });
   await expect(resume({ answers: [answer as never] })).rejects.toBeInstanceOf(TreadleError);
   await live.result;

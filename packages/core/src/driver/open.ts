@@ -25,7 +25,6 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema, type Schema } from '../tools/schema.ts';
 import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
-import { answerEvents } from './answer.ts';
 import { toolNames, withHandoffAgents } from './handoff.ts';
 import type {
   Answer,
@@ -124,7 +123,10 @@ export async function hasStarted(options: StartOrResumeOptions, opening: Opening
   const stored = await readStart(journal, runId);
   const [started] = opening.events as readonly [RunStarted];
   if (stored) checkSameStart(stored, started);
-  else await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
+  else if (answers.length > 0) {
+    const { answerEvents } = await import('./answer-paused.ts');
+    await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
+  }
   return stored !== undefined;
 }
 
@@ -267,7 +269,14 @@ const NO_LIMITS: PolicyLimits = {};
 export function requireModel(model: Model | undefined): void {
   if (typeof model?.reply === 'function' && typeof model.id === 'string') return;
   const problem = typeof model?.reply === 'function' ? 'The model has no id' : 'There is no model';
-  throw invalidOptions(`${problem}. Pass one, such as openaiChat({ model }) of @treadle/models`);
+  throw invalidOptions(textAsModel(model) ?? `${problem}. Pass one, such as openaiChat({ model }) of @treadle/models`);
+}
+
+/** What to do with the name of a model where a model belongs; undefined for anything else. */
+export function textAsModel(model: unknown): string | undefined {
+  if (typeof model !== 'string') return undefined;
+  const name = JSON.stringify(model);
+  return `The model is the text ${name}. Pass a model, such as openaiChat({ model: ${name} }) of @treadle/models`;
 }
 
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */

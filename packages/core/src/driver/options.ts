@@ -307,14 +307,6 @@ export type Answer =
       /** For `verifyAnswer`. Not recorded. */
       readonly signature?: string;
     }
-  | {
-      readonly type: 'client-result';
-      readonly effect: string;
-      readonly content: string | readonly ResultBlock[];
-      readonly isError?: boolean;
-      /** For `verifyAnswer`. Not recorded. */
-      readonly signature?: string;
-    }
   /** The result of a parked call, or of a call that the client executes. */
   | {
       readonly type: 'result';

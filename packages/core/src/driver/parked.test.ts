@@ -129,7 +129,7 @@ describe('the deadline of a call that the client executes', () => {
     const { first, resume, clock } = await parkedRun(job);
     expect(first.waiting).toMatchObject([{ type: 'client', effect: 't1.client.0', expiresAt: 1_000 + DAY }]);
     await clock.advance(DAY);
-    const late: Answer = { type: 'client-result', effect: 't1.client.0', content: 'late' };
+    const late: Answer = { type: 'result', effect: 't1.client.0', content: 'late' };
     await expect(resume([late])).rejects.toMatchObject({
       code: 'answer-unfit',
       message: 'The deadline of "t1.client.0" has passed (86401000). Resume the run without an answer.',
@@ -139,10 +139,10 @@ describe('the deadline of a call that the client executes', () => {
     expect(result.messages.at(-2)).toMatchObject({ content: [{ isError: true, errorType: 'timeout' }] });
   });
 
-  test.for(['client-result', 'result'] as const)('a %s in time settles the call', async (type) => {
+  test('a result in time settles the call', async () => {
     const { resume, clock } = await parkedRun(job);
     await clock.advance(DAY - 1);
-    const result = await resume([{ type, effect: 't1.client.0', content: 'picked' }]);
+    const result = await resume([{ type: 'result', effect: 't1.client.0', content: 'picked' }]);
     expect(resultTexts(result)).toEqual(['picked']);
   });
 
@@ -279,7 +279,7 @@ describe('a result from outside', () => {
   test.for([
     ['repeated', [answer, answer], '"t1.tool.0" is answered twice. Pass one answer for each effect.'],
     ['for another effect', [{ ...answer, effect: 't1.tool.1' }], 'Run "run" does not wait for "t1.tool.1".'],
-    ['of a client', [{ ...answer, type: 'client-result' }], 'which a "client-result" does not answer.'],
+    ['of another kind', [{ type: 'answer', effect: 't1.tool.0', value: 'x' }], 'which a "answer" does not answer.'],
     ['without complete blocks', [{ ...answer, content: [{ type: 'text' }] }], 'neither a text nor an array'],
   ] as const)('is rejected if it is %s', async ([, answers, message]) => {
     const { resume, first } = await parkedRun(job);

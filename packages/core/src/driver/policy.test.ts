@@ -273,7 +273,7 @@ describe('rules that change', () => {
     const options = { tools: [pick, writer(ran)] };
     const { journal, start, resume } = durableRun([first, callsOf('b'), 'Done.'], options);
     await start({ parallel: false });
-    const answers: Answer[] = [{ type: 'client-result', effect: 't1.client.0', content: 'picked' }];
+    const answers: Answer[] = [{ type: 'result', effect: 't1.client.0', content: 'picked' }];
     const result = await resume({ policy: same(deny), answers });
     expect(resultTexts(result)).toEqual([
       'picked',
@@ -291,7 +291,7 @@ describe('rules that change', () => {
     const { start, resume } = durableRun(script, { tools: [pick, writer([])] });
     await start();
     await resume({ policy: same({ type: 'allow' }) });
-    const result = await resume({ answers: [{ type: 'client-result', effect: 't1.client.0', content: 'picked' }] });
+    const result = await resume({ answers: [{ type: 'result', effect: 't1.client.0', content: 'picked' }] });
     expect(resultTexts(result)[1]).toContain('resumed without one');
   });
 
@@ -309,7 +309,7 @@ describe('rules that change', () => {
     const options = { tools: [pick, writer([])] };
     const { start, resume, journal } = durableRun([picking, picking, callsOf('a', 'b'), 'Done.'], options);
     const [one, two] = [byPath({ a: deny }), byPath({ b: deny })];
-    const picked = (turn: number): Answer[] => [{ type: 'client-result', effect: `t${turn}.client.0`, content: 'x' }];
+    const picked = (turn: number): Answer[] => [{ type: 'result', effect: `t${turn}.client.0`, content: 'x' }];
     await start({ policy: one });
     await resume({ policy: two, answers: picked(1) });
     const result = await resume({ policy: one, answers: picked(2) });
@@ -651,7 +651,7 @@ describe('needsApproval', () => {
 
   test('it stays if the code that resumes the run omits it, and applies if that code adds it', async () => {
     const pick = tool({ name: 'pick', description: 'x' });
-    const picked: Answer[] = [{ type: 'client-result', effect: 't1.client.0', content: 'picked' }];
+    const picked: Answer[] = [{ type: 'result', effect: 't1.client.0', content: 'picked' }];
     const script: ScriptStep[] = [{ calls: [{ name: 'pick' }] }, callsOf('a')];
     for (const [before, after] of [
       [true, undefined],

@@ -54,7 +54,7 @@ test('rejects resuming without prepareTurn a run that was started with it', asyn
   const model = scriptedModel([{ calls: [{ name: 'ask' }] }, 'Done.']);
   const options = { model, tools: [ask], journal, runId: 'r' };
   await runLoop({ ...options, prepareTurn: () => ({}), input: 'go' });
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
   await expect(runLoop({ ...options, answers })).rejects.toThrow('Pass prepareTurn to resume');
   expect((await runLoop({ ...options, answers, prepareTurn: () => ({}) })).text).toBe('Done.');
 });

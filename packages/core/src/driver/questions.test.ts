@@ -361,7 +361,7 @@ describe('a tool that asks', () => {
 describe('an answer', () => {
   test.each<[string, object, unknown, string]>([
     ['that is not a text', {}, 3, 'it is not a text'],
-    ['that is missing', {}, undefined, 'it is not plain JSON'],
+    ['that is missing', {}, undefined, 'The answer for "t1.question.0.0" lacks "value".'],
     ['that is none of the choices', { choices: ['a', 'b'] }, 'c', 'it is not one of "a", "b"'],
     ['that the schema rejects', { schema: { type: 'object', required: ['row'] } }, {}, 'row'],
   ])('%s is rejected, and the question stays open', async (_, more, value, why) => {
@@ -398,7 +398,7 @@ describe('an answer', () => {
     await run.start();
     const effect = 't1.question.0.0';
     for (const wrong of [
-      { type: 'client-result', effect, content: 'x' },
+      { type: 'result', effect, content: 'x' },
       { type: 'approval', effect, digest: '', approved: true },
     ] as const) {
       await expect(run.resume([wrong])).rejects.toMatchObject({ code: 'answer-unfit' });

@@ -15,7 +15,7 @@ import { canResume, NEW, step } from '../machine/step.ts';
 import type { Clock } from '../platform.ts';
 import type { Checked } from '../tools/execute.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
-import { answerEvents } from './answer.ts';
+import { answerEvents } from './answer-paused.ts';
 import { blobsOf, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
 import { policyChange } from './judge.ts';

@@ -49,7 +49,7 @@ describe('resuming a run', () => {
     await expect(runLoop({ ...options, model, tools: [changed] })).rejects.toThrow(
       '"pick" is missing; "echo" has a different parameters and effect',
     );
-    const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+    const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
     const result = await runLoop({ ...options, model, tools: [changed], answers, acceptChangedTools: true });
     expect(result.outcome).toEqual({ type: 'completed' });
   });
@@ -158,7 +158,7 @@ describe("resume: 'auto'", () => {
     const journal = memoryJournal();
     const pick = tool({ name: 'job', description: 'The client picks' });
     const options = { tools: [pick], journal, runId: 'r', input: 'go', resume: 'auto' } as const;
-    const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+    const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
     const model = scriptedModel([callJob, 'Done.']);
     await expect(runLoop({ ...options, model, answers })).rejects.toMatchObject({
       code: 'answer-unfit',

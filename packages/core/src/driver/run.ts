@@ -17,7 +17,7 @@ import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { checkOptions, checkSettings } from '../known-options.ts';
 import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { answerEvent, rejectAnswer, requireEffect, verifiedAnswer } from './answer.ts';
+import { answerEvent, malformedAnswer, rejectAnswer, unfitAnswer, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames, withHandoffAgents } from './handoff.ts';
 import {
@@ -189,9 +189,12 @@ export function driveRun(
       rejectAnswer(runId, answer, error as TreadleError, { ...options, clock });
     let event: Event;
     try {
-      requireEffect(answer);
+      const malformed = malformedAnswer(answer);
+      if (malformed) throw await malformed;
       const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
-      event = answerEvent(state(), admitted, clock.now(), options.matchPattern);
+      const fitting = answerEvent(state(), admitted, clock.now(), options.matchPattern);
+      if (!fitting) throw await unfitAnswer(state(), admitted);
+      event = fitting;
     } catch (error) {
       throw await reject(error);
     }
@@ -217,6 +220,11 @@ export function driveRun(
   async function reopen(reopening: Reopening): Promise<Opening> {
     const { reopenRun } = await import('./reopen.ts');
     return reopenRun(options as ContinueOptions, reopening);
+  }
+
+  async function reportPause({ waiting, wakeAt }: LoopResult): Promise<void> {
+    void emit?.({ type: 'waiting', waiting, ...(wakeAt !== undefined && { wakeAt }) });
+    if (!options.journal) (await import('./pause-warning.ts')).warnOfLostPause(waiting);
   }
 
   async function drive(): Promise<LoopResult> {
@@ -305,7 +313,9 @@ export function driveRun(
           ...(killProcess && { killProcess }),
         });
       }
-      return loopResult(runId, last);
+      const result = loopResult(runId, last);
+      if (isPaused(last)) await reportPause(result);
+      return result;
     } finally {
       cancelDeadline?.();
       signal?.removeEventListener('abort', onAbort);

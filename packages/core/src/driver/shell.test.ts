@@ -200,7 +200,7 @@ test('input, answers, a pause and a lost effect are durable before anything foll
   const live = streamLoop({ ...options, input: 'Go.' });
   expect(await live.send('More.')).toBe(true);
   const { waiting } = await live.result;
-  const answers = [{ type: 'client-result', effect: waiting[0]!.effect, content: 'b' }] as const;
+  const answers = [{ type: 'result', effect: waiting[0]!.effect, content: 'b' }] as const;
   const resumed = streamLoop({ ...options, answers });
   for await (const item of resumed) if (item.type === 'turn-started') break;
   await resumed.result;

@@ -159,7 +159,7 @@ describe('forkRun', () => {
     const model = scriptedModel([{ calls: [{ name: 'ask' }] }, 'Done.']);
     await runLoop({ ...options, model, runId: 'c', input: 'go' });
     const effect = 't1.client.0';
-    await runLoop({ ...options, model, runId: 'c', answers: [{ type: 'client-result', effect, content: 'no' }] });
+    await runLoop({ ...options, model, runId: 'c', answers: [{ type: 'result', effect, content: 'no' }] });
     const fork = await forkRun({ journal, runId: 'c', at: 2, changes: { results: { [effect]: 'yes' } } });
     const result = await runLoop({ ...options, model: scriptedModel(['Anew.']), runId: fork });
     expect(result.text).toBe('Anew.');

@@ -1,12 +1,21 @@
 import { outcomeProblem } from '../errors.ts';
 import type { Event } from '../machine/events.ts';
-import type { Call, Outcome, Slot, State } from '../machine/state.ts';
+import type { Call, Outcome, Slot, State, Waiting } from '../machine/state.ts';
 import type { Next } from '../machine/step.ts';
 import type { AssistantMessage, ToolCall, ToolResult } from '../messages.ts';
 import type { ModelDelta } from '../model.ts';
 
 /** What a listener receives: signals as they happen, facts once they are durable, and what follows from facts. */
-export type Item = ModelDelta | Report | ResourceProblem | Fact | TurnStarted | CallStarted | CallAnswered | RunFailed;
+export type Item =
+  | ModelDelta
+  | Report
+  | ResourceProblem
+  | Fact
+  | TurnStarted
+  | CallStarted
+  | CallAnswered
+  | RunWaiting
+  | RunFailed;
 
 /** Progress of a running tool. */
 export interface Report {
@@ -64,6 +73,14 @@ export interface RunFailed {
   readonly code: string;
   readonly message: string;
   readonly outcome: Outcome;
+}
+
+/** The run has paused: it needs answers, or has to be resumed later. The last item until then. */
+export interface RunWaiting {
+  readonly type: 'waiting';
+  readonly waiting: readonly Waiting[];
+  /** When the run should be resumed without an answer. */
+  readonly wakeAt?: number;
 }
 
 /**

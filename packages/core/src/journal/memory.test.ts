@@ -28,7 +28,7 @@ describe('append', () => {
   });
 
   test.each([
-    ['the first entry of an existing run', [entry(0)], 'Run "r" has 2 entries, so entry 0 cannot be appended.'],
+    ['the first entry of an existing run', [entry(0)], 'Run "r" already exists. To resume it, pass its runId'],
     ['an entry that exists', [entry(1), entry(2)], 'Run "r" has 2 entries, so entry 1 cannot be appended.'],
     ['an entry after a gap', [entry(3)], 'Run "r" has 2 entries, so entry 3 cannot be appended.'],
     ['entries with a gap between them', [entry(2), entry(4)], 'Run "r" has 2 entries, so entry 4 cannot be appended.'],

@@ -62,7 +62,7 @@ export function memoryJournal(): RunStore {
       if (run.token !== lease?.token) throw lease ? leaseLost(runId) : runDriven(runId);
       const { entries } = run;
       for (let i = 0; i < added.length; i++) {
-        if (added[i]!.seq !== entries.length + i) throw outOfOrder(runId, entries.length, added[i]!.seq);
+        if (added[i]!.seq !== entries.length + i) throw entryOutOfOrder(runId, entries.length, added[i]!.seq);
       }
       if (entries.length === 0) {
         // Inserted again if it was acquired before: runs are listed in the order in which they started.
@@ -235,11 +235,13 @@ async function sha256Hex(data: Uint8Array<ArrayBuffer> | Uint16Array<ArrayBuffer
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-function outOfOrder(runId: string, has: number, seq: number): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    `Run "${runId}" has ${has} entries, so entry ${seq} cannot be appended. Resume the run, or start another.`,
-  );
+/** For a journal of `has` entries that entry `seq` does not follow. */
+export function entryOutOfOrder(runId: string, has: number, seq: number): TreadleError {
+  const message =
+    seq === 0
+      ? `Run "${runId}" already exists. To resume it, pass its runId and journal without "input", or resume: "auto". To start another run, choose another runId.`
+      : `Run "${runId}" has ${has} entries, so entry ${seq} cannot be appended. Resume the run from its last entry, or start another run.`;
+  return new TreadleError('run-exists', message);
 }
 
 function runDriven(runId: string): TreadleError {

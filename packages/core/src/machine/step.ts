@@ -646,7 +646,7 @@ function recordEmptyReply(state: Draft, { type }: Move): Draft {
   return withMessage(state, { role: 'assistant', content: [{ type: 'text', text }] });
 }
 
-type Lack = NonNullable<State['lacked']>;
+type Lack = Exclude<State['lacked'], 'output' | undefined>;
 
 /** Asks once for what a reply lacked. Lacking it a second time in a row fails the run. */
 function askForMissing(state: Draft, what: Lack, request: string): Next {
@@ -658,8 +658,6 @@ function failMissing(state: Draft, what: Lack): Next {
   switch (what) {
     case 'content':
       return failRun(state, 'empty-reply', 'The model sent an empty reply twice in a row.');
-    case 'output':
-      return failRun(state, 'output-invalid', 'The answer did not match the "output" schema twice in a row.');
     case 'call': {
       const required = requiredTool(state);
       const missing = required === undefined ? 'any tool' : `"${required}"`;
@@ -1370,11 +1368,11 @@ function onOutputChecked(state: Draft, { result }: EventOf<'output-checked'>): N
   }
   if (result.type === 'valid') return applyMove({ ...state, lacked: undefined }, { type: 'end' });
   if (state.pending.length > 0) return nextTurn({ ...state, lacked: undefined });
-  const { outputCheck } = state.rules;
-  if (outputCheck === 'once' || (outputCheck && state.lacked === 'output')) {
+  if (state.rules.outputCheck === 'once' || state.lacked === 'output') {
     return failRun(state, 'output-invalid', `The answer does not match its schema: ${result.problems.join('; ')}`);
   }
-  return askForMissing(state, 'output', wordingOf(state.rules).outputInvalid(result.problems));
+  const request = userText(wordingOf(state.rules).outputInvalid(result.problems));
+  return nextTurn({ ...withMessage(state, request), lacked: 'output' });
 }
 
 function settleHeldCall(call: Call, result: CheckedOutput, { rules }: State): Slot {

@@ -50,7 +50,7 @@ test('keeps its name when the run is resumed with a new tool of that name', asyn
   const options = { journal, runId: 'r' };
   using first = scriptedModel([{ calls: [{ name: 'big' }, { name: 'pick' }] }]);
   await runLoop({ ...options, model: first, tools: [big, client], input: 'go', maxResultChars: 100 });
-  const answers = [{ type: 'client-result', effect: 't1.client.1', content: 'a' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.1', content: 'a' }] as const;
   using second = scriptedModel([callNoted, 'Done.']);
   const result = await runLoop({ ...options, model: second, tools: [big, client, userTool(ran)], answers });
   expect(resultTexts(result).at(-1)).toContain('of 300 characters');
@@ -74,7 +74,7 @@ test('accepted tools replace a tool of the user named read_result instead of add
   await runLoop({ model: first, tools: [client, userTool()], input: 'go', journal, runId: 'r' });
   using second = scriptedModel(['Done.']);
   const changed = tool({ name: 'read_result', description: 'Another', effect: 'pure', execute: () => '' });
-  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'a' }] as const;
+  const answers = [{ type: 'result', effect: 't1.client.0', content: 'a' }] as const;
   const options = { journal, runId: 'r', answers, acceptChangedTools: true };
   await runLoop({ ...options, model: second, tools: [client, changed] });
   expect(second.requests[0]!.tools.map(({ description }) => description)).toEqual(['The client picks', 'Another']);

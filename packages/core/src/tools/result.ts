@@ -12,7 +12,9 @@ export function resultOf(name: string, value: unknown): SettledResult {
   if (output) return output;
   if (value instanceof Error) return errorResult(`The tool "${name}" failed: ${messageOf(value)}`, errorFactsOf(value));
   try {
-    const json = JSON.stringify(value);
+    const plain = JSON.stringify(value);
+    // Only what became an empty object may be a Map or a Set, and a replacer takes several times as long.
+    const json = plain?.includes('{}') ? JSON.stringify(value, withEntries) : plain;
     if (json === '{}' && !isPlainObject(value))
       return noJsonForm(name, `a ${Object.prototype.toString.call(value).slice(8, -1)}`);
     if (json !== undefined) return textResult(json);
@@ -22,7 +24,12 @@ export function resultOf(name: string, value: unknown): SettledResult {
   return noJsonForm(name, `a ${typeof value}`);
 }
 
-/** A Map, a generator and a regular expression become `{}` in JSON, which is not their value. */
+/** A Map or a Set is its entries, which JSON would drop. */
+function withEntries(_key: string, value: unknown): unknown {
+  return value instanceof Map || value instanceof Set ? [...value] : value;
+}
+
+/** A generator and a regular expression become `{}` in JSON, which is not their value. */
 function isPlainObject(value: unknown): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === Object.prototype || prototype === null;

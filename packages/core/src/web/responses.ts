@@ -38,11 +38,14 @@ export function toTextResponse(live: Live, init: ResponseInit = {}): Response {
   return new Response(body, { ...init, headers: headersOf({ 'content-type': 'text/plain; charset=utf-8' }, init) });
 }
 
-export interface EventStreamInit extends ResponseInit {
-  /** The types of items that are sent; by default all but facts, which contain the whole conversation, and problems of tools. */
-  readonly types?: readonly Item['type'][];
+export interface StreamInit extends ResponseInit {
   /** After this time without an event a comment is sent; default 15,000. */
   readonly heartbeatMs?: number;
+}
+
+export interface EventStreamInit extends StreamInit {
+  /** The types of items that are sent; by default all but facts, which contain the whole conversation, and problems of tools. */
+  readonly types?: readonly Item['type'][];
 }
 
 const SENT: readonly Item['type'][] = [
@@ -53,6 +56,7 @@ const SENT: readonly Item['type'][] = [
   'turn-started',
   'call-started',
   'call-answered',
+  'waiting',
   'run-failed',
 ];
 
@@ -61,19 +65,34 @@ const SENT: readonly Item['type'][] = [
  * result without its messages, or `error` if the result was rejected. A client that disconnects cancels the run.
  */
 export function toEventStreamResponse(live: Live, init: EventStreamInit = {}): Response {
-  const { types = SENT, heartbeatMs = 15_000, ...rest } = init;
-  const frame = (item: Item): string | undefined =>
-    types.includes(item.type) ? eventFrame(item.type, item) : undefined;
-  const last = async (): Promise<string> => {
-    try {
-      return eventFrame('done', summaryOf(await live.result));
-    } catch (thrown) {
-      const { code = 'failed' } = thrown as { readonly code?: string };
-      return eventFrame('error', { code, message: messageOf(thrown) });
-    }
-  };
+  const { types = SENT, ...rest } = init;
+  return streamedResponse(live, rest, {
+    frame: (item) => (types.includes(item.type) ? eventFrame(item.type, item) : undefined),
+    async last() {
+      try {
+        return eventFrame('done', summaryOf(await live.result));
+      } catch (thrown) {
+        const { code = 'failed' } = thrown as { readonly code?: string };
+        return eventFrame('error', { code, message: messageOf(thrown) });
+      }
+    },
+  });
+}
+
+/** How a run is written as server-sent events. */
+interface Written {
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The events for an item; undefined if there are none. */
+  readonly frame: (item: Item) => string | undefined;
+  /** The last events. */
+  readonly last: () => Promise<string>;
+}
+
+/** A run as server-sent events. A client that disconnects cancels it. */
+export function streamedResponse(live: Live, init: StreamInit, { headers, frame, last }: Written): Response {
+  const { heartbeatMs = 15_000, ...rest } = init;
   const body = bytesOf(live, frame, last, { ms: heartbeatMs, frame: KEEP_ALIVE_FRAME });
-  return new Response(body, { ...rest, headers: headersOf(EVENT_STREAM_HEADERS, rest) });
+  return new Response(body, { ...rest, headers: headersOf({ ...EVENT_STREAM_HEADERS, ...headers }, rest) });
 }
 
 /** A result without the conversation. */

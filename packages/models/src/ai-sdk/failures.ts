@@ -58,7 +58,9 @@ function failureOfError(thrown: object, now: number): ModelError {
     return protocolFailure(`The provider's answer cannot be parsed: ${messageOf(thrown)}`);
   }
   if (name === 'AI_APICallError' || hasCause(thrown)) {
-    return failureOfConnection(hasCause(thrown) ? thrown.cause : thrown, hostOf(url));
+    // A connection that fails before the answer is a call error of the AI SDK.
+    const isAnswered = name !== 'AI_APICallError';
+    return failureOfConnection(hasCause(thrown) ? thrown.cause : thrown, hostOf(url), { isAnswered });
   }
   if (name.startsWith('AI_')) return finalFailure('invalid-request', thrown);
   return { ...protocolFailure(`The AI SDK's model failed: ${messageOf(thrown)}`), retryable: false };

@@ -1,7 +1,8 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import { checkEndpoint, rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
+import { baseURLOf, checkEndpoint, rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
+import { ANTHROPIC } from '../providers.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { anthropicBody, omittedSampling, type AnthropicBody } from './body.ts';
 import { traitsOf, type ThinkingForm } from './models.ts';
@@ -15,7 +16,6 @@ import {
 } from './stream.ts';
 import type { ThinkingDisplay } from './thinking.ts';
 
-const BASE_URL = 'https://api.anthropic.com/v1';
 const VERSION = '2023-06-01';
 
 const TAKEN: readonly (keyof Settings)[] = ['maxOutputTokens', 'stop', 'reasoning'];
@@ -61,7 +61,7 @@ const OWN_NAMES: OwnNames<AnthropicOptions> = {
 /** A model behind Anthropic's Messages API, or a host with the same API. Throws if the options are invalid. */
 export function anthropic(options: AnthropicOptions): Model {
   checkEndpoint('anthropic', options, OWN_NAMES);
-  const { model, baseURL = BASE_URL, stream = true, version = VERSION, betas = [], cache = true } = options;
+  const { model, stream = true, version = VERSION, betas = [], cache = true } = options;
   const known = traitsOf(model);
   const { thinking = known.thinking, forcedTools = known.forcedTools, sampling = known.sampling } = options;
   const { thinkingDisplay } = options;
@@ -90,11 +90,10 @@ export function anthropic(options: AnthropicOptions): Model {
         thinksByDefault: known.thinksByDefault,
         forcedTools,
         sampling,
-        signer: signerOf('anthropic', baseURL),
+        signer: signerOf('anthropic', baseURLOf(ANTHROPIC, options).baseURL),
       }),
-      baseURL: BASE_URL,
+      provider: ANTHROPIC,
       auth: (apiKey) => ({ 'x-api-key': apiKey }),
-      keyVariable: 'ANTHROPIC_API_KEY',
     },
     { ...options, headers },
   );

@@ -1,13 +1,12 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import { checkEndpoint, rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
+import { baseURLOf, checkEndpoint, rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
+import { GOOGLE } from '../providers.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { googleBody, type GoogleBody, type GoogleThinking } from './body.ts';
 import { decodeGoogle, endGoogle, startGoogle, stepGoogle, type GoogleStream } from './stream.ts';
-
-const BASE_URL = 'https://generativelanguage.googleapis.com/v1beta';
 
 const SAMPLING = ['temperature', 'topP', 'seed', 'presencePenalty', 'frequencyPenalty'] as const;
 const TAKEN: readonly (keyof Settings)[] = [...SAMPLING, 'maxOutputTokens', 'stop'];
@@ -25,18 +24,21 @@ const OWN_NAMES: OwnNames<GoogleOptions> = { thinking: '' };
 /** A model behind Google's Gemini API, or a host with the same API. Throws if the options are invalid. */
 export function google(options: GoogleOptions): Model {
   checkEndpoint('google', options, OWN_NAMES);
-  const { model, baseURL = BASE_URL, stream = true, thinking = thinkingOf(model) } = options;
+  const { model, stream = true, thinking = thinkingOf(model) } = options;
   const isKnown = ['level', 'budget', 'none'].includes(thinking);
   if (!isKnown) rejectOptions('google', '"thinking" must be "level", "budget" or "none".');
   return httpModel(
     {
       factory: 'google',
       own: OWN_NAMES,
-      protocol: googleProtocol({ model, stream, thinking, signer: signerOf('google', baseURL) }),
-      baseURL: BASE_URL,
+      protocol: googleProtocol({
+        model,
+        stream,
+        thinking,
+        signer: signerOf('google', baseURLOf(GOOGLE, options).baseURL),
+      }),
+      provider: GOOGLE,
       auth: (apiKey) => ({ 'x-goog-api-key': apiKey }),
-      keyVariable: 'GEMINI_API_KEY',
-      otherKeyVariable: 'GOOGLE_API_KEY',
     },
     options,
   );

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { asked, request } from '../../test/request.ts';
 import { anthropic } from '../anthropic/anthropic.ts';
 import { google } from '../google/google.ts';
+import { ollama } from '../ollama/ollama.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 import { groq, openRouter, type PresetOptions } from '../openai-compatible/presets.ts';
 import { openaiResponses } from '../openai-responses/openai-responses.ts';
@@ -99,10 +100,22 @@ describe('without a key', () => {
     expect((await exchange(google)).headers.get('x-goog-api-key')).toBe('from-env');
   });
 
-  test('never sends the key of the environment to another host', async () => {
+  test('never sends the key of the environment to another host, and says so at once', async () => {
     for (const name of NAMES) vi.stubEnv(name, 'from-env');
-    const { headers } = await exchange(openaiChat, { baseURL: 'https://llm.example/v1' });
+    const warn = vi.spyOn(process, 'emitWarning').mockReturnValue();
+    const { headers, message } = await exchange(openaiChat, { baseURL: 'https://llm.example/v1' });
     expect(headers.get('authorization')).toBeNull();
+    const why = 'OPENAI_API_KEY is read only for api.openai.com, and llm.example is another host.';
+    const remedy = "To send it there on purpose, pass apiKey: process.env['OPENAI_API_KEY'].";
+    openaiChat({ model: 'm', baseURL: 'https://llm.example/v2' });
+    openaiChat({ model: 'm', baseURL: 'https://llm.example/v1', apiKey: 'own' });
+    openaiChat({ model: 'm', baseURL: 'http://localhost:8080/v1' });
+    openaiChat({ model: 'm', baseURL: 'http://127.0.0.1:8080/v1' });
+    expect(warn.mock.calls).toEqual([
+      [`openaiChat: OPENAI_API_KEY is not sent to llm.example. ${why} ${remedy}`, 'TreadleWarning'],
+    ]);
+    warn.mockRestore();
+    expect(message).toContain(`(No API key was sent. ${why} ${remedy})`);
     const same = await exchange(openaiChat, { baseURL: 'https://api.openai.com/v1/' });
     expect(same.headers.get('authorization')).toBe('Bearer from-env');
   });
@@ -118,12 +131,90 @@ describe('without a key', () => {
     const hint = 'Set ANTHROPIC_API_KEY, or pass "apiKey".';
     expect((await exchange(anthropic)).message).toContain(`(No API key was provided. ${hint})`);
     const other = await exchange(openaiChat, { baseURL: 'https://llm.example/v1' });
-    expect(other.message).toContain('(No API key was provided.)');
+    const why = 'OPENAI_API_KEY is read only for api.openai.com, and llm.example is another host. Pass "apiKey".';
+    expect(other.message).toContain(`(No API key was provided. ${why})`);
+  });
+
+  test('fails at once without a key that the provider wants for certain, and sends nothing', async () => {
+    for (const name of NAMES) vi.stubEnv(name, '');
+    const { outcome } = await runLoop({ model: openaiChat({ model: 'm' }), input: 'Hello' });
+    const hint = 'No API key was provided. Set OPENAI_API_KEY, or pass "apiKey".';
+    const error = { code: 'auth', message: `${hint} Nothing was sent to api.openai.com.` };
+    expect(outcome).toEqual({ type: 'failed', error });
   });
 
   test('rejects a variable whose value cannot be sent', () => {
     vi.stubEnv('OPENAI_API_KEY', 'two words');
     expect(() => openaiChat({ model: 'm' })).toThrow('OPENAI_API_KEY must be a text without spaces and line breaks.');
+  });
+});
+
+describe('the base URL of the environment', () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  async function sentTo(
+    make: (options: PresetOptions) => Model,
+    options: Partial<EndpointOptions> = {},
+  ): Promise<readonly [url: string, headers: Headers]> {
+    let sent: readonly [string, Headers] | undefined;
+    const fetch: Fetch = async (url, init) => {
+      sent = [String(url), new Headers(init?.headers)];
+      return new Response('{}', { status: 400 });
+    };
+    await runLoop({ model: make({ model: 'm', fetch, ...options }), input: 'Hello' });
+    return sent!;
+  }
+
+  test.each([
+    [
+      'OPENAI_BASE_URL',
+      'https://gate.example/openai/v1',
+      openaiChat,
+      'https://gate.example/openai/v1/chat/completions',
+    ],
+    ['OPENAI_BASE_URL', ' https://gate.example/v1/\n', openaiResponses, 'https://gate.example/v1/responses'],
+    ['ANTHROPIC_BASE_URL', 'https://gate.example/claude', anthropic, 'https://gate.example/claude/v1/messages'],
+    ['ANTHROPIC_BASE_URL', 'https://gate.example/v1/', anthropic, 'https://gate.example/v1/messages'],
+    [
+      'GOOGLE_GEMINI_BASE_URL',
+      'https://gate.example/',
+      google,
+      'https://gate.example/v1beta/models/m:streamGenerateContent?alt=sse',
+    ],
+    ['OLLAMA_HOST', 'gpu.lan', ollama, 'http://gpu.lan:11434/api/chat'],
+    ['OLLAMA_HOST', 'gpu.lan:80', ollama, 'http://gpu.lan/api/chat'],
+    ['OLLAMA_HOST', ':1234', ollama, 'http://127.0.0.1:1234/api/chat'],
+    ['OLLAMA_HOST', '0.0.0.0', ollama, 'http://127.0.0.1:11434/api/chat'],
+    ['OLLAMA_HOST', '[::]:8000', ollama, 'http://[::1]:8000/api/chat'],
+    ['OLLAMA_HOST', '::1', ollama, 'http://[::1]:11434/api/chat'],
+    ['OLLAMA_HOST', 'https://gpu.example/ollama', ollama, 'https://gpu.example/ollama/api/chat'],
+  ] as const)('%s=%j is used', async (variable, value, make, url) => {
+    vi.stubEnv(variable, value);
+    expect((await sentTo(make))[0]).toBe(url);
+    const [own] = await sentTo(make, { baseURL: 'https://code.example/v1' });
+    expect(own).toMatch(/^https:\/\/code\.example\/v1\//);
+  });
+
+  test('gets the key of the environment, because both are chosen by the same person', async () => {
+    vi.stubEnv('OPENAI_BASE_URL', 'https://gate.example/v1');
+    vi.stubEnv('OPENAI_API_KEY', 'from-env');
+    const [, headers] = await sentTo(openaiChat);
+    expect(headers.get('authorization')).toBe('Bearer from-env');
+    const [, same] = await sentTo(openaiChat, { baseURL: process.env['OPENAI_BASE_URL']! });
+    expect(same.get('authorization')).toBe('Bearer from-env');
+    const warn = vi.spyOn(process, 'emitWarning').mockReturnValue();
+    const [, other] = await sentTo(openaiChat, { baseURL: 'https://gate.example.org/v1' });
+    expect([other.get('authorization'), warn.mock.calls.length]).toEqual([null, 1]);
+    warn.mockRestore();
+  });
+
+  test('may be empty, and is named if it is not a URL', () => {
+    vi.stubEnv('OPENAI_BASE_URL', ' ');
+    expect(openaiChat({ model: 'm' })).toMatchObject({ id: 'm' });
+    vi.stubEnv('OPENAI_BASE_URL', 'gate.example');
+    expect(() => openaiChat({ model: 'm' })).toThrow('openaiChat: OPENAI_BASE_URL is not an http(s) URL: set one such');
+    vi.stubEnv('OPENAI_BASE_URL', 'https://ada:pw@gate.example/v1');
+    expect(() => openaiChat({ model: 'm' })).toThrow('OPENAI_BASE_URL holds a password');
   });
 });
 

@@ -8,8 +8,10 @@ import {
   type Settings,
 } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
+import { warnOnce } from '@treadle/core/warning';
 import { checkPrice, type Price } from '../prices/price.ts';
 import type { Protocol } from '../protocol.ts';
+import { baseURLFromEnvironment, isLoopbackURL, type ProviderFacts } from '../providers.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
 import type { Fetch } from './send.ts';
 
@@ -17,9 +19,15 @@ import type { Fetch } from './send.ts';
 export interface EndpointOptions {
   /** The name of the model at the provider. */
   readonly model: string;
-  /** The URL up to the path of the protocol: `https://api.openai.com/v1`. A query in it is sent too. */
+  /**
+   * The URL up to the path of the protocol: `https://api.openai.com/v1`. A query in it is sent too. Default: the environment
+   * variable of the provider, such as `OPENAI_BASE_URL`, else its own host.
+   */
   readonly baseURL?: string;
-  /** Default: the environment variable of the provider, such as `OPENAI_API_KEY`, if its own host is called. */
+  /**
+   * Default: the environment variable of the provider, such as `OPENAI_API_KEY`. It is sent to the provider's own host and to
+   * the one in its environment variable, such as `OPENAI_BASE_URL`, but to no other that `baseURL` names.
+   */
   readonly apiKey?: string | undefined;
   /** Sent with each request. They replace the default ones. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -144,16 +152,17 @@ export function checkSettings(factory: string, settings: Settings = {}, takes: r
 /** The URL of a protocol below a base URL. */
 export function endpointURL(
   factory: string,
-  baseURL: unknown,
+  { baseURL, variable }: ReturnType<typeof baseURLOf>,
   { path, query = {} }: Pick<Protocol<unknown>, 'path' | 'query'>,
 ): URL {
+  const name = variable ?? '"baseURL"';
   const url = typeof baseURL === 'string' ? URL.parse(baseURL) : null;
-  const example = `pass one such as "https://api.openai.com/v1" or "http://127.0.0.1:8080/v1".`;
+  const example = `${variable === undefined ? 'pass' : 'set'} one such as "https://api.openai.com/v1" or "http://127.0.0.1:8080/v1".`;
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    return rejectOptions(factory, `"baseURL" is not an http(s) URL: ${example}`);
+    return rejectOptions(factory, `${name} is not an http(s) URL: ${example}`);
   }
   if (url.username !== '' || url.password !== '') {
-    return rejectOptions(factory, '"baseURL" holds a password: pass it as "apiKey" or in "headers".');
+    return rejectOptions(factory, `${name} holds a password: pass it as "apiKey" or in "headers".`);
   }
   url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;
   url.hash = '';
@@ -161,36 +170,67 @@ export function endpointURL(
   return url;
 }
 
-/** Where the key for a host usually is. */
-interface KeySource {
-  readonly baseURL: string;
-  readonly keyVariable: string | undefined;
-  /** Read if that one is not set. */
-  readonly otherKeyVariable: string | undefined;
-  /** Names of headers that carry a key. If one of them is passed, no other key is needed. */
-  readonly headers: readonly string[];
+/** The base URL of the options, else that of the environment with its `variable`, else the provider's own. */
+export function baseURLOf(
+  provider: ProviderFacts,
+  options: EndpointOptions | undefined,
+): { readonly baseURL: string; readonly variable?: string } {
+  if (options?.baseURL !== undefined) return { baseURL: options.baseURL };
+  return baseURLFromEnvironment(provider, environmentVariable) ?? { baseURL: provider.baseURL };
 }
 
+/** The key of the environment for a model, and what to say if there is none. */
+export interface EnvironmentKey {
+  readonly key?: string;
+  /** Why no key is sent, and what to do. Appended to the failure of a provider that wants one. */
+  readonly hint: string;
+  /** The provider's own host is called, which wants a key for certain. */
+  readonly isRequired?: boolean;
+}
+
+/** Of a model that is called at `url`. */
+interface Called {
+  readonly factory: string;
+  readonly provider: ProviderFacts;
+  readonly url: URL;
+  /** Names of headers that carry a key. If one of them is passed, no other key is needed. */
+  readonly keyHeaders: readonly string[];
+}
+
+const NO_KEY: EnvironmentKey = { hint: 'No API key was provided.' };
+
 /**
- * The usual environment variable of the key, and its value if it is set. Undefined if another host is called, which must
- * not get the key of the provider, and if the headers that were passed carry a key. Throws if the value cannot be sent.
+ * The key that the environment has for the host that is called: the provider's own host, or the one that the environment
+ * names. A host that only the code names does not get it, and the developer is told so, unless the host is this machine.
+ * Throws if the key cannot be sent.
  */
-export function usualKey(
-  factory: string,
-  { baseURL, keyVariable, otherKeyVariable, headers }: KeySource,
+export function environmentKey(
+  { factory, provider, url, keyHeaders }: Called,
   options: EndpointOptions,
-): { readonly variable: string; readonly key: string | undefined } | undefined {
-  if (keyVariable === undefined) return undefined;
-  if (options.baseURL !== undefined && URL.parse(options.baseURL)?.origin !== URL.parse(baseURL)?.origin)
-    return undefined;
-  if (Object.keys(options.headers ?? {}).some((name) => headers.includes(name.toLowerCase()))) return undefined;
-  for (const variable of [keyVariable, otherKeyVariable]) {
-    const key = variable && environmentVariable(variable)?.trim();
-    if (!key) continue;
-    if (!isSendable(key)) rejectOptions(factory, `${variable} must be a text without spaces and line breaks.`);
-    return { variable: keyVariable, key };
+): EnvironmentKey {
+  const { keyVariable, otherKeyVariable } = provider;
+  const isInHeader = Object.keys(options.headers ?? {}).some((name) => keyHeaders.includes(name.toLowerCase()));
+  if (keyVariable === undefined || options.apiKey !== undefined || isInHeader) return NO_KEY;
+  const found = [keyVariable, otherKeyVariable].find((name) => name && environmentVariable(name)?.trim());
+  const own = new URL(provider.baseURL);
+  const isOwn = url.origin === own.origin;
+  const chosen = baseURLFromEnvironment(provider, environmentVariable);
+  if (!isOwn && url.origin !== (chosen && URL.parse(chosen.baseURL)?.origin)) {
+    const only = `${found ?? keyVariable} is read only for ${own.host}, and ${url.host} is another host.`;
+    if (found === undefined) return { hint: `No API key was provided. ${only} Pass "apiKey".` };
+    const remedy = `To send it there on purpose, pass apiKey: process.env['${found}'].`;
+    if (!isLoopbackURL(url.href)) warnOnce(`${factory}: ${found} is not sent to ${url.host}. ${only} ${remedy}`);
+    return { hint: `No API key was sent. ${only} ${remedy}` };
   }
-  return { variable: keyVariable, key: undefined };
+  if (found === undefined) {
+    return {
+      hint: `No API key was provided. Set ${keyVariable}, or pass "apiKey".`,
+      isRequired: isOwn && !isLoopbackURL(url.href),
+    };
+  }
+  const key = environmentVariable(found)!.trim();
+  if (!isSendable(key)) rejectOptions(factory, `${found} must be a text without spaces and line breaks.`);
+  return { key, hint: '' };
 }
 
 /** Undefined where there is no environment, or where it may not be read. */

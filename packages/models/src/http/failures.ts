@@ -30,8 +30,12 @@ function meaningOfStatus(status: number): [ModelErrorCode, retryable: boolean] {
   }
 }
 
-/** The failure of a request that got no answer, or only a part of one. */
-export function failureOfConnection(thrown: unknown, where: string): ModelError {
+/** The failure of a request that got no answer, or only a part of one: `isAnswered`. */
+export function failureOfConnection(
+  thrown: unknown,
+  where: string,
+  { isAnswered = false }: { readonly isAnswered?: boolean } = {},
+): ModelError {
   const reason = reasonOf(thrown);
   const code = reason instanceof Error && 'code' in reason && typeof reason.code === 'string' ? reason.code : undefined;
   const details = `${messageOf(reason)}${code === undefined ? '' : ` (${code})`}`;
@@ -44,6 +48,10 @@ export function failureOfConnection(thrown: unknown, where: string): ModelError 
   // From undici, ours and the one inside Node. It has no code.
   if (reason instanceof Error && reason.name === 'HTTPParserError') {
     return { code: 'protocol', message: `${where} does not answer in HTTP: ${details}`, retryable: true };
+  }
+  if (isAnswered) {
+    const message = `The connection to ${where} broke off in the middle of the answer: ${details}.`;
+    return { code: 'network', message, retryable: true };
   }
   const certificate = code !== undefined && /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL/.test(code);
   const hint = certificate ? '' : ' Check that it is running and that the base URL is correct.';

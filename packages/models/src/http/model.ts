@@ -8,12 +8,21 @@ import {
   type ModelRequest,
   type Settings,
 } from '@treadle/core';
+import { nodeVersion } from '@treadle/core/node-version';
 import { maxCostOf, withCost } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
+import type { ProviderFacts } from '../providers.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
-import { checkEndpoint, checkSettings, endpointURL, usualKey, type EndpointOptions } from './endpoint.ts';
+import {
+  baseURLOf,
+  checkEndpoint,
+  checkSettings,
+  endpointURL,
+  environmentKey,
+  type EndpointOptions,
+} from './endpoint.ts';
 import { CANCELLED, protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
@@ -29,43 +38,35 @@ export interface HttpModel<State> {
   readonly protocol: Protocol<State>;
   /** The options that the function has besides those of every protocol. */
   readonly own?: KnownOptions['names'];
-  readonly baseURL: string;
+  readonly provider: ProviderFacts;
   /** The headers that carry the key. */
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
-  /** The environment variable that usually has the key for `baseURL`. Absent: no key is needed there. */
-  readonly keyVariable?: string;
-  /** Read if that one is not set. */
-  readonly otherKeyVariable?: string;
   /** The provider reports the cost of each reply, so no price is needed. */
   readonly reportsCost?: boolean;
 }
 
 /** Undici needs the connections of Node. Other runtimes look like Node, and have a `fetch` of their own. */
 function builtInSend(): Send {
-  const { process, navigator } = globalThis as {
-    process?: NodeJS.Process;
-    navigator?: { readonly userAgent?: string };
-  };
-  const isNode = process?.versions?.node !== undefined && !/^(Bun|Deno|Cloudflare)/.test(navigator?.userAgent ?? '');
-  return isNode ? undiciSend : fetchSend((input, init) => globalThis.fetch(input, init));
+  return nodeVersion() === undefined ? fetchSend((input, init) => globalThis.fetch(input, init)) : undiciSend;
+}
+
+function noKey(host: string, hint: string): ModelError {
+  return { code: 'auth', message: `${hint} Nothing was sent to ${host}.`, retryable: false };
 }
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
-  { factory, protocol, baseURL, auth, keyVariable, otherKeyVariable, reportsCost = false, own }: HttpModel<State>,
+  { factory, protocol, provider, auth, reportsCost = false, own }: HttpModel<State>,
   options: EndpointOptions,
 ): Model {
   checkEndpoint(factory, options, own);
   const { model, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
   const { price = priceOf(model), toolSupport = 'error', settings } = options;
   checkSettings(factory, settings, protocol.takes);
-  const url = endpointURL(factory, options.baseURL ?? baseURL, protocol);
-  const usual = usualKey(
-    factory,
-    { baseURL, keyVariable, otherKeyVariable, headers: Object.keys({ ...auth(''), authorization: '' }) },
-    options,
-  );
-  const apiKey = options.apiKey ?? usual?.key;
+  const url = endpointURL(factory, baseURLOf(provider, options), protocol);
+  const keyHeaders = Object.keys({ ...auth(''), authorization: '' });
+  const fromEnvironment = environmentKey({ factory, provider, url, keyHeaders }, options);
+  const apiKey = options.apiKey ?? fromEnvironment.key;
   const headers: Record<string, string> = {
     'content-type': 'application/json',
     accept: stream ? protocol.framing.mediaType : 'application/json',
@@ -87,8 +88,7 @@ export function httpModel<State>(
     },
   };
   const safeError = (error: ModelError): ModelError => {
-    const remedy = usual ? ` Set ${usual.variable}, or pass "apiKey".` : '';
-    const hint = error.code === 'auth' && apiKey === undefined ? ` (No API key was provided.${remedy})` : '';
+    const hint = error.code === 'auth' && apiKey === undefined ? ` (${fromEnvironment.hint})` : '';
     return { ...error, message: redact(error.message) + hint };
   };
 
@@ -138,6 +138,7 @@ export function httpModel<State>(
   const replyBy =
     (send: typeof sendOnce): Model['reply'] =>
     (request, emit, signal) => {
+      if (refusal) return Promise.resolve(refusal);
       const post = writePost(request, signal);
       if (post instanceof Promise) {
         return post.then((written) => ('type' in written ? written : send(written, request, emit, signal)));
@@ -145,6 +146,11 @@ export function httpModel<State>(
       return 'type' in post ? Promise.resolve(post) : send(post, request, emit, signal);
     };
 
+  // A `fetch` of the user may add a key of its own.
+  const refusal: ModelReply | undefined =
+    fromEnvironment.isRequired && fetch === undefined
+      ? { type: 'failure', error: noKey(url.host, fromEnvironment.hint) }
+      : undefined;
   const retryingModel: Model = {
     id: model,
     priced: reportsCost || price !== undefined,

@@ -134,7 +134,7 @@ class Exchange<State> implements AnswerHandler {
 
   onFailure(thrown: unknown): void {
     if (this.#isDone) this.onEnd();
-    else this.#failExchange(failureOfConnection(thrown, this.#host));
+    else this.#failExchange(failureOfConnection(thrown, this.#host, { isAnswered: this.#reader !== undefined }));
   }
 
   /** The listener is behind: reading pauses until `wait` settles. That time does not count towards the idle timeout. */

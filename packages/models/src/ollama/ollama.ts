@@ -2,11 +2,10 @@ import type { Model, Settings } from '@treadle/core';
 import { ndjson } from '../framing.ts';
 import { rejectOptions, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
+import { OLLAMA } from '../providers.ts';
 import type { Protocol } from '../protocol.ts';
 import { ollamaBody, type OllamaBody, type Think } from './body.ts';
 import { decodeOllama, endOllama, failureOfOllamaBody, startOllama, stepOllama, type OllamaStream } from './stream.ts';
-
-const BASE_URL = 'http://127.0.0.1:11434';
 
 const TAKEN: readonly (keyof Settings)[] = [
   'temperature',
@@ -44,7 +43,7 @@ export function ollama(options: OllamaOptions): Model {
       factory: 'ollama',
       own: OWN_NAMES,
       protocol: ollamaProtocol({ model, stream, contextTokens, keepAlive, think }),
-      baseURL: BASE_URL,
+      provider: OLLAMA,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
     },
     options,

@@ -1,16 +1,16 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import type { EndpointOptions } from '../http/endpoint.ts';
+import { baseURLOf, type EndpointOptions } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
+import { OPENAI } from '../providers.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { chatBody, type ChatBody } from './body.ts';
 import { UNKNOWN_HOST, type Quirks } from './quirks.ts';
 import { OPENROUTER } from './reasoning-details.ts';
 import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './stream.ts';
 
-const BASE_URL = 'https://api.openai.com/v1';
-const OPENAI: Quirks = { maxTokensField: 'max_completion_tokens', customTools: true };
+const OPENAI_QUIRKS: Quirks = { maxTokensField: 'max_completion_tokens', customTools: true };
 
 /** What most hosts take. */
 const WIDELY_TAKEN: readonly (keyof Settings)[] = [
@@ -33,15 +33,15 @@ export type OpenAiChatOptions = EndpointOptions;
  * `openaiCompatible` for hosts that differ. Throws if the options are invalid.
  */
 export function openaiChat(options: OpenAiChatOptions): Model {
-  const { model, baseURL = BASE_URL, stream = true } = options ?? {};
-  const quirks = isOpenAi(baseURL) ? OPENAI : UNKNOWN_HOST;
+  const { model, stream = true } = options ?? {};
+  const { baseURL } = baseURLOf(OPENAI, options);
+  const quirks = isOpenAi(baseURL) ? OPENAI_QUIRKS : UNKNOWN_HOST;
   return httpModel(
     {
       factory: 'openaiChat',
       protocol: openaiChatProtocol({ model, stream, signer: signerOf(OPENROUTER, baseURL), ...quirks }),
-      baseURL: BASE_URL,
+      provider: OPENAI,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
-      keyVariable: 'OPENAI_API_KEY',
     },
     options,
   );

@@ -1,5 +1,6 @@
 import { TreadleError, type Model } from '@treadle/core';
 import { checkEndpoint, type OwnNames } from '../http/endpoint.ts';
+import { AZURE } from '../providers.ts';
 import { compatibleModel } from './openai-compatible.ts';
 import type { PresetOptions } from './presets.ts';
 
@@ -21,11 +22,8 @@ export function azure(options: AzureOptions): Model {
   const quirks = { maxTokensField: 'max_completion_tokens', customTools: true } as const;
   const auth = (apiKey: string): Record<string, string> => ({ 'api-key': apiKey });
   checkEndpoint('azure', options, OWN_NAMES);
-  const baseURL = addressOf(options);
-  return compatibleModel(
-    { factory: 'azure', own: OWN_NAMES, baseURL, quirks, auth, keyVariable: 'AZURE_OPENAI_API_KEY' },
-    options,
-  );
+  const provider = { ...AZURE, baseURL: addressOf(options) };
+  return compatibleModel({ factory: 'azure', own: OWN_NAMES, provider, quirks, auth }, options);
 }
 
 function addressOf({ baseURL, resource, apiVersion, model }: AzureOptions): string {

@@ -1,8 +1,9 @@
 import type { Model, Settings } from '@treadle/core';
 import { sse } from '../framing.ts';
-import type { EndpointOptions, OwnNames } from '../http/endpoint.ts';
+import { baseURLOf, type EndpointOptions, type OwnNames } from '../http/endpoint.ts';
 import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
+import { OPENAI } from '../providers.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { responsesBody, type ResponsesBody } from './body.ts';
 import { decodeResponses, endResponses, startResponses, stepResponses, type ResponsesStream } from './stream.ts';
@@ -31,7 +32,6 @@ const OWN_NAMES: OwnNames<OpenAiResponsesOptions> = {
   customTools: 'boolean',
 };
 
-const BASE_URL = 'https://api.openai.com/v1';
 /** The API has no stop sequences, seed, penalties and biases. */
 const TAKEN: readonly (keyof Settings)[] = [
   'temperature',
@@ -48,7 +48,7 @@ const WITHOUT_REASONING = /(^|[/:])(chatgpt-|gpt-[34]|gpt-5[\w.]*-chat)/;
 
 /** A model behind OpenAI's Responses API, or a host with the same API. Throws if the options are invalid. */
 export function openaiResponses(options: OpenAiResponsesOptions): Model {
-  const { model, baseURL = BASE_URL, stream = true, store = false, strict = false, reasoningSummary } = options ?? {};
+  const { model, stream = true, store = false, strict = false, reasoningSummary } = options ?? {};
   const encryptedReasoning = options?.encryptedReasoning ?? (!store && !WITHOUT_REASONING.test(model));
   return httpModel(
     {
@@ -61,12 +61,11 @@ export function openaiResponses(options: OpenAiResponsesOptions): Model {
         encryptedReasoning,
         strict,
         customTools: options?.customTools ?? true,
-        signer: signerOf('openai-responses', baseURL),
+        signer: signerOf('openai-responses', baseURLOf(OPENAI, options).baseURL),
         ...(reasoningSummary && { reasoningSummary }),
       }),
-      baseURL: BASE_URL,
+      provider: OPENAI,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
-      keyVariable: 'OPENAI_API_KEY',
     },
     options,
   );

@@ -44,7 +44,9 @@ export function checkRouter(options: RouterOptions): void {
     rejectOptions('"models" is missing: pass the models by name, such as { main: openaiChat({ model: \'…\' }) }');
   }
   for (const [name, model] of Object.entries(models)) {
-    if (typeof model?.reply !== 'function') rejectOptions(`"${name}" is not a model`);
+    if (typeof model?.reply === 'function') continue;
+    const remedy = typeof model === 'string' ? `. Use openaiChat({ model: ${JSON.stringify(model)} })` : '';
+    rejectOptions(`"${name}" is not a model${remedy}`);
   }
   const requireModel = (name: string, where: string): void => {
     if (Object.hasOwn(models, name)) return;

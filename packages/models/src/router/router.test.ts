@@ -457,6 +457,7 @@ test.each([
     '"models" is missing: pass the models by name, such as { main: openaiChat({ model: \'…\' }) }.',
   ],
   [{ models: { main: {} }, default: 'main' }, '"main" is not a model.'],
+  [{ models: { main: 'gpt' }, default: 'main' }, '"main" is not a model. Use openaiChat({ model: "gpt" }).'],
   [{ models: { main: model } }, '"default" names "undefined", which is not one of the models (main).'],
   [
     { models: { main: model }, default: 'toString' },

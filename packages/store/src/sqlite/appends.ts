@@ -3,8 +3,8 @@ import { crc32 } from 'node:zlib';
 import {
   callerOf,
   checkRunNames,
+  entryOutOfOrder,
   summaryOf,
-  TreadleError,
   type Journal,
   type JournalEntry,
   type Lease,
@@ -230,11 +230,4 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
 
 function lengthOf({ texts, first }: Batch): number {
   return texts.reduce((sum, text) => sum + text.length, first?.length ?? 0);
-}
-
-function entryOutOfOrder(runId: string, count: number, seq: number): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    `Run "${runId}" has ${count} entries, so entry ${seq} cannot be appended. Resume the run from its last entry, or start another run.`,
-  );
 }

@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { closeSync, existsSync, linkSync, openSync, renameSync, rmSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
-import { backup, DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
 import { createFolder } from '../folders.ts';
 import { checkStore, requireStore, type ProgressOptions, type StoreProblem, type StoreProgress } from './check.ts';
 import type { StoreReport } from './check.ts';
 import { inTransaction, pragma, versionOf } from './database.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
+import { backup, DatabaseSync } from './node-sqlite.ts';
 
 /**
  * Copies of a store, and their way back.

@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { messageOf, replay, summaryOf, TreadleError, type JournalEntry, type RunSummary } from '@treadle/core';
 import { versionOf, VERSION } from './database.ts';
 import { isCorrupt, storeError } from './failure.ts';
+import { DatabaseSync } from './node-sqlite.ts';
 import { MESSAGE, RESPONSE, RUN, textIdsIn } from './shared-texts.ts';
 import { sqliteStore, storeOn, thisMachine, type SqliteStore } from './store.ts';
 

@@ -1,6 +1,5 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createFolder } from '../folders.ts';
@@ -8,6 +7,7 @@ import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { createKeyTable } from './keys.ts';
 import { splitInput } from './messages.ts';
+import { DatabaseSync } from './node-sqlite.ts';
 import { createRateTable } from './rates.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */

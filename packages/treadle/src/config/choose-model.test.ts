@@ -31,6 +31,40 @@ describe('without flags', () => {
   });
 });
 
+describe('the base URL of the environment', () => {
+  const env = { OPENAI_BASE_URL: 'https://gate.example/v1', ANTHROPIC_BASE_URL: 'http://localhost:4000' };
+
+  test('is used with the key of the environment, and without a key on this machine', () => {
+    const openai = { type: 'openai', model: 'gpt-x', baseURL: env.OPENAI_BASE_URL, apiKey: 'secret' };
+    expect(choose({ model: 'gpt-x' }, '', { ...KEY, ...env })).toEqual(openai);
+    expect(choose({}, '[models.x]\nmodel = "gpt-x"', { ...KEY, ...env })).toEqual(openai);
+    expect(() => choose({ model: 'gpt-x' }, '', env)).toThrow('There is no key for gpt-x');
+    const claude = { type: 'anthropic', model: 'c', baseURL: 'http://localhost:4000/v1' };
+    expect(choose({ model: 'anthropic/c' }, '', env)).toEqual(claude);
+    const ollama = { type: 'ollama', model: 'q', baseURL: 'http://gpu.lan:11434/' };
+    expect(choose({ model: 'ollama/q' }, '', { OLLAMA_HOST: 'gpu.lan' })).toEqual(ollama);
+  });
+  test('does not replace one that the configuration or a flag names', () => {
+    const toml = '[models.x]\nmodel = "m"\nbase_url = "http://localhost:1/v1"';
+    expect(choose({}, toml, { ...KEY, ...env })).toMatchObject({ baseURL: 'http://localhost:1/v1' });
+    const flags = { model: 'm', 'base-url': 'http://localhost:2/v1' };
+    expect(choose(flags, '', { ...KEY, ...env })).toMatchObject({ baseURL: 'http://localhost:2/v1' });
+    expect(choose({ model: 'groq/m' }, '', { ...env, GROQ_API_KEY: 'g' })).toEqual({
+      type: 'groq',
+      model: 'm',
+      apiKey: 'g',
+    });
+  });
+  test('is named if it is not an address', () => {
+    for (const value of ['gate.example', 'localhost:8080/v1']) {
+      expect(() => choose({ model: 'gpt-x' }, '', { ...KEY, OPENAI_BASE_URL: value })).toThrow(
+        'OPENAI_BASE_URL is not the address of a server. Set it to one such as https://api.openai.com/v1.',
+      );
+    }
+    expect(choose({}, '', { OPENAI_BASE_URL: 'gate.example' })).toMatchObject({ type: 'demo' });
+  });
+});
+
 describe('--model', () => {
   test.each([
     ['a', 'model-a'],

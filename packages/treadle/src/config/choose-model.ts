@@ -3,10 +3,11 @@ import type { Price, ToolSupport } from '@treadle/models';
 import { CommandError } from '../command-line/command.ts';
 import type { ModelValues } from '../command-line/flags.ts';
 import { didYouMean } from '@treadle/core/nearest';
+import { isLoopbackURL } from '@treadle/models/providers';
 import type { Io } from '../terminal/io.ts';
 import { isWebAddress, modelEntries, type ModelEntry } from './config.ts';
 import type { LoadedConfig } from './load.ts';
-import { factsOf, isProvider, PROVIDERS, type HttpProvider } from './providers.ts';
+import { addressOfEntry, checkedAddress, factsOf, isProvider, PROVIDERS, type HttpProvider } from './providers.ts';
 
 /** Which model to use, and how to reach it. Plain data, so that tests need no model. */
 export type ModelChoice = DemoChoice | HttpChoice;
@@ -35,7 +36,7 @@ export interface HttpChoice {
 }
 
 /** Used without a configuration, if the key of one is set. The first counts. */
-const WITH_KEY = PROVIDERS.filter((provider) => factsOf(provider).key !== undefined && factsOf(provider).model);
+const WITH_KEY = PROVIDERS.filter((provider) => factsOf(provider).keyVariable !== undefined && factsOf(provider).model);
 
 const DEMO_NOTICE =
   'No API key and no configured model: this is the demo model, which follows a few fixed rules.\n' +
@@ -159,7 +160,9 @@ function withoutNotice({ notice: _, ...choice }: ModelChoice): ModelChoice {
 export function chooseEntry(entry: ModelEntry, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
   const provider = entry.provider ?? 'openai';
   if (provider === 'demo') return { type: 'demo' };
-  const baseURL = values['base-url'] ?? entry.base_url;
+  const address = checkedAddress(entry, env);
+  const isNamed = entry.base_url !== undefined || address.variable !== undefined;
+  const baseURL = values['base-url'] ?? (isNamed ? address.baseURL : undefined);
   const key = keyFor(entry, env, values['base-url']);
   const { variable, value: apiKey } = key;
   if (lacksKey(key)) {
@@ -244,10 +247,10 @@ export interface KeyFor {
 }
 
 export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): KeyFor {
-  const facts = factsOf(entry.provider ?? 'openai');
-  const isOther = !keyOf(facts.key ?? '', env) && keyOf(facts.otherKey ?? '', env) !== undefined;
-  const variable = entry.api_key_env ?? (isOther ? facts.otherKey : facts.key);
-  const address = baseUrl ?? entry.base_url ?? facts.baseURL;
+  const { keyVariable, otherKeyVariable } = factsOf(entry.provider ?? 'openai');
+  const isOther = !keyOf(keyVariable ?? '', env) && keyOf(otherKeyVariable ?? '', env) !== undefined;
+  const variable = entry.api_key_env ?? (isOther ? otherKeyVariable : keyVariable);
+  const address = baseUrl ?? addressOfEntry(entry, env).baseURL;
   const headers = Object.entries(entry.headers_env ?? {});
   const missing = headers.find(([, name]) => keyOf(name, env) === undefined)?.[1];
   if (missing !== undefined) return { variable: missing, value: undefined, needed: true };
@@ -255,7 +258,7 @@ export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): Key
   return {
     variable,
     value: variable === undefined ? undefined : keyOf(variable, env),
-    needed: variable !== undefined && !isInHeader && !(address !== undefined && isLoopback(address)),
+    needed: variable !== undefined && !isInHeader && !(address !== undefined && isLoopbackURL(address)),
   };
 }
 
@@ -268,12 +271,7 @@ function keyOf(variable: string, env: Io['env']): string | undefined {
 }
 
 function isOtherHost({ base_url, provider = 'openai' }: ModelEntry): boolean {
-  if (base_url === undefined || isLoopback(base_url)) return false;
+  if (base_url === undefined || isLoopbackURL(base_url)) return false;
   const own = factsOf(provider).baseURL;
   return own === undefined || new URL(base_url).hostname !== new URL(own).hostname;
-}
-
-function isLoopback(address: string): boolean {
-  const host = new URL(address).hostname;
-  return host === 'localhost' || host.endsWith('.localhost') || host === '[::1]' || /^127(\.\d+){3}$/.test(host);
 }

@@ -1,16 +1,13 @@
-/** The defaults of a provider. */
-interface ProviderFacts {
-  /** The address of its API; absent: the configuration must contain it. */
-  readonly baseURL?: string;
-  /** The environment variable of the key, unless the configuration names another; absent: no key is needed. */
-  readonly key?: string;
-  /** Another variable that is read if that one is not set. */
-  readonly otherKey?: string;
+import * as known from '@treadle/models/providers';
+import { CommandError } from '../command-line/command.ts';
+
+/** The defaults of a provider. `baseURL` is absent if the configuration must contain it. */
+interface ProviderFacts extends Partial<known.ProviderFacts> {
   /** A model to start with. */
   readonly model?: string;
 }
 
-const OPENAI: ProviderFacts = { baseURL: 'https://api.openai.com/v1', key: 'OPENAI_API_KEY', model: 'gpt-5-mini' };
+const OPENAI: ProviderFacts = { ...known.OPENAI, model: 'gpt-5-mini' };
 
 export type Provider = HttpProvider | 'demo';
 /** A provider that is called over HTTP. */
@@ -35,24 +32,19 @@ export type HttpProvider =
 const FACTS: Readonly<Record<Provider, ProviderFacts>> = {
   openai: OPENAI,
   'openai-responses': OPENAI,
-  anthropic: { baseURL: 'https://api.anthropic.com/v1', key: 'ANTHROPIC_API_KEY', model: 'claude-sonnet-5' },
-  google: {
-    baseURL: 'https://generativelanguage.googleapis.com/v1beta',
-    key: 'GEMINI_API_KEY',
-    otherKey: 'GOOGLE_API_KEY',
-    model: 'gemini-3.5-flash',
-  },
-  ollama: { baseURL: 'http://127.0.0.1:11434', model: 'qwen3' },
+  anthropic: { ...known.ANTHROPIC, model: 'claude-sonnet-5' },
+  google: { ...known.GOOGLE, model: 'gemini-3.5-flash' },
+  ollama: { ...known.OLLAMA, model: 'qwen3' },
   'openai-compatible': {},
-  openrouter: { baseURL: 'https://openrouter.ai/api/v1', key: 'OPENROUTER_API_KEY' },
-  groq: { baseURL: 'https://api.groq.com/openai/v1', key: 'GROQ_API_KEY' },
-  together: { baseURL: 'https://api.together.xyz/v1', key: 'TOGETHER_API_KEY' },
-  deepseek: { baseURL: 'https://api.deepseek.com', key: 'DEEPSEEK_API_KEY', model: 'deepseek-chat' },
-  mistral: { baseURL: 'https://api.mistral.ai/v1', key: 'MISTRAL_API_KEY', model: 'mistral-large-latest' },
-  azure: { key: 'AZURE_OPENAI_API_KEY' },
-  vllm: { baseURL: 'http://127.0.0.1:8000/v1' },
-  'llama-cpp': { baseURL: 'http://127.0.0.1:8080/v1' },
-  'lm-studio': { baseURL: 'http://127.0.0.1:1234/v1' },
+  openrouter: known.OPENROUTER,
+  groq: known.GROQ,
+  together: known.TOGETHER,
+  deepseek: { ...known.DEEPSEEK, model: 'deepseek-chat' },
+  mistral: { ...known.MISTRAL, model: 'mistral-large-latest' },
+  azure: known.AZURE,
+  vllm: known.VLLM,
+  'llama-cpp': known.LLAMA_CPP,
+  'lm-studio': known.LM_STUDIO,
   demo: {},
 };
 
@@ -60,6 +52,33 @@ export const PROVIDERS: readonly Provider[] = Object.keys(FACTS) as Provider[];
 
 export function factsOf(provider: Provider): ProviderFacts {
   return FACTS[provider];
+}
+
+/** Where the requests of an entry go. */
+export interface EntryAddress {
+  readonly baseURL?: string;
+  /** The environment variable that has it. */
+  readonly variable?: string;
+}
+
+/** The address of an entry: its own, else that of the environment, else the default of its provider. */
+export function addressOfEntry(
+  { base_url: baseURL, provider = 'openai' }: { readonly base_url?: string; readonly provider?: Provider },
+  env: Readonly<Record<string, string | undefined>>,
+): EntryAddress {
+  if (baseURL !== undefined) return { baseURL };
+  const facts = factsOf(provider);
+  const address = known.baseURLFromEnvironment(facts, (name) => env[name]);
+  return address ?? (facts.baseURL === undefined ? {} : { baseURL: facts.baseURL });
+}
+
+/** The same. Throws if the environment has something else than an address. */
+export function checkedAddress(...entry: Parameters<typeof addressOfEntry>): EntryAddress {
+  const address = addressOfEntry(...entry);
+  const { baseURL, variable } = address;
+  if (variable === undefined || /^https?:$/.test(URL.parse(baseURL ?? '')?.protocol ?? '')) return address;
+  const example = factsOf(entry[0].provider ?? 'openai').baseURL;
+  throw new CommandError(`${variable} is not the address of a server. Set it to one such as ${example}.`);
 }
 
 export function isProvider(name: string): name is Provider {

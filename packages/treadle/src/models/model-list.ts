@@ -3,7 +3,7 @@ import { didYouMean } from '@treadle/core/nearest';
 import { chooseModel, defaultModelName, keyFor } from '../config/choose-model.ts';
 import { modelEntries, type ModelEntry } from '../config/config.ts';
 import type { LoadedConfig } from '../config/load.ts';
-import { factsOf, type Provider } from '../config/providers.ts';
+import { checkedAddress, type Provider } from '../config/providers.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { alignColumns, oneLine } from '../terminal/printable.ts';
@@ -17,6 +17,8 @@ export interface ListedModel {
   readonly model?: string;
   /** The host that requests are sent to. */
   readonly host?: string;
+  /** The environment variable that names the host. */
+  readonly hostVariable?: string;
   readonly key: KeyStatus;
   readonly fallback: readonly string[];
   readonly entry: ModelEntry;
@@ -52,13 +54,14 @@ function unconfigured(loaded: LoadedConfig, env: Io['env']): ListedModel {
 
 function listed(name: string, entry: ModelEntry, isDefault: boolean, env: Io['env']): ListedModel {
   const provider = entry.provider ?? 'openai';
-  const address = provider === 'demo' ? undefined : (entry.base_url ?? factsOf(provider).baseURL);
+  const address = checkedAddress(entry, env);
   return {
     name,
     isDefault,
     provider,
     ...(entry.model !== undefined && { model: entry.model }),
-    ...(address !== undefined && { host: new URL(address).host }),
+    ...(address.baseURL !== undefined && { host: new URL(address.baseURL).host }),
+    ...(address.variable !== undefined && { hostVariable: address.variable }),
     key: provider === 'demo' ? { standing: 'not-needed' } : keyStatus(entry, env),
     fallback: entry.fallback ?? [],
     entry,
@@ -85,7 +88,7 @@ export function modelTable(rows: readonly Row[], colours: Colours): readonly str
       `${row.name}${row.isDefault ? ' (default)' : ''}`,
       row.provider,
       row.model ?? '',
-      row.host ?? 'in this process',
+      row.hostVariable === undefined ? (row.host ?? 'in this process') : `${row.host} (${row.hostVariable})`,
       keyText(row.key),
     ].map((cell) => oneLine(cell, MAX_CELL_WIDTH)),
   );

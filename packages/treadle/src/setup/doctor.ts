@@ -16,7 +16,7 @@ import type { Io } from '../terminal/io.ts';
 import { exactLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { isOldNode, OLDEST_NODE, version } from '../version.ts';
+import { version } from '../version.ts';
 
 /** `warning`: something is missing, but the command works without it. */
 interface Check {
@@ -83,10 +83,7 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
 }
 
 function nodeCheck(node: string): Check {
-  const found = `Treadle ${version()} on Node ${node}`;
-  if (!isOldNode(node)) return { name: 'node', status: 'ok', message: found };
-  const remedy = `Install Node ${OLDEST_NODE} or later: https://nodejs.org`;
-  return { name: 'node', status: 'problem', message: `${found}, which is too old`, remedy };
+  return { name: 'node', status: 'ok', message: `Treadle ${version()} on Node ${node}` };
 }
 
 function configCheck({ loaded, folder }: CommandContext): Check {
@@ -157,8 +154,9 @@ function demoCheck(name: string, isConfigured: boolean): Check {
 }
 
 /** What to do about a model that does not pass. */
-function modelRemedy({ name, key, host, provider }: ListedModel, { reachable, error }: Probe): string {
+function modelRemedy({ name, key, host, hostVariable, provider }: ListedModel, { reachable, error }: Probe): string {
   const at = `[models.${name}]`;
+  const address = hostVariable ?? `base_url in ${at}`;
   if (reachable) return `Choose a model that supports tools, or set tool_support = "text" in ${at}.`;
   switch (error?.code) {
     case 'auth':
@@ -169,10 +167,10 @@ function modelRemedy({ name, key, host, provider }: ListedModel, { reachable, er
     case 'timeout':
       return `Check the network, or give it more time: --timeout SECONDS.`;
     case 'network':
-      if (provider === 'ollama') return `Start it with "ollama serve", or correct base_url in ${at}.`;
-      return `Check the network, or correct base_url in ${at}.`;
+      if (provider === 'ollama') return `Start it with "ollama serve", or correct ${address}.`;
+      return `Check the network, or correct ${address}.`;
     default:
-      return `Correct model and base_url in ${at}.`;
+      return hostVariable ? `Correct model in ${at}, and ${hostVariable}.` : `Correct model and base_url in ${at}.`;
   }
 }
 

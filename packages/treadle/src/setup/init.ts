@@ -91,8 +91,7 @@ async function askFor(flag: keyof typeof QUESTIONS, ask: Asks | undefined, fallb
 
 /** The provider that the user chooses. Suggests the first whose key is set. */
 async function chooseProvider(io: Io, ask: Asks | undefined): Promise<Provider> {
-  const suggested =
-    PROVIDERS.find((one) => factsOf(one).key !== undefined && io.env[factsOf(one).key!]?.trim()) ?? 'demo';
+  const suggested = PROVIDERS.find((one) => io.env[factsOf(one).keyVariable ?? '']?.trim()) ?? 'demo';
   if (!ask) {
     throw new CommandError(
       `There is no terminal to ask on. Name the provider: "treadle init --provider ${suggested}". Providers: ${PROVIDERS.join(', ')}.`,

@@ -56,7 +56,7 @@ url = "sqlite:.treadle/treadle.db"
 
 /** The entry of the model. Its key is never in the file. */
 function modelLines({ provider, model, baseUrl }: InitAnswers): readonly string[] {
-  const { key } = factsOf(provider);
+  const { keyVariable: key } = factsOf(provider);
   const chosen = `provider = ${text(provider)}`;
   if (provider === 'demo') {
     return [chosen, '#  It follows a few fixed rules and needs no key. "treadle init --force" chooses a real model.'];

@@ -92,7 +92,7 @@ test('cuts the result of a client tool', async () => {
   const content = 'x'.repeat(1_000_000);
   const result = await runLoop({
     ...options,
-    answers: [{ type: 'client-result', effect: waiting[0]!.effect, content }],
+    answers: [{ type: 'result', effect: waiting[0]!.effect, content }],
   });
   expect(textIn(result).length).toBeLessThan(200);
 });

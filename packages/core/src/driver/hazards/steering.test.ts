@@ -144,10 +144,10 @@ test('rejects an invalid client result, and accepts a valid one later', async ()
   const { waiting } = await runLoop({ ...options, input: 'go' });
   const { effect } = waiting[0]!;
   for (const content of [undefined, null, 7, [null], [{ type: 'text' }], {}]) {
-    const answer = { type: 'client-result', effect, content: content as unknown as string } as const;
+    const answer = { type: 'result', effect, content: content as unknown as string } as const;
     await expect(runLoop({ ...options, answers: [answer] })).rejects.toMatchObject({ code: 'answer-unfit' });
   }
-  const result = await runLoop({ ...options, answers: [{ type: 'client-result', effect, content: 'here' }] });
+  const result = await runLoop({ ...options, answers: [{ type: 'result', effect, content: 'here' }] });
   expect(result.outcome).toEqual({ type: 'completed' });
 });
 
@@ -155,7 +155,7 @@ test('rejects an answer to a run object that has paused', async () => {
   const client = tool({ name: 'client', description: 'x' });
   const live = streamLoop({ model: scriptedModel([{ calls: [{ name: 'client' }] }]), tools: [client], input: 'go' });
   const { waiting } = await live.result;
-  const answer = { type: 'client-result', effect: waiting[0]!.effect, content: 'here' } as const;
+  const answer = { type: 'result', effect: waiting[0]!.effect, content: 'here' } as const;
   await expect(live.answer(answer)).rejects.toThrow(expect.objectContaining({ code: 'answer-unfit' }));
 });
 
@@ -168,7 +168,7 @@ test('does not pause if a listener answers at once', async () => {
     input: 'go',
     onItem: (item) => {
       if (item.type !== 'fact' || item.event.type !== 'model-replied' || item.event.checks.length === 0) return;
-      void live.answer({ type: 'client-result', effect: 't1.client.0', content: 'here' });
+      void live.answer({ type: 'result', effect: 't1.client.0', content: 'here' });
     },
   });
   const result = await live.result;

@@ -1,10 +1,10 @@
 import type { FileBlock, ImageBlock, Message, ResultBlock, TextBlock, UserBlock, UserMessage } from '@treadle/core';
+import { shownResult } from '@treadle/core/web';
 import { z } from 'zod';
 import { ApiError, badRequest } from '../../api-error.ts';
 import { RESPONSE_PREFIX } from '../../ids.ts';
 import { checkData, fileBlock } from '../../request/media.ts';
 import { list } from '../../request/validate.ts';
-import { shownResult } from '../responses/wire.ts';
 import type { Attachment, ResultPart, SentAttachment } from './wire.ts';
 
 const MAX_ATTACHMENTS = 16;

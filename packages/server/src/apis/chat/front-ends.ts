@@ -67,12 +67,10 @@ export function openCalls(types: readonly ChatEvent['type'][]): OpenCalls {
 export interface FrontEndResponse {
   readonly encoder: FrontEndEncoder;
   readonly headers: Readonly<Record<string, string>>;
-  /** Sent at the end. */
-  readonly endMark?: string;
 }
 
 /** Streams a run of a program's own server to a front end. A client that disconnects cancels the run. */
-export function frontEndResponse(live: LiveRun, { encoder, headers, endMark }: FrontEndResponse): Response {
+export function frontEndResponse(live: LiveRun, { encoder, headers }: FrontEndResponse): Response {
   async function* frames(): AsyncGenerator<string> {
     let waiting: object[] = [];
     const out = chatOutput({
@@ -106,7 +104,6 @@ export function frontEndResponse(live: LiveRun, { encoder, headers, endMark }: F
       waiting.push(...encoder.encode({ type: 'done', status: statusOf(ending) }));
     } else waiting.push(...encoder.endWaiting());
     yield* taken();
-    if (endMark !== undefined) yield `data: ${endMark}\n\n`;
   }
   const body = ReadableStream.from(frames()).pipeThrough(new TextEncoderStream());
   return new Response(body, { headers: { 'cache-control': 'no-cache', 'x-accel-buffering': 'no', ...headers } });

@@ -1,9 +1,9 @@
 import { textOf, type AssistantPart, type Item, type ResultBlock, type Waiting } from '@treadle/core';
 import { exactText } from '@treadle/core/describe';
+import { shownResult } from '@treadle/core/web';
 import type { Ending } from '../../requests/run.ts';
 import { callIdFor, itemId, itemOrigin, RESPONSE_PREFIX } from '../../ids.ts';
 import { shownReply } from '../responses/turn-items.ts';
-import { shownResult } from '../responses/wire.ts';
 import { resultParts } from './attachments.ts';
 import { callDecisions } from './decisions.ts';
 import {
@@ -243,6 +243,7 @@ export function chatOutput({ runId, emit, sent = [] }: ChatOutputOptions): ChatO
         break;
       }
       case 'resource-problem':
+      case 'waiting':
       case 'run-failed':
         break;
       default:

@@ -85,7 +85,7 @@ async function asOneRun(script: readonly (ModelReply | string)[]): Promise<reado
   let result = await runLoop({ ...around, input: 'go', maxTurns: 100 });
   while (!result.outcome) {
     const answers = result.waiting.map(({ effect, call }) => {
-      return { type: 'client-result', effect, content: answerTo(call.arguments) } as const;
+      return { type: 'result', effect, content: answerTo(call.arguments) } as const;
     });
     result = await runLoop({ ...around, answers });
   }

@@ -8,6 +8,7 @@ import {
   type ToolResult,
   type Usage,
 } from '@treadle/core';
+import { shownResult } from '@treadle/core/web';
 import { ApiError, badRequest } from '../../api-error.ts';
 import type { Conversation } from '../../history/conversation.ts';
 import type { Capacity, Engine } from '../../engine/engine.ts';
@@ -19,7 +20,7 @@ import { newInputItemId, newResponseId } from '../../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
 import type { RestoredConversation } from '../../history/restore-messages.ts';
-import { shownResult, wireUsage, type InputItem, type WireUsage } from './wire.ts';
+import { wireUsage, type InputItem, type WireUsage } from './wire.ts';
 
 /** A conversation that was compacted: `POST /v1/responses/compact`. */
 export interface CompactedResponse {

@@ -152,6 +152,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         break;
       case 'tool-report':
       case 'resource-problem':
+      case 'waiting':
       case 'run-failed':
         break;
       default:

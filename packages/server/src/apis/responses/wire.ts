@@ -1,4 +1,5 @@
-import type { ErrorFacts, ResultBlock, TokenLogprob, ToolResult, Usage } from '@treadle/core';
+import type { ErrorFacts, TokenLogprob, ToolResult, Usage } from '@treadle/core';
+import { shownResult } from '@treadle/core/web';
 
 /** The objects of the Responses API, and the conversions of single values between them and the loop. */
 
@@ -375,25 +376,4 @@ export function mcpCallResult(result: ToolResult): Pick<McpCallItem, 'output' | 
   return result.isError
     ? { output: null, error: mcpError(text || 'The call was not executed.', result) }
     : { output: text, error: null };
-}
-
-/** The text of a result. What is not text is only described. */
-export function shownResult(content: readonly ResultBlock[]): string {
-  return content.map(textOfBlock).join('\n');
-}
-
-function textOfBlock(block: ResultBlock): string {
-  switch (block.type) {
-    case 'text':
-    case 'error':
-      return block.text;
-    case 'image':
-      return `(An image of type ${block.mediaType}, which was sent to the model.)`;
-    case 'file': {
-      const name = block.name === undefined ? '' : ` "${block.name}"`;
-      return `(A file${name} of type ${block.mediaType}, which was sent to the model.)`;
-    }
-    default:
-      return block satisfies never;
-  }
 }

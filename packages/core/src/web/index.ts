@@ -1,0 +1,21 @@
+export {
+  EVENT_STREAM_HEADERS,
+  eventFrame,
+  KEEP_ALIVE_FRAME,
+  toEventStreamResponse,
+  toTextResponse,
+  type EventStreamInit,
+  type Live,
+  type StreamInit,
+} from './responses.ts';
+export { shownResult } from './shown-result.ts';
+export {
+  approvalOf,
+  uiChunks,
+  UI_MESSAGE_STREAM_HEADERS,
+  type UiChunks,
+  type UiEnding,
+  type UiFinish,
+  type UiResult,
+} from './ui-chunks.ts';
+export { toUIMessageStreamResponse } from './ui-stream.ts';
