@@ -10,6 +10,7 @@
  *    from a port.
  * 6. Modules of a package do not import each other in a cycle.
  * 7. `index.ts` is a list of named exports.
+ * 8. In the server, only `requests/` drives runs.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
@@ -35,10 +36,26 @@ const FOLDERS: readonly { readonly folder: string; readonly mayNotImport: readon
   },
   { folder: 'core/src/journal', mayNotImport: ['driver', 'agents', 'testing'] },
   { folder: 'core/src/driver', mayNotImport: ['agents', 'testing'] },
-  { folder: 'server/src/http', mayNotImport: ['engine', 'request', 'responses', 'chat', 'runs'] },
-  { folder: 'server/src/engine', mayNotImport: ['request', 'responses', 'chat', 'runs'] },
-  { folder: 'server/src/request', mayNotImport: ['responses', 'chat', 'runs'] },
+  { folder: 'server/src/http', mayNotImport: ['engine', 'history', 'request', 'requests', 'apis', 'openapi'] },
+  { folder: 'server/src/engine', mayNotImport: ['request', 'apis', 'openapi'] },
+  { folder: 'server/src/request', mayNotImport: ['apis', 'openapi'] },
+  { folder: 'server/src/requests', mayNotImport: ['request', 'apis', 'openapi'] },
+  { folder: 'server/src/history', mayNotImport: ['openapi', 'apis/completions', 'apis/mcp', 'apis/runs'] },
+  { folder: 'server/src/openapi', mayNotImport: ['engine', 'history', 'requests', 'apis'] },
+  { folder: 'server/src/apis/runs', mayNotImport: ['apis/completions', 'apis/chat', 'apis/responses', 'apis/mcp'] },
+  { folder: 'server/src/apis/completions', mayNotImport: ['apis/chat', 'apis/mcp', 'apis/runs'] },
+  { folder: 'server/src/apis/responses', mayNotImport: ['apis/completions', 'apis/mcp'] },
+  { folder: 'server/src/apis/chat', mayNotImport: ['apis/completions', 'apis/mcp'] },
+  { folder: 'server/src/apis/mcp', mayNotImport: ['apis/completions', 'apis/chat', 'apis/responses'] },
 ];
+
+/** Drives a run. In the server only `requests/` does: it checks the key of a request, and gives back what the request holds. */
+const DRIVES = /^(startLoop|runLoop|streamLoop|driveRun|executeAgent)$/;
+/** Modules outside of it, and why they may. */
+const DRIVERS: Readonly<Record<string, string>> = {
+  'apis/chat/titles.ts': 'titles are runs in memory with limits of their own, which nobody resumes',
+  'apis/mcp/calls.ts': 'starts agents for `Requests.drive`',
+};
 
 const MACHINE = 'packages/core/src/machine/';
 /** Driver and journal operations: they get clock and ids as arguments. */
@@ -107,6 +124,7 @@ export function findViolations(root: string): Violation[] {
     ...wireTypesForNode(part),
     ...unusedDependencies(part),
     ...misplacedFolderImports(part),
+    ...runsDrivenElsewhere(part),
     ...ambientNames(part),
     ...cycles(part),
   ]);
@@ -209,13 +227,29 @@ function* misplacedFolderImports({ modules }: Part): Iterable<Violation> {
     const { file, isTest, imports } = module;
     const rule = pure.has(module) ? FOLDERS[0] : FOLDERS.find(({ folder }) => file.startsWith(`packages/${folder}/`));
     if (isTest || !rule) continue;
-    const source = `packages/${path.dirname(rule.folder)}/`;
+    const source = `packages/${rule.folder.split('/').slice(0, 2).join('/')}/`;
     for (const { line, specifier } of imports) {
       const target = path.join(path.dirname(file), specifier);
       const folder = rule.mayNotImport.find((name) => `${target}/`.startsWith(`${source}${name}/`));
       if (!specifier.startsWith('.') || folder === undefined) continue;
       const message = `${rule.folder} may not import ${specifier}, because ${folder} depends on it; move what both need`;
       yield { file, line, message };
+    }
+  }
+}
+
+function* runsDrivenElsewhere({ folder, modules }: Part): Iterable<Violation> {
+  if (folder !== 'server') return;
+  for (const { file, isTest, names } of modules) {
+    const own = file.replace('packages/server/src/', '');
+    if (isTest || own === file || own.startsWith('requests/') || own in DRIVERS) continue;
+    for (const { line, name } of names) {
+      if (!DRIVES.test(name)) continue;
+      yield {
+        file,
+        line,
+        message: `${name} drives a run outside of requests/, use \`Requests\` (requests/requests.ts)`,
+      };
     }
   }
 }

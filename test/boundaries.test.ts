@@ -114,9 +114,22 @@ test.each([
   ],
   ['packages/core/src/journal/a.ts', "import '../driver/b.ts';", folder('core/src/journal', '../driver/b.ts')],
   ['packages/server/src/http/a.ts', "import '../engine/b.ts';", folder('server/src/http', '../engine/b.ts')],
-  ['packages/server/src/engine/a.ts', "import '../responses/b.ts';", folder('server/src/engine', '../responses/b.ts')],
-  ['packages/server/src/engine/a.ts', "import '../chat/b.ts';", folder('server/src/engine', '../chat/b.ts')],
-  ['packages/server/src/request/a.ts', "import '../chat/b.ts';", folder('server/src/request', '../chat/b.ts')],
+  ...(['engine', 'request', 'requests', 'openapi'] as const).map((name): [string, string, string] => [
+    `packages/server/src/${name}/a.ts`,
+    "import '../apis/chat/b.ts';",
+    folder(`server/src/${name}`, '../apis/chat/b.ts'),
+  ]),
+  [
+    'packages/server/src/apis/mcp/a.ts',
+    "import type { B } from '../chat/b.ts';",
+    'server/src/apis/mcp may not import ../chat/b.ts, because apis/chat depends on it; move what both need',
+  ],
+  // Only one folder of the server drives runs
+  ...['runLoop', 'startLoop', 'streamLoop', 'driveRun', 'executeAgent'].map((name): [string, string, string] => [
+    'packages/server/src/apis/echo/routes.ts',
+    `await ${name}(options);`,
+    `${name} drives a run outside of requests/, use \`Requests\` (requests/requests.ts)`,
+  ]),
   // Exports
   ['packages/core/src/a.ts', "export * from './tool.ts';", '`export *` hides what is public, name each export'],
   ['packages/tools/src/index.ts', "import '@treadle/core';", ownStatement()],
@@ -142,9 +155,9 @@ test('holds modules that the state machine imports to the same rules', () => {
 
 test('rejects what the page cannot have in the modules of the wire types', () => {
   const root = plant({
-    'packages/server/src/wire.ts': "export type { A } from './chat/wire.ts';",
-    'packages/server/src/chat/wire.ts':
-      "import type { B } from '../b.ts';\nimport type { Touch } from '@treadle/core';",
+    'packages/server/src/wire.ts': "export type { A } from './apis/chat/wire.ts';",
+    'packages/server/src/apis/chat/wire.ts':
+      "import type { B } from '../../b.ts';\nimport type { Touch } from '@treadle/core';",
     'packages/server/package.json': manifest('@treadle/server', ['@treadle/core', 'hono'], SERVER_EXPORTS),
     'packages/server/src/b.ts':
       "import type { Socket } from 'node:net';\nimport type { Hono } from 'hono';\nimport { c } from './c.ts';",

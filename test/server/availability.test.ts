@@ -257,7 +257,7 @@ test('the pieces of large requests start in different turns of the event loop', 
       }
       return opened.append(run, entries, ...more);
     },
-    responses: {
+    requests: {
       ...opened.requests,
       async create(...request: Parameters<typeof opened.requests.create>) {
         await opened.requests.create(...request);

@@ -113,7 +113,7 @@ describe('a failing store', () => {
       'finish',
       () => {
         const store = sqliteStore(':memory:');
-        return { ...store, responses: { ...store.requests, finish: failDisk } };
+        return { ...store, requests: { ...store.requests, finish: failDisk } };
       },
     ],
   ];

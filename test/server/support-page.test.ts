@@ -1025,7 +1025,7 @@ describe('Response object', () => {
   });
 
   test('has the output items of the table', () => {
-    const wire = source('responses/wire.ts');
+    const wire = source('apis/responses/wire.ts');
     const union = /export type OutputItem =([^;]+);/.exec(wire)![1]!;
     const types = [...union.matchAll(/\w+/g)].map(
       ([name]) => new RegExp(`interface ${name} \\{\\s+readonly type: '(\\w+)'`).exec(wire)![1]!,
@@ -1051,7 +1051,7 @@ test('Events: the page names every event of the source, and no other', () => {
     last = name.startsWith('.') ? last.replace(/\.\w+$/, name) : name;
     return last;
   });
-  const code = source('responses/output*.ts');
+  const code = source('apis/responses/output*.ts');
   // A part of a template stands for any word.
   const patterns = [...code.matchAll(/['`](response(?:\.(?:\w|\$\{\w+\})+)+)['`]/g)].map(([, type]) => type!);
   const events = [...new Set(patterns)].map((type) => new RegExp(`^${type.replaceAll(/\$\{\w+\}/g, '\\w+')}$`));
@@ -1155,7 +1155,10 @@ describe('Errors', () => {
   });
 
   test('the page has every code that the source sends with a status of its own', () => {
-    const code = source('{api-error,treadle-server}.ts') + source('{chat,engine,http,responses,request}/*.ts');
+    const code =
+      source('{api-error,treadle-server}.ts') +
+      source('{engine,history,http,requests,request}/*.ts') +
+      source('apis/{completions,responses}/*.ts');
     const errors = [...code.matchAll(/new ApiError\(\s*(\d{3}),(?:(?!new ApiError)[^;])*?code: '(\w+)'/g)];
     const reported = [...code.matchAll(/\{\s*status: (\d{3}),\s+type: '\w+',\s+code: '(\w+)'/g)];
     expect(reported.length).toBeGreaterThan(5);

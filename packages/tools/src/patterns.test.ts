@@ -103,6 +103,18 @@ const texts = fc.string({
   maxLength: 6,
 });
 
+/** Another process may have had the processor for as long as a pattern may take. Each turn of the event loop has its own time. */
+async function matchedInTime(pattern: string, text: string): Promise<boolean> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return matchPattern(pattern, text);
+    } catch (error) {
+      if (tries === 20 || !String(error).includes('takes too long')) throw error;
+      await nextTurn();
+    }
+  }
+}
+
 test('the result is that of JavaScript', async () => {
   let matched = 0;
   await fc.assert(
@@ -115,7 +127,7 @@ test('the result is that of JavaScript', async () => {
         expect(() => matchPattern(pattern, text)).toThrow(SyntaxError);
         return;
       }
-      expect(matchPattern(pattern, text)).toBe(expected);
+      expect(await matchedInTime(pattern, text)).toBe(expected);
       if (expected) matched++;
     }),
     { numRuns: 1_000 },

@@ -399,7 +399,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     } catch (error) {
       await leaveForLater(taken, error);
       log.warn({ err: error, response: id }, 'a request cannot be resumed');
-      return { finished: failUnresumable(api, taken, error) };
+      const failed = await failUnresumable(api, taken, error);
+      return { finished: Promise.resolve(failed) };
     }
   }
 
