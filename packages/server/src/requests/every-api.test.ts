@@ -256,6 +256,35 @@ describe('the connections of a request', () => {
   );
 });
 
+describe('a server that shuts down', () => {
+  test.each(ALL)('does not run what it has not started yet: %s', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    const [asked, listed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let calls = 0;
+    const executor: ToolExecutor = {
+      kind: 'mcp',
+      canExecute: () => true,
+      async functions() {
+        asked.resolve();
+        await listed.promise;
+        return [ACT];
+      },
+      execute: () => void (calls += 1),
+    };
+    const at = await setting({ store, serverTools: { executors: [executor], defaultTools: ['act'] } });
+    const client = new AbortController();
+    const sent = send(at.services, client.signal).catch(() => {});
+    await asked.promise;
+    await at[Symbol.asyncDispose]();
+    listed.resolve();
+    await idle(at.engine);
+    client.abort();
+    await sent;
+    expect(calls).toBe(0);
+    for (const { runId } of await store.requests.unfinished()) expect(await store.isDriven(runId)).toBe(false);
+  });
+});
+
 /** A model and a tool that hang until their run is cancelled or detached. `begun` resolves when one of them is used. */
 function hanging(): { readonly options: Pick<Engine, 'models' | 'serverTools'>; readonly begun: Promise<void> } {
   const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
