@@ -81,17 +81,18 @@ export function chats(engine: Engine, all: Requests): Chats {
 
   async function prepareCompletion(request: ChatRequest, caller: Caller, key?: RequestKey): Promise<PreparedChat> {
     const { tenant, hold } = caller;
-    const createdAt = Date.now();
     const once = await all.createOnce(
       {
         tenant,
         async plan(count) {
           const id = newResponseId();
           const conversation = await requestConversation(request, { tenant, hold: count });
-          return { plan: await planRun(engine, request, conversation, { id, caller }) };
+          const plan = await planRun(engine, request, conversation, { id, caller });
+          // Of this attempt: the key of another request may have expired since the one before.
+          return { plan, createdAt: Date.now() };
         },
         complete(planned, count) {
-          const { plan } = planned;
+          const { plan, createdAt } = planned;
           checkSupport(plan.model, request, request.model ?? models.default);
           count(plan.size);
           return { request: planned, stored: key && keyedRecord(plan, request, key, createdAt) };
@@ -104,7 +105,7 @@ export function chats(engine: Engine, all: Requests): Chats {
       const prepareAgain = (): Promise<PreparedChat> => prepareCompletion(request, caller, key);
       return repeatedCompletion({ tenant, hold, key: key!, id: once.id }, request, prepareAgain);
     }
-    const { plan, release } = once.created;
+    const { plan, createdAt, release } = once.created;
     return {
       id: completionId(plan.id),
       async run(emit, signal) {
