@@ -131,6 +131,12 @@ function mayGrow(name: string, tools: readonly ToolSpec[]): boolean {
   return tools.some((tool) => tool.name.length > name.length && tool.name.startsWith(name));
 }
 
+/** Whether a call with this name is complete without arguments. */
+export function takesNothing(name: string, tools: readonly ToolSpec[]): boolean {
+  const properties = tools.find((tool) => tool.name === name)?.parameters['properties'];
+  return isJsonObject(properties) && Object.keys(properties).length === 0 && !mayGrow(name, tools);
+}
+
 /** White space and escapes make the same arguments at most so many times as long. It keeps reading linear. */
 const MAX_RATIO = 8;
 

@@ -306,6 +306,20 @@ test.each([
   expect(protocol.decode(JSON.stringify({ choices: [{ index: 0, message: delta }] }))).toEqual(cut);
 });
 
+test.each([
+  ['f', {}, true],
+  ['f', { a: {} }, false],
+  // It may be the beginning of a name.
+  ['ls', {}, false],
+])('reads [DONE] without a finish reason after a call of %s with the parameters %j: %s', (name, properties, isRead) => {
+  const parameters = { type: 'object', properties };
+  const known = [...tools.filter((tool) => tool.name !== name), { name, description: '', parameters }];
+  const delta = { tool_calls: [{ index: 0, id: 'a', function: { name, arguments: '' } }] };
+  const data = `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: '' }] })}\n\ndata: [DONE]\n\n`;
+  const expected = isRead ? { type: 'reply', content: [call('a', name, '')], finish: 'tool-calls' } : cut;
+  expect(replayer(protocol, known).replay([Buffer.from(data)]).reply).toMatchObject(expected);
+});
+
 test('reads a whole answer without a finish reason', () => {
   const reply = protocol.decode(JSON.stringify({ choices: [{ index: 0, message: { content: 'a' } }] }));
   expect(reply).toMatchObject({ type: 'reply', content: [text('a')], finish: 'stop', rawFinish: '' });

@@ -1,4 +1,4 @@
-import type { AssistantPart, Finish, ModelReply, TokenLogprob, ToolSpec, Usage } from '@treadle/core';
+import type { AssistantPart, Finish, ModelReply, TokenLogprob, ToolCall, ToolSpec, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
 import { cutOff, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
 import { isJsonObject, isRecord, parsed } from '../json.ts';
@@ -8,6 +8,7 @@ import { usageOf } from '../usage.ts';
 import {
   readCallPieces,
   startCalls,
+  takesNothing,
   toolCallOf,
   type OpenCall,
   type OpenCalls,
@@ -125,7 +126,7 @@ export function decodeChat(text: string, signer: string): ModelReply {
 
 export function endChat(stream: ChatStream): ModelReply {
   const content = chatContent(stream);
-  const { finish = stream.isDone && isWholeContent(content) ? '' : undefined } = stream;
+  const { finish = stream.isDone && isWholeContent(content, stream.calls) ? '' : undefined } = stream;
   if (finish === undefined) return cutOff('it ended without a finish reason');
   return {
     type: 'reply',
@@ -139,12 +140,15 @@ export function endChat(stream: ChatStream): ModelReply {
 
 /**
  * Some hosts and proxies send no finish reason, or an empty one. Their reply counts only with its last event, with an answer in
- * it, and if every call has its arguments: a proxy whose provider broke off may send the last event too.
+ * it, and if every call has its arguments, or none where its tool takes none: a proxy whose provider broke off may send the last
+ * event too.
  */
-function isWholeContent(content: readonly AssistantPart[]): boolean {
+function isWholeContent(content: readonly AssistantPart[], { tools }: OpenCalls): boolean {
+  const isWhole = ({ name, arguments: json }: ToolCall): boolean =>
+    json === '' ? takesNothing(name, tools) : isJsonObject(parsed(json));
   return (
     content.some(({ type }) => type !== 'reasoning') &&
-    content.every((part) => part.type !== 'tool-call' || isJsonObject(parsed(part.arguments)))
+    content.every((part) => part.type !== 'tool-call' || isWhole(part))
   );
 }
 

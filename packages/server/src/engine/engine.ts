@@ -75,7 +75,7 @@ export interface ActiveRuns {
   reserveBytes(tenant: string): Capacity;
   /** How many runs have reserved capacity. */
   readonly reserved: number;
-  /** Adds a run, until it has finished. */
+  /** Adds a run, until it has finished. After `detachAll` it is detached at once. */
   add(run: ActiveRun): void;
   /** Detaches from every run; resolves when no run is driven any more. From then on there is no capacity. */
   detachAll(): Promise<void>;
@@ -131,6 +131,8 @@ export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits 
       active.add(run);
       const remove = (): void => void active.delete(run);
       run.finished.then(remove, remove);
+      // Its request was being planned when the server began to shut down.
+      if (isClosed) run.detach();
     },
     async detachAll() {
       isClosed = true;

@@ -3,7 +3,7 @@ import { defineAgent, tool, type Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import pino from 'pino';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { completions } from '../apis/completions/completions.ts';
 import { parseCompletion } from '../apis/completions/parse-request.ts';
 import { conversations } from '../apis/chat/conversations.ts';
@@ -17,7 +17,7 @@ import { responses } from '../apis/responses/responses.ts';
 import { runs } from '../apis/runs/runs.ts';
 import { activeRuns, type Engine } from '../engine/engine.ts';
 import { registeredTools, type ToolExecutor } from '../engine/executors.ts';
-import { requestKey } from './idempotency.ts';
+import { KEY_MS, requestKey } from './idempotency.ts';
 import { requests } from './requests.ts';
 
 /* What holds for the requests of every API. */
@@ -62,14 +62,21 @@ type Services = ReturnType<typeof servicesOn>;
 /** Sends a request and waits for its end. `signal` aborts when the client disconnects. */
 type Send = (services: Services, signal: AbortSignal) => Promise<unknown>;
 
-function response(body: object, { isStreamed = false } = {}): Send {
+interface SendOptions {
+  readonly key?: string;
+  readonly isStreamed?: boolean;
+}
+
+function response(given: object, { key, isStreamed = false }: SendOptions = {}): Send {
   return async (services, signal) => {
-    const prepared = await services.responses.prepare(parseRequest({ input: 'go', ...body }), caller);
+    const body = { input: 'go', ...given };
+    const used = key === undefined ? undefined : requestKey(key, 'responses', body);
+    const prepared = await services.responses.prepare(parseRequest(body), caller, used);
     return prepared.run({ requiresAction: false, ...(isStreamed && { emit: () => {} }) }, signal);
   };
 }
 
-function completion({ key, isStreamed = false }: { key?: string; isStreamed?: boolean } = {}): Send {
+function completion({ key, isStreamed = false }: SendOptions = {}): Send {
   return async (services, signal) => {
     const body = { messages: [{ role: 'user', content: 'go' }] };
     const used = key === undefined ? undefined : requestKey(key, 'chat', body);
@@ -254,6 +261,62 @@ describe('the connections of a request', () => {
       expect(counts()).toEqual({ opened: 1, closed: 1 });
     },
   );
+});
+
+test.each([
+  ['a response', response({}, { key: 'k' })],
+  ['a completion', completion({ key: 'k' })],
+])('the key of %s can be used again if it expires while the next request is created', async (_, send) => {
+  await using stored = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => stored.close() });
+  let isExpiring = false;
+  const findKey: typeof stored.requests.findKey = async (tenant, key) => {
+    if (isExpiring) vi.advanceTimersByTime(KEY_MS);
+    isExpiring = false;
+    return stored.requests.findKey(tenant, key, Date.now());
+  };
+  const model = scriptedModel(['One.', 'Two.']);
+  const models = { default: 'm', models: new Map([['m', model]]) };
+  const store = { ...stored, requests: { ...stored.requests, findKey } };
+  await using at = await setting({ store, models });
+  const { signal } = new AbortController();
+  try {
+    vi.useFakeTimers({ toFake: ['Date'] });
+    expect(JSON.stringify(await send(at.services, signal))).toContain('One.');
+    vi.advanceTimersByTime(1);
+    isExpiring = true;
+    expect(JSON.stringify(await send(at.services, signal))).toContain('Two.');
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+describe('a server that shuts down', () => {
+  test.each(ALL)('does not run what it has not started yet: %s', async (_, send) => {
+    await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+    const [asked, listed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let calls = 0;
+    const executor: ToolExecutor = {
+      kind: 'mcp',
+      canExecute: () => true,
+      async functions() {
+        asked.resolve();
+        await listed.promise;
+        return [ACT];
+      },
+      execute: () => void (calls += 1),
+    };
+    const at = await setting({ store, serverTools: { executors: [executor], defaultTools: ['act'] } });
+    const client = new AbortController();
+    const sent = send(at.services, client.signal).catch(() => {});
+    await asked.promise;
+    await at[Symbol.asyncDispose]();
+    listed.resolve();
+    await idle(at.engine);
+    client.abort();
+    await sent;
+    expect(calls).toBe(0);
+    for (const { runId } of await store.requests.unfinished()) expect(await store.isDriven(runId)).toBe(false);
+  });
 });
 
 /** A model and a tool that hang until their run is cancelled or detached. `begun` resolves when one of them is used. */

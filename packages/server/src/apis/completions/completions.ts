@@ -85,17 +85,18 @@ export function completions(engine: Engine, all: Requests): Completions {
     key?: RequestKey,
   ): Promise<PreparedCompletion> {
     const { tenant, hold } = caller;
-    const createdAt = Date.now();
     const once = await all.createOnce(
       {
         tenant,
         async plan(count) {
           const id = newResponseId();
           const conversation = await requestConversation(request, { tenant, hold: count });
-          return { plan: await planRun(engine, request, conversation, { id, caller }) };
+          const plan = await planRun(engine, request, conversation, { id, caller });
+          // Of this attempt: the key of another request may have expired since the one before.
+          return { plan, createdAt: Date.now() };
         },
         complete(planned, count) {
-          const { plan } = planned;
+          const { plan, createdAt } = planned;
           checkSupport(plan.model, request, request.model ?? models.default);
           count(plan.size);
           return { request: planned, stored: key && keyedRecord(plan, request, key, createdAt) };
@@ -108,7 +109,7 @@ export function completions(engine: Engine, all: Requests): Completions {
       const prepareAgain = (): Promise<PreparedCompletion> => prepareCompletion(request, caller, key);
       return repeatedCompletion({ tenant, hold, key: key!, id: once.id }, request, prepareAgain);
     }
-    const { plan, release } = once.created;
+    const { plan, createdAt, release } = once.created;
     return {
       id: completionId(plan.id),
       async run(emit, signal) {
