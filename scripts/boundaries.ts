@@ -35,8 +35,9 @@ const FOLDERS: readonly { readonly folder: string; readonly mayNotImport: readon
   },
   { folder: 'core/src/journal', mayNotImport: ['driver', 'agents', 'testing'] },
   { folder: 'core/src/driver', mayNotImport: ['agents', 'testing'] },
-  { folder: 'server/src/http', mayNotImport: ['engine', 'request', 'responses', 'chat', 'runs'] },
+  { folder: 'server/src/http', mayNotImport: ['engine', 'requests', 'request', 'responses', 'chat', 'runs'] },
   { folder: 'server/src/engine', mayNotImport: ['request', 'responses', 'chat', 'runs'] },
+  { folder: 'server/src/requests', mayNotImport: ['request', 'responses', 'chat', 'runs'] },
   { folder: 'server/src/request', mayNotImport: ['responses', 'chat', 'runs'] },
 ];
 

@@ -116,6 +116,8 @@ test.each([
   ['packages/server/src/http/a.ts', "import '../engine/b.ts';", folder('server/src/http', '../engine/b.ts')],
   ['packages/server/src/engine/a.ts', "import '../responses/b.ts';", folder('server/src/engine', '../responses/b.ts')],
   ['packages/server/src/engine/a.ts', "import '../chat/b.ts';", folder('server/src/engine', '../chat/b.ts')],
+  ['packages/server/src/http/a.ts', "import '../requests/b.ts';", folder('server/src/http', '../requests/b.ts')],
+  ['packages/server/src/requests/a.ts', "import '../chat/b.ts';", folder('server/src/requests', '../chat/b.ts')],
   ['packages/server/src/request/a.ts', "import '../chat/b.ts';", folder('server/src/request', '../chat/b.ts')],
   // Exports
   ['packages/core/src/a.ts', "export * from './tool.ts';", '`export *` hides what is public, name each export'],
