@@ -399,8 +399,8 @@ export const EXITS: Table<keyof typeof EXIT> = {
     'Answer it: `treadle runs resume ID`, or `--yes` for approvals.',
   ],
   denied: [
-    'The run completed, but calls were denied because nobody could be asked.',
-    'Allow them with the lines on standard error, or with `--yes`.',
+    'The run completed, but calls were denied: by a rule, or because nobody could be asked.',
+    'Read standard error, and change the rules. `--yes` approves what they ask about.',
   ],
   cancelled: ['Stopped with Ctrl-C or SIGTERM.', '`treadle runs resume ID` continues a stored run.'],
 };

@@ -294,7 +294,7 @@ describe('where nobody can be asked', () => {
       `read is denied, because nobody can be asked, and --yes is not given. To allow it, set in [policy] of treadle.toml: ${line}\n`,
     );
     expect(seen).toMatch(
-      /Completed, but calls of read were denied, because nobody could be asked\. To allow them, see above\.\n$/,
+      /Completed, but calls of read were denied, so the task may not be done\. See above for why\.\n$/,
     );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
     expect(await run(0)).toContain('There is no "/srv/notes.txt"');
@@ -319,6 +319,24 @@ describe('where nobody can be asked', () => {
       expect.stringMatching(/^read is denied, because [^]*\nCompleted, but calls of read/),
     ]);
   });
+
+  test.each([['--no-agents-md'], ['--yes']])(
+    'a write that the rules deny ends the run with 5, and a read does not: run %s',
+    async (flag) => {
+      const denied = async (tool: string, input: object): Promise<readonly unknown[]> => {
+        await fixture.script(calling(tool, input), { text: ['Done.'] });
+        const { code, stderr } = await fixture.treadle('run', '--quiet', flag, ...fixture.model(), 'look');
+        return [code, stderr];
+      };
+      expect(await denied('write', { path: '.env', content: 'A=1' })).toEqual([
+        5,
+        expect.stringMatching(
+          /^write is denied: writes of "[^"]*\.env" are denied by "\*\*\/\.env\*"\.?\nCompleted, but calls of write were denied/,
+        ),
+      ]);
+      expect(await denied('read', { path: '.env' })).toEqual([0, '']);
+    },
+  );
 
   test('that line allows the read, and neither links to other files nor secrets beside it', async () => {
     const other = await playground();

@@ -1,3 +1,4 @@
+import { exactText } from '@treadle/core/describe';
 import { expect, test } from 'vitest';
 import { otherTouches, whyAsked, type AskedCall } from './asked-call.ts';
 
@@ -34,6 +35,15 @@ test('a command with its folder, and one that was shortened, are not repeated', 
   expect(shown({ reason: `${SUPERVISED} run ${JSON.stringify(inFolder)}`, touches }, input)).toEqual([why, []]);
   const short = JSON.stringify(`${inFolder.slice(0, 200)}…`);
   expect(shown({ reason: `${SUPERVISED} run ${short}`, touches }, input)).toEqual([why, []]);
+});
+
+test('a command whose hidden characters the server has escaped in the reason is not repeated', () => {
+  const command = "printf 'a\u3164b\ufe0f' > out.txt";
+  const reason = exactText(
+    `the command ${JSON.stringify(command)} cannot be analysed: it contains invisible characters`,
+  );
+  const why = 'This command cannot be analysed: it contains invisible characters.';
+  expect(shown({ reason, touches: [{ type: 'command', command }] }, { command })).toEqual([why, []]);
 });
 
 test('what the arguments do not contain is shown', () => {

@@ -1,4 +1,4 @@
-import { objectIn } from '../format.ts';
+import { exactText, objectIn } from '../format.ts';
 
 /*
  * What an approval says beside the arguments of the call. The arguments are shown as they are, so what they contain is not
@@ -66,10 +66,11 @@ function isInArguments(touch: ShownTouch, text: string): boolean {
   return touched === input['command'] || touched.replace(FOLDER, '') === input['command'];
 }
 
-/** Policies quote what they name, and shorten what is long. */
+/** Policies quote what they name, and shorten what is long. The server escapes what is hidden in a reason. */
 function quotesOf(touch: ShownTouch): readonly string[] {
   const text = touchText(touch);
-  return [text, `${text.slice(0, 200)}…`].map((one) => JSON.stringify(one));
+  const quotes = [text, `${text.slice(0, 200)}…`].map((one) => JSON.stringify(one));
+  return [...new Set([...quotes, ...quotes.map(exactText)])];
 }
 
 /** An entry of the policy that is equal to the text stays. */

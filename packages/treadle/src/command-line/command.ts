@@ -95,7 +95,7 @@ export const EXIT = {
   usage: 2,
   exhausted: 3,
   paused: 4,
-  /** The run completed, but calls were denied because nobody could be asked. */
+  /** The run completed, but calls were denied: because nobody could be asked, or other than reads by a rule. */
   denied: 5,
   /** 128 + SIGINT, as in shells. */
   cancelled: 130,

@@ -31,13 +31,36 @@ export type Asking = 'policy' | 'always' | 'never' | 'yes';
 export function commandPolicy(
   context: CommandContext,
   asking: Asking,
-  { rates, onDenied }: { readonly rates?: RateStore | undefined } & Pick<UnattendedOptions, 'onDenied'> = {},
+  { rates, onDenied, onRefused }: CommandPolicyOptions = {},
 ): RulePolicy {
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
-  if (asking === 'yes') return approved(made, userName());
-  return asking === 'never' ? unattended(made, { folder: context.folder, file: context.loaded.file, onDenied }) : made;
+  if (asking !== 'yes' && asking !== 'never') return made;
+  const watched = onRefused ? reported(made, onRefused) : made;
+  if (asking === 'yes') return approved(watched, userName());
+  return unattended(watched, { folder: context.folder, file: context.loaded.file, onDenied });
+}
+
+interface CommandPolicyOptions extends Pick<UnattendedOptions, 'onDenied'> {
+  readonly rates?: RateStore | undefined;
+  /** Gets each call that the rules deny, unless it is `pure`: without the call, the task may not be done. */
+  readonly onRefused?: (tool: string, reason: string) => void;
+}
+
+function reported(made: RulePolicy, onRefused: (tool: string, reason: string) => void): RulePolicy {
+  return {
+    ...made,
+    async judge(calls, context) {
+      const verdicts = await made.judge(calls, context);
+      for (const [index, verdict] of verdicts.entries()) {
+        const { name, effect } = calls[index]!;
+        if (verdict.type === 'deny' && effect !== 'pure') onRefused(name, verdict.reason);
+      }
+      return verdicts;
+    },
+    withRules: (rules) => reported(made.withRules(rules), onRefused),
+  };
 }
 
 /**

@@ -74,7 +74,7 @@ export async function runAndReport(options: {
   readonly allTools?: () => readonly Tool[];
   /** Called with the run that was started. */
   readonly follow?: (live: StartedRun) => void;
-  /** The tools of calls that were denied because nobody could be asked; read when the run has ended. */
+  /** The tools of calls that were denied, without which the task may not be done; read when the run has ended. */
   readonly deniedTools?: ReadonlySet<string>;
   readonly store: RunStore;
   readonly context: CommandContext;
@@ -143,10 +143,10 @@ export async function runAndReport(options: {
   return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
 }
 
-/** For the end of a run. How to allow each call was written when it was denied. */
+/** For the end of a run. Why, and how to allow the call, was written when it was denied. */
 function deniedText(tools: ReadonlySet<string>): string {
   const names = [...tools].map((name) => printable(name)).join(', ');
-  return `Completed, but calls of ${names} were denied, because nobody could be asked. To allow them, see above.`;
+  return `Completed, but calls of ${names} were denied, so the task may not be done. See above for why.`;
 }
 
 /** A validated answer is printed as JSON, whatever else the model wrote around it. */

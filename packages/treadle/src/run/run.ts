@@ -21,7 +21,10 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
   [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
   [EXIT.paused, 'paused: it waits for a client result, or for an approval that could not be given here'],
-  [EXIT.denied, 'completed, but calls were denied because nobody could be asked: the task may not be done'],
+  [
+    EXIT.denied,
+    'completed, but calls were denied by a rule, or because nobody could be asked: the task may not be done',
+  ],
   [EXIT.cancelled, 'stopped with Ctrl-C or SIGTERM'],
 ];
 

@@ -25,7 +25,7 @@ export interface Session {
   /** The options of each run, without its input, as they are now. */
   readonly options: Omit<LoopOptions, 'input' | 'journal'>;
   readonly explain: ExplainRequest;
-  /** The tools of calls that were denied because nobody could be asked. */
+  /** The tools of calls that were denied: because nobody could be asked, or those that are not `pure` by a rule. */
   readonly deniedTools: ReadonlySet<string>;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
@@ -76,14 +76,15 @@ export async function openSession(
   const told = new Set<string>();
   const deniedTools = new Set<string>();
   const why = values.ask === undefined ? 'nobody can be asked, and --yes is not given' : 'nobody can be asked';
+  const noteDenied = (tool: string, line: string): void => {
+    deniedTools.add(tool);
+    if (!told.has(line)) writeLine(line);
+    told.add(line);
+  };
   const policy = commandPolicy(context, asking, {
     rates: store.rates,
-    onDenied({ tool, remedy }) {
-      deniedTools.add(tool);
-      const line = `${tool} is denied, because ${why}. ${exactLine(remedy)}`;
-      if (!told.has(line)) writeLine(line);
-      told.add(line);
-    },
+    onDenied: ({ tool, remedy }) => noteDenied(tool, `${tool} is denied, because ${why}. ${exactLine(remedy)}`),
+    onRefused: (tool, reason) => noteDenied(tool, `${tool} is denied: ${exactLine(reason)}`),
   });
   let runOptions: Session['options'] = {
     ...defaults,
