@@ -11,7 +11,6 @@ import { combinedPolicy } from '../policy/combined.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { CallingRun, ToolContext } from '../tools/tool.ts';
 import type { AgentToolDefinition } from './agent-tool.ts';
-import { withoutUndefined } from './result.ts';
 
 /* The run of a call of a tool that `agentTool` made. This is loaded when the first such tool is made. */
 
@@ -43,7 +42,7 @@ export async function runChild(
   ]);
   const shared = {
     ...options,
-    ...inheritedFrom(run.options),
+    ...definedOf(run.options, INHERITED_NAMES),
     ...(run.options.canAnswer === false && { canAnswer: false }),
     ...(policy && { policy }),
     context,
@@ -66,9 +65,7 @@ export async function runChild(
       limits: tighterLimits(limits ?? {}, run.limits),
       parent: { runId: run.runId, effect: run.effect },
     };
-    const { acceptChangedTools, keepMissingTools, acceptChangedProgram } = run.options;
-    const accepted = withoutUndefined({ acceptChangedTools, keepMissingTools, acceptChangedProgram });
-    const resuming = { answers: run.answers, ...accepted };
+    const resuming = { answers: run.answers, ...definedOf(run.options, ACCEPTED_NAMES) };
     const child = driveRun(
       { ...facts, ...shared, ...(resumed ? resuming : first) },
       listenerOf(options),
@@ -123,10 +120,15 @@ const INHERITED_NAMES = (Object.keys(INHERITED) as (keyof RunEnvironment)[]).fil
   (name) => INHERITED[name] === 'inherited',
 );
 
-function inheritedFrom(options: CallingRun['options']): Partial<RunEnvironment> {
-  return Object.fromEntries(
-    INHERITED_NAMES.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])),
-  );
+const ACCEPTED_NAMES = ['acceptChangedTools', 'keepMissingTools', 'acceptChangedProgram'] as const;
+
+function definedOf<Name extends keyof CallingRun['options']>(
+  options: CallingRun['options'],
+  names: readonly Name[],
+): Partial<Pick<CallingRun['options'], Name>> {
+  const defined: Partial<Pick<CallingRun['options'], Name>> = {};
+  for (const name of names) if (options[name] !== undefined) defined[name] = options[name];
+  return defined;
 }
 
 /** Whether the run of the call is in the journal. Throws if it is missing though it has begun, or is another call's. */
