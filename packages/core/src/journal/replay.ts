@@ -168,10 +168,11 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal, memory, narrow, policy } = event;
-      const { session, task, trace, labels, program } = event;
-      const pinned = { rules, tools, model, settings, instructions, principal, memory, narrow, policy };
-      return { ...pinned, session, task, trace, labels, program };
+      // In the order of the digest: sorting keys that are sorted costs little.
+      const { instructions, labels, memory, model, narrow, policy, principal } = event;
+      const { program, rules, session, settings, task, tools, trace } = event;
+      const named = { instructions, labels, memory, model, narrow, policy, principal };
+      return { ...named, program, rules, session, settings, task, tools, trace };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;

@@ -320,6 +320,14 @@ describe('JSON with sorted keys', () => {
     );
   });
 
+  test.each([2, 32, 33, 200])('of %i keys in any order is the same', (count) => {
+    const keys = Array.from({ length: count }, (_, index) => `key ${(index * 7_919) % 1_009}`);
+    const json = JSON.stringify(Object.fromEntries(keys.toSorted().map((key) => [key, key])));
+    for (const order of [keys, keys.toReversed(), keys.toSorted(), keys.toSorted().reverse()]) {
+      expect(stableJson(Object.fromEntries(order.map((key) => [key, key])))).toBe(json);
+    }
+  });
+
   test.each([
     [{ b: 1, a: undefined, 2: [undefined, { d: 1, c: () => 1 }] }, '{"2":[null,{"d":1}],"b":1}'],
     [JSON.parse('{"b":{},"__proto__":{"b":1,"a":2}}'), '{"__proto__":{"a":2,"b":1},"b":{}}'],
