@@ -44,14 +44,11 @@ export function callModel(context: RunContext, effect: EffectOf<'call-model'>, s
   requestReply(model, modelRequest(context, effect, model), emitDelta ?? ignore, controller.signal, settleReply);
 }
 
-/** The model of the agent that the run is with. */
-function currentModel({ options, state }: RunContext): Model {
+/** The model with this id, if this process has it; without an id, the model of the agent that the run is with. */
+export function modelFor({ options, state }: RunContext, id: string | undefined): Model | undefined {
+  if (id !== undefined) return options.models?.find((model) => model.id === id);
   const { handedTo } = state();
   return handedTo === undefined ? options.model : (agentNamed(options, handedTo)?.model ?? options.model);
-}
-
-export function modelFor(context: RunContext, id: string | undefined): Model | undefined {
-  return id === undefined ? currentModel(context) : context.options.models?.find((model) => model.id === id);
 }
 
 function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model: Model): ModelRequest {
@@ -246,7 +243,7 @@ export function summariseHistory(context: RunContext, effect: EffectOf<'compact-
     toolChoice: 'none',
     key: `${runId}/${id}`,
   };
-  requestReply(options.summariser ?? currentModel(context), request, ignore, controller.signal, (reply) => {
+  requestReply(options.summariser ?? modelFor(context, undefined)!, request, ignore, controller.signal, (reply) => {
     const result = summaryFrom(reply, history.items.slice(from, to));
     settle({ type: 'history-compacted', at: clock.now(), effect: id, result });
   });

@@ -131,11 +131,6 @@ type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
  * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
-  if (context.withinBudget) context.withinBudget(context, effect, settle, performNow);
-  else performNow(context, effect, settle);
-}
-
-function performNow(context: RunContext, effect: Effect, settle: Settle): void {
   switch (effect.type) {
     case 'call-model':
       return callModel(context, effect, settle);

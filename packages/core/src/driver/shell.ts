@@ -41,7 +41,7 @@ export interface Shell {
   /** Stops as if the journal had failed. */
   readonly fail: (error: unknown) => void;
   /** Calls whose child runs may still be in progress although the run has ended. */
-  readonly orphans: () => readonly Call[];
+  readonly orphans: readonly Call[];
   /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
   readonly done: Promise<State>;
 }
@@ -213,8 +213,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function startConfirmed(effect: Effect): void {
     if (closed || detached) return;
     if (opening.rules.limits.durationMs !== undefined) endIfOverdue(clock.now());
-    if (state.phase.type !== 'ended') performEffect(context, effect, feed);
-    else if (effect.type === 'call-tool') orphans.push(effect.call);
+    if (state.phase.type === 'ended') {
+      if (effect.type === 'call-tool') orphans.push(effect.call);
+    } else if (context.withinBudget) context.withinBudget(context, effect, feed, performEffect);
+    else performEffect(context, effect, feed);
   }
 
   /** The entries that it covers are written. A snapshot only makes opening the run faster, so a failure is ignored. */
@@ -288,7 +290,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   if (lease?.lost?.aborted) stopForError(lease.lost.reason);
   else lease?.lost?.addEventListener('abort', () => stopForError(lease.lost!.reason), { once: true });
 
-  return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
+  return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans, done };
 }
 
 /** An event that was applied and is not stored yet. */

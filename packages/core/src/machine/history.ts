@@ -1,4 +1,4 @@
-import type { AssistantPart, Message, ResultBlock } from '../messages.ts';
+import type { AssistantPart, Message } from '../messages.ts';
 
 /**
  * A conversation that only grows: a view of the first `length` messages of an array that later states share. The cost of
@@ -24,7 +24,12 @@ export function emptyHistory(): History {
 export function appendMessage(history: History, message: Message): History {
   const { items, ids } = history.length === history.items.length ? history : copyView(history);
   (items as Message[]).push(message);
-  if (message.role === 'assistant') addCallIds(ids as Map<string, number>, message.content, history.length);
+  if (message.role === 'assistant') {
+    for (let i = 0; i < message.content.length; i++) {
+      const part = message.content[i]!;
+      if (part.type === 'tool-call' && !ids.has(part.id)) (ids as Map<string, number>).set(part.id, history.length);
+    }
+  }
   return { items, length: history.length + 1, ids, rolling: hashMessage(history.rolling, message) };
 }
 
@@ -51,7 +56,10 @@ function hashMessage(before: number, { role, content }: Message): number {
         break;
       case 'tool-result':
         hash = hashText(hashText(hashText(hashText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');
-        for (let j = 0; j < part.content.length; j++) hash = hashBlock(hash, part.content[j]!);
+        for (let j = 0; j < part.content.length; j++) {
+          const block = part.content[j]!;
+          hash = hashText(hashText(hash, MARKS[block.type]), 'text' in block ? block.text : JSON.stringify(block));
+        }
         if (part.blob !== undefined) hash = hashText(hash, part.blob);
         break;
       default:
@@ -59,10 +67,6 @@ function hashMessage(before: number, { role, content }: Message): number {
     }
   }
   return hash >>> 0;
-}
-
-function hashBlock(hash: number, block: ResultBlock): number {
-  return hashText(hashText(hash, MARKS[block.type]), 'text' in block ? block.text : JSON.stringify(block));
 }
 
 /** One character each, because every character is hashed. */
@@ -118,13 +122,6 @@ function copyView(history: History): { items: readonly Message[]; ids: ReadonlyM
   return { items: messagesOf(history), ids };
 }
 
-function addCallIds(ids: Map<string, number>, content: readonly AssistantPart[], position: number): void {
-  for (let i = 0; i < content.length; i++) {
-    const part = content[i]!;
-    if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
-  }
-}
-
 /** A rough estimate: four characters per token, and a fixed number for an image or a file. */
 export function estimateTokens({ content }: Message): number {
   let characters = 0;
@@ -133,14 +130,13 @@ export function estimateTokens({ content }: Message): number {
     if ('text' in part) characters += part.text.length;
     else if (part.type === 'tool-call') characters += part.name.length + part.arguments.length;
     else if (part.type === 'tool-result') {
-      for (let j = 0; j < part.content.length; j++) characters += blockLength(part.content[j]!);
+      for (let j = 0; j < part.content.length; j++) {
+        const block = part.content[j]!;
+        characters += 'text' in block ? block.text.length : IMAGE_CHARACTERS;
+      }
     } else characters += IMAGE_CHARACTERS;
   }
   return Math.ceil(characters / 4);
-}
-
-function blockLength(block: ResultBlock): number {
-  return 'text' in block ? block.text.length : IMAGE_CHARACTERS;
 }
 
 const IMAGE_CHARACTERS = 4_000;

@@ -681,7 +681,9 @@ function hasText(content: readonly AssistantPart[]): boolean {
 }
 
 function replyText(content: readonly AssistantPart[]): string {
-  return content.reduce((text, part) => (part.type === 'text' ? text + part.text : text), '');
+  let text = '';
+  for (const part of content) if (part.type === 'text') text += part.text;
+  return text;
 }
 
 /* Planning the calls of a reply */
@@ -1165,12 +1167,27 @@ function isStarted({ type }: Slot): boolean {
 
 /* Running the calls */
 
-/** Starts the calls that may start, or finishes the turn when all of them have results. */
+const CONTINUE: Move = { type: 'continue' };
+
+/** Starts the calls that may start, or ends the turn as the finish strategy decides when all of them have results. */
 function advanceCalls(state: Draft, slots: readonly Slot[]): Next {
-  if (slots.every(({ type }) => type === 'settled' || type === 'held')) return finishTurn(state, slots);
+  if (areAnswered(slots)) {
+    const move = finishOf(state.rules).onResults?.(state, slots) ?? CONTINUE;
+    if (move.type !== 'validate') return recordResults(state, slots as readonly SettledSlot[], move);
+    return enterPhase(state, { type: 'validating', effect: effectId('validate', state.turn), text: move.text, slots });
+  }
   const scheduled = scheduleCalls(slots, state.rules, state.at);
   state.phase = { type: 'tools', slots: scheduled.slots };
   return { state, effects: scheduled.effects };
+}
+
+/** Whether every call has its result, except those that the finish strategy holds. */
+function areAnswered(slots: readonly Slot[]): boolean {
+  for (let i = 0; i < slots.length; i++) {
+    const { type } = slots[i]!;
+    if (type !== 'settled' && type !== 'held') return false;
+  }
+  return true;
 }
 
 /**
@@ -1238,21 +1255,16 @@ function startedSlot(slot: Extract<Slot, { type: 'queued' }>, at: number): Slot 
 
 /* The end of a turn */
 
-function finishTurn(state: Draft, slots: readonly Slot[]): Next {
-  const move = finishOf(state.rules).onResults?.(state, slots) ?? CONTINUE;
-  if (move.type !== 'validate') return recordResults(state, slots as readonly SettledSlot[], move);
-  return enterPhase(state, { type: 'validating', effect: effectId('validate', state.turn), text: move.text, slots });
-}
-
-const CONTINUE: Move = { type: 'continue' };
-
 /** Records the results of a turn, then does what the strategy decided unless a limit is reached. */
 function recordResults(state: Draft, slots: readonly SettledSlot[], move: Move): Next {
   const { rules, closing } = state;
-  let { streak } = state;
-  for (let i = 0; i < slots.length; i++) streak = nextStreak(streak, slots[i]!, state);
+  let { streak, spent } = state;
+  for (let i = 0; i < slots.length; i++) {
+    const slot = slots[i]!;
+    streak = nextStreak(streak, slot, state);
+    if (slot.how === 'spent') spent = state.spent + 1;
+  }
   const errors = errorsAfter(state.errors, slots);
-  const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
   const results = resultsMessage(slots, rules);
   state.contextTokens += estimateTokens(results);
   state.history = appendMessage(state.history, results);

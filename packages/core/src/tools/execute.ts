@@ -115,8 +115,9 @@ export function checkCall(
   const parsed = parseArguments(text, cut);
   if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
   const verdict = validate(tool.input, parsed.value, matchPattern);
-  const toChecked = (validated: Validated): Checked => checkedInput(tool, validated, parsed.repaired);
-  return verdict instanceof Promise ? verdict.then(toChecked) : toChecked(verdict);
+  const { repaired } = parsed;
+  if (!(verdict instanceof Promise)) return checkedInput(tool, verdict, repaired);
+  return verdict.then((validated) => checkedInput(tool, validated, repaired));
 }
 
 /** A check by a validator that returns a promise. The promise may never settle, so the tool's timeout applies. */
