@@ -4,7 +4,7 @@ import { EMPTY_HASH, hashTexts, stableJson } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
-import { mapped } from '../mapped.ts';
+import { mapped } from '../lists.ts';
 import { nextLoopTurn } from '../platform.ts';
 import { itemsBetween, type Item } from './items.ts';
 import type { JournalEntry, RunStatus } from './port.ts';

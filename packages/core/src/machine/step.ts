@@ -1,4 +1,4 @@
-import { mapped } from '../mapped.ts';
+import { added, mapped } from '../lists.ts';
 import {
   userText,
   type AssistantPart,
@@ -347,11 +347,25 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   const { answered } = event;
   // The results of the calls at the end of the input belong to the task: compaction keeps both.
   const inputLength = input.length + (answered ? 1 : 0);
-  const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, program, inputLength };
-  const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
-  const narrowing = event.narrow && narrower(undefined, event.narrow);
-  const policies = policy === undefined ? undefined : [policy];
-  const begun: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at };
+  const begun: State = {
+    ...NEW,
+    runId,
+    rules,
+    model,
+    settings,
+    principal,
+    instructions,
+    tools,
+    memory,
+    program,
+    inputLength,
+    history,
+    choice: rules.toolChoice,
+    agent: rules.agent && nextAttempt(rules.agent, undefined, 0),
+    narrowing: event.narrow && narrower(undefined, event.narrow),
+    policies: policy === undefined ? undefined : [policy],
+    at,
+  };
   const started = begun as Draft;
   if (answered) return continueTurn(started, answered);
   return rules.guardrails?.input
@@ -734,7 +748,7 @@ function planCalls(
   let repeating = true;
   const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MAX_CALLS_PER_REPLY));
   return mapped(calls, (part, index): Slot => {
-    const facts = state.tools.find(({ name }) => name === part.name);
+    const facts = factsNamed(state.tools, part.name);
     const check = checks[index] ?? UNCHECKED;
     const planned: Call = {
       turn: state.turn,
@@ -769,6 +783,11 @@ function planCalls(
     unshared *= 1 - facts.share;
     return { type: 'queued', call: { ...call, limits } };
   });
+}
+
+function factsNamed(tools: readonly ToolFacts[], name: string): ToolFacts | undefined {
+  for (let i = 0; i < tools.length; i++) if (tools[i]!.name === name) return tools[i];
+  return undefined;
 }
 
 /** Plans a call that the finish strategy claims. Limits and the tool choice do not apply to it. */
@@ -1203,7 +1222,7 @@ export function scheduleCalls(
   rules: Rules,
   at: number,
 ): { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] } {
-  const effects: Effect[] = [];
+  let effects: Effect[] | undefined;
   let next: Slot[] | undefined;
   let running = 0;
   let closed = false;
@@ -1223,14 +1242,14 @@ export function scheduleCalls(
       if (free) {
         const started = startedSlot(slot, at);
         (next ??= slots.slice())[index] = started;
-        effects.push(slotEffect(started)!);
+        effects = added(effects, slotEffect(started)!);
         if (!call.client) running++;
       }
       closed ||= call.exclusive && !call.client;
     }
     if (!rules.parallel) break;
   }
-  return { slots: next ?? slots, effects };
+  return { slots: next ?? slots, effects: effects ?? NO_EFFECTS };
 }
 
 /** Whether an earlier call without a result needs the same resource. Held calls are answered last and block nothing. */
@@ -1318,7 +1337,7 @@ function nextStreak(
   if (rules.repeatLimit === 0 || how === 'capped' || how === 'spent') return last;
   const same = last?.name === call.name && last.arguments === call.arguments;
   if (how === 'repeated') return same ? { ...last, refused: last.refused + 1 } : last;
-  if (tools.some(({ name, polling }) => polling && name === call.name)) return undefined;
+  if (factsNamed(tools, call.name)?.polling) return undefined;
   const count = same && sameContent(last.content, result.content) ? last.count + 1 : 1;
   return { name: call.name, arguments: call.arguments, content: result.content, count, refused: 0 };
 }
