@@ -178,7 +178,7 @@ export interface CoreFunctions {
   readonly acceptablePart: (
     history: History,
     part: AssistantPart,
-    inReply: Set<string>,
+    inReply: Set<string> | undefined,
     turn: number,
   ) => AssistantPart | undefined;
   readonly hasCallId: (history: History, id: string) => boolean;

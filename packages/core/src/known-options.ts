@@ -41,9 +41,10 @@ export function checkOptions(what: string, options: object, known: KnownOptions)
   if (typeof options !== 'object' || options === null) throw wrongValue(what, 'options', options, 'object', known);
   for (const name in options) {
     const value: unknown = options[name as never];
-    const kind = Object.hasOwn(known.names, name) ? known.names[name] : undefined;
+    const kind: unknown = known.names[name];
     if (kind === '' || value === undefined) continue;
-    if (kind === undefined) throw unknownName(what, name, known);
+    // What every object inherits, such as `toString`, is not a kind.
+    if (typeof kind !== 'string') throw unknownName(what, name, known);
     if (!isOfKind(value, kind)) throw wrongValue(what, `"${name}"`, value, kind, known);
   }
 }

@@ -202,14 +202,15 @@ function partProblem(owner: PartOwner, part: unknown): string | undefined {
   const type = part['type'];
   if (!PARTS[owner].includes(type as string)) return `.type is ${described(type)}. Use ${PARTS[owner].join(', ')}`;
   switch (type) {
-    case 'tool-call':
-      return (
-        textProblem(part, 'id') ??
-        textProblem(part, 'name') ??
-        textProblem(part, 'arguments') ??
-        (isProviderData(part['provider']) ? undefined : '.provider is not { protocol, data } with plain JSON') ??
-        (areTexts(part['references']) ? undefined : '.references is not an array of strings')
-      );
+    case 'tool-call': {
+      const { provider, references } = part;
+      const problem = textProblem(part, 'id') ?? textProblem(part, 'name') ?? textProblem(part, 'arguments');
+      if (problem !== undefined) return problem;
+      if (provider !== undefined && !isProviderData(provider)) {
+        return '.provider is not { protocol, data } with plain JSON';
+      }
+      return references === undefined || areTexts(references) ? undefined : '.references is not an array of strings';
+    }
     case 'tool-result':
       return textProblem(part, 'callId') ?? textProblem(part, 'name') ?? contentProblem('result', part['content']);
     case 'image':
@@ -245,12 +246,11 @@ export function described(value: unknown): string {
 }
 
 function isProviderData(value: unknown): boolean {
-  if (value === undefined) return true;
   return isObjectValue(value) && isText(value['protocol']) && value['data'] !== undefined && isPlain(value['data']);
 }
 
 function areTexts(value: unknown): boolean {
-  return value === undefined || (Array.isArray(value) && value.every(isText));
+  return Array.isArray(value) && value.every(isText);
 }
 
 function isText(value: unknown): boolean {

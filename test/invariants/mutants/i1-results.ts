@@ -30,7 +30,7 @@ export const results = [
     'acceptablePart',
     (original) => (history, part, inReply, turn) => {
       if (part.type !== 'tool-call' || part.id === '') return original(history, part, inReply, turn);
-      inReply.add(part.id);
+      inReply?.add(part.id);
       return original(history, part, new Set(), turn);
     },
   ),

@@ -6,7 +6,7 @@ import type { Event } from '../machine/events.ts';
 import type { Call } from '../machine/state.ts';
 import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
-import { mapped } from '../mapped.ts';
+import { added, mapped } from '../lists.ts';
 import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
 import {
   NO_USAGE,
@@ -44,14 +44,11 @@ export function callModel(context: RunContext, effect: EffectOf<'call-model'>, s
   requestReply(model, modelRequest(context, effect, model), emitDelta ?? ignore, controller.signal, settleReply);
 }
 
-/** The model of the agent that the run is with. */
-function currentModel({ options, state }: RunContext): Model {
+/** The model with this id, if this process has it; without an id, the model of the agent that the run is with. */
+export function modelFor({ options, state }: RunContext, id: string | undefined): Model | undefined {
+  if (id !== undefined) return options.models?.find((model) => model.id === id);
   const { handedTo } = state();
   return handedTo === undefined ? options.model : (agentNamed(options, handedTo)?.model ?? options.model);
-}
-
-export function modelFor(context: RunContext, id: string | undefined): Model | undefined {
-  return id === undefined ? currentModel(context) : context.options.models?.find((model) => model.id === id);
 }
 
 function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model: Model): ModelRequest {
@@ -161,15 +158,16 @@ export function recheckedCall(tool: Tool | undefined, call: Call, run: CheckingR
   return checkCall(tool, call.arguments, false, run.options.matchPattern);
 }
 
+/** Checks the calls of a reply, and records the reply with the checks. */
 function settleModelReply(
   context: RunContext,
   effect: EffectOf<'call-model'>,
-  { usesTokens }: Model,
+  model: Model,
   reply: Reply,
   settle: Settle,
 ): void {
   const cut = reply.finish === 'length';
-  const checked: (Checked | Promise<Checked>)[] = [];
+  let checked: (Checked | Promise<Checked>)[] | undefined;
   let later = false;
   for (let i = 0; i < reply.content.length; i++) {
     const part = reply.content[i]!;
@@ -184,25 +182,35 @@ function settleModelReply(
     if (check instanceof Promise) {
       later = true;
       const { clock, opening } = context;
-      checked.push(checkWithin(check, tool!, { clock, toolTimeoutMs: opening.rules.toolTimeoutMs }));
-    } else checked.push(check);
+      checked = added(checked, checkWithin(check, tool!, { clock, toolTimeoutMs: opening.rules.toolTimeoutMs }));
+    } else checked = added(checked, check);
   }
-  const record = (all: readonly Checked[]): void => {
-    context.lastReply = { turn: effect.turn, checked: all };
-    const event = repliedEvent(context.clock.now(), effect.id, reply, all);
-    settle(usesTokens === false ? { ...event, usage: NO_USAGE, usesTokens } : event);
-  };
+  if (!later) return settle(repliedEvent(context, effect, model, reply, (checked ?? NO_CHECKS) as readonly Checked[]));
   // Only a reference that cannot be read makes a check fail.
-  if (later) void Promise.all(checked).then(record, context.fail);
-  else record(checked as readonly Checked[]);
+  void Promise.all(checked!).then((all) => settle(repliedEvent(context, effect, model, reply, all)), context.fail);
 }
 
-function repliedEvent(at: number, effect: string, reply: Reply, all: readonly Checked[]): Replied {
-  const checks = mapped(all, ({ check }) => check);
-  const { content, finish, rawFinish, usage, model, attempts } = reply;
-  const event: Replied = { type: 'model-replied', at, effect, content, finish, usage, model, checks };
-  if (rawFinish === undefined && !attempts) return event;
-  return { ...event, ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) };
+const NO_CHECKS: readonly Checked[] = [];
+
+/** The event of a reply. The inputs of its calls are kept for their tools. */
+function repliedEvent(
+  context: RunContext,
+  { id, turn }: EffectOf<'call-model'>,
+  { usesTokens }: Model,
+  { content, finish, rawFinish, usage, model, attempts }: Reply,
+  checked: readonly Checked[],
+): Replied {
+  context.lastReply = { turn, checked };
+  const checks = mapped(checked, ({ check }) => check);
+  const at = context.clock.now();
+  const event: Replied = { type: 'model-replied', at, effect: id, content, finish, usage, model, checks };
+  if (rawFinish === undefined && !attempts && usesTokens !== false) return event;
+  return {
+    ...event,
+    ...(rawFinish !== undefined && { rawFinish }),
+    ...(attempts && { attempts }),
+    ...(usesTokens === false && { usage: NO_USAGE, usesTokens }),
+  };
 }
 
 /** A model must reply and never reject. One that breaks this contract is handled like any other failure. */
@@ -246,7 +254,7 @@ export function summariseHistory(context: RunContext, effect: EffectOf<'compact-
     toolChoice: 'none',
     key: `${runId}/${id}`,
   };
-  requestReply(options.summariser ?? currentModel(context), request, ignore, controller.signal, (reply) => {
+  requestReply(options.summariser ?? modelFor(context, undefined)!, request, ignore, controller.signal, (reply) => {
     const result = summaryFrom(reply, history.items.slice(from, to));
     settle({ type: 'history-compacted', at: clock.now(), effect: id, result });
   });

@@ -60,6 +60,11 @@ const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])
   ],
   ['an empty runId', { runId: '' }, 'A run has "" as "runId". Use a text that is not empty.'],
   ['a misspelt option', { maxTruns: 3 } as never, 'A run has no option "maxTruns". Did you mean "maxTurns"?'],
+  [
+    'an option that every object inherits',
+    { valueOf: 3 } as never,
+    expect.stringMatching(/^A run has no option "valueOf"/) as string,
+  ],
   ['a misspelt model', { modle: {} } as never, 'A run has no option "modle". Did you mean "model"?'],
   ['a text as onItem', { onItem: 'log' as never }, 'A run has "log" as "onItem". Use a function.'],
   ['null as onFinish', { onFinish: null as never }, 'A run has null as "onFinish". Use a function.'],

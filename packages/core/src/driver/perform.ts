@@ -131,11 +131,6 @@ type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
  * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
-  if (context.withinBudget) context.withinBudget(context, effect, settle, performNow);
-  else performNow(context, effect, settle);
-}
-
-function performNow(context: RunContext, effect: Effect, settle: Settle): void {
   switch (effect.type) {
     case 'call-model':
       return callModel(context, effect, settle);
@@ -235,7 +230,7 @@ function runCheckedTool(
   const execution: Execution = {
     tool,
     input,
-    key: `${runId}/${toolEffectId(call)}`,
+    key: `${runId}/${effect.type === 'call-tool' ? effect.id : toolEffectId(call)}`,
     matchPattern: options.matchPattern,
     host: context.host,
     resumedAt: undefined,
@@ -294,11 +289,12 @@ function settleTool(context: RunContext, { id }: CallEffect, result: Settled, se
     const { on, waiting } = result;
     return settle({ type: 'tool-parked', at, effect: id, on, waiting, ...timesOf(context, id, result, at) });
   }
-  if (isTooLong(result, maxResultChars)) {
+  const cut = truncateResult(result, maxResultChars);
+  if (cut !== result && isTooLong(result, maxResultChars)) {
     if (opening.rules.references) return void settleByReference(context, id, result, settle);
     if (blobs) return void storeLongResult(context, id, result, settle);
   }
-  settle({ type: 'tool-settled', at, effect: id, result: truncateResult(result, maxResultChars) });
+  settle({ type: 'tool-settled', at, effect: id, result: cut });
 }
 
 /** What the call was parked with before this process. */

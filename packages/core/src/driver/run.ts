@@ -8,7 +8,6 @@ import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
-import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
@@ -48,7 +47,7 @@ import { itemStream } from './stream.ts';
 
 /** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
 export async function runLoop<const S extends Schema>(options: RunOptions<S>): Promise<LoopResult<OutputOf<S>>> {
-  return startLoop(options).result as Promise<LoopResult<OutputOf<S>>>;
+  return driveRun(options, listenerOf(options)).result as Promise<LoopResult<OutputOf<S>>>;
 }
 
 /** The same run, with its items as they happen. Throws for misuse; a run that cannot be resumed rejects `result`. */
@@ -297,11 +296,12 @@ export function driveRun(
       shell = startShell(context, emit);
       if (detached) shell.detach();
       else shell.begin(events, earlyStored?.resolve);
-      cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
+      const { durationMs } = opening.rules.limits;
+      if (durationMs !== undefined) cancelDeadline = watchDeadline(shell, durationMs, clock);
       const last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
-      await Promise.allSettled(context.children);
-      const orphans = shell.orphans();
+      if (context.children.size > 0) await Promise.allSettled(context.children);
+      const { orphans } = shell;
       if (orphans.length > 0) await cancelChildren(context, orphans);
       // Also those whose cancellation could not be stored.
       if (wasStopped(last) && (!opened || orphans.length > 0)) {
@@ -321,7 +321,7 @@ export function driveRun(
       signal?.removeEventListener('abort', onAbort);
       if (context?.held) await context.held.closeAll();
       ended = true;
-      await lease?.release();
+      if (lease) await lease.release();
     }
   }
 
@@ -444,8 +444,7 @@ async function cancelDescendants(
 }
 
 /** Feeds `deadline-passed` when the active time is used up. `step` decides: paused time does not count. */
-function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Clock): () => void {
-  if (durationMs === undefined) return () => {};
+function watchDeadline({ feed, state }: Shell, durationMs: number, clock: Clock): () => void {
   let cancelTimer = (): void => {};
   const watch = (): void => {
     const remaining = durationMs - activeMsAt(state(), clock.now());

@@ -3,11 +3,11 @@ import { itemsBetween, type Item } from '../journal/items.ts';
 import type { Journal, JournalEntry, Stored } from '../journal/port.ts';
 import { entryOf, unpinnedEntry } from '../journal/replay.ts';
 import { snapshotOf } from '../journal/snapshot.ts';
-import { isPaused, slotFor, waiting, type Effect } from '../machine/effects.ts';
+import { isPaused, slotIndex, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isOverdue, step, type Next } from '../machine/step.ts';
-import { mapped } from '../mapped.ts';
+import { added, mapped } from '../lists.ts';
 import { abortChildren, abortEffects, changeToAgent, performEffect, type RunContext } from './perform.ts';
 
 /**
@@ -41,7 +41,7 @@ export interface Shell {
   /** Stops as if the journal had failed. */
   readonly fail: (error: unknown) => void;
   /** Calls whose child runs may still be in progress although the run has ended. */
-  readonly orphans: () => readonly Call[];
+  readonly orphans: readonly Call[];
   /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
   readonly done: Promise<State>;
 }
@@ -63,7 +63,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
-  let unwritten = NO_STEPS;
+  let unwritten: Stepped[] | undefined;
   /** Resolves when everything appended is durable, or accepted if that suffices; undefined when it already is. */
   let stored: Promise<void> | undefined;
   /** The last append did not wait until its entries are durable; a run that is resumed may have entries that are not. */
@@ -93,7 +93,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       return false;
     }
     const { promise, resolve: onDurable } = Promise.withResolvers<void>();
-    unwritten.at(-1)!.onDurable = onDurable;
+    unwritten!.at(-1)!.onDurable = onDurable;
     flush();
     // The shell may stop before the event is durable.
     await Promise.race([promise, done]);
@@ -102,7 +102,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
 
   function begin(events: readonly Event[], onDurable?: () => void): void {
     for (const event of events) stepEvent(event);
-    const last = unwritten.at(-1);
+    const last = unwritten?.at(-1);
     if (onDurable && last) last.onDurable = onDurable;
     else onDurable?.();
     flush();
@@ -113,10 +113,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     const next = step(state, event);
     if (next.state === state) return false;
     const before = state;
-    const stepped: Stepped = { entry: toEntry(seq, event, next), before, next };
-    // Usually there is one. An array literal of one allocates less than an array that grows.
-    if (unwritten.length === 0) unwritten = [stepped];
-    else unwritten.push(stepped);
+    unwritten = added(unwritten, { entry: toEntry(seq, event, next), before, next, onDurable: undefined });
     state = next.state;
     seq++;
     if (event.type === 'tool-settled' && event.result.type === 'result' && event.result.handoff) {
@@ -138,9 +135,9 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (flushing) return;
     flushing = true;
     try {
-      while (unwritten.length > 0 && !closed) {
+      while (unwritten && !closed) {
         const batch = unwritten;
-        unwritten = NO_STEPS;
+        unwritten = undefined;
         const until = waitsUntil(batch);
         unsynced = until !== 'durable';
         const stepped = journal.append(runId, mapped(batch, entryIn), lease, until);
@@ -162,8 +159,14 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
    * write different ones.
    */
   function waitsUntil(batch: readonly Stepped[]): Stored {
-    if (alwaysDurable || onStored || batch.some(mustBeDurable)) return 'durable';
-    return lease?.takenOver || seq >= snapshotAt || batch.some(mustBeWritten) ? 'written' : 'accepted';
+    if (alwaysDurable || onStored) return 'durable';
+    let until: Stored = lease?.takenOver || seq >= snapshotAt ? 'written' : 'accepted';
+    for (let i = 0; i < batch.length; i++) {
+      const needed = storedBefore(batch[i]!);
+      if (needed === 'durable') return needed;
+      if (needed === 'written') until = needed;
+    }
+    return until;
   }
 
   function waitForJournal(appended: void | Promise<unknown>, batch: readonly Stepped[]): void {
@@ -213,8 +216,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function startConfirmed(effect: Effect): void {
     if (closed || detached) return;
     if (opening.rules.limits.durationMs !== undefined) endIfOverdue(clock.now());
-    if (state.phase.type !== 'ended') performEffect(context, effect, feed);
-    else if (effect.type === 'call-tool') orphans.push(effect.call);
+    if (state.phase.type === 'ended') {
+      if (effect.type === 'call-tool') orphans.push(effect.call);
+    } else if (context.withinBudget) context.withinBudget(context, effect, feed, performEffect);
+    else performEffect(context, effect, feed);
   }
 
   /** The entries that it covers are written. A snapshot only makes opening the run faster, so a failure is ignored. */
@@ -242,7 +247,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   }
 
   function closeIfDone(): void {
-    if (closed || stored || unwritten.length > 0 || unconfirmed > 0) return;
+    if (closed || stored || unwritten || unconfirmed > 0) return;
     if (!detached && state.phase.type !== 'ended' && (!isPaused(state) || mayBeAnswered())) return;
     if (unsynced) return syncAndClose();
     closed = true;
@@ -288,7 +293,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   if (lease?.lost?.aborted) stopForError(lease.lost.reason);
   else lease?.lost?.addEventListener('abort', () => stopForError(lease.lost!.reason), { once: true });
 
-  return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
+  return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans, done };
 }
 
 /** An event that was applied and is not stored yet. */
@@ -296,41 +301,43 @@ interface Stepped {
   readonly entry: JournalEntry;
   readonly before: State;
   readonly next: Next;
-  onDurable?: () => void;
+  onDurable: (() => void) | undefined;
 }
 
-const NO_STEPS: Stepped[] = [];
+const NO_STEPS: readonly Stepped[] = [];
 const NO_ENTRIES: readonly JournalEntry[] = [];
 
 /**
- * Whether a step has to be durable before anything follows from it: somebody outside of the run reported it or waits for
- * it, it ends or pauses the run, or it issues an effect that must not be forgotten.
+ * What the journal has to do with a step before anything follows from it. A step has to be durable if somebody outside of
+ * the run reported it or waits for it, if it ends or pauses the run, or if it issues an effect that must not be forgotten.
  */
-function mustBeDurable({ entry, next, onDurable }: Stepped): boolean {
-  if (onDurable || entry.status !== undefined || OUTSIDE.has(entry.event.type)) return true;
+function storedBefore({ entry, before: { phase }, next, onDurable }: Stepped): Stored {
+  if (onDurable || entry.status !== undefined) return 'durable';
+  const { event } = entry;
   const { effects } = next;
-  for (let i = 0; i < effects.length; i++) if (mustBeRemembered(effects[i]!)) return true;
-  return false;
+  for (let i = 0; i < effects.length; i++) if (mustBeRemembered(effects[i]!)) return 'durable';
+  switch (event.type) {
+    // What came of a call that is not `pure` is not found out by calling again.
+    case 'tool-settled':
+    case 'tool-parked': {
+      const slot = phase.type === 'tools' ? phase.slots[slotIndex(phase.slots, event.effect)] : undefined;
+      return slot?.call.effect === 'pure' ? 'accepted' : 'written';
+    }
+    // Nobody would report these facts again. The start of a run is acknowledged with the result.
+    case 'input-added':
+    case 'tools-changed':
+    case 'narrowing-lifted':
+    case 'policy-changed':
+    case 'approval-given':
+    case 'client-result-given':
+    case 'question-answered':
+    case 'cancel-requested':
+    case 'effect-lost':
+      return 'durable';
+    default:
+      return 'accepted';
+  }
 }
-
-/** What came of a call that is not `pure` is not found out by calling again. */
-function mustBeWritten({ entry: { event }, before }: Stepped): boolean {
-  if (event.type !== 'tool-settled' && event.type !== 'tool-parked') return false;
-  return slotFor(before, event.effect)?.call.effect !== 'pure';
-}
-
-/** Facts that nobody would report again. The start of a run is not one: it is acknowledged with the result. */
-const OUTSIDE: ReadonlySet<Event['type']> = new Set<Event['type']>([
-  'input-added',
-  'tools-changed',
-  'narrowing-lifted',
-  'policy-changed',
-  'approval-given',
-  'client-result-given',
-  'question-answered',
-  'cancel-requested',
-  'effect-lost',
-]);
 
 /** An effect that was performed and forgotten is performed again, which only a `pure` one allows. */
 function mustBeRemembered(effect: Effect): boolean {

@@ -4,7 +4,7 @@ import { EMPTY_HASH, hashTexts, stableJson } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
-import { mapped } from '../mapped.ts';
+import { mapped } from '../lists.ts';
 import { nextLoopTurn } from '../platform.ts';
 import { itemsBetween, type Item } from './items.ts';
 import type { JournalEntry, RunStatus } from './port.ts';
@@ -168,10 +168,11 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal, memory, narrow, policy } = event;
-      const { session, task, trace, labels, program } = event;
-      const pinned = { rules, tools, model, settings, instructions, principal, memory, narrow, policy };
-      return { ...pinned, session, task, trace, labels, program };
+      // In the order of the digest: sorting keys that are sorted costs little.
+      const { instructions, labels, memory, model, narrow, policy, principal } = event;
+      const { program, rules, session, settings, task, tools, trace } = event;
+      const named = { instructions, labels, memory, model, narrow, policy, principal };
+      return { ...named, program, rules, session, settings, task, tools, trace };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;

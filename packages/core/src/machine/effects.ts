@@ -106,7 +106,12 @@ function parkedWaiting(
 /** Whether no call is running, so that the run only waits for a person, a client or a device. */
 export function isPaused({ phase }: State): boolean {
   if (phase.type !== 'tools') return false;
-  return !phase.slots.some(({ type }) => type === 'running' || type === 'verifying');
+  const { slots } = phase;
+  for (let i = 0; i < slots.length; i++) {
+    const { type } = slots[i]!;
+    if (type === 'running' || type === 'verifying') return false;
+  }
+  return true;
 }
 
 /** The effect of a phase that has exactly one. */

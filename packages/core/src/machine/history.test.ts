@@ -153,6 +153,26 @@ describe('acceptableParts', () => {
   });
 });
 
+test('keeps exactly the tool names that providers accept', () => {
+  const ascii = Array.from({ length: 129 }, (_, code) => String.fromCharCode(code));
+  const names = [
+    ...ascii,
+    ...ascii.map((char) => `a${char}Z`),
+    'read_file-2',
+    '',
+    'é',
+    'ſ',
+    '𝒶',
+    'a'.repeat(64),
+    'a'.repeat(65),
+  ];
+  for (const name of names) {
+    const [part] = acceptableParts(emptyHistory(), [call('id', name)], 1);
+    const kept = part?.type === 'tool-call' && part.name === name;
+    expect(kept, JSON.stringify(name)).toBe(/^[a-zA-Z0-9_-]{1,64}$/.test(name));
+  }
+});
+
 describe('the digest of a history', () => {
   const base: readonly Message[] = [
     userText('hello'),
@@ -318,6 +338,14 @@ describe('JSON with sorted keys', () => {
         expect(stableJson(value)).toBe(JSON.stringify(value, sorted));
       }),
     );
+  });
+
+  test.each([2, 32, 33, 200])('of %i keys in any order is the same', (count) => {
+    const keys = Array.from({ length: count }, (_, index) => `key ${(index * 7_919) % 1_009}`);
+    const json = JSON.stringify(Object.fromEntries(keys.toSorted().map((key) => [key, key])));
+    for (const order of [keys, keys.toReversed(), keys.toSorted(), keys.toSorted().reverse()]) {
+      expect(stableJson(Object.fromEntries(order.map((key) => [key, key])))).toBe(json);
+    }
   });
 
   test.each([

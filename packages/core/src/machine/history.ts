@@ -1,4 +1,4 @@
-import type { AssistantPart, Message, ResultBlock } from '../messages.ts';
+import type { AssistantPart, Message } from '../messages.ts';
 
 /**
  * A conversation that only grows: a view of the first `length` messages of an array that later states share. The cost of
@@ -24,7 +24,12 @@ export function emptyHistory(): History {
 export function appendMessage(history: History, message: Message): History {
   const { items, ids } = history.length === history.items.length ? history : copyView(history);
   (items as Message[]).push(message);
-  if (message.role === 'assistant') addCallIds(ids as Map<string, number>, message.content, history.length);
+  if (message.role === 'assistant') {
+    for (let i = 0; i < message.content.length; i++) {
+      const part = message.content[i]!;
+      if (part.type === 'tool-call' && !ids.has(part.id)) (ids as Map<string, number>).set(part.id, history.length);
+    }
+  }
   return { items, length: history.length + 1, ids, rolling: hashMessage(history.rolling, message) };
 }
 
@@ -51,7 +56,10 @@ function hashMessage(before: number, { role, content }: Message): number {
         break;
       case 'tool-result':
         hash = hashText(hashText(hashText(hashText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');
-        for (let j = 0; j < part.content.length; j++) hash = hashBlock(hash, part.content[j]!);
+        for (let j = 0; j < part.content.length; j++) {
+          const block = part.content[j]!;
+          hash = hashText(hashText(hash, MARKS[block.type]), 'text' in block ? block.text : JSON.stringify(block));
+        }
         if (part.blob !== undefined) hash = hashText(hash, part.blob);
         break;
       default:
@@ -59,10 +67,6 @@ function hashMessage(before: number, { role, content }: Message): number {
     }
   }
   return hash >>> 0;
-}
-
-function hashBlock(hash: number, block: ResultBlock): number {
-  return hashText(hashText(hash, MARKS[block.type]), 'text' in block ? block.text : JSON.stringify(block));
 }
 
 /** One character each, because every character is hashed. */
@@ -78,7 +82,7 @@ export function acceptableParts(
   turn: number,
 ): readonly AssistantPart[] {
   let content: AssistantPart[] | undefined;
-  const inReply = new Set<string>();
+  const inReply = parts.length > 1 ? new Set<string>() : undefined;
   for (let index = 0; index < parts.length; index++) {
     const part = parts[index]!;
     const accepted = acceptablePart(history, part, inReply, turn);
@@ -88,25 +92,37 @@ export function acceptableParts(
   return content ?? parts;
 }
 
-/** `inReply` has the ids of the earlier calls of the reply; the id of this call is added. Undefined for an empty text. */
+/**
+ * `inReply` has the ids of the earlier calls of the reply; the id of this call is added. It is undefined if the reply has
+ * only this part. Returns undefined for an empty text.
+ */
 function acceptablePart(
   history: History,
   part: AssistantPart,
-  inReply: Set<string>,
+  inReply: Set<string> | undefined,
   turn: number,
 ): AssistantPart | undefined {
   if (part.type !== 'tool-call') return part.type === 'text' && part.text === '' ? undefined : part;
   let { id } = part;
-  if (id === '' || inReply.has(id) || hasCallId(history, id)) {
-    id = `call_t${turn}_${inReply.size}`;
-    while (inReply.has(id) || hasCallId(history, id)) id += '_';
+  if (id === '' || inReply?.has(id) || hasCallId(history, id)) {
+    id = `call_t${turn}_${inReply?.size ?? 0}`;
+    while (inReply?.has(id) || hasCallId(history, id)) id += '_';
   }
-  inReply.add(id);
-  const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+  inReply?.add(id);
+  const name = isToolName(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
   return id === part.id && name === part.name ? part : { ...part, id, name };
 }
 
-const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+/** Whether providers accept a name: 1 to 64 letters, digits, "_" or "-". A regular expression would take ten times as long. */
+function isToolName(name: string): boolean {
+  for (let i = 0; i < name.length; i++) {
+    const code = name.charCodeAt(i);
+    const letter = code | 0x20;
+    if (!((letter >= 0x61 && letter <= 0x7a) || (code >= 0x30 && code <= 0x39) || code === 0x5f || code === 0x2d))
+      return false;
+  }
+  return name.length > 0 && name.length <= 64;
+}
 
 function hasCallId(history: History, id: string): boolean {
   return (history.ids.get(id) ?? history.length) < history.length;
@@ -118,13 +134,6 @@ function copyView(history: History): { items: readonly Message[]; ids: ReadonlyM
   return { items: messagesOf(history), ids };
 }
 
-function addCallIds(ids: Map<string, number>, content: readonly AssistantPart[], position: number): void {
-  for (let i = 0; i < content.length; i++) {
-    const part = content[i]!;
-    if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
-  }
-}
-
 /** A rough estimate: four characters per token, and a fixed number for an image or a file. */
 export function estimateTokens({ content }: Message): number {
   let characters = 0;
@@ -133,14 +142,13 @@ export function estimateTokens({ content }: Message): number {
     if ('text' in part) characters += part.text.length;
     else if (part.type === 'tool-call') characters += part.name.length + part.arguments.length;
     else if (part.type === 'tool-result') {
-      for (let j = 0; j < part.content.length; j++) characters += blockLength(part.content[j]!);
+      for (let j = 0; j < part.content.length; j++) {
+        const block = part.content[j]!;
+        characters += 'text' in block ? block.text.length : IMAGE_CHARACTERS;
+      }
     } else characters += IMAGE_CHARACTERS;
   }
   return Math.ceil(characters / 4);
-}
-
-function blockLength(block: ResultBlock): number {
-  return 'text' in block ? block.text.length : IMAGE_CHARACTERS;
 }
 
 const IMAGE_CHARACTERS = 4_000;
@@ -175,10 +183,26 @@ function withSortedKeys(given: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   if (Array.isArray(value)) return value.map(withSortedKeys);
   const copy: Record<string, unknown> = {};
-  for (const key of Object.keys(value).toSorted()) {
+  const keys = sortKeys(Object.keys(value));
+  for (let i = 0; i < keys.length; i++) {
+    const key = keys[i]!;
     const part = withSortedKeys((value as Record<string, unknown>)[key]);
+    // JSON does not contain it.
+    if (part === undefined) continue;
     if (key !== '__proto__') copy[key] = part;
     else Object.defineProperty(copy, key, { value: part, enumerable: true });
   }
   return copy;
+}
+
+/** Sorts in place. `sort` takes several times as long for a few keys, and insertion much longer for many. */
+function sortKeys(keys: string[]): readonly string[] {
+  if (keys.length > 32) return keys.sort();
+  for (let i = 1; i < keys.length; i++) {
+    const key = keys[i]!;
+    let at = i;
+    for (; at > 0 && keys[at - 1]! > key; at--) keys[at] = keys[at - 1]!;
+    keys[at] = key;
+  }
+  return keys;
 }

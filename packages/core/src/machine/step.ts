@@ -1,4 +1,4 @@
-import { mapped } from '../mapped.ts';
+import { added, mapped } from '../lists.ts';
 import {
   userText,
   type AssistantPart,
@@ -347,11 +347,25 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   const { answered } = event;
   // The results of the calls at the end of the input belong to the task: compaction keeps both.
   const inputLength = input.length + (answered ? 1 : 0);
-  const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, program, inputLength };
-  const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
-  const narrowing = event.narrow && narrower(undefined, event.narrow);
-  const policies = policy === undefined ? undefined : [policy];
-  const begun: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at };
+  const begun: State = {
+    ...NEW,
+    runId,
+    rules,
+    model,
+    settings,
+    principal,
+    instructions,
+    tools,
+    memory,
+    program,
+    inputLength,
+    history,
+    choice: rules.toolChoice,
+    agent: rules.agent && nextAttempt(rules.agent, undefined, 0),
+    narrowing: event.narrow && narrower(undefined, event.narrow),
+    policies: policy === undefined ? undefined : [policy],
+    at,
+  };
   const started = begun as Draft;
   if (answered) return continueTurn(started, answered);
   return rules.guardrails?.input
@@ -679,7 +693,9 @@ function hasText(content: readonly AssistantPart[]): boolean {
 }
 
 function replyText(content: readonly AssistantPart[]): string {
-  return content.reduce((text, part) => (part.type === 'text' ? text + part.text : text), '');
+  let text = '';
+  for (const part of content) if (part.type === 'text') text += part.text;
+  return text;
 }
 
 /* Planning the calls of a reply */
@@ -731,7 +747,7 @@ function planCalls(
   const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MAX_CALLS_PER_REPLY));
   const results = answered && new Map(answered.map((result) => [result.callId, result]));
   return mapped(calls, (part, index): Slot => {
-    const facts = state.tools.find(({ name }) => name === part.name);
+    const facts = factsNamed(state.tools, part.name);
     const check = checks[index] ?? UNCHECKED;
     const planned: Call = {
       turn: state.turn,
@@ -766,6 +782,11 @@ function planCalls(
     unshared *= 1 - facts.share;
     return { type: 'queued', call: { ...call, limits } };
   });
+}
+
+function factsNamed(tools: readonly ToolFacts[], name: string): ToolFacts | undefined {
+  for (let i = 0; i < tools.length; i++) if (tools[i]!.name === name) return tools[i];
+  return undefined;
 }
 
 /** Plans a call that the finish strategy claims. Limits and the tool choice do not apply to it. */
@@ -1166,12 +1187,27 @@ function isStarted({ type }: Slot): boolean {
 
 /* Running the calls */
 
-/** Starts the calls that may start, or finishes the turn when all of them have results. */
+const CONTINUE: Move = { type: 'continue' };
+
+/** Starts the calls that may start, or ends the turn as the finish strategy decides when all of them have results. */
 function advanceCalls(state: Draft, slots: readonly Slot[]): Next {
-  if (slots.every(({ type }) => type === 'settled' || type === 'held')) return finishTurn(state, slots);
+  if (areAnswered(slots)) {
+    const move = finishOf(state.rules).onResults?.(state, slots) ?? CONTINUE;
+    if (move.type !== 'validate') return recordResults(state, slots as readonly SettledSlot[], move);
+    return enterPhase(state, { type: 'validating', effect: effectId('validate', state.turn), text: move.text, slots });
+  }
   const scheduled = scheduleCalls(slots, state.rules, state.at);
   state.phase = { type: 'tools', slots: scheduled.slots };
   return { state, effects: scheduled.effects };
+}
+
+/** Whether every call has its result, except those that the finish strategy holds. */
+function areAnswered(slots: readonly Slot[]): boolean {
+  for (let i = 0; i < slots.length; i++) {
+    const { type } = slots[i]!;
+    if (type !== 'settled' && type !== 'held') return false;
+  }
+  return true;
 }
 
 /**
@@ -1187,7 +1223,7 @@ export function scheduleCalls(
   rules: Rules,
   at: number,
 ): { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] } {
-  const effects: Effect[] = [];
+  let effects: Effect[] | undefined;
   let next: Slot[] | undefined;
   let running = 0;
   let closed = false;
@@ -1207,14 +1243,14 @@ export function scheduleCalls(
       if (free) {
         const started = startedSlot(slot, at);
         (next ??= slots.slice())[index] = started;
-        effects.push(slotEffect(started)!);
+        effects = added(effects, slotEffect(started)!);
         if (!call.client) running++;
       }
       closed ||= call.exclusive && !call.client;
     }
     if (!rules.parallel) break;
   }
-  return { slots: next ?? slots, effects };
+  return { slots: next ?? slots, effects: effects ?? NO_EFFECTS };
 }
 
 /** Whether an earlier call without a result needs the same resource. Held calls are answered last and block nothing. */
@@ -1239,21 +1275,16 @@ function startedSlot(slot: Extract<Slot, { type: 'queued' }>, at: number): Slot 
 
 /* The end of a turn */
 
-function finishTurn(state: Draft, slots: readonly Slot[]): Next {
-  const move = finishOf(state.rules).onResults?.(state, slots) ?? CONTINUE;
-  if (move.type !== 'validate') return recordResults(state, slots as readonly SettledSlot[], move);
-  return enterPhase(state, { type: 'validating', effect: effectId('validate', state.turn), text: move.text, slots });
-}
-
-const CONTINUE: Move = { type: 'continue' };
-
 /** Records the results of a turn, then does what the strategy decided unless a limit is reached. */
 function recordResults(state: Draft, slots: readonly SettledSlot[], move: Move): Next {
   const { rules, closing } = state;
-  let { streak } = state;
-  for (let i = 0; i < slots.length; i++) streak = nextStreak(streak, slots[i]!, state);
+  let { streak, spent } = state;
+  for (let i = 0; i < slots.length; i++) {
+    const slot = slots[i]!;
+    streak = nextStreak(streak, slot, state);
+    if (slot.how === 'spent') spent = state.spent + 1;
+  }
   const errors = errorsAfter(state.errors, slots);
-  const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
   const results = resultsMessage(slots, rules);
   state.contextTokens += estimateTokens(results);
   state.history = appendMessage(state.history, results);
@@ -1307,7 +1338,7 @@ function nextStreak(
   if (rules.repeatLimit === 0 || how === 'capped' || how === 'spent') return last;
   const same = last?.name === call.name && last.arguments === call.arguments;
   if (how === 'repeated') return same ? { ...last, refused: last.refused + 1 } : last;
-  if (tools.some(({ name, polling }) => polling && name === call.name)) return undefined;
+  if (factsNamed(tools, call.name)?.polling) return undefined;
   const count = same && sameContent(last.content, result.content) ? last.count + 1 : 1;
   return { name: call.name, arguments: call.arguments, content: result.content, count, refused: 0 };
 }

@@ -20,9 +20,9 @@ export type ParsedArguments =
  * If the reply was `cut` off, nothing is repaired, because a readable text may still be incomplete.
  */
 export function parseArguments(text: string, cut: boolean): ParsedArguments {
-  if (text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
   const strict = parseArgumentsJson(text);
   if (strict.type === 'parsed') return requireObject(strict);
+  if (text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
   if (cut)
     return { type: 'problem', problem: 'The reply was cut off in the middle of the call. Make the call shorter.' };
   const repaired = repairJson(text);
@@ -115,8 +115,9 @@ export function checkCall(
   const parsed = parseArguments(text, cut);
   if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
   const verdict = validate(tool.input, parsed.value, matchPattern);
-  const toChecked = (validated: Validated): Checked => checkedInput(tool, validated, parsed.repaired);
-  return verdict instanceof Promise ? verdict.then(toChecked) : toChecked(verdict);
+  const { repaired } = parsed;
+  if (!(verdict instanceof Promise)) return checkedInput(tool, verdict, repaired);
+  return verdict.then((validated) => checkedInput(tool, validated, repaired));
 }
 
 /** A check by a validator that returns a promise. The promise may never settle, so the tool's timeout applies. */

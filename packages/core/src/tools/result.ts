@@ -67,7 +67,7 @@ const SYSTEM_ERRORS: Readonly<Record<string, ErrorType>> = {
 };
 
 function textResult(text: string): SettledResult {
-  return { type: 'result', content: textBlocks(text), isError: false };
+  return { type: 'result', content: [{ type: 'text', text }], isError: false };
 }
 
 function noJsonForm(name: string, what: string): SettledResult {
@@ -84,7 +84,11 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
   const failed = isError === true;
   if (Object.keys(others).some((key) => !failed || !ERROR_KEYS.includes(key))) return undefined;
   const blocks: readonly (ResultBlock | undefined)[] =
-    typeof content === 'string' ? textBlocks(content) : Array.isArray(content) ? content.map(blockOf) : [undefined];
+    typeof content === 'string'
+      ? [{ type: 'text', text: content }]
+      : Array.isArray(content)
+        ? content.map(blockOf)
+        : [undefined];
   if (blocks.includes(undefined)) return undefined;
   const facts = failed ? errorFactsOf(others) : undefined;
   const output = { type: 'result', content: blocks as ResultBlock[], isError: failed, ...facts } as const;
@@ -92,10 +96,6 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
   if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) } as SettledResult;
   const remedy = 'Use { tools: [names], autonomy: 0 to 3 }, or one of the two';
   return errorResult(`The tool "${name}" returned a "narrow" that is not valid. ${remedy}. Its result is lost.`);
-}
-
-function textBlocks(text: string): readonly ResultBlock[] {
-  return [{ type: 'text', text }];
 }
 
 const ERROR_KEYS: readonly string[] = ['errorType', 'stderr', ...NUMBERS];

@@ -149,21 +149,16 @@ interface JsonChecks {
 /** Preparing a schema costs more than using it, so that is done once. */
 const prepared = new WeakMap<JsonSchema, JsonChecks>();
 
-function checksOf(schema: JsonSchema): JsonChecks {
-  let checks = prepared.get(schema);
-  if (!checks) {
-    checks = { plain: plainCheck(schema), full: schemaCheck(schema) };
-    prepared.set(schema, checks);
-  }
-  return checks;
-}
-
 /** Like `validate`, without waiting. */
 export function validateJson(schema: JsonSchema, value: unknown, matches: PatternMatcher = matchRegExp): Validated {
   try {
-    const { plain, full } = checksOf(schema);
-    if (plain?.(value)) return { type: 'valid', value };
-    const problems = full(value, matches);
+    let checks = prepared.get(schema);
+    if (!checks) {
+      checks = { plain: plainCheck(schema), full: schemaCheck(schema) };
+      prepared.set(schema, checks);
+    }
+    if (checks.plain?.(value)) return { type: 'valid', value };
+    const problems = checks.full(value, matches);
     return problems.length === 0 ? { type: 'valid', value } : { type: 'invalid', problems };
   } catch (error) {
     return validationFailed(error);
@@ -204,9 +199,12 @@ function keywordCheck(keyword: string, operand: unknown, schema: JsonSchema): Pl
     case 'enum':
       return Array.isArray(operand) ? (value) => typeof value !== 'object' && operand.includes(value) : undefined;
     case 'required':
-      return Array.isArray(operand)
-        ? (value) => isRecord(value) && operand.every((key) => Object.hasOwn(value, key))
-        : undefined;
+      if (!Array.isArray(operand)) return undefined;
+      return (value) => {
+        if (!isRecord(value)) return false;
+        for (let i = 0; i < operand.length; i++) if (!Object.hasOwn(value, operand[i])) return false;
+        return true;
+      };
     case 'properties':
       return isRecord(operand) ? propertiesCheck(operand, schema['additionalProperties']) : undefined;
     case 'additionalProperties':
