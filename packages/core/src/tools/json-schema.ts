@@ -34,20 +34,16 @@ export function schemaCheck(schema: JsonSchema): SchemaCheck {
 
 /** The steps of expensive checks since the last pause. */
 let spentSteps = 0;
-let pause: Promise<void> | undefined;
+/** What a check should wait for. */
+export let pauseOfChecks: Promise<void> | undefined;
 
 /** After many steps, checks pause until the event loop has turned. */
 function pauseAfter(steps: number): void {
   if ((spentSteps += steps) <= MAX_STEPS_UNTIL_PAUSE) return;
-  pause ??= nextLoopTurn().then(() => {
+  pauseOfChecks ??= nextLoopTurn().then(() => {
     spentSteps = 0;
-    pause = undefined;
+    pauseOfChecks = undefined;
   });
-}
-
-/** What a check should wait for. */
-export function pauseOfChecks(): Promise<void> | undefined {
-  return pause;
 }
 
 /** The keys or indices of a value that keywords have evaluated, for `unevaluatedProperties` and `unevaluatedItems`. */
