@@ -349,7 +349,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
       }
       // The client receives an error without details.
       log.error({ err: error, response: id }, 'a response was interrupted: the store cannot be written');
-      recovery.postpone(id);
+      if (lease) recovery.postpone(id);
       return stop(STORE_FAILED);
     }
   }
