@@ -78,7 +78,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   {
     name: 'an effect starts before it is durable',
     checks: ['issued', 'I8 durable', 'acknowledged'],
-    patches: [{ file: SHELL, from: 'batch.some(mustBeDurable)', to: 'false' }],
+    patches: [{ file: SHELL, from: "if (needed === 'durable') return needed;", to: '' }],
   },
   {
     name: 'after a death, a call starts before it is written',
