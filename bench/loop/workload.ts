@@ -1,14 +1,14 @@
-import { tool, type Model, type ModelReply, type Tool } from '@treadle/core';
+import { tool, type JsonSchema, type Model, type ModelReply, type Tool, type ToolDefinition } from '@treadle/core';
 
 interface Called {
   readonly name: string;
   readonly arguments: (turn: number) => string;
 }
 
-const ADD: Called = { name: 'add', arguments: (turn) => `{"a":${turn},"b":1}` };
+const ADD_CALL: Called = { name: 'add', arguments: (turn) => `{"a":${turn},"b":1}` };
 
 /** Replies with a call in each of `turns` turns, then with a text. Each reply has `deltas` deltas. */
-export function chainModel(turns: number, deltas: number, called: Called = ADD): Model {
+export function chainModel(turns: number, deltas: number, called: Called = ADD_CALL): Model {
   const usage = { inputTokens: 100, outputTokens: 20, cost: 0 };
   const call = (turn: number): ModelReply => ({
     type: 'reply',
@@ -35,7 +35,7 @@ export function chainModel(turns: number, deltas: number, called: Called = ADD):
   };
 }
 
-export const add: Tool = tool({
+export const ADD: ToolDefinition<JsonSchema> = {
   name: 'add',
   description: 'Adds two numbers',
   input: {
@@ -45,4 +45,6 @@ export const add: Tool = tool({
   },
   effect: 'pure',
   execute: ({ a, b }) => String((a as number) + (b as number)),
-});
+};
+
+export const add: Tool = tool(ADD);

@@ -151,21 +151,20 @@ const agentWording: Partial<Wording> = {
     `Not executed: all ${limit} tool calls of this run are used up. Give your output with what you have.`,
 };
 
-/** The editions, from 1. */
-const EDITIONS: readonly { readonly plain: Wording; readonly agent: Wording }[] = [
-  { plain: edition1, agent: { ...edition1, ...agentWording } },
-  { plain: edition2, agent: { ...edition2, ...agentWording } },
-];
+const EDITIONS: Record<Rules['wording'], { readonly plain: Wording; readonly agent: Wording }> = {
+  1: { plain: edition1, agent: { ...edition1, ...agentWording } },
+  2: { plain: edition2, agent: { ...edition2, ...agentWording } },
+};
 
 /** The edition of new runs. */
 export const CURRENT_WORDING: Rules['wording'] = 2;
 
 export function wordingOf({ wording, agent }: Rules): Wording {
-  const { plain, agent: typed } = EDITIONS[wording - 1]!;
-  return agent ? typed : plain;
+  const { plain, agent: forAgent } = EDITIONS[wording];
+  return agent ? forAgent : plain;
 }
 
 /** False for an edition of a later version. */
 export function hasWording({ wording }: Rules): boolean {
-  return wording === 1 || wording === 2;
+  return typeof wording === 'number' && EDITIONS[wording] !== undefined;
 }

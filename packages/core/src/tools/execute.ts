@@ -20,9 +20,10 @@ export type ParsedArguments =
  * If the reply was `cut` off, nothing is repaired, because a readable text may still be incomplete.
  */
 export function parseArguments(text: string, cut: boolean): ParsedArguments {
+  // Nearly all texts begin with a brace, and are not trimmed.
+  if (text[0] !== '{' && text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
   const strict = parseArgumentsJson(text);
   if (strict.type === 'parsed') return requireObject(strict);
-  if (text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
   if (cut)
     return { type: 'problem', problem: 'The reply was cut off in the middle of the call. Make the call shorter.' };
   const repaired = repairJson(text);
