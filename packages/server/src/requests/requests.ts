@@ -151,9 +151,16 @@ interface CompleteRequest<C extends PlannedRequest> {
 }
 
 /** A record to store: as the newest one of a conversation, or alone. */
-export type NewRecord =
-  | ({ readonly conversation: string } & Omit<ChainedRecord, 'lease'>)
-  | ({ readonly conversation?: undefined } & Pick<ChainedRecord, 'record' | 'keys' | 'input'>);
+export type NewRecord = { readonly record: RecordToStore } & (
+  | ({ readonly conversation: string } & Omit<ChainedRecord, 'record'>)
+  | ({ readonly conversation?: undefined } & Pick<ChainedRecord, 'keys' | 'input'>)
+);
+
+/** Every request says what kind it is, and who sent it: its key is checked when it is resumed. */
+export type RecordToStore<Stored extends StoredCaller = StoredCaller> = Omit<RequestRecord, 'kind' | 'request'> & {
+  readonly kind: RequestKind;
+  readonly request: Stored;
+};
 
 export type CreatedRequest<P extends PlannedRequest> = P & {
   /** Undefined: it is not stored. */
@@ -183,7 +190,7 @@ export interface Driving<T extends StoredEnd> {
   readonly endsWithServer?: boolean;
   /** Called with the end of the run while the process has the lease, before anything is stored. */
   readonly flush?: ((end: RunEnd) => Promise<void>) | undefined;
-  /** Stores the end, calls `release`, and then notifies the client. */
+  /** Stores the end, calls `release`, which alone gives the lease back, and then notifies the client. */
   finish(end: FinalEnd, release: () => Promise<void>): Promise<T>;
   /** The request has not ended. Its client is told why. */
   interrupt(interruption: Interruption): T;

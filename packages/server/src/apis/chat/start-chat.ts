@@ -2,7 +2,7 @@ import type { UserMessage } from '@treadle/core';
 import type { ConversationRecord, RequestRecord } from '@treadle/store';
 import type { Capacity, ServerStore } from '../../engine/engine.ts';
 import { notDone, STORE_FAILED } from '../../requests/interruption.ts';
-import type { RequestKind } from '../../requests/requests.ts';
+import type { RecordToStore } from '../../requests/requests.ts';
 import type { RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -104,9 +104,9 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       const given = await addGiven(store, place, at, caller);
       const previous = given?.head ?? place.after;
       const now = Date.now();
-      const chatRecord: RequestRecord = {
+      const chatRecord: RecordToStore<StoredMessage> = {
         id: recordIdOf(planned.id),
-        kind: 'message' satisfies RequestKind,
+        kind: 'message',
         tenant,
         runId: planned.id,
         status: 'in_progress',
@@ -128,7 +128,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
           after,
           key: caller.key,
           scopes: caller.scopes,
-        } satisfies StoredMessage,
+        },
       };
       const labels = { text: messageText(message), title: before?.title || messageTitle(message) };
       return {

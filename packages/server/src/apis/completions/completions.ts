@@ -10,6 +10,7 @@ import type {
   FailedEnding,
   NewRecord,
   PlannedRequest,
+  RecordToStore,
   RequestKind,
   Requests,
   Resumption,
@@ -130,21 +131,18 @@ export function completions(engine: Engine, all: Requests): Completions {
   function keyedRecord({ id, caller }: RunPlan, request: CompletionRequest, key: RequestKey, now: number): NewRecord {
     const keyToStore = all.keyToStore(key, now);
     const chat = { ...request, otherTools: request.otherTools.map(withoutSecrets) };
-    return {
-      record: {
-        id: recordId(id),
-        kind: 'completion' satisfies RequestKind,
-        tenant: caller.tenant,
-        runId: id,
-        status: 'in_progress',
-        createdAt: now,
-        updatedAt: now,
-        expiresAt: keyToStore.expiresAt,
-        request: { chat, key: caller.key, scopes: caller.scopes } satisfies StoredCompletionRequest,
-      },
-      keys: [keyToStore],
-      input: chat.messages,
+    const record: RecordToStore<StoredCompletionRequest> = {
+      id: recordId(id),
+      kind: 'completion',
+      tenant: caller.tenant,
+      runId: id,
+      status: 'in_progress',
+      createdAt: now,
+      updatedAt: now,
+      expiresAt: keyToStore.expiresAt,
+      request: { chat, key: caller.key, scopes: caller.scopes },
     };
+    return { record, keys: [keyToStore], input: chat.messages };
   }
 
   /** The completion of an earlier request with the same key. `prepareAgain` is called if that request released the key. */

@@ -8,7 +8,7 @@ import type { ApprovedCall, ConversationBefore, OpenTurn } from '../../history/c
 import { modelNamed, type Capacity, type Engine } from '../../engine/engine.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
-import type { NewRecord, NewRequest, PlannedRequest, RequestKind, Requests } from '../../requests/requests.ts';
+import type { NewRecord, NewRequest, PlannedRequest, RecordToStore, Requests } from '../../requests/requests.ts';
 import { planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import type { ServerList } from '../../engine/tools.ts';
@@ -196,9 +196,9 @@ export function responseCreator(
     const { tenant, scopes } = caller;
     const previous = chain ? chain.previous : request.previous;
     const keyToStore = key && requests.keyToStore(key, now);
-    const record: RequestRecord = {
+    const record: RecordToStore<StoredRequest> = {
       id: request.store ? id : KEYED_PREFIX + id,
-      kind: (request.store ? 'response' : 'keyed-response') satisfies RequestKind,
+      kind: request.store ? 'response' : 'keyed-response',
       tenant,
       runId: id,
       status: 'in_progress',
@@ -214,7 +214,7 @@ export function responseCreator(
         ...(compaction !== undefined && { compaction }),
         ...(lists.length > 0 && { lists }),
         ...(open && { open, begunWith: [...begunWith!] }),
-      } satisfies StoredRequest,
+      },
       response: created,
     };
     if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
