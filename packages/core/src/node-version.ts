@@ -12,7 +12,7 @@ export function nodeVersion(): string | undefined {
 
 /** What to do about a Node that is too old; undefined for another one. */
 export function oldNodeProblem(node: string | undefined): string | undefined {
-  const [major = 0, minor = 0] = (node ?? '99').split('.').map(Number);
-  if (major > 22 || (major === 22 && minor >= 18)) return undefined;
+  const [major = 99, minor = 0] = node?.split('.').map(Number) ?? [];
+  if (major > 22 || (major === 22 && minor >= 18)) return;
   return `This is Node ${node}. Treadle needs Node ${OLDEST_NODE} or later. Install it: https://nodejs.org`;
 }

@@ -187,8 +187,6 @@ function withSortedKeys(given: unknown): unknown {
   for (let i = 0; i < keys.length; i++) {
     const key = keys[i]!;
     const part = withSortedKeys((value as Record<string, unknown>)[key]);
-    // JSON does not contain it.
-    if (part === undefined) continue;
     if (key !== '__proto__') copy[key] = part;
     else Object.defineProperty(copy, key, { value: part, enumerable: true });
   }
