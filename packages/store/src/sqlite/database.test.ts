@@ -268,7 +268,7 @@ test('a process of an older version that has the store open can neither read nor
   const before = await store.read('a');
   expect(() => insert.run(1, 2, '{}', crc32('{}'))).toThrow('no column named sum');
   expect(() => findRun.get('a')).toThrow('no such column: chain');
-  // Since version 6, and since version 17.
+  // Since version 6, and since version 18.
   expect(() => old.exec('DELETE FROM runs RETURNING last_message')).toThrow('no such column: last_message');
   expect(() => old.exec('SELECT request FROM responses')).toThrow('no such table: responses');
   expect(await store.read('a')).toEqual(before);
