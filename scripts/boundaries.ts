@@ -8,7 +8,7 @@
  * 4. Folders inside a package import in one direction, as FOLDERS says.
  * 5. The state machine uses no clock, no randomness and no I/O. The driver and the journal operations take clock and ids
  *    from a port.
- * 6. Modules of a package do not import each other in a cycle.
+ * 6. Modules of a package do not import each other in a cycle; those of different folders of the server not even as types.
  * 7. `index.ts` is a list of named exports.
  * 8. In the server, only `requests/` drives runs.
  */
@@ -37,7 +37,7 @@ const FOLDERS: readonly { readonly folder: string; readonly mayNotImport: readon
   { folder: 'core/src/journal', mayNotImport: ['driver', 'agents', 'testing'] },
   { folder: 'core/src/driver', mayNotImport: ['agents', 'testing'] },
   { folder: 'server/src/http', mayNotImport: ['engine', 'history', 'request', 'requests', 'apis', 'openapi'] },
-  { folder: 'server/src/engine', mayNotImport: ['request', 'apis', 'openapi'] },
+  { folder: 'server/src/engine', mayNotImport: ['requests', 'request', 'apis', 'openapi'] },
   { folder: 'server/src/request', mayNotImport: ['apis', 'openapi'] },
   { folder: 'server/src/requests', mayNotImport: ['request', 'apis', 'openapi'] },
   { folder: 'server/src/history', mayNotImport: ['openapi', 'apis/completions', 'apis/mcp', 'apis/runs'] },
@@ -127,6 +127,7 @@ export function findViolations(root: string): Violation[] {
     ...runsDrivenElsewhere(part),
     ...ambientNames(part),
     ...cycles(part),
+    ...cyclesOfFolders(part),
   ]);
 }
 
@@ -314,6 +315,47 @@ function cycles({ modules }: Part): Violation[] {
       found.push({ file: module.file, line, message });
     }
     done.add(module);
+  }
+}
+
+/** Modules of several folders of the server that need each other, also if only as types. */
+function* cyclesOfFolders({ folder, modules }: Part): Iterable<Violation> {
+  if (folder !== 'server') return;
+  for (const group of cyclicGroups(modules.filter(({ isTest }) => !isTest))) {
+    const files = group.map(({ file }) => file).toSorted();
+    if (new Set(files.map((file) => path.dirname(file))).size === 1) continue;
+    const names = files.map((file) => file.replace('packages/server/src/', '')).join(', ');
+    const message = `${names} import each other, at least as types, across folders; move the types that they share below both`;
+    yield { file: files[0]!, line: 1, message };
+  }
+}
+
+/** The strongly connected components of more than one module, by Tarjan's algorithm. */
+function cyclicGroups(modules: readonly Module[]): readonly (readonly Module[])[] {
+  const byFile = new Map(modules.map((module) => [module.file, module]));
+  const order = new Map<Module, number>();
+  const open: Module[] = [];
+  const groups: (readonly Module[])[] = [];
+  for (const module of modules) if (!order.has(module)) visit(module);
+  return groups;
+
+  /** Returns the place of the first module of its group. */
+  function visit(module: Module): number {
+    const place = order.size;
+    let first = place;
+    order.set(module, place);
+    open.push(module);
+    for (const { specifier } of module.imports) {
+      const next = byFile.get(path.join(path.dirname(module.file), specifier));
+      if (!next) continue;
+      if (!order.has(next)) first = Math.min(first, visit(next));
+      else if (open.includes(next)) first = Math.min(first, order.get(next)!);
+    }
+    if (first === place) {
+      const group = open.splice(open.indexOf(module));
+      if (group.length > 1) groups.push(group);
+    }
+    return first;
   }
 }
 

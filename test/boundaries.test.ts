@@ -193,6 +193,20 @@ test('rejects an import cycle', () => {
   ]);
 });
 
+test('rejects a cycle between folders of the server, also one of types', () => {
+  const root = plant({
+    'packages/server/src/engine/a.ts': "import './b.ts';\nimport type { C } from '../http/c.ts';",
+    'packages/server/src/engine/b.ts': "import type { A } from './a.ts';",
+    'packages/server/src/http/c.ts': "import type { A } from '../ids.ts';",
+    'packages/server/src/ids.ts': "import type { B } from './engine/b.ts';",
+    'packages/server/src/http/d.ts': "import type { E } from './e.ts';",
+    'packages/server/src/http/e.ts': "import type { D } from './d.ts';",
+  });
+  expect(problems(root)).toEqual([
+    'packages/server/src/engine/a.ts:1: engine/a.ts, engine/b.ts, http/c.ts, ids.ts import each other, at least as types, across folders; move the types that they share below both',
+  ]);
+});
+
 test('allows cycles of types, Node in tests and fakes, and any property name', () => {
   const root = plant({
     'packages/core/src/a.ts': "import type { B } from './b.ts';",

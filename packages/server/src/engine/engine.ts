@@ -1,11 +1,10 @@
-import type { Model, Policy } from '@treadle/core';
+import type { Model, Policy, StartedRun } from '@treadle/core';
 import type { Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
-import type { DrivenRun } from '../requests/run.ts';
 import type { ServerTools } from './tools.ts';
 
 /** What a server needs of a store. */
@@ -54,10 +53,18 @@ export interface Engine {
   readonly waits?: boolean;
   readonly runs: ActiveRuns;
   /** The runs that this process drives, by id. `addDriven` adds and removes them. */
-  readonly driven: Map<string, DrivenRun>;
+  readonly driven: Map<string, RunControls>;
   readonly log: Logger;
   /** Absent: nothing is counted. */
   readonly metrics?: ServerMetrics;
+}
+
+/** What can be done with a run that this process drives. */
+export interface RunControls extends Pick<StartedRun, 'send' | 'answer'> {
+  cancel(): void;
+  detach(): Promise<void>;
+  /** For a run that is resumed with answers: resolves when they are durable. Not if they are rejected. */
+  readonly answered?: Promise<void>;
 }
 
 /** A run that this process drives. */

@@ -11,7 +11,6 @@ import {
 import type { PolicyRules } from '@treadle/core/policy';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
-import type { Engine } from './engine.ts';
 import {
   allowedBy,
   approvedByClient,
@@ -153,6 +152,14 @@ interface Hosted {
 /** By the names that the model knows. */
 type Origins = ReadonlyMap<string, Hosted>;
 
+/** What of a server its tools depend on. */
+export interface ToolsEngine {
+  readonly serverTools: ServerTools;
+  readonly policy?: Policy | undefined;
+  /** Somebody other than the client approves calls of tools that need it themselves; default false. */
+  readonly waits?: boolean | undefined;
+}
+
 interface ToolsetOptions {
   /** The client can approve calls; default false. */
   readonly approvals?: boolean;
@@ -166,7 +173,7 @@ interface ToolsetOptions {
 /** Rejects with an `ApiError` for tools that cannot be served. `planRun` closes what it opens. */
 export async function toolsetOf(
   request: ToolsRequest,
-  { serverTools: served, policy, waits }: Pick<Engine, 'serverTools' | 'policy' | 'waits'>,
+  { serverTools: served, policy, waits }: ToolsEngine,
   caller: RunCaller,
   options: ToolsetOptions = {},
 ): Promise<Toolset> {

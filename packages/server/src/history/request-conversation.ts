@@ -17,12 +17,11 @@ import type { RunCaller } from '../engine/tools.ts';
 import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
 import type { ResponseRequest } from '../apis/responses/parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from '../apis/responses/reasoning-seal.ts';
-import type { FinishedResponse } from '../apis/responses/response.ts';
 import type { ConversationParts } from '../apis/responses/stored-request.ts';
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';
-import type { InputItem } from '../apis/responses/wire.ts';
+import type { InputItem, ResponseResource } from '../apis/responses/wire.ts';
 
 /*
  * What a request continues, and what the next request continues: a response, a conversation, or a response that is not stored.
@@ -38,7 +37,7 @@ export interface RequestConversations {
   keepConversation(
     plan: RunPlan,
     parts: ConversationParts,
-    finished: FinishedResponse,
+    response: Pick<ResponseResource, 'id' | 'status'>,
     local: LocalConversations,
   ): Promise<void>;
   /** The histories of conversations, for runs of both APIs. */
@@ -194,7 +193,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
   async function keepConversation(
     { journal, caller: { tenant } }: RunPlan,
     parts: ConversationParts,
-    { response: { id, status } }: FinishedResponse,
+    { id, status }: Pick<ResponseResource, 'id' | 'status'>,
     local: LocalConversations,
   ): Promise<void> {
     const state = status === 'failed' ? undefined : await storedState(journal!, id, { tenant });

@@ -4,7 +4,7 @@ import { isStoreFailure } from '../api-error.ts';
 import { addToChain, isBusy, type ChainedRecord } from '../history/chain.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import type { Toolset } from '../engine/tools.ts';
-import { addDriven, checkRunKey, type StoredCaller } from './driven-runs.ts';
+import { LARGE, nextTurn } from '../http/large-work.ts';
 import { requestFollower, type RequestFollower } from './follow.ts';
 import { isKeyTaken, KEY_MS, type RequestKey } from './idempotency.ts';
 import {
@@ -22,16 +22,18 @@ import {
 } from './interruption.ts';
 import { requestRecovery, type RequestRecovery } from './recovery.ts';
 import {
+  addDriven,
+  checkRunKey,
   driveRun,
   killProcess,
   onlyParked,
   runJournal,
-  turnToStart,
   type DrivenRun,
   type Ending,
   type ResumedRun,
   type RunEnd,
   type RunPlan,
+  type StoredCaller,
 } from './run.ts';
 import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 
@@ -266,7 +268,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
         const { request, stored } = await complete(planned, release.hold);
         const { plan } = request;
         const lease = stored && (await storeRecord(plan.id, stored));
-        await turnToStart(plan);
+        if (plan.size > LARGE) await nextTurn();
         const leased = lease && { plan: { ...plan, journal: store, lease } };
         return { ...request, ...leased, record: stored?.record, release };
       });

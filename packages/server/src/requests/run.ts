@@ -27,12 +27,12 @@ import {
 } from '@treadle/core';
 import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
+import { ApiError } from '../api-error.ts';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
-import { modelNamed, type Engine } from '../engine/engine.ts';
+import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
 import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
 import { requestModel, type AnswerFormat } from '../engine/request-model.ts';
-import { addDriven } from './driven-runs.ts';
 import { callLogger, runReport } from './run-report.ts';
 import {
   principalOf,
@@ -129,16 +129,7 @@ export async function planRun(
   };
 }
 
-/** Resolves when a plan can be driven: the run of a large conversation starts in a turn of its own. */
-export async function turnToStart({ size }: Pick<RunPlan, 'size'>): Promise<void> {
-  if (size > LARGE) await nextTurn();
-}
-
-export interface DrivenRun extends Pick<StartedRun, 'send' | 'answer'> {
-  cancel(): void;
-  detach(): Promise<void>;
-  /** For a run that is resumed with answers: resolves when they are durable. Not if they are rejected. */
-  readonly answered?: Promise<void>;
+export interface DrivenRun extends RunControls {
   /** Rejects if the run cannot start, or if the journal fails. */
   readonly ended: Promise<RunEnd>;
 }
@@ -359,6 +350,59 @@ export function driveRun(
     },
   );
   return started;
+}
+
+/*
+ * A run acts for the key that started it: it goes on only as long as the key exists, has not expired, and has the scopes that
+ * it had. This is checked when a run is started or resumed, and whenever the keys are replaced.
+ */
+
+/** The part of a stored request that says who sent it. The requests of all APIs have it. */
+export type StoredCaller = Pick<RunCaller, 'key' | 'scopes'>;
+
+/** Throws if the key that started a run is not valid any more. */
+export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
+  const why = keys?.whyRevoked(caller);
+  if (why !== undefined) throw new ApiError(403, 'permission_error', mayNotContinue(why));
+}
+
+function mayNotContinue(why: string): string {
+  return `The run may not continue. ${why}`;
+}
+
+/** Adds a run that this process drives, until it has ended. If its key is not valid any more, it is stopped, and fails. */
+export function addDriven(
+  { driven, keys }: Pick<Engine, 'driven' | 'keys'>,
+  { id, caller }: Pick<RunPlan, 'id' | 'caller'>,
+  run: DrivenRun,
+): DrivenRun {
+  let why: string | undefined;
+  const stopIfRevoked = (): void => {
+    why ??= keys?.whyRevoked(caller);
+    if (why !== undefined) run.cancel();
+  };
+  const added = { ...run, ended: run.ended.then((end) => (why === undefined ? end : failedEnd(end, why))) };
+  driven.set(id, added);
+  const ignoreKeys = keys?.onReplaced(stopIfRevoked);
+  const remove = (): void => {
+    if (driven.get(id) === added) driven.delete(id);
+    ignoreKeys?.();
+  };
+  added.ended.then(remove, remove);
+  // The key may have been removed since the request was admitted. A run that is resumed to be cancelled stays one.
+  if (keys?.whyRevoked(caller) !== undefined) run.cancel();
+  return added;
+}
+
+/** The end of a run that was stopped. One that has ended by itself before that, or has paused, is left as it is. */
+function failedEnd(end: RunEnd, why: string): RunEnd {
+  const { ending } = end;
+  if (ending?.type !== 'cancelled') return end;
+  const { at, usage } = ending;
+  return {
+    ...end,
+    ending: { at, usage, type: 'failed', error: { code: 'server_error', message: mayNotContinue(why) } },
+  };
 }
 
 /** After one of these, something was done that must not be repeated. A run may begin with calls, before any reply. */

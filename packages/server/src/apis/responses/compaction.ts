@@ -19,7 +19,6 @@ import type { RunCaller } from '../../engine/tools.ts';
 import { newInputItemId, newResponseId } from '../../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
-import type { RestoredConversation } from '../../history/restore-messages.ts';
 import { wireUsage, type InputItem, type WireUsage } from './wire.ts';
 
 /** A conversation that was compacted: `POST /v1/responses/compact`. */
@@ -134,7 +133,7 @@ function shownPart(part: AssistantPart): string | [] {
 /** The answer to a request for a compaction. `input`: the input with references replaced. */
 export async function compactConversation(
   input: readonly InputItem[],
-  { messages, system }: RestoredConversation,
+  { messages, system }: { readonly messages: readonly Message[]; readonly system: readonly string[] },
   compaction: Compaction,
   seal: TenantSeal,
 ): Promise<CompactedResponse> {

@@ -128,7 +128,7 @@ export function responses(
       async run(listener, signal) {
         try {
           const finished = await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
-          if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished, local);
+          if (local && plan.journal && !request.store) await keepConversation(plan, parts, finished.response, local);
           return finished;
         } catch (error) {
           if (!isDrivenElsewhere(error)) throw error;
