@@ -96,7 +96,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
         if (!testModel) {
           throw new ApiError(404, 'not_found_error', 'This server cannot test models.', { code: 'test_unavailable' });
         }
-        const release = reserve(caller.tenant);
+        const { release } = reserve(caller.tenant);
         const signal = AbortSignal.any([AbortSignal.timeout(TEST_MS), disconnectSignal(c)]);
         const test = await testModel(tested, signal).finally(release);
         const { reachable, tools: calls = null, streams = null, ms, error } = test;

@@ -390,7 +390,7 @@ async function cancelAbandonedCalls({ requests: records, list }: ServerStore, st
     if (record.kind !== ('mcp-call' satisfies RequestKind)) continue;
     const [run] = await list({ runId: record.runId, limit: 1 });
     if (run?.status !== 'paused' || run.updatedAt >= before) continue;
-    await stored.resume(record, { signal: AbortSignal.abort() }).catch((error: unknown) => {
+    await stored.resume(record, { cancel: true }).catch((error: unknown) => {
       if (!isDrivenElsewhere(error)) throw error;
     });
   }

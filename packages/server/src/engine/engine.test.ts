@@ -23,7 +23,7 @@ describe('activeRuns', () => {
 
   test('rejects runs over the limit until one ends', () => {
     const runs = activeRuns({ max: 2 });
-    const release = runs.reserve('a');
+    const { release } = runs.reserve('a');
     runs.reserve('b');
     expect(() => runs.reserve('c')).toThrow(tooMany('The server has reached its limit'));
     release();
@@ -33,7 +33,7 @@ describe('activeRuns', () => {
 
   test('limits the runs of one tenant', () => {
     const runs = activeRuns({ max: 3, maxPerTenant: 1 });
-    const release = runs.reserve('a');
+    const { release } = runs.reserve('a');
     expect(() => runs.reserve('a')).toThrow(tooMany('You have 1 runs in progress'));
     runs.reserve('b');
     release();
@@ -43,7 +43,7 @@ describe('activeRuns', () => {
 
   test('releases capacity once, also if released twice', () => {
     const runs = activeRuns({ max: 3, maxPerTenant: 2 });
-    const release = runs.reserve('a');
+    const { release } = runs.reserve('a');
     runs.reserve('a');
     release();
     release();
@@ -60,7 +60,7 @@ describe('activeRuns', () => {
     expect(() => second.hold(100_000)).toThrow(
       expect.objectContaining({ status: 429, code: 'too_many_bytes' }) as Error,
     );
-    first();
+    first.release();
     second.hold(100_000);
   });
 

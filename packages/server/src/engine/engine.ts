@@ -88,11 +88,12 @@ export interface ActiveRuns {
   detachAll(): Promise<void>;
 }
 
-/** The capacity for one run. Calling it releases it. */
+/** The capacity for one run. */
 export interface Capacity {
-  (): void;
   /** Counts the bytes of the run's conversation. Throws a 429 or a 503 if they are too many. */
   hold(bytes: number): void;
+  /** Nothing is held any more. It may be called several times. */
+  release(): void;
 }
 
 /** The most runs: on the whole server, and of one tenant. */
@@ -117,12 +118,14 @@ export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits 
   let isClosed = false;
 
   function capacityFor(tenant: string, free: () => void): Capacity {
-    const held = memory.holder(tenant);
-    const release = (): void => {
-      held.release();
-      free();
+    const { hold, release } = memory.holder(tenant);
+    return {
+      hold,
+      release() {
+        release();
+        free();
+      },
     };
-    return Object.assign(release, { hold: held.hold });
   }
 
   return {

@@ -11,10 +11,11 @@ import {
   type ConversationBefore,
 } from './conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
+import type { RequestKind } from '../requests/requests.ts';
 import type { RunPlan } from '../requests/run.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
-import { itemOrigin, RESPONSE_PREFIX } from '../ids.ts';
+import { itemOrigin } from '../ids.ts';
 import type { ResponseRequest } from '../apis/responses/parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from '../apis/responses/reasoning-seal.ts';
 import type { ConversationParts } from '../apis/responses/stored-request.ts';
@@ -150,7 +151,8 @@ export function requestConversations(options: RequestConversationsOptions): Requ
 
   /** The conversation that another response continues. */
   async function previousConversation(previous: string, reader: Reader): Promise<ConversationBefore> {
-    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.head(reader.tenant, previous) : undefined;
+    const found = await records.head(reader.tenant, previous);
+    const record = found?.kind === ('response' satisfies RequestKind) ? found : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {

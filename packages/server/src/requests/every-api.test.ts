@@ -9,7 +9,7 @@ import { parseCompletion } from '../apis/completions/parse-request.ts';
 import { conversations } from '../apis/chat/conversations.ts';
 import type { Caller } from '../http/admission.ts';
 import { hashKey, SCOPES, serverKeys, type ApiKey } from '../http/keys.ts';
-import { CONVERSATION_PREFIX } from '../ids.ts';
+import { CONVERSATION_PREFIX, newResponseId } from '../ids.ts';
 import { mcpCalls } from '../apis/mcp/calls.ts';
 import { mcpAgent } from '../apis/mcp/options.ts';
 import { parseRequest } from '../apis/responses/parse-request.ts';
@@ -346,33 +346,61 @@ async function leaveInterrupted(store: SqliteStore, send: Send): Promise<void> {
   await sent;
 }
 
+/** What the records of a store contain. */
+async function recordsIn(store: SqliteStore): Promise<readonly [status: string, response: string][]> {
+  const found: [string, string][] = [];
+  for (const { runId } of await store.list({ limit: 9 })) {
+    const head = await store.requests.headOfRun(runId);
+    const record = head && (await store.requests.get(head.tenant, head.id));
+    if (record) found.push([record.status, JSON.stringify(record.response)]);
+  }
+  return found;
+}
+
+/** A model and a tool that must not be used. */
+function unused() {
+  let uses = 0;
+  const use = (): never => {
+    uses += 1;
+    throw new Error('It is used.');
+  };
+  const model: Model = { id: 'm', reply: use };
+  const models = { default: 'm', models: new Map([['m', model]]) };
+  const executors = [registeredTools([tool({ ...ACT, execute: use })])];
+  return { models, serverTools: { executors, defaultTools: ['act'] }, uses: () => uses };
+}
+
+test.each([...STORED, AGENT])('is cancelled by another process without being continued: %s', async (_, send) => {
+  await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+  await leaveInterrupted(store, send);
+  const { uses, ...nothing } = unused();
+  await using at = await setting({ store, ...nothing });
+  const [record] = await store.requests.unfinished();
+  expect(await at.services.stored.resume(record!, { cancel: true })).toBe(true);
+  expect(await at.services.stored.resume(record!, { cancel: true })).toBe(false);
+  expect(await recordsIn(store)).toHaveLength(1);
+  expect(await store.requests.unfinished()).toEqual([]);
+  expect(uses()).toBe(0);
+});
+
+test('only a response is found by its id, whatever the id of another request looks like', async () => {
+  await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+  await using at = await setting({ store });
+  const id = newResponseId();
+  const request = { key: 'ann', scopes: [] };
+  const owner = { tenant: 't', runId: id, status: 'completed', createdAt: 0, updatedAt: 0 };
+  await store.requests.create({ id, kind: 'mcp-call', ...owner, request, response: {} });
+  const missing = { status: 404, code: 'response_not_found' };
+  await expect(at.services.responses.retrieve(id, caller)).rejects.toMatchObject(missing);
+  await expect(at.services.responses.cancel(id, caller)).rejects.toMatchObject(missing);
+  await expect(at.services.responses.delete(id, caller)).rejects.toMatchObject(missing);
+  const continued = response({ previous_response_id: id })(at.services, new AbortController().signal);
+  await expect(continued).rejects.toMatchObject({ status: 400, code: 'previous_response_not_found' });
+});
+
 describe('the key of a request', () => {
   const key = (name: string): ApiKey => ({ name, hash: hashKey(name), tenant: 't', scopes: SCOPES });
   const REMOVED = 'The run may not continue. The key that started it was removed.';
-
-  /** What the records of a store contain. */
-  async function recordsIn(store: SqliteStore): Promise<readonly [status: string, response: string][]> {
-    const found: [string, string][] = [];
-    for (const { runId } of await store.list({ limit: 9 })) {
-      const head = await store.requests.headOfRun(runId);
-      const record = head && (await store.requests.get(head.tenant, head.id));
-      if (record) found.push([record.status, JSON.stringify(record.response)]);
-    }
-    return found;
-  }
-
-  /** A model and a tool that must not be used. */
-  function unused() {
-    let uses = 0;
-    const use = (): never => {
-      uses += 1;
-      throw new Error('It is used.');
-    };
-    const model: Model = { id: 'm', reply: use };
-    const models = { default: 'm', models: new Map([['m', model]]) };
-    const executors = [registeredTools([tool({ ...ACT, execute: use })])];
-    return { models, serverTools: { executors, defaultTools: ['act'] }, uses: () => uses };
-  }
 
   test.each([...STORED, AGENT])('was removed before it is resumed: %s fails', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });

@@ -24,7 +24,6 @@ export interface RequestRecovery {
   noteAsleep(): void;
   /** A request could not be stored. It is not resumed for a time that doubles with each failure. */
   postpone(id: string): void;
-  forget(id: string): void;
 }
 
 /** How this process resumes requests. */
@@ -32,12 +31,16 @@ export interface Resuming {
   apiOf(record: Pick<RequestRecord, 'kind'>): RequestApi | undefined;
   /** The requests that this process drives, by the id of their record. */
   readonly active: ReadonlyMap<string, Promise<StoredEnd>>;
+  readonly postponed: Postponements;
   takeOver(
     record: UnfinishedRequest,
     isWanted: (record: RequestRecord) => boolean | Promise<boolean>,
   ): Promise<TakenRecord | undefined>;
   resumeTaken(taken: TakenRecord, how?: ResumeOptions): Promise<FinishingRequest>;
 }
+
+/** By the ids of the records. */
+export type Postponements = Map<string, Postponement>;
 
 /**
  * A request that this process could not store. A store may accept small writes and reject large ones, and each attempt
@@ -62,9 +65,8 @@ const LEAST_RECOVER_MS = 1_000;
 
 export function requestRecovery(
   { store, runs, log, metrics }: Pick<Engine, 'store' | 'runs' | 'log' | 'metrics'>,
-  { apiOf, active, takeOver, resumeTaken }: Resuming,
+  { apiOf, active, postponed, takeOver, resumeTaken }: Resuming,
 ): RequestRecovery {
-  const postponed = new Map<string, Postponement>();
   let onAsleep = (): void => {};
   /** A request was not resumed, because there is no capacity. */
   let isFull = false;
@@ -92,17 +94,18 @@ export function requestRecovery(
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
     const api = apiOf(found);
     if (!api || active.has(id) || (await store.isDriven(runId))) return false;
-    const release = reserveIfPossible(tenant);
-    isFull ||= !release;
-    if (!release) return false;
+    const capacity = reserveIfPossible(tenant);
+    isFull ||= !capacity;
+    if (!capacity) return false;
+    const { hold, release } = capacity;
     let finished: Promise<unknown> | undefined;
     try {
-      await holdStored(store, found, release.hold);
+      await holdStored(store, found, hold);
       // Since it was found, another process may have woken it, and it may have fallen asleep again.
       const isDue = async ({ status }: RequestRecord): Promise<boolean> =>
         status === 'in_progress' && !(await isSleeping(store, found, api));
       const taken = await takeOver(found, isDue);
-      if (taken) ({ finished } = await resumeTaken(taken, { hold: release.hold }));
+      if (taken) ({ finished } = await resumeTaken(taken, { hold }));
     } catch (error) {
       if (!isTooMuch(error)) throw error;
       isFull = true;
@@ -176,7 +179,6 @@ export function requestRecovery(
       const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
       postponed.set(id, { failures, until: performance.now() + delayMs });
     },
-    forget: (id) => void postponed.delete(id),
   };
 }
 

@@ -20,7 +20,7 @@ import {
   WAITING,
   type Interruption,
 } from './interruption.ts';
-import { requestRecovery, type RequestRecovery } from './recovery.ts';
+import { requestRecovery, type Postponements, type RequestRecovery } from './recovery.ts';
 import {
   addDriven,
   checkRunKey,
@@ -34,6 +34,7 @@ import {
   type RunEnd,
   type RunPlan,
   type StoredCaller,
+  type StoredRunPlan,
 } from './run.ts';
 import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 
@@ -77,8 +78,8 @@ export interface Requests extends RequestFollower, RequestRecovery {
   /** Resumes a request that was taken over. One that cannot be resumed fails. Rejects if the store fails. */
   resumeTaken(taken: TakenRecord, how?: ResumeOptions): Promise<FinishingRequest>;
   /**
-   * Resumes the run of a record now, with answers, or with a signal that cancels it. Resolves when the answers are durable, or
-   * the run was cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, with a
+   * Resumes the run of a record now, with answers, or to cancel it. Resolves when the answers are durable, or the run was
+   * cancelled; false if the request has ended. Rejects with `run-driven` while another process drives it, with a
    * 409 if an answer cannot be used, and with a 503 if the store fails.
    */
   resume(record: UnfinishedRequest, how: ResumeOptions): Promise<boolean>;
@@ -90,7 +91,7 @@ export interface Requests extends RequestFollower, RequestRecovery {
   whenEnded(id: string): Promise<void>;
   /** The key as it is stored with a record that is created now. */
   keyToStore(key: RequestKey, now: number): IdempotencyKey;
-  /** The record was deleted. */
+  /** A record was deleted. */
   forget(id: string): void;
 }
 
@@ -113,10 +114,13 @@ export type RequestKind =
 export interface RequestApi {
   /** Its runs may wait for answers: `waits` of their plans. */
   readonly waits?: boolean;
-  /** Plans the run of a request that has started before. Rejects with an `ApiError` if it cannot be served any more. */
-  plan(taken: TakenRun, how: ResumeOptions): Promise<PlannedRequest & Resumption>;
+  /**
+   * Plans the run of a stored request. `hold` counts the bytes of what else is read. Rejects with an `ApiError` if it cannot be
+   * served any more.
+   */
+  plan(taken: TakenRun, hold: Reader['hold']): Promise<PlannedRequest & Resumption>;
   /** Stores that a request has failed that cannot be resumed. Its run is cancelled. */
-  fail(taken: TakenRun, ending: FailedEnding): Promise<unknown>;
+  fail(taken: ReplayedRecord, ending: FailedEnding): Promise<unknown>;
   /** The end of a request that could not be resumed is stored, and its lease is released. */
   failed?(record: RequestRecord): void;
   /** Stores a record for a fork of the run of a record. Its status is `in_progress`. Absent: the runs cannot be forked. */
@@ -167,8 +171,8 @@ export type RecordToStore<Stored extends StoredCaller = StoredCaller> = Omit<Req
 export type CreatedRequest<P extends PlannedRequest> = P & {
   /** Undefined: it is not stored. */
   readonly record: RequestRecord | undefined;
-  /** Releases the capacity. To be called when the request has ended. */
-  readonly release: () => void;
+  /** To be called when the request has ended. */
+  readonly releaseCapacity: () => void;
 };
 
 /** `repeated`: the id of the record that was created with the key before. */
@@ -186,14 +190,14 @@ export interface Driving<T extends StoredEnd> {
   readonly resume?: ResumedRun | undefined;
   /** Starts the run, if it is not one of the loop itself. */
   readonly start?: ((plan: RunPlan) => DrivenRun) | undefined;
-  /** Cancels the run. */
+  /** Aborts when the client disconnects: the run is cancelled. Absent: it goes on without its client. */
   readonly signal?: AbortSignal | undefined;
   /** The run is cancelled when the server shuts down. Default: only if it is not stored. */
   readonly endsWithServer?: boolean;
   /** Called with the end of the run while the process has the lease, before anything is stored. */
   readonly flush?: ((end: RunEnd) => Promise<void>) | undefined;
-  /** Stores the end, calls `release`, which alone gives the lease back, and then notifies the client. */
-  finish(end: FinalEnd, release: () => Promise<void>): Promise<T>;
+  /** Stores the end, calls `releaseLease`, which alone gives the lease back, and then notifies the client. */
+  finish(end: FinalEnd, releaseLease: () => Promise<void>): Promise<T>;
   /** The request has not ended. Its client is told why. */
   interrupt(interruption: Interruption): T;
 }
@@ -211,16 +215,23 @@ export interface TakenRecord {
 }
 
 /** Its run so far. The state is `NEW` if it has not started, or if the journal cannot be read. */
-export interface TakenRun extends TakenRecord {
+export interface ReplayedRecord extends TakenRecord {
   readonly items: readonly Item[];
   readonly state: State;
+}
+
+/** A run to resume. */
+export interface TakenRun extends ReplayedRecord {
+  readonly run: StoredRunPlan;
+  /** Undefined: the run has not started. Otherwise its conversation is in its journal. */
+  readonly resume: ResumedRun | undefined;
 }
 
 export interface ResumeOptions {
   /** For what the run waits for. */
   readonly answers?: readonly Answer[];
-  /** Cancels the run. */
-  readonly signal?: AbortSignal;
+  /** The run is cancelled. */
+  readonly cancel?: boolean;
   /** Counts the bytes of what else is read. If they are too many, the run is resumed later. */
   readonly hold?: Capacity['hold'] | undefined;
 }
@@ -257,23 +268,24 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   const apis = new Map<string, RequestApi>();
   const active = new Map<string, Promise<StoredEnd>>();
   const apiOf = ({ kind }: Pick<RequestRecord, 'kind'>): RequestApi | undefined => apis.get(kind);
-  const recovery = requestRecovery(engine, { apiOf, active, takeOver, resumeTaken });
+  const postponed: Postponements = new Map();
+  const recovery = requestRecovery(engine, { apiOf, active, postponed, takeOver, resumeTaken });
   const follower = requestFollower(engine, { apiOf, active, recoverRecord: recovery.recoverRecord });
 
   const create: Requests['create'] = async ({ tenant, plan: planRequest, complete }) => {
-    const release = runs.reserve(tenant);
+    const { hold, release: releaseCapacity } = runs.reserve(tenant);
     try {
-      const planned = await planRequest(release.hold);
+      const planned = await planRequest(hold);
       return await whileOpen(planned.plan, async () => {
-        const { request, stored } = await complete(planned, release.hold);
+        const { request, stored } = await complete(planned, hold);
         const { plan } = request;
         const lease = stored && (await storeRecord(plan.id, stored));
         if (plan.size > LARGE) await nextTurn();
         const leased = lease && { plan: { ...plan, journal: store, lease } };
-        return { ...request, ...leased, record: stored?.record, release };
+        return { ...request, ...leased, record: stored?.record, releaseCapacity };
       });
     } catch (error) {
-      release();
+      releaseCapacity();
       throw error;
     }
   };
@@ -310,7 +322,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     const { endsWithServer = !plan.lease } = driving;
     const run = start ? addDriven(engine, plan, start(plan)) : driveRun(plan, engine, listen, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
-    if (signal?.aborted) run.cancel();
+    if (plan.isCancelled || signal?.aborted) run.cancel();
     const ended = flush ? run.ended.then((end) => flush(end).then(() => end)) : run.ended;
     const finished = settle(ended, { ...driving, id, lease: plan.lease });
     active.set(id, finished);
@@ -330,10 +342,10 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
 
   async function settle<T extends StoredEnd>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T> {
     const { id, lease, finish, interrupt } = settling;
-    const release = async (): Promise<void> => lease?.release();
+    const releaseLease = async (): Promise<void> => lease?.release();
     /** Only the request of the client ends. The run is resumed later, or belongs to another process. */
     const stop = async (interruption: Interruption): Promise<T> => {
-      await release();
+      await releaseLease();
       return interrupt(interruption);
     };
     try {
@@ -348,8 +360,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
         return value;
       }
       if (!isFinal(end)) return await stop(SHUTTING_DOWN);
-      const value = await finish(end, release);
-      recovery.forget(id);
+      const value = await finish(end, releaseLease);
+      postponed.delete(id);
       return value;
     } catch (error) {
       if (isDrivenElsewhere(error)) {
@@ -395,15 +407,23 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     }
   };
 
-  async function resumeTaken(taken: TakenRecord, how: ResumeOptions = {}): Promise<FinishingRequest> {
-    const { record } = taken;
+  async function resumeTaken(
+    taken: TakenRecord,
+    { answers, cancel = false, hold }: ResumeOptions = {},
+  ): Promise<FinishingRequest> {
+    const { record, lease } = taken;
     const { id, tenant, runId } = record;
     const api = apiOf(record)!;
     try {
+      const { key, scopes } = record.request as StoredCaller;
+      const caller = { tenant, key, scopes };
       // A run that is cancelled does nothing.
-      if (!how.signal?.aborted) checkRunKey(engine, { ...(record.request as StoredCaller), tenant });
-      const run = await replayItems(store, runId, { tenant });
-      const planned = await api.plan({ ...taken, ...run }, how);
+      if (!cancel) checkRunKey(engine, caller);
+      const { items, state } = await replayItems(store, runId, { tenant });
+      const run = { id: runId, caller, journal: store, lease, isCancelled: cancel };
+      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+      const hasStarted = state !== NEW;
+      const planned = await api.plan({ ...taken, items, state, run, resume: hasStarted ? resume : undefined }, hold);
       return await whileOpen(planned.plan, planned.drive);
     } catch (error) {
       await leaveForLater(taken, error);
@@ -447,17 +467,17 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     const head = apiOf(found) && (await records.head(tenant, id));
     if (!head || !isOpenRecord(head)) return false;
     // A run that is cancelled does nothing.
-    const release = how.signal?.aborted ? runs.reserveBytes(tenant) : runs.reserve(tenant);
+    const { hold, release: releaseCapacity } = how.cancel ? runs.reserveBytes(tenant) : runs.reserve(tenant);
     let finished: Promise<StoredEnd> | undefined;
     try {
-      await holdStored(store, found, release.hold);
+      await holdStored(store, found, hold);
       const taken = await takeOver(found, isOpenRecord);
-      if (taken) ({ finished } = await resumeTaken(taken, { ...how, hold: release.hold }));
+      if (taken) ({ finished } = await resumeTaken(taken, { ...how, hold }));
     } finally {
-      if (!finished) release();
+      if (!finished) releaseCapacity();
     }
     if (!finished) return false;
-    finished.then(release, release);
+    finished.then(releaseCapacity, releaseCapacity);
     const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
     const end = await (answered ? Promise.race([answered, finished]) : finished);
     if (end?.interruption) throw notDone(end.interruption);
@@ -486,6 +506,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     async whenEnded(id) {
       await active.get(id)?.catch(() => {});
     },
+    forget: (id) => void postponed.delete(id),
     keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
   };
 }

@@ -95,12 +95,17 @@ export interface RunPlan {
   readonly open?: OpenTurn;
   /** The client approves calls in its next request, and the response waits for that. */
   readonly approvals?: boolean;
+  /** The run is resumed only to be cancelled. It does nothing. */
+  readonly isCancelled?: boolean;
 }
 
-type PlannedRun = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits' | 'closingTurn' | 'approvals'> & {
+/** What of the plan of a stored run follows from its record. */
+export type StoredRunPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'isCancelled'>;
+
+interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals'> {
   /** The lists of tools that the run was started with, if it is resumed. */
   readonly lists?: readonly ServerList[] | undefined;
-};
+}
 
 /**
  * Plans the run of a request. Rejects with an `ApiError` if it cannot be served. Whoever calls it closes the tools of the plan if

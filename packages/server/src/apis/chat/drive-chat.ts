@@ -3,7 +3,14 @@ import type { RequestRecord } from '@treadle/store';
 import { storedState } from '../../history/conversation.ts';
 import type { Engine, ServerStore } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
-import { planRun, type Ending, type ResumedRun, type RunPlan, type RunRequest } from '../../requests/run.ts';
+import {
+  planRun,
+  type Ending,
+  type ResumedRun,
+  type RunPlan,
+  type RunRequest,
+  type StoredRunPlan,
+} from '../../requests/run.ts';
 import type { DrivenRequest, Requests, StoredEnd } from '../../requests/requests.ts';
 import { messageText, sentMessage } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from '../../history/chain.ts';
@@ -29,11 +36,11 @@ export interface ChatDriver {
   readonly onUntitled?: (untitled: Untitled) => void;
 }
 
-type PlannedMessage = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'waits'> & {
+interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
   readonly messages: readonly Message[];
   /** The texts of system and developer messages. */
   readonly system?: readonly string[];
-};
+}
 
 /** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
 export async function planMessage(
@@ -109,8 +116,6 @@ interface DrivenChat {
   readonly record: RequestRecord;
   readonly sink: ChatSink;
   readonly resume?: ResumedRun;
-  /** Cancels the run. */
-  readonly signal?: AbortSignal | undefined;
   /** The run has ended, or is cancelled at once: the model is not called again. */
   readonly isOver?: boolean;
   /** What the run waited for when it was resumed. */
@@ -122,7 +127,7 @@ interface DrivenChat {
 /** Starts or resumes a run. Releases the lease of the plan at the end. */
 export function driveChat(
   { engine, stored, streams, onUntitled }: ChatDriver,
-  { plan, record, sink, resume, signal, isOver = false, waited = [], sent }: DrivenChat,
+  { plan, record, sink, resume, isOver = false, waited = [], sent }: DrivenChat,
 ): DrivenRequest<StoredEnd> {
   const { store, log } = engine;
   const { id: runId } = plan;
@@ -161,7 +166,6 @@ export function driveChat(
     id: record.id,
     listen,
     resume,
-    signal,
     // Without its client, nobody would get the events that are not stored.
     endsWithServer: onDisconnect !== 'continue',
     async flush(end) {
@@ -170,10 +174,10 @@ export function driveChat(
       if (end.waiting) out.announce(end.waiting);
       await sink.flush();
     },
-    async finish({ ending }, release) {
+    async finish({ ending }, releaseLease) {
       out.end(ending);
       await endChat(store, { record, sink, parts: out.parts, ending, hasDone: sent?.at(-1)?.type === 'done' });
-      await release();
+      await releaseLease();
       streams.wakeReaders(id);
       sink.ended();
       if (onUntitled) void titleChat(store, record, onUntitled);

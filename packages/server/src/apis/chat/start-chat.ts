@@ -90,7 +90,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     return { plan, input, messages, system, place, at: { conversation: id, before, follows } };
   }
 
-  const { plan, title, record, release } = await stored.create({
+  const { plan, title, record, releaseCapacity } = await stored.create({
     tenant,
     plan: planNew,
     async complete({ plan: planned, input, messages, system, place, at }, hold) {
@@ -137,7 +137,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       };
     },
   });
-  const run = { plan, record: record!, title: title || null, caller, release };
+  const run = { plan, record: record!, title: title || null, caller, releaseCapacity };
   const { conversation } = record!.request as StoredMessage;
   return { conversation, run: (deliver, signal) => runChat(starter, run, { deliver, signal }) };
 }
@@ -162,8 +162,7 @@ interface ChatRun {
   readonly record: RequestRecord;
   readonly title: string | null;
   readonly caller: Caller;
-  /** Releases the capacity of the run. */
-  readonly release: () => void;
+  readonly releaseCapacity: () => void;
 }
 
 interface ChatClient {
@@ -175,7 +174,7 @@ interface ChatClient {
 /** Drives a new run and sends its events to the client. Rejects with a 503 if the store fails: the run is resumed much later. */
 async function runChat(
   starter: ChatStarter,
-  { plan, record, title, caller, release }: ChatRun,
+  { plan, record, title, caller, releaseCapacity }: ChatRun,
   { deliver, signal }: ChatClient,
 ): Promise<void> {
   const { engine, streams } = starter;
@@ -184,7 +183,7 @@ async function runChat(
   const sink = continues ? streams.storedSink(plan, id, after) : streams.directSink(id, after, deliver);
   for (const event of firstEvents(engine, record, { title, warnings })) void sink.add(event);
   const { finished } = driveChat(starter, { plan, record, sink });
-  finished.then(release, release);
+  finished.then(releaseCapacity, releaseCapacity);
   if (continues) {
     const failed = new AbortController();
     finished.then(

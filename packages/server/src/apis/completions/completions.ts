@@ -1,4 +1,4 @@
-import { memoryJournal, NEW, type Journal, type Model } from '@treadle/core';
+import { memoryJournal, type Journal, type Model } from '@treadle/core';
 import { ApiError, errorBody } from '../../api-error.ts';
 import { conversationBefore, storedState, type Conversation } from '../../history/conversation.ts';
 import type { Engine } from '../../engine/engine.ts';
@@ -11,10 +11,10 @@ import type {
   NewRecord,
   PlannedRequest,
   RecordToStore,
+  ReplayedRecord,
   RequestKind,
   Requests,
   Resumption,
-  ResumeOptions,
   StoredEnd,
   TakenRun,
 } from '../../requests/requests.ts';
@@ -110,7 +110,7 @@ export function completions(engine: Engine, all: Requests): Completions {
       const prepareAgain = (): Promise<PreparedCompletion> => prepareCompletion(request, caller, key);
       return repeatedCompletion({ tenant, hold, key: key!, id: once.id }, request, prepareAgain);
     }
-    const { plan, createdAt, release } = once.created;
+    const { plan, createdAt, releaseCapacity } = once.created;
     return {
       id: completionId(plan.id),
       async run(emit, signal) {
@@ -121,7 +121,7 @@ export function completions(engine: Engine, all: Requests): Completions {
           if (!isDrivenElsewhere(error)) throw error;
           return retryLater(TAKEN_OVER);
         } finally {
-          release();
+          releaseCapacity();
         }
       },
     };
@@ -210,11 +210,11 @@ export function completions(engine: Engine, all: Requests): Completions {
       listen: out.addItem,
       resume,
       signal,
-      async finish({ ending, failure, isUntouched = false }, release) {
+      async finish({ ending, failure, isUntouched = false }, releaseLease) {
         const result = out.endCompletion(ending, failure);
         await storeTurns(plan, ending, journal, completion);
         if (isStored) await storeEnd(recordId(plan.id), result, isUntouched);
-        await release();
+        await releaseLease();
         out.sendRest();
         return { result };
       },
@@ -237,24 +237,19 @@ export function completions(engine: Engine, all: Requests): Completions {
 
   /** Plans a completion again, for a client that sends its request again. */
   async function planCompletion(
-    { record, lease, items, state }: TakenRun,
-    { answers, signal, hold }: ResumeOptions,
+    { record, run, resume }: TakenRun,
+    hold: Reader['hold'],
   ): Promise<PlannedRequest & Resumption> {
-    const { tenant, runId, createdAt } = record;
-    const { chat: request, key, scopes } = record.request as StoredCompletionRequest;
-    const caller = { tenant, key, scopes };
-    // The conversation of a run that has started is in its journal.
-    const isNew = state === NEW;
-    const conversation = isNew
-      ? await requestConversation(request, { tenant, hold })
-      : { messages: [], instructions: [] };
-    const plan = await planRun(engine, request, conversation, { id: runId, caller, journal: store, lease });
-    const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
-    const completion = { request, createdAt, ...(!isNew && { resume }), ...(signal && { signal }) };
-    return { plan, drive: () => runCompletion(plan, completion) };
+    const { tenant, createdAt } = record;
+    const { chat: request } = record.request as StoredCompletionRequest;
+    const conversation = resume
+      ? { messages: [], instructions: [] }
+      : await requestConversation(request, { tenant, hold });
+    const plan = await planRun(engine, request, conversation, run);
+    return { plan, drive: () => runCompletion(plan, { request, createdAt, ...(resume && { resume }) }) };
   }
 
-  function failCompletion({ record }: TakenRun, { error: { code, message } }: FailedEnding): Promise<void> {
+  function failCompletion({ record }: ReplayedRecord, { error: { code, message } }: FailedEnding): Promise<void> {
     return storeEnd(record.id, new ApiError(502, 'server_error', message, { code }), false);
   }
 

@@ -20,7 +20,6 @@ import {
   type Answer,
   type ExecuteResult,
   type Item,
-  type Lease,
   type StandardSchema,
   type State,
   type Tool,
@@ -39,10 +38,10 @@ import {
   type DrivenRequest,
   type FailedEnding,
   type PlannedRequest,
+  type ReplayedRecord,
   type RequestApi,
   type RequestKind,
   type Requests,
-  type ResumeOptions,
   type Resumption,
   type StoredEnd,
   type TakenRun,
@@ -53,9 +52,11 @@ import {
   runJournal,
   type DrivenRun,
   type Ending,
+  type ResumedRun,
   type RunEnd,
   type RunPlan,
   type RunRequest,
+  type StoredRunPlan,
 } from '../../requests/run.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -117,18 +118,14 @@ interface StoredCall {
 }
 
 /** One attempt to drive the run of a call. */
-interface Round {
-  readonly id: string;
+interface Round extends StoredRunPlan {
   readonly callable: Callable;
   readonly input: Readonly<Record<string, unknown>>;
-  readonly caller: RunCaller;
-  /** Absent: the run is not stored yet. */
-  readonly lease?: Lease;
   readonly capabilities: ClientCapabilities;
   readonly onItem: (item: Item) => void;
   readonly signal?: AbortSignal;
   /** Absent: the run is new. */
-  readonly resume?: { readonly items: readonly Item[]; readonly answers: readonly Answer[] };
+  readonly resume?: ResumedRun;
 }
 
 /** A call whose run is about to be driven. */
@@ -157,23 +154,21 @@ export function mcpCalls(
   const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
 
   async function planCall(round: Round): Promise<PlannedCall> {
-    const { id, callable, caller, lease, capabilities, resume, onItem } = round;
+    const { callable, input, capabilities, resume, onItem, signal: _, ...run } = round;
     const { name, outputSchema } = callable;
     const request = requestFor(name);
-    const agentInput = callable.type === 'agent' ? await checkedInput(callable, round.input) : undefined;
+    const agentInput = callable.type === 'agent' ? await checkedInput(callable, input) : undefined;
     const plan: RunPlan = {
-      id,
+      ...run,
       request,
-      model: callingModel(name, JSON.stringify(round.input)),
+      model: callingModel(name, JSON.stringify(input)),
       instructions: '',
       messages: [userText(`Call ${name}.`)],
       size: 0,
-      toolset: callable.type === 'agent' ? NO_TOOLS : await toolsetOf(request, engine, caller),
-      caller,
+      toolset: callable.type === 'agent' ? NO_TOOLS : await toolsetOf(request, engine, run.caller),
       policy,
       waits: true,
       context: mcpContext(capabilities),
-      ...(lease && { journal: store, lease }),
     };
     if (callable.type === 'agent') return { plan, ...agentRun(round, callable, agentInput) };
     let answered: ToolResult | undefined;
@@ -214,7 +209,7 @@ export function mcpCalls(
             principal: principalOf(caller),
             context,
             ...(policy && { policy }),
-            ...(resume && { answers: resume.answers, acceptChangedTools: true }),
+            ...(resume && { answers: resume.answers ?? [], acceptChangedTools: true }),
             onItem: listen,
           });
           return agentEnd(executed);
@@ -251,11 +246,11 @@ export function mcpCalls(
       listen,
       start,
       signal,
-      resume: resume && { ...resume, usedTokens: 0 },
-      async finish({ ending }, release) {
+      resume,
+      async finish({ ending }, releaseLease) {
         const end = ending.type === 'failed' ? endResult(ending) : result(ending);
         await records.finish(plan.id, { status: statusOf(ending), response: end, at: Date.now() });
-        await release();
+        await releaseLease();
         return { result: end };
       },
       interrupt: (interruption) => ({ interruption }),
@@ -274,42 +269,38 @@ export function mcpCalls(
       plan: () => planCall(round),
       complete: (planned) => ({ request: planned, stored: { record } }),
     });
-    return driveCall(created, round).finished.finally(created.release);
+    return driveCall(created, round).finished.finally(created.releaseCapacity);
   }
 
   async function continueCall(record: RequestRecord, round: Round, caller: Caller): Promise<RoundEnd> {
-    const release = runs.reserve(caller.tenant);
+    const { release: releaseCapacity } = runs.reserve(caller.tenant);
     try {
       // Somebody may have answered over the runs API.
       await all.whenEnded(record.id);
       const taken = await all.takeOver(record, isOpenRecord);
       if (taken) {
-        const planned = await all.continueTaken(taken, () => planCall({ ...round, lease: taken.lease }));
+        const planned = await all.continueTaken(taken, () =>
+          planCall({ ...round, journal: store, lease: taken.lease }),
+        );
         return await driveCall(planned, round).finished;
       }
       const ended = await readRecord(store, record.id, caller);
       return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
     } finally {
-      release();
+      releaseCapacity();
     }
   }
 
-  async function planStored(
-    { record, lease, items }: TakenRun,
-    { answers = [], signal }: ResumeOptions,
-  ): Promise<PlannedRequest & Resumption> {
-    const { id, tenant } = record;
-    const { name, arguments: input, key, scopes } = record.request as StoredCall;
+  async function planStored({ record, run, resume }: TakenRun): Promise<PlannedRequest & Resumption> {
+    const { name, arguments: input } = record.request as StoredCall;
     const callable = callables.get(name);
     if (!callable) throw unknownTool(name);
-    const common = { id, callable, input, caller: { tenant, key, scopes }, lease, capabilities: {}, onItem: () => {} };
-    const resume = items.length > 0 && { resume: { items, answers } };
-    const round: Round = { ...common, ...resume, ...(signal && { signal }) };
+    const round: Round = { ...run, callable, input, capabilities: {}, onItem: () => {}, ...(resume && { resume }) };
     const planned = await planCall(round);
     return { plan: planned.plan, drive: () => driveCall(planned, round) };
   }
 
-  async function failCall({ record }: TakenRun, { error, at }: FailedEnding): Promise<void> {
+  async function failCall({ record }: ReplayedRecord, { error, at }: FailedEnding): Promise<void> {
     await records.finish(record.id, { status: 'failed', response: errorResult(error.message), at });
   }
 
@@ -356,11 +347,11 @@ export function mcpCalls(
         const lacks = (one: InputRequest): boolean => capabilities[neededCapability(one)] === undefined;
         // The SDK refuses to send what the client does not support.
         const isRefused = !requests || Object.values(requests).some(lacks);
-        if (isRefused) await all.resume(record, { signal: AbortSignal.abort() });
+        if (isRefused) await all.resume(record, { cancel: true });
         if (requests) return inputRequired({ inputRequests: requests, requestState: `${id}.${entries}` });
         return errorResult(answers === 'declined' ? DECLINED : notForClients(waits));
       }
-      const resume = { items, answers };
+      const resume = { items, answers, usedTokens: 0 };
       const { result, interruption } = await unlessDriven(continueCall(record, { ...common, resume }, caller));
       if (result) return result;
       rejected = rejectedBy(interruption);
@@ -388,7 +379,7 @@ export function mcpCalls(
     const [, id = ''] = STATE.exec(state) ?? [];
     try {
       const record = await records.head(tenant, id);
-      if (record && isOpenRecord(record)) await all.resume({ ...record, tenant }, { signal: AbortSignal.abort() });
+      if (record && isOpenRecord(record)) await all.resume({ ...record, tenant }, { cancel: true });
     } catch (error) {
       if (!isDrivenElsewhere(error)) log.warn({ err: error, run: id }, 'a call over MCP was not cancelled');
     }

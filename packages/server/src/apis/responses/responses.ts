@@ -9,11 +9,11 @@ import type { RequestKey } from '../../requests/idempotency.ts';
 import { planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interruption.ts';
-import type { Requests } from '../../requests/requests.ts';
+import type { RequestKind, Requests } from '../../requests/requests.ts';
 import { storedStreams } from '../../requests/stored-streams.ts';
 import type { RunCaller } from '../../engine/tools.ts';
 import type { Caller } from '../../http/admission.ts';
-import { newResponseId, RESPONSE_PREFIX } from '../../ids.ts';
+import { newResponseId } from '../../ids.ts';
 import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
@@ -121,8 +121,8 @@ export function responses(
       const { tenant, hold } = caller;
       return repeatedResponse({ tenant, hold, key: key!, id: once.id }, prepareAgain);
     }
-    const { plan, run, parts, release } = once.created;
-    if (request.background) return backgroundResponse(plan, { ...run, caller, release });
+    const { plan, run, parts, releaseCapacity } = once.created;
+    if (request.background) return backgroundResponse(plan, { ...run, caller, releaseCapacity });
     return {
       id: plan.id,
       async run(listener, signal) {
@@ -134,7 +134,7 @@ export function responses(
           if (!isDrivenElsewhere(error)) throw error;
           throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
         } finally {
-          release();
+          releaseCapacity();
         }
       },
     };
@@ -170,17 +170,17 @@ export function responses(
 
   interface BackgroundRun extends Omit<ResponseRun, 'listener'> {
     readonly caller: Caller;
-    readonly release: () => void;
+    readonly releaseCapacity: () => void;
   }
 
-  function backgroundResponse(plan: RunPlan, { caller, release, ...run }: BackgroundRun): PreparedResponse {
+  function backgroundResponse(plan: RunPlan, { caller, releaseCapacity, ...run }: BackgroundRun): PreparedResponse {
     const { id } = plan;
     return {
       id,
       isResumable: true,
       async run(listener, signal) {
         const sink = streams.writer(plan, streamOf(id), 0);
-        runResponse(plan, { ...run, ...storedIn(sink) }).finished.then(release, release);
+        runResponse(plan, { ...run, ...storedIn(sink) }).finished.then(releaseCapacity, releaseCapacity);
         return listener.emit
           ? follower.followStream(run.created, caller, { after: -1, signal, listener })
           : { response: run.created };
@@ -260,7 +260,7 @@ export function responses(
       signal,
       // While the process still has the lease. The events of a run that has ended are stored with its terminal event.
       flush: sink && (async ({ ending }) => (ending ? undefined : sink.flush())),
-      async finish({ ending, failure, isUntouched = false }, release) {
+      async finish({ ending, failure, isUntouched = false }, releaseLease) {
         const made = out.endResponse(ending);
         const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
         if (sink) {
@@ -276,7 +276,7 @@ export function responses(
           await releaseDecisions(records, { id, tenant: caller.tenant }, decided);
         }
         // Before the client is told, because its next request may be for another process.
-        await release();
+        await releaseLease();
         if (sink) streams.wakeReaders(streamOf(id));
         else out.sendTerminal(response);
         return { response, ...(failure && { failure }) };
@@ -322,15 +322,15 @@ export function responses(
   }
 
   async function findResponse(id: string, caller: Caller): Promise<RequestRecord> {
-    const record = id.startsWith(RESPONSE_PREFIX) ? await readRecord(store, id, caller) : undefined;
-    if (record) return record;
+    const record = await readRecord(store, id, caller);
+    if (record && isResponse(record)) return record;
     throw responseNotFound(id);
   }
 
   /** The same without request and response. */
   async function findHead(id: string, { tenant }: Caller): Promise<OwnedRequest> {
-    const head = id.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, id) : undefined;
-    if (head) return { ...head, tenant };
+    const head = await records.head(tenant, id);
+    if (head && isResponse(head)) return { ...head, tenant };
     throw responseNotFound(id);
   }
 
@@ -347,7 +347,7 @@ export function responses(
         running.cancel();
         return endedResponse(await running.finished);
       }
-      await all.resume(found, { signal: AbortSignal.abort() });
+      await all.resume(found, { cancel: true });
       return (await findResponse(id, caller)).response as ResponseResource;
     } catch (error) {
       if (!isDrivenElsewhere(error)) throw error;
@@ -389,9 +389,9 @@ export function responses(
       const { input, system, conversation } = await requestConversation(request, caller, { hold: caller.hold });
       const seal = await compactionSealFor(caller.tenant);
       const { messages } = conversation;
-      const release = runs.reserve(caller.tenant);
+      const { hold, release } = runs.reserve(caller.tenant);
       try {
-        const compaction = { engine, requests: all, caller, request, signal, hold: release.hold };
+        const compaction = { engine, requests: all, caller, request, signal, hold };
         return await compactConversation(input, { messages, system }, compaction, seal);
       } finally {
         release();
@@ -429,6 +429,11 @@ export function responses(
     histories,
     acceptItems,
   };
+}
+
+/** Whether a record is a response that clients can name. */
+function isResponse({ kind }: Pick<RequestRecord, 'kind'>): boolean {
+  return kind === ('response' satisfies RequestKind);
 }
 
 /** The requests for approvals that an input decides about. `isHeld`: the client sends the request itself. */

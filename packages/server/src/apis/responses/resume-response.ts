@@ -1,4 +1,4 @@
-import { NEW, waiting } from '@treadle/core';
+import { waiting } from '@treadle/core';
 import { encodeInput, type RequestRecord } from '@treadle/store';
 import { historySize } from '../../history/conversation.ts';
 import type { Engine } from '../../engine/engine.ts';
@@ -13,8 +13,8 @@ import type {
   FinishingRequest,
   ForkedRun,
   PlannedRequest,
+  ReplayedRecord,
   RequestApi,
-  ResumeOptions,
   Resumption,
   TakenRun,
 } from '../../requests/requests.ts';
@@ -72,41 +72,35 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResponse(
-    taken: TakenRun,
-    { answers, signal, hold }: ResumeOptions,
-  ): Promise<PlannedRequest & Resumption> {
-    const { record, lease, state } = taken;
-    const { tenant, runId: id } = record;
-    const { request, key, scopes, lists, open } = record.request as StoredRequest;
-    const caller = { tenant, key, scopes };
-    // The conversation of a run that has started is in its journal.
-    const restored =
-      state === NEW
-        ? (await requestConversation(request, caller, { isStored: true, upTo: record.previous, hold })).conversation
-        : { messages: [], instructions: [] };
+  async function planResponse(taken: TakenRun, hold: Reader['hold']): Promise<PlannedRequest & Resumption> {
+    const { record, state, run, resume } = taken;
+    const { request, lists, open } = record.request as StoredRequest;
+    const upTo = record.previous;
+    const restored = resume
+      ? { messages: [], instructions: [] }
+      : (await requestConversation(request, run.caller, { isStored: true, upTo, hold })).conversation;
     const conversation = { ...restored, ...(open && { open }) };
-    const planned = { id, caller, journal: store, lease, waits, approvals: true, lists: lists ?? [] };
+    const planned = { ...run, waits, approvals: true, lists: lists ?? [] };
     const made = await planRun(engine, request, conversation, planned);
-    const plan = { ...made, ...(state !== NEW && { size: historySize(state) }) };
+    const plan = { ...made, ...(resume && { size: historySize(state) }) };
 
     async function drive(): Promise<FinishingRequest> {
-      const run = await resumedRun(taken, plan, { ...(answers && { answers }), hold });
-      const isReopened = answers !== undefined && record.status !== 'in_progress';
-      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
-      await decideHere(record, run);
+      const resumed = await resumedRun(taken, plan, hold);
+      const isReopened = resume?.answers !== undefined && record.status !== 'in_progress';
+      if (!isReopened) return runResponse(plan, resumed);
+      await decideHere(record, resumed);
       // Before it is resumed, so that it is resumed again if this process dies.
-      await reopenResponse(record, run.created);
-      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
-      return { finished: finished.then((end) => closeAgain(record, run, end)) };
+      await reopenResponse(record, resumed.created);
+      const { finished } = runResponse(plan, { ...resumed, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(record, resumed, end)) };
     }
     return { plan, drive };
   }
 
   async function resumedRun(
-    { record, lease, items, state }: TakenRun,
+    { record, lease, state, resume }: TakenRun,
     plan: RunPlan,
-    { answers, hold }: Pick<ResumeOptions, 'answers' | 'hold'>,
+    hold: Reader['hold'],
   ): Promise<ResponseRun> {
     const { runId: id, status: from } = record;
     const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
@@ -124,13 +118,11 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       record: record.id,
       from,
       decided: waiting(state).flatMap(({ type, effect, call }) =>
-        type === 'approval' && answers?.some((one) => one.effect === effect)
+        type === 'approval' && resume?.answers?.some((one) => one.effect === effect)
           ? approvalIdFor(id, call.turn, call.index)
           : [],
       ),
-      ...(state !== NEW && {
-        resume: { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) },
-      }),
+      ...(resume && { resume }),
     };
   }
 
@@ -177,7 +169,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   }
 
   /** Stores that a response has failed that cannot be resumed. Its output so far is preserved. */
-  async function failResponse({ record, lease, items }: TakenRun, ending: FailedEnding): Promise<void> {
+  async function failResponse({ record, lease, items }: ReplayedRecord, ending: FailedEnding): Promise<void> {
     const { tenant, runId, status: from } = record;
     const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
     const { sink, listener, sent } = request.background

@@ -173,7 +173,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     const record = await requestOf(summary);
     driven.get(runId)?.cancel();
     await stored.whenEnded(record.id);
-    await stored.resume(record, { signal: AbortSignal.abort() });
+    await stored.resume(record, { cancel: true });
   }
 
   async function sendInput(runId: string, text: string, caller: Actor): Promise<void> {
