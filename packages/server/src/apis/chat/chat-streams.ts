@@ -1,7 +1,11 @@
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import type { Context } from 'hono';
+import { toApiError } from '../../api-error.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { follow, type EventSource, type FollowOptions } from '../../requests/event-log.ts';
 import { storedStreams, type Numbered, type StreamRun } from '../../requests/stored-streams.ts';
-import type { Caller } from '../../http/admission.ts';
+import type { Caller, Env } from '../../http/admission.ts';
+import { eventStream, type EventStream } from '../../http/respond.ts';
 import { isChatRecord } from '../../history/chain.ts';
 import type { ChatEvent, NumberedEvent } from './wire.ts';
 
@@ -104,4 +108,35 @@ export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, st
       ),
     wakeReaders: stored.wakeReaders,
   };
+}
+
+interface StreamOptions {
+  readonly hasEndMark?: boolean;
+  /** The last frames of a stream that failed. */
+  readonly framesOf?: (failure: Failure) => readonly object[];
+}
+
+export type Failure = Extract<ChatEvent, { type: 'error' }>;
+
+/** Sends events until `send` resolves. `signal` aborts when the client disconnects. The stream has to be counted before. */
+export async function sendEvents(
+  c: Context<Env>,
+  heartbeatMs: number,
+  send: (stream: EventStream, signal: AbortSignal) => Promise<void>,
+  { hasEndMark = false, framesOf = (failure) => [failure] }: StreamOptions = {},
+): Promise<Response> {
+  const { log, requestId } = c.get('caller');
+  const disconnected = new AbortController();
+  const onDisconnect = (): void => disconnected.abort();
+  const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect, hasEndMark });
+  try {
+    await send(stream, disconnected.signal);
+  } catch (error) {
+    log.error({ err: error }, 'the events of a conversation could not be sent');
+    const { code, message } = toApiError(error, requestId);
+    for (const frame of framesOf({ type: 'error', code: code ?? 'internal_error', message }))
+      void stream.send(undefined, frame);
+  }
+  stream.end();
+  return RESPONSE_ALREADY_SENT;
 }

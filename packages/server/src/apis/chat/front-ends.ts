@@ -4,6 +4,9 @@ import { RESPONSE_PREFIX } from '../../ids.ts';
 import type { ChatEvent } from './wire.ts';
 import { chatOutput, statusOf } from './output.ts';
 
+export const PROTOCOLS = ['ui-message-stream', 'ag-ui'] as const;
+export type FrontEndProtocol = (typeof PROTOCOLS)[number];
+
 /**
  * Protocols of front ends. Each is a translation of the events of a conversation, so that all of them show the same.
  *
