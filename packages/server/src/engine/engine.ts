@@ -5,7 +5,7 @@ import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/admission.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
-import type { ServerTools } from './tools.ts';
+import type { ServerTools } from './executors.ts';
 
 /** What a server needs of a store. */
 export type ServerStore = Omit<Store, 'budgets' | 'rates' | 'releaseRun'>;

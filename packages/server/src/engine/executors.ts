@@ -1,5 +1,5 @@
 import type { Principal, Schema, Tool, ToolContext, ToolDefinition } from '@treadle/core';
-import { badRequest } from '../api-error.ts';
+import { ApiError, badRequest } from '../api-error.ts';
 
 /** A tool of a request that is not a function: `{ type: 'mcp', server_label: 'treadle', … }`. */
 export interface RequestTool {
@@ -175,4 +175,190 @@ function malformed(field: string): Error {
         ? 'a list of tool names, or { tool_names, read_only }'
         : '{ tool_names, read_only }';
   return badRequest(`${field} must be ${forms}.`, `tools.${field}`, 'invalid_value');
+}
+
+/* Opening the tools of a request */
+
+/** The tools that the server can execute. */
+export interface ServerTools {
+  readonly executors: readonly ToolExecutor[];
+  /** Names of the server's own tools that are available to every request. */
+  readonly defaultTools: readonly string[];
+  /** Labels of other servers whose tools are available to every request; default none. */
+  readonly defaultServers?: readonly string[];
+  /** For listing the tools of one server; default 15 seconds. */
+  readonly listTimeoutMs?: number;
+}
+
+/** The tools that a server has listed, under the names that the model knows; or why it has not. Plain JSON. */
+export interface ServerList {
+  readonly label: string;
+  readonly tools: readonly ListedTool[];
+  readonly error?: string;
+  /** An earlier response of the conversation has reported the server, so this one does not. */
+  readonly isKnown?: true;
+}
+
+export interface ListedTool {
+  readonly name: string;
+  /** In the words of the server. */
+  readonly description: string;
+  readonly schema: unknown;
+  readonly annotations?: Readonly<Record<string, unknown>>;
+  /** Changes when the server describes the tool differently. */
+  readonly fingerprint?: string;
+}
+
+export interface OpenOptions {
+  /**
+   * The lists that the request was started with, in another process. Servers that it names by their URL are not available any
+   * more: their URLs and credentials are not stored.
+   */
+  readonly lists?: readonly ServerList[] | undefined;
+}
+
+/**
+ * Tools that clients such as Codex add to every request, and that only widen what the model can do. Without an executor the
+ * model does not get them. All other types of tools are refused.
+ */
+const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
+
+function executorFor(tool: RequestTool, executors: readonly ToolExecutor[]): ToolExecutor | undefined {
+  const kind = toolKind(tool.type);
+  return executors.find((one) => toolKind(one.kind) === kind && one.canExecute(tool));
+}
+
+/** A tool of the request with its functions, or with the reason why its server has not listed them. */
+export interface OpenedTool {
+  readonly executor: ToolExecutor;
+  readonly origin: RequestTool;
+  readonly functions: readonly OfferedFunction[];
+  readonly error?: string;
+  /** Its calls fail, for this reason. */
+  readonly gone?: string;
+}
+
+const LIST_MS = 15_000;
+
+/** Opens the tools of a request, at all servers at the same time. Rejects with an `ApiError` for tools that cannot be served. */
+export async function openAll(
+  requested: readonly RequestTool[],
+  served: ServerTools,
+  asker: Principal,
+  options: OpenOptions,
+): Promise<readonly OpenedTool[]> {
+  const settled = await Promise.allSettled(requested.map((one) => openTool(one, served, asker, options)));
+  const failed = settled.find(({ status }) => status === 'rejected');
+  const opened = settled.flatMap((one) => (one.status === 'fulfilled' ? (one.value ?? []) : []));
+  if (!failed) return opened;
+  await Promise.allSettled(opened.map(async ({ executor, origin }) => executor.close?.(origin)));
+  throw (failed as PromiseRejectedResult).reason;
+}
+
+/** Undefined: the request goes on without it. */
+async function openTool(
+  origin: RequestTool,
+  { executors, listTimeoutMs = LIST_MS }: ServerTools,
+  asker: Principal,
+  { lists }: OpenOptions,
+): Promise<OpenedTool | undefined> {
+  const executor = executorFor(origin, executors);
+  if (!executor && LEFT_OUT.has(toolKind(origin.type))) return undefined;
+  if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
+  if (!asker.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
+  if (!executor.lists) {
+    return { executor, origin, functions: await functionsInTime(executor, origin, asker, listTimeoutMs) };
+  }
+  // A key for single tools of this server is not for others.
+  if (origin['server_url'] != null && !asker.scopes.includes('tools:execute')) {
+    throw lacksScope(`the server ${JSON.stringify(labelOf(origin))}`, 'tools:execute');
+  }
+  const known = lists?.find(({ label }) => label === labelOf(origin));
+  if (lists && origin['server_url'] != null) {
+    return { executor, origin, ...knownFunctions(known ?? { label: '', tools: [] }), gone: GONE };
+  }
+  const listed = await listedFunctions(executor, origin, asker, listTimeoutMs);
+  if (!known || listed.error === undefined) return { executor, origin, ...listed };
+  return { executor, origin, ...knownFunctions(known), gone: listed.error };
+}
+
+const GONE =
+  'The connection to its MCP server is gone: the response was resumed by another process, and URLs and credentials of ' +
+  'servers are not stored. Send a new request with the server.';
+
+function knownFunctions({ tools, error }: ServerList): Pick<OpenedTool, 'functions' | 'error'> {
+  return {
+    functions: tools.map(({ schema, ...tool }) => ({
+      ...tool,
+      parameters: schema as Readonly<Record<string, unknown>>,
+    })),
+    ...(error !== undefined && { error }),
+  };
+}
+
+/** The functions of a server, or why it has not listed them. */
+async function listedFunctions(
+  executor: ToolExecutor,
+  origin: RequestTool,
+  asker: Principal,
+  timeoutMs: number,
+): Promise<Pick<OpenedTool, 'functions' | 'error'>> {
+  try {
+    return { functions: await functionsInTime(executor, origin, asker, timeoutMs) };
+  } catch (error) {
+    if (error instanceof ApiError && error.status < 500) throw error;
+    return { functions: [], error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** Does not wait for an executor that ignores its signal. */
+async function functionsInTime(
+  executor: ToolExecutor,
+  origin: RequestTool,
+  asker: Principal,
+  timeoutMs: number,
+): Promise<readonly OfferedFunction[]> {
+  const late = new AbortController();
+  const functions = executor.functions(origin, asker, late.signal);
+  if (!(functions instanceof Promise)) return functions;
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    const message = `The server did not list its tools within ${timeoutMs} ms.`;
+    const error = new ApiError(503, 'server_error', message, { param: 'tools', code: 'tools_unavailable' });
+    late.abort(error);
+    reject(error);
+  }, timeoutMs);
+  try {
+    return await Promise.race([functions, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The `server_label` of a tool. */
+export function labelOf(tool: RequestTool): string {
+  return String(tool['server_label']);
+}
+
+export function isToolScope(scope: string): boolean {
+  return /^tools:execute(:|$)/.test(scope);
+}
+
+/** Whether the scopes of a caller permit a tool. */
+export function mayExecute(scopes: readonly string[], name: string): boolean {
+  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
+}
+
+export function lacksScope(what: string, scope: string): ApiError {
+  const message = `This key may not use ${what}: it lacks the scope "${scope}".`;
+  return new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
+}
+
+function unsupportedTool(requested: RequestTool): string {
+  if (requested.type === 'mcp') {
+    const label = JSON.stringify(requested['server_label']);
+    return `This server knows no MCP server ${label}. Send its server_url. Its own tools have the server_label "${OWN_LABEL}".`;
+  }
+  const type = JSON.stringify(requested.type);
+  return `This server does not support tools of type ${type}. Use "function", or "mcp" with server_label "${OWN_LABEL}".`;
 }

@@ -174,7 +174,7 @@ describe('changed functions of other servers', () => {
     const toolset = await toolsetOf(request('a'), { serverTools: served }, caller);
     await change('a', 'two', 'three');
     const run = follower();
-    toolset.follow(run);
+    toolset.changes!.give(run);
     await change('a', 'two', 'three');
     await change('a', 'one');
     expect(names(toolset)).toEqual(['ask', 'one', 'two']);
@@ -193,7 +193,7 @@ describe('changed functions of other servers', () => {
     const { served, change } = remotes({ a: ['one'] });
     const toolset = await toolsetOf(request('a'), { serverTools: served }, caller);
     const run = follower();
-    toolset.follow(run);
+    toolset.changes!.give(run);
     await change('a', offeredAs('one', 2));
     expect(await toolset.tools[1]!.execute!({}, {} as never)).toBe('one 1');
     expect(await run.changed[0]![1]!.execute!({}, {} as never)).toBe('one 2');
@@ -203,7 +203,7 @@ describe('changed functions of other servers', () => {
     const { served, change } = remotes({ a: ['one'], b: ['two', 'three'] });
     const toolset = await toolsetOf(request('a', 'b'), { serverTools: served }, caller);
     const run = follower();
-    toolset.follow(run);
+    toolset.changes!.give(run);
     await change('b', 'two');
     await change('a', 'one', 'two', 'three', 'ask');
     await change('b', 'two', 'three', 'one');
@@ -238,7 +238,7 @@ describe('changed functions of other servers', () => {
       caller,
     );
     const run = follower();
-    toolset.follow(run);
+    toolset.changes!.give(run);
     await expect(change('a', 'one', 'more')).rejects.toThrow('Approvals');
     await expect(change('b', ...Array.from({ length: 40 }, (_, n) => `two_${n}`))).rejects.toThrow('too many');
     expect(run.names()).toEqual([]);
@@ -272,7 +272,7 @@ describe('changed functions of other servers', () => {
     const { served, change } = remotes({ a: many });
     const toolset = await toolsetOf(request('a'), { serverTools: served }, caller);
     const run = follower();
-    toolset.follow(run);
+    toolset.changes!.give(run);
     await change('a', ...many.slice(1), 'archive');
     expect(run.names()).toEqual([]);
     const offered: string[] = [];

@@ -4,22 +4,30 @@ import {
   type CustomForm,
   type Policy,
   type Principal,
-  type StartedRun,
   type Tool,
   type ToolChoice,
 } from '@treadle/core';
 import type { PolicyRules } from '@treadle/core/policy';
-import { ApiError, badRequest } from '../api-error.ts';
+import { badRequest, type ApiError } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
 import {
   allowedBy,
   approvedByClient,
+  isToolScope,
+  labelOf,
+  lacksScope,
+  mayExecute,
+  openAll,
   OWN_LABEL,
   toolKind,
-  type OfferedFunction,
+  type ListedTool,
+  type OpenedTool,
+  type OpenOptions,
   type RequestTool,
-  type ToolExecutor,
+  type ServerList,
+  type ServerTools,
 } from './executors.ts';
+import { followChanges, type ToolChanges } from './tool-changes.ts';
 
 /** The loop refuses further calls of one reply. */
 const MAX_CALLS_PER_REPLY = 128;
@@ -52,17 +60,6 @@ export interface ToolsRequest {
   readonly maxToolCalls?: number;
 }
 
-/** The tools that the server can execute. */
-export interface ServerTools {
-  readonly executors: readonly ToolExecutor[];
-  /** Names of the server's own tools that are available to every request. */
-  readonly defaultTools: readonly string[];
-  /** Labels of other servers whose tools are available to every request; default none. */
-  readonly defaultServers?: readonly string[];
-  /** For listing the tools of one server; default 15 seconds. */
-  readonly listTimeoutMs?: number;
-}
-
 interface OfferedTools {
   readonly tools: readonly Tool[];
   /** Those that the run gets when it finds them with `tool_search`. */
@@ -78,29 +75,10 @@ export interface Toolset extends OfferedTools {
   readonly labels: ReadonlySet<string>;
   /** The tools of other servers that the request names, in its order. */
   readonly lists: readonly ServerList[];
-  /** Gives a run the changed tools of other servers, until the toolset is closed. */
-  follow(run: Pick<StartedRun, 'changeTools'>): void;
+  /** Absent: the tools do not change. */
+  readonly changes?: Pick<ToolChanges, 'give'> | undefined;
   /** Closes connections to other servers. Never rejects. */
   close(): Promise<void>;
-}
-
-/** The tools that a server has listed, under the names that the model knows; or why it has not. Plain JSON. */
-export interface ServerList {
-  readonly label: string;
-  readonly tools: readonly ListedTool[];
-  readonly error?: string;
-  /** An earlier response of the conversation has reported the server, so this one does not. */
-  readonly isKnown?: true;
-}
-
-export interface ListedTool {
-  readonly name: string;
-  /** In the words of the server. */
-  readonly description: string;
-  readonly schema: unknown;
-  readonly annotations?: Readonly<Record<string, unknown>>;
-  /** Changes when the server describes the tool differently. */
-  readonly fingerprint?: string;
 }
 
 /**
@@ -160,14 +138,9 @@ export interface ToolsEngine {
   readonly waits?: boolean | undefined;
 }
 
-interface ToolsetOptions {
+interface ToolsetOptions extends OpenOptions {
   /** The client can approve calls; default false. */
   readonly approvals?: boolean;
-  /**
-   * The lists that the request was started with, in another process. Servers that it names by their URL are not available any
-   * more: their URLs and credentials are not stored.
-   */
-  readonly lists?: readonly ServerList[] | undefined;
 }
 
 /** Rejects with an `ApiError` for tools that cannot be served. `planRun` closes what it opens. */
@@ -181,11 +154,12 @@ export async function toolsetOf(
   const origins = new Map<string, Hosted>();
   const functions = functionsByName(request.functions);
   const lists: ServerList[] = [];
-  const all = await openAll([...request.otherTools, ...defaultTools(request, served, caller)], served, caller, options);
-  const stopFollowing: (() => void)[] = [];
+  const requested = [...request.otherTools, ...defaultTools(request, served, caller)];
+  const all = await openAll(requested, served, principalOf(caller), options);
+  let changes: ToolChanges | undefined;
   let closing: Promise<unknown> | undefined;
   const close = async (): Promise<void> => {
-    for (const stop of stopFollowing.splice(0)) stop();
+    changes?.stop();
     closing ??= Promise.allSettled(all.map(async ({ origin, executor }) => executor.close?.(origin)));
     await closing;
   };
@@ -214,28 +188,25 @@ export async function toolsetOf(
     const searches = isSearched(choice, origins);
     let current: OfferedTools = { tools: [], foundTools: [] };
     if (searches) origins.set(SEARCH, await searchTool(origins, () => current.foundTools));
-    const offered = (): OfferedTools => offeredTools(clientTools, origins, searches);
     // The run starts with these, which the client may have approved calls of.
-    const first = (current = offered());
-    let run: Pick<StartedRun, 'changeTools'> | undefined;
-    const change = async (opened: OpenedTool): Promise<void> => {
-      host(opened);
-      if (!searches && isSearched(choice, origins)) throw new Error('There are too many tools now for this response.');
-      current = offered();
-      // A run that searches finds the changed tools.
-      if (!searches) await run?.changeTools(current.tools);
-    };
-    stopFollowing.push(...followAll(all, change));
+    const first = (current = offeredTools(clientTools, origins, searches));
+    if (all.some(({ executor }) => executor.follow)) {
+      changes = followChanges(all, (opened) => {
+        host(opened);
+        if (!searches && isSearched(choice, origins))
+          throw new Error('There are too many tools now for this response.');
+        current = offeredTools(clientTools, origins, searches);
+        // A run that searches finds the changed tools.
+        return searches ? undefined : current.tools;
+      });
+    }
     return {
       ...first,
       ...choice,
       kinds: callKinds(policy, choice, functions, origins),
       labels: new Set(all.map(({ origin }) => labelOf(origin))),
       lists,
-      follow(started) {
-        run = started;
-        if (!searches && current !== first) void run.changeTools(current.tools);
-      },
+      changes,
       close,
     };
   } catch (error) {
@@ -275,29 +246,6 @@ function offeredTools(clientTools: readonly Tool[], origins: Origins, searches: 
   };
 }
 
-/** Calls `change` with a tool whose functions have changed, until the returned functions are called. */
-function followAll(all: readonly OpenedTool[], change: (opened: OpenedTool) => Promise<void>): readonly (() => void)[] {
-  return all.flatMap((opened) => {
-    const { executor, origin, gone } = opened;
-    let known = functionsKey(opened.functions);
-    const stop =
-      gone === undefined &&
-      executor.follow?.(origin, async (functions) => {
-        const key = functionsKey(functions);
-        if (key !== undefined && key === known) return;
-        await change({ ...opened, functions });
-        known = key;
-      });
-    return stop || [];
-  });
-}
-
-/** Differs when functions are added, removed or described differently. Undefined if one of them has no fingerprint. */
-function functionsKey(functions: readonly OfferedFunction[]): string | undefined {
-  if (functions.some(({ fingerprint }) => fingerprint === undefined)) return undefined;
-  return functions.map(({ name, fingerprint }) => `${name} ${fingerprint}`).join('\n');
-}
-
 type Functions = ReadonlyMap<string, FunctionTool>;
 
 /** Shared: most requests have no functions, and each keeps this while its run goes on. */
@@ -324,10 +272,6 @@ async function searchTool(origins: Origins, tools: () => readonly Tool[]): Promi
   const made = toolSearchTool({ tools, about });
   const origin = { type: 'mcp', server_label: OWN_LABEL };
   return { tool: made, origin, ownName: SEARCH, isApproved: false, isListed: false };
-}
-
-function labelOf(tool: RequestTool): string {
-  return String(tool['server_label']);
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
@@ -377,129 +321,6 @@ function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: Ru
   const named = new Set(request.otherTools.map(labelOf));
   const servers = scopes.some(isToolScope) ? (served.defaultServers ?? []) : [];
   return [...own, ...servers.flatMap((label) => (named.has(label) ? [] : { type: 'mcp', server_label: label }))];
-}
-
-/**
- * Tools that clients such as Codex add to every request, and that only widen what the model can do. Without an executor the
- * model does not get them. All other types of tools are refused.
- */
-const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
-
-function isLeftOut(tool: RequestTool, { executors }: ServerTools): boolean {
-  return LEFT_OUT.has(toolKind(tool.type)) && !executorFor(tool, executors);
-}
-
-function executorFor(tool: RequestTool, executors: readonly ToolExecutor[]): ToolExecutor | undefined {
-  const kind = toolKind(tool.type);
-  return executors.find((one) => toolKind(one.kind) === kind && one.canExecute(tool));
-}
-
-/** A tool of the request with its functions, or with the reason why its server has not listed them. */
-interface OpenedTool {
-  readonly executor: ToolExecutor;
-  readonly origin: RequestTool;
-  readonly functions: readonly OfferedFunction[];
-  readonly error?: string;
-  /** Its calls fail, for this reason. */
-  readonly gone?: string;
-}
-
-const LIST_MS = 15_000;
-
-/** All servers at the same time. */
-async function openAll(
-  requested: readonly RequestTool[],
-  served: ServerTools,
-  caller: RunCaller,
-  options: ToolsetOptions,
-): Promise<readonly OpenedTool[]> {
-  const settled = await Promise.allSettled(
-    requested.filter((one) => !isLeftOut(one, served)).map((one) => openTool(one, served, caller, options)),
-  );
-  const failed = settled.find(({ status }) => status === 'rejected');
-  const opened = settled.flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
-  if (!failed) return opened;
-  await Promise.allSettled(opened.map(async ({ executor, origin }) => executor.close?.(origin)));
-  throw (failed as PromiseRejectedResult).reason;
-}
-
-async function openTool(
-  origin: RequestTool,
-  { executors, listTimeoutMs = LIST_MS }: ServerTools,
-  caller: RunCaller,
-  { lists }: ToolsetOptions,
-): Promise<OpenedTool> {
-  const executor = executorFor(origin, executors);
-  if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
-  if (!caller.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
-  const asker = principalOf(caller);
-  if (!executor.lists) {
-    return { executor, origin, functions: await functionsInTime(executor, origin, asker, listTimeoutMs) };
-  }
-  // A key for single tools of this server is not for others.
-  if (origin['server_url'] != null && !caller.scopes.includes('tools:execute')) {
-    throw lacksScope(`the server ${JSON.stringify(labelOf(origin))}`, 'tools:execute');
-  }
-  const known = lists?.find(({ label }) => label === labelOf(origin));
-  if (lists && origin['server_url'] != null) {
-    return { executor, origin, ...knownFunctions(known ?? { label: '', tools: [] }), gone: GONE };
-  }
-  const listed = await listedFunctions(executor, origin, asker, listTimeoutMs);
-  if (!known || listed.error === undefined) return { executor, origin, ...listed };
-  return { executor, origin, ...knownFunctions(known), gone: listed.error };
-}
-
-const GONE =
-  'The connection to its MCP server is gone: the response was resumed by another process, and URLs and credentials of ' +
-  'servers are not stored. Send a new request with the server.';
-
-function knownFunctions({ tools, error }: ServerList): Pick<OpenedTool, 'functions' | 'error'> {
-  return {
-    functions: tools.map(({ schema, ...tool }) => ({
-      ...tool,
-      parameters: schema as Readonly<Record<string, unknown>>,
-    })),
-    ...(error !== undefined && { error }),
-  };
-}
-
-/** The functions of a server, or why it has not listed them. */
-async function listedFunctions(
-  executor: ToolExecutor,
-  origin: RequestTool,
-  asker: Principal,
-  timeoutMs: number,
-): Promise<Pick<OpenedTool, 'functions' | 'error'>> {
-  try {
-    return { functions: await functionsInTime(executor, origin, asker, timeoutMs) };
-  } catch (error) {
-    if (error instanceof ApiError && error.status < 500) throw error;
-    return { functions: [], error: error instanceof Error ? error.message : String(error) };
-  }
-}
-
-/** Does not wait for an executor that ignores its signal. */
-async function functionsInTime(
-  executor: ToolExecutor,
-  origin: RequestTool,
-  asker: Principal,
-  timeoutMs: number,
-): Promise<readonly OfferedFunction[]> {
-  const late = new AbortController();
-  const functions = executor.functions(origin, asker, late.signal);
-  if (!(functions instanceof Promise)) return functions;
-  const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    const message = `The server did not list its tools within ${timeoutMs} ms.`;
-    const error = new ApiError(503, 'server_error', message, { param: 'tools', code: 'tools_unavailable' });
-    late.abort(error);
-    reject(error);
-  }, timeoutMs);
-  try {
-    return await Promise.race([functions, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 interface HostOptions extends ToolsetOptions {
@@ -564,29 +385,6 @@ function nameWithLabel(label: string, name: string, isUsed: (name: string) => bo
 function noApprovals(origin: RequestTool): ApiError {
   const message = `Approvals of the calls of ${JSON.stringify(labelOf(origin))} are not supported by this API. Set require_approval to "never", or use the Responses API.`;
   return badRequest(message, 'tools.require_approval', 'unsupported_parameter');
-}
-
-function isToolScope(scope: string): boolean {
-  return /^tools:execute(:|$)/.test(scope);
-}
-
-/** Whether the scopes of a caller permit a tool. */
-function mayExecute(scopes: readonly string[], name: string): boolean {
-  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
-}
-
-function lacksScope(what: string, scope: string): ApiError {
-  const message = `This key may not use ${what}: it lacks the scope "${scope}".`;
-  return new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
-}
-
-function unsupportedTool(requested: RequestTool): string {
-  if (requested.type === 'mcp') {
-    const label = JSON.stringify(requested['server_label']);
-    return `This server knows no MCP server ${label}. Send its server_url. Its own tools have the server_label "${OWN_LABEL}".`;
-  }
-  const type = JSON.stringify(requested.type);
-  return `This server does not support tools of type ${type}. Use "function", or "mcp" with server_label "${OWN_LABEL}".`;
 }
 
 type Choice = Pick<Toolset, 'toolChoice' | 'allowedTools'>;

@@ -31,18 +31,11 @@ import { ApiError } from '../api-error.ts';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
 import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
+import type { ServerList } from '../engine/executors.ts';
 import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
 import { requestModel, type AnswerFormat } from '../engine/request-model.ts';
 import { callLogger, runReport } from './run-report.ts';
-import {
-  principalOf,
-  rulesIn,
-  toolsetOf,
-  type RunCaller,
-  type ServerList,
-  type Toolset,
-  type ToolsRequest,
-} from '../engine/tools.ts';
+import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
 export interface RunRequest extends ToolsRequest {
@@ -273,7 +266,7 @@ export function driveRun(
         },
   );
 
-  toolset.follow(run);
+  toolset.changes?.give(run);
   // They are recorded together with the start of the run.
   if (!resume) for (const message of open?.followUp ?? []) void run.send(message);
 

@@ -403,7 +403,6 @@ const NO_TOOLS: Toolset = {
   kinds: { kindOf: () => 'server', labelOf: () => OWN_LABEL },
   lists: [],
   labels: new Set(),
-  follow: () => {},
   close: async () => {},
 };
 

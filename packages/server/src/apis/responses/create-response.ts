@@ -11,7 +11,7 @@ import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-mode
 import type { NewRecord, NewRequest, PlannedRequest, RecordToStore, Requests } from '../../requests/requests.ts';
 import { planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
-import type { ServerList } from '../../engine/tools.ts';
+import type { ServerList } from '../../engine/executors.ts';
 import type { Caller } from '../../http/admission.ts';
 import { LARGE, nextTurn } from '../../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId } from '../../ids.ts';

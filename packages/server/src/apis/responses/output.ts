@@ -1,7 +1,8 @@
 import type { Item } from '@treadle/core';
 import { typeInResponse } from '../../engine/model-failure.ts';
 import type { Ending } from '../../requests/run.ts';
-import type { CallKinds, ServerList } from '../../engine/tools.ts';
+import type { ServerList } from '../../engine/executors.ts';
+import type { CallKinds } from '../../engine/tools.ts';
 import { approvalIdFor, callIdFor, itemId } from '../../ids.ts';
 import {
   closeInterrupted,

@@ -1,5 +1,5 @@
 import type { OpenTurn } from '../../history/conversation.ts';
-import type { ServerList } from '../../engine/tools.ts';
+import type { ServerList } from '../../engine/executors.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { BegunCall } from './turn-items.ts';
 
