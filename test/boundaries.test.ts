@@ -114,7 +114,7 @@ test.each([
   ],
   ['packages/core/src/journal/a.ts', "import '../driver/b.ts';", folder('core/src/journal', '../driver/b.ts')],
   ['packages/server/src/http/a.ts', "import '../engine/b.ts';", folder('server/src/http', '../engine/b.ts')],
-  ...(['engine', 'request', 'requests', 'openapi'] as const).map((name): [string, string, string] => [
+  ...(['engine', 'parse', 'requests', 'openapi'] as const).map((name): [string, string, string] => [
     `packages/server/src/${name}/a.ts`,
     "import '../apis/chat/b.ts';",
     folder(`server/src/${name}`, '../apis/chat/b.ts'),

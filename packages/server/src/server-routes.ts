@@ -6,7 +6,7 @@ import { publicFailure } from './engine/model-failure.ts';
 import { readJson } from './http/body.ts';
 import { disconnectSignal } from './http/respond.ts';
 import { route, type Route } from './http/routes.ts';
-import { validateBody } from './request/validate.ts';
+import { validateBody } from './parse/validate.ts';
 import type { ServerInfo, WireModelTest } from './server-wire.ts';
 
 /** Sends small requests to a model. Never rejects. */

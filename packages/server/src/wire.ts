@@ -23,7 +23,6 @@ export type {
   SentAttachment,
   StoredAttachment,
 } from './apis/chat/wire.ts';
-export type { ListPage } from './request/list-page.ts';
 export type {
   ForkBody,
   ForkLimits,
@@ -35,3 +34,12 @@ export type {
   WireWaiting,
 } from './apis/runs/wire.ts';
 export type { ServedModel, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';
+
+/** A page of a list that is read with `limit` and `cursor`. */
+export interface ListPage<T> {
+  readonly object: 'list';
+  readonly data: readonly T[];
+  readonly has_more: boolean;
+  /** Null if nothing follows. */
+  readonly next_cursor: string | null;
+}

@@ -12,7 +12,7 @@ import type {
 import { badRequest } from '../api-error.ts';
 import type { ApprovedCall, ConversationBefore, OpenTurn, PausedCall } from './conversation.ts';
 import { itemOrigin } from '../ids.ts';
-import { fileBlock, imageBlock } from '../request/media.ts';
+import { fileBlock, imageBlock } from '../parse/media.ts';
 import { summaryMessage, type CompactedConversation } from '../apis/responses/compaction.ts';
 import type { DecodedReasoning } from '../apis/responses/reasoning-seal.ts';
 import type {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { formOf } from '../request/validate.ts';
+import { formOf } from '../parse/validate.ts';
 
 /** JSON Schema 2020-12, which OpenAPI 3.1 uses. */
 export type JsonSchema = Readonly<Record<string, unknown>>;

@@ -3,8 +3,8 @@ import { shownResult } from '@treadle/core/web';
 import { z } from 'zod';
 import { ApiError, badRequest } from '../../api-error.ts';
 import { RESPONSE_PREFIX } from '../../ids.ts';
-import { checkData, fileBlock } from '../../request/media.ts';
-import { list } from '../../request/validate.ts';
+import { checkData, fileBlock } from '../../parse/media.ts';
+import { list } from '../../parse/validate.ts';
 import type { Attachment, ResultPart, SentAttachment } from './wire.ts';
 
 const MAX_ATTACHMENTS = 16;

@@ -7,7 +7,7 @@ import { isDrivenElsewhere } from '../../requests/interruption.ts';
 import type { RequestKind, Requests } from '../../requests/requests.ts';
 import type { RunCaller } from '../../engine/tools.ts';
 import { newConversationId, newItemsId } from '../../ids.ts';
-import { unknownCursor, type PageQuery } from '../../request/query.ts';
+import { unknownCursor, type PageQuery } from '../../parse/query.ts';
 import { givenIds, withIds } from '../responses/parse-input.ts';
 import type { InputItem } from '../responses/wire.ts';
 import { addToChain, conversationBusy, findConversation, fromRecord, headOf, isBusy } from '../../history/chain.ts';

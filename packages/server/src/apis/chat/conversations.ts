@@ -50,8 +50,7 @@ import {
   type ToolCallPart,
 } from './wire.ts';
 import { askedIn, askRequest, chatOutput } from './output.ts';
-import { createFork } from './fork-chat.ts';
-import { failChat, planResumedChat } from './resume-chat.ts';
+import { createFork, failChat, planResumedChat } from './resume-chat.ts';
 import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
 /*

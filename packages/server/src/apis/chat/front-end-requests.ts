@@ -1,7 +1,7 @@
 import { userText, type UserMessage } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../../api-error.ts';
-import { list, validateBody } from '../../request/validate.ts';
+import { list, validateBody } from '../../parse/validate.ts';
 import type { AgUiIds } from './ag-ui.ts';
 import { messageText } from './attachments.ts';
 import type { ClientList } from '../../history/client-list.ts';

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { badRequest } from '../../api-error.ts';
 import { itemOrigin } from '../../ids.ts';
-import { MAX_LENGTH } from '../../request/fields.ts';
-import { list, validateBody } from '../../request/validate.ts';
+import { MAX_LENGTH } from '../../parse/fields.ts';
+import { list, validateBody } from '../../parse/validate.ts';
 import { denialText } from '../../history/restore-messages.ts';
 import type { FunctionCallOutputItem, InputItem } from '../responses/wire.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';

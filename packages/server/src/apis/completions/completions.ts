@@ -23,7 +23,7 @@ import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
 import type { Caller } from '../../http/admission.ts';
 import { KEYED_PREFIX, newResponseId } from '../../ids.ts';
-import { withoutSecrets } from '../../request/tools.ts';
+import { withoutSecrets } from '../../parse/tools.ts';
 import { completionOutput, replayCompletion, type CompletionOutputOptions } from './output.ts';
 import type { CompletionRequest } from './parse-request.ts';
 import { completionId, restoreTurns, turnsToStore, type StoredTurns } from '../../history/restore-turns.ts';

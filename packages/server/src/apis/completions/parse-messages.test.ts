@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../../api-error.ts';
-import { DEFAULT_LIMITS } from '../../request/fields.ts';
-import { validateBody } from '../../request/validate.ts';
+import { DEFAULT_LIMITS } from '../../parse/fields.ts';
+import { validateBody } from '../../parse/validate.ts';
 import { messagesSchema, type ChatConversation } from './parse-messages.ts';
 import { z } from 'zod';
 

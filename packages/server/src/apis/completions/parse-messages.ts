@@ -1,8 +1,8 @@
 import type { AssistantPart, Message, TextBlock, SaidText, ToolCall, ToolResult, UserBlock } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../../api-error.ts';
-import { MAX_LENGTH, type RequestLimits } from '../../request/fields.ts';
-import { checkFile, checkImage, fileBlock, imageBlock, imageDetail } from '../../request/media.ts';
+import { MAX_LENGTH, type RequestLimits } from '../../parse/fields.ts';
+import { checkFile, checkImage, fileBlock, imageBlock, imageDetail } from '../../parse/media.ts';
 import {
   checkCharacters,
   chosenSchema,
@@ -14,7 +14,7 @@ import {
   unsupported,
   UNSUPPORTED,
   variants,
-} from '../../request/validate.ts';
+} from '../../parse/validate.ts';
 
 export interface ChatConversation {
   readonly messages: readonly Message[];

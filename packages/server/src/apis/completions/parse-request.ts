@@ -12,18 +12,9 @@ import {
   sharedRequest,
   verbosity,
   type RequestLimits,
-} from '../../request/fields.ts';
-import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema } from '../../request/tools.ts';
-import {
-  checkJson,
-  jsonObject,
-  list,
-  PARAM,
-  refuse,
-  textOr,
-  unsupported,
-  validateBody,
-} from '../../request/validate.ts';
+} from '../../parse/fields.ts';
+import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema } from '../../parse/tools.ts';
+import { checkJson, jsonObject, list, PARAM, refuse, textOr, unsupported, validateBody } from '../../parse/validate.ts';
 import { messagesSchema, type ChatConversation } from './parse-messages.ts';
 
 /** A validated request for a completion. */

@@ -15,7 +15,7 @@ import type { ServerList } from '../../engine/executors.ts';
 import type { Caller } from '../../http/admission.ts';
 import { LARGE, nextTurn } from '../../http/large-work.ts';
 import { itemOrigin, KEYED_PREFIX, newResponseId } from '../../ids.ts';
-import { fileBlock } from '../../request/media.ts';
+import { fileBlock } from '../../parse/media.ts';
 import { shortenedConversation } from './compaction.ts';
 import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';

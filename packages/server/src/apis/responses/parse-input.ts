@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { z } from 'zod';
-import { MAX_LENGTH, type RequestLimits } from '../../request/fields.ts';
-import { checkFile, checkImage, imageDetail } from '../../request/media.ts';
+import { MAX_LENGTH, type RequestLimits } from '../../parse/fields.ts';
+import { checkFile, checkImage, imageDetail } from '../../parse/media.ts';
 import {
   checkCharacters,
   chosenSchema,
@@ -15,7 +15,7 @@ import {
   variants,
   wrongType,
   type JsonObject,
-} from '../../request/validate.ts';
+} from '../../parse/validate.ts';
 import type * as wire from './wire.ts';
 import { mcpErrorText, PASSED_OVER, sentMcpError } from './wire.ts';
 

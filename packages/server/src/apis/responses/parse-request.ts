@@ -14,8 +14,8 @@ import {
   sharedRequest,
   verbosity,
   type RequestLimits,
-} from '../../request/fields.ts';
-import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema, withoutSecrets } from '../../request/tools.ts';
+} from '../../parse/fields.ts';
+import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema, withoutSecrets } from '../../parse/tools.ts';
 import {
   checkJson,
   isObject,
@@ -26,7 +26,7 @@ import {
   unsupported,
   validateBody,
   type IssueContext,
-} from '../../request/validate.ts';
+} from '../../parse/validate.ts';
 import { givenIds, inputSchema, longText, withIds } from './parse-input.ts';
 import type { Echo, InputItem, ResponseResource } from './wire.ts';
 

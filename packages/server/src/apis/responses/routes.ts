@@ -15,7 +15,7 @@ import {
   wholeNumber,
   type NumberParameter,
   type Query,
-} from '../../request/query.ts';
+} from '../../parse/query.ts';
 import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
 import { parseRequest, RESPONSE_BODY, type ParseOptions } from './parse-request.ts';

@@ -4,7 +4,7 @@ import type { ConversationBefore } from '../../history/conversation.ts';
 import type { Caller, Held } from '../../http/admission.ts';
 import { parseBody } from '../../http/body.ts';
 import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../../http/websocket.ts';
-import { isObject, type JsonObject } from '../../request/validate.ts';
+import { isObject, type JsonObject } from '../../parse/validate.ts';
 import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import { endedResponse } from './response-errors.ts';

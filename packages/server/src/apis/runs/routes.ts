@@ -10,9 +10,9 @@ import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { eventStream, sendBytes, sendJson, type EventStream } from '../../http/respond.ts';
 import { EVENTS, JSON_TYPE, route, type Parameter, type Parameters, type Route } from '../../http/routes.ts';
-import type { ListPage } from '../../request/list-page.ts';
-import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../request/query.ts';
-import { list, validateBody, variants } from '../../request/validate.ts';
+import type { ListPage } from '../../wire.ts';
+import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../parse/query.ts';
+import { list, validateBody, variants } from '../../parse/validate.ts';
 import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
 import type {
