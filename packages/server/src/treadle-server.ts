@@ -16,7 +16,7 @@ import { isDrivenElsewhere } from './requests/interruption.ts';
 import { RECOVERED } from './requests/recovery.ts';
 import { requests, type RequestKind, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
-import { memoryLimit, streamLimit } from './http/admission.ts';
+import { memoryLimit, streamLimit } from './http/limits.ts';
 import { serverKeys, type ApiKey, type Keys } from './http/keys.ts';
 import { newLog } from './http/log.ts';
 import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';

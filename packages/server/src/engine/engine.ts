@@ -2,7 +2,7 @@ import type { Model, Policy, StartedRun } from '@treadle/core';
 import type { Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
-import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/admission.ts';
+import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/limits.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
 import type { ServerTools } from './executors.ts';

@@ -1,11 +1,11 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { isIPv4 } from 'node:net';
 import type { HttpBindings } from '@hono/node-server';
-import type { Clock } from '@treadle/core';
+import { TreadleError, type Clock } from '@treadle/core';
 import type { Logger } from 'pino';
 import { ApiError, badRequest } from '../api-error.ts';
 import { DEFAULT_TENANT, presentedKey, SCOPES, type Keys, type KnownKey, type Scope } from './keys.ts';
-import { checkLocal } from './origins.ts';
-import { addressId, rateHeaders, rateLimiter } from './rate-limit.ts';
+import { addressId, rateHeaders, rateLimiter, RETRY_SECONDS, type Held } from './limits.ts';
 import type { Upgrade } from './websocket.ts';
 
 /** Who sent a request. */
@@ -242,141 +242,114 @@ function insufficientScope(message: string): ApiError {
   return new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
 }
 
-/** Limits how many of something are open at the same time. */
-export interface CountLimit {
-  /** Counts one, until the returned function is called. Throws if there are too many. */
-  take(tenant: string): () => void;
-  readonly count: number;
+/* From where the server may be used: loopback only without keys, and only by web pages whose origin is allowed. */
+
+/** Whether only programs on this machine can connect to this address. */
+export function isLoopback(address: string): boolean {
+  const plain = address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, '');
+  return plain === '::1' || (isIPv4(plain) && plain.startsWith('127.'));
 }
 
-export interface CountLimitOptions {
-  /** On the whole server. */
-  readonly max: number;
-  /** For one tenant; default: half of `max` if there are several, else `max`. */
-  readonly maxPerTenant?: number;
-  /** Has the number of tenants, which may change; default: there is one. */
-  readonly keys?: Pick<Keys, 'tenants'>;
-  /** `own`: how many the tenant has, if that is its limit. */
-  tooMany(own?: number): ApiError;
+/** Throws if a server without keys could be reached from the network. */
+export function checkReach(host: string, address: string, hasKeys: boolean): void {
+  if (hasKeys || isLoopback(address)) return;
+  const where = host === address ? host : `${host} (${address})`;
+  throw new TreadleError(
+    'invalid-options',
+    `Without keys the server listens on loopback only, and ${where} is reachable from the network. ` +
+      'Add at least one key ([[server.keys]] with name and hash), or use the host 127.0.0.1.',
+  );
 }
 
-export function countLimit({ max, maxPerTenant, keys = ONE_TENANT, tooMany }: CountLimitOptions): CountLimit {
-  const byTenant = new Map<string, number>();
-  let count = 0;
-  return {
-    take(tenant) {
-      const own = byTenant.get(tenant) ?? 0;
-      const most = maxPerTenant ?? (keys.tenants > 1 ? Math.ceil(max / 2) : max);
-      if (own >= most && most < max) throw tooMany(own);
-      if (count >= max) throw tooMany();
-      count += 1;
-      byTenant.set(tenant, own + 1);
-      let isReleased = false;
-      return () => {
-        if (isReleased) return;
-        isReleased = true;
-        count -= 1;
-        const remaining = (byTenant.get(tenant) ?? 1) - 1;
-        if (remaining === 0) byTenant.delete(tenant);
-        else byTenant.set(tenant, remaining);
-      };
-    },
-    get count() {
-      return count;
-    },
-  };
+/**
+ * Throws a 403 for requests of web pages to a server without keys. A page can make its own host name resolve to
+ * 127.0.0.1, but then the Host header contains that name. It can also post to 127.0.0.1 directly, but then the Origin header
+ * contains the page's origin.
+ */
+export function checkLocal(
+  host: string | undefined,
+  origin: string | undefined,
+  allowedOrigins: readonly string[],
+): void {
+  if (!isLocalName(host ?? ''))
+    throw notLocal('The server has no keys, so it accepts only localhost, 127.0.0.1 and [::1] in the Host header.');
+  if (origin !== undefined && origin !== `http://${host}` && !allowedOrigins.includes(origin))
+    throw notLocal(
+      'The server has no keys, so it rejects requests of other web pages. Allow their origin in its cors setting.',
+    );
 }
 
-const ONE_TENANT = { tenants: 1 };
+/** Whether the Host header, without its port, is a name that only this machine can have. */
+function isLocalName(host: string): boolean {
+  const name = host.replace(/:\d*$/, '').toLowerCase();
+  if (name === 'localhost' || name.endsWith('.localhost')) return true;
+  return name.startsWith('[') ? name.endsWith(']') && isLoopback(name.slice(1, -1)) : isLoopback(name) && isIPv4(name);
+}
 
-/** The limit on open streams of events. Their clients may wait for a run for any time. */
-export function streamLimit(limits: Omit<CountLimitOptions, 'tooMany'>): CountLimit {
-  function tooMany(own?: number): ApiError {
-    const message =
-      own === undefined
-        ? 'The server has reached its limit of open event streams. Retry in a moment.'
-        : `You have ${own} event streams open, which is your limit. Close one, or retry when one has ended.`;
-    const headers = { 'Retry-After': String(RETRY_SECONDS) };
-    return new ApiError(429, 'rate_limit_error', message, { code: 'too_many_streams', headers });
+function notLocal(message: string): ApiError {
+  return new ApiError(403, 'permission_error', message, { code: 'not_local' });
+}
+
+/**
+ * Throws a 403 if the page of another origin opens a WebSocket. Browsers do not apply CORS to WebSockets, so the server has to
+ * refuse those that it does not allow.
+ */
+export function checkSocketOrigin({ host, origin }: IncomingHttpHeaders, allowedOrigins: readonly string[]): void {
+  if (origin === undefined || allowedOrigins.includes('*') || allowedOrigins.includes(origin)) return;
+  if (origin === `http://${host}` || origin === `https://${host}`) return;
+  const message = 'The server rejects WebSockets of other web pages. Allow their origin in its cors setting.';
+  throw new ApiError(403, 'permission_error', message, { code: 'origin_not_allowed' });
+}
+
+const EXPOSED = [
+  'x-request-id',
+  'retry-after',
+  'ratelimit',
+  'ratelimit-policy',
+  'x-ratelimit-limit-requests',
+  'x-ratelimit-remaining-requests',
+  'x-ratelimit-reset-requests',
+  'mcp-session-id',
+].join(', ');
+
+/** A list of header names, as browsers send it. */
+const HEADER_LIST = /^[\w!#$%&'*+.^`|~-]+(?: *, *[\w!#$%&'*+.^`|~-]+)*$/;
+
+/** Throws if an origin can never match, or if it would open a server without keys to every web page. */
+export function checkOrigins(origins: readonly string[], hasKeys: boolean): void {
+  for (const origin of origins) {
+    if (origin === '*') {
+      if (hasKeys) continue;
+      throw new TreadleError(
+        'invalid-options',
+        'cors = ["*"] lets every web page use a server without keys: add keys, or list the origins.',
+      );
+    }
+    if (!URL.canParse(origin) || new URL(origin).origin !== origin)
+      throw new TreadleError(
+        'invalid-options',
+        `"${origin}" in cors is not an origin: write scheme and host as in "https://app.example.com".`,
+      );
   }
-  return countLimit({ ...limits, tooMany });
 }
 
 /**
- * The bytes that requests and runs hold in memory, and the limit on them. It counts what clients send and what is sent to
- * them; the process needs a few times as much.
+ * Sets the CORS headers for an allowed origin, on Node's response so that streams have them too. Returns true if the
+ * request was a preflight, which needs no other answer.
  */
-export interface Memory {
-  /** The bytes that are held now. */
-  readonly used: number;
-  /** For one request or run of a tenant. */
-  holder(tenant?: string): Held;
-}
-
-/** What one request or run holds. */
-export interface Held {
-  /** Throws a 429 or a 503 if it would be too much. A negative number gives back what was held. */
-  hold(bytes: number): void;
-  /** Nothing is held any more, also not by later calls of `hold`. */
-  release(): void;
-}
-
-export interface MemoryOptions {
-  readonly max: number;
-  /** For one tenant; default: half of `max`, so that one tenant cannot keep the others from being served. */
-  readonly maxPerTenant?: number;
-}
-
-/**
- * A request or run with at most this many bytes is refused only if twice as much as allowed is held: large ones must not keep
- * small ones from being served, but there can be many small ones.
- */
-const SMALL = 65_536;
-const RETRY_SECONDS = 2;
-
-export function memoryLimit({ max, maxPerTenant = Math.ceil(max / 2) }: MemoryOptions): Memory {
-  const byTenant = new Map<string, number>();
-  let used = 0;
-  return {
-    get used() {
-      return used;
-    },
-    holder(tenant = DEFAULT_TENANT) {
-      let held = 0;
-      let isReleased = false;
-      return {
-        hold(bytes) {
-          if (isReleased) return;
-          const own = byTenant.get(tenant) ?? 0;
-          const share = held + bytes > SMALL ? 1 : 2;
-          // The only request of a tenant is not refused, however large: later there is no more room than now.
-          if (bytes > 0 && own > held && own + bytes > share * maxPerTenant)
-            throw tooMuch(429, 'Your requests in progress are too large together. Retry when one has ended.');
-          if (bytes > 0 && used > held && used + bytes > share * max)
-            throw tooMuch(503, 'The server has reached its limit of memory for requests. Retry in a moment.');
-          held += bytes;
-          used += bytes;
-          byTenant.set(tenant, own + bytes);
-        },
-        release() {
-          if (isReleased) return;
-          isReleased = true;
-          used -= held;
-          const remaining = (byTenant.get(tenant) ?? held) - held;
-          if (remaining === 0) byTenant.delete(tenant);
-          else byTenant.set(tenant, remaining);
-        },
-      };
-    },
-  };
-}
-
-/** The code of the error for too many bytes in progress. */
-export const TOO_MANY_BYTES = 'too_many_bytes';
-
-function tooMuch(status: 429 | 503, message: string): ApiError {
-  return new ApiError(status, status === 429 ? 'rate_limit_error' : 'server_error', message, {
-    code: TOO_MANY_BYTES,
-    headers: { 'Retry-After': String(RETRY_SECONDS) },
-  });
+export function allowOrigin(origins: readonly string[], incoming: IncomingMessage, outgoing: ServerResponse): boolean {
+  if (origins.length === 0) return false;
+  outgoing.setHeader('Vary', 'Origin');
+  const { origin } = incoming.headers;
+  if (origin === undefined || !(origins.includes('*') || origins.includes(origin))) return false;
+  outgoing.setHeader('Access-Control-Allow-Origin', origin);
+  outgoing.setHeader('Access-Control-Expose-Headers', EXPOSED);
+  if (incoming.method !== 'OPTIONS' || incoming.headers['access-control-request-method'] === undefined) return false;
+  // Clients send headers of their own, such as `x-stainless-…`. Any header is safe, because there are no cookies.
+  const requested = incoming.headers['access-control-request-headers'];
+  if (requested !== undefined && HEADER_LIST.test(requested))
+    outgoing.setHeader('Access-Control-Allow-Headers', requested);
+  outgoing.setHeader('Access-Control-Allow-Methods', 'GET, POST, DELETE');
+  outgoing.setHeader('Access-Control-Max-Age', '600');
+  return true;
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { hashKey, keyring, newKey, presentedKey, serverKeys, type ApiKey } from './keys.ts';
 import { badRequest } from '../api-error.ts';
-import { countLimit } from './admission.ts';
+import { countLimit } from './limits.ts';
 
 const hash = hashKey('one');
 

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect, test, vi } from 'vitest';
 import { served } from '../../test/served.ts';
-import type { Memory } from './admission.ts';
+import type { Memory } from './limits.ts';
 import { pageRoutes } from './page.ts';
 
 test('all responses send the same bytes of a file, and none is counted', async () => {

@@ -6,7 +6,7 @@ import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
 import { getRoute, postRoute, served, type Served } from '../../test/served.ts';
 import { readJson } from './body.ts';
-import { memoryLimit } from './admission.ts';
+import { memoryLimit } from './limits.ts';
 import { hashKey } from './keys.ts';
 import { newLog } from './log.ts';
 import { sendJson } from './respond.ts';

@@ -15,20 +15,19 @@ import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
 import {
   admission,
-  memoryLimit,
+  checkOrigins,
+  checkReach,
+  checkSocketOrigin,
   type Answering,
-  type CountLimit,
   type Env,
   type Exchange,
-  type Held,
-  type Memory,
   type RateLimits,
 } from './admission.ts';
 import { errorResponse, requestHandler, shuttingDown } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { afterConnections, arrivals } from './large-work.ts';
+import { memoryLimit, type CountLimit, type Held, type Memory } from './limits.ts';
 import { newLog } from './log.ts';
-import { checkOrigins, checkReach, checkSocketOrigin } from './origins.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
 import type { Route } from './routes.ts';
 import { slowClientFinder } from './slow-clients.ts';

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
 import { getRoute, served, type Served } from '../../test/served.ts';
 import { toApiError, type ApiError } from '../api-error.ts';
-import { memoryLimit } from './admission.ts';
+import { memoryLimit } from './limits.ts';
 import { hashKey, serverKeys } from './keys.ts';
 import type { ServerOptions } from './server.ts';
 import type { ClientSocket, OpenSocket } from './websocket.ts';

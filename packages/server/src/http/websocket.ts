@@ -4,7 +4,8 @@ import type { Socket } from 'node:net';
 import type { Clock } from '@treadle/core';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { ApiError } from '../api-error.ts';
-import type { Answering, Caller, Exchange, Held, Memory } from './admission.ts';
+import type { Answering, Caller, Exchange } from './admission.ts';
+import type { Held, Memory } from './limits.ts';
 
 /**
  * WebSockets of clients. Each message is a request of its own, with the limits that requests over HTTP have:

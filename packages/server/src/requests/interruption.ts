@@ -1,6 +1,6 @@
 import { TreadleError, type Lease } from '@treadle/core';
 import { ApiError, isStoreFailure, type ApiErrorCode } from '../api-error.ts';
-import { TOO_MANY_BYTES } from '../http/admission.ts';
+import { TOO_MANY_BYTES } from '../http/limits.ts';
 
 /**
  * Why a stored request has not ended, although nobody drives its run any more in this process. The run is left as it is, and

@@ -1,7 +1,8 @@
 import { systemClock, type Clock } from '@treadle/core';
 import { badRequest, errorBody, toApiError, type ApiError } from '../../api-error.ts';
 import type { ConversationBefore } from '../../history/conversation.ts';
-import type { Caller, Held } from '../../http/admission.ts';
+import type { Caller } from '../../http/admission.ts';
+import type { Held } from '../../http/limits.ts';
 import { parseBody } from '../../http/body.ts';
 import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../../http/websocket.ts';
 import { isObject, type JsonObject } from '../../parse/validate.ts';
