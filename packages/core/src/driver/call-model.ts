@@ -1,12 +1,11 @@
 import { messageOf } from '../errors.ts';
 import type { Blobs, Journal, RunStore } from '../journal/port.ts';
 import { requestOf } from '../machine/effects.ts';
-import { estimateTokens } from '../machine/history.ts';
+import { added, estimateTokens, mapped } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call } from '../machine/state.ts';
 import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
-import { added, mapped } from '../lists.ts';
 import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
 import {
   NO_USAGE,

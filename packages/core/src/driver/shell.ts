@@ -7,7 +7,7 @@ import { isPaused, slotIndex, waiting, type Effect } from '../machine/effects.ts
 import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isOverdue, step, type Next } from '../machine/step.ts';
-import { added, mapped } from '../lists.ts';
+import { added, mapped } from '../machine/history.ts';
 import { abortChildren, abortEffects, changeToAgent, performEffect, type RunContext } from './perform.ts';
 
 /**

@@ -1,10 +1,9 @@
 import { isPaused, outstanding } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import { EMPTY_HASH, hashTexts, stableJson } from '../machine/history.ts';
+import { EMPTY_HASH, hashTexts, mapped, stableJson } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
-import { mapped } from '../lists.ts';
 import { nextLoopTurn } from '../platform.ts';
 import { itemsBetween, type Item } from './items.ts';
 import type { JournalEntry, RunStatus } from './port.ts';

@@ -1,4 +1,3 @@
-import { added, mapped } from '../lists.ts';
 import {
   userText,
   type AssistantPart,
@@ -39,7 +38,7 @@ import {
 import type { CallCheck, Event, RecordedVerdict } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
-import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
+import { acceptableParts, added, appendMessage, emptyHistory, estimateTokens, mapped, stableJson } from './history.ts';
 import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
 import { askedIn, clientSlot, deadlineOf, isAnswerable, parkedAgain, parkedSlot, parkingOf } from './parking.ts';
 import { askingQuestions, fitsQuestions, withQuestionSettled } from './questions.ts';

@@ -8,7 +8,7 @@ export {
   type Live,
   type StreamInit,
 } from './responses.ts';
-export { shownResult } from './shown-result.ts';
+export { shownResult } from '../messages.ts';
 export {
   approvalOf,
   uiChunks,
