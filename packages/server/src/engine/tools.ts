@@ -238,12 +238,12 @@ function replaceHosted(origins: Map<string, Hosted>, origin: RequestTool, hosted
 }
 
 function offeredTools(clientTools: readonly Tool[], origins: Origins, searches: boolean): OfferedTools {
-  const hosted = [...origins.values()].filter(({ isGone }) => !isGone);
-  const isFound = ({ isListed }: Hosted): boolean => searches && isListed;
-  return {
-    tools: [...clientTools, ...hosted.filter((one) => !isFound(one)).map((one) => one.tool)],
-    foundTools: hosted.filter(isFound).map((one) => one.tool),
-  };
+  const tools = [...clientTools];
+  const foundTools: Tool[] = [];
+  for (const hosted of origins.values()) {
+    if (!hosted.isGone) (searches && hosted.isListed ? foundTools : tools).push(hosted.tool);
+  }
+  return { tools, foundTools };
 }
 
 type Functions = ReadonlyMap<string, FunctionTool>;
@@ -262,7 +262,9 @@ const MAX_OFFERED_TOOLS = 40;
 /** Whether the model searches the tools of other servers. A choice that names tools needs them at once. */
 function isSearched({ toolChoice, allowedTools }: Choice, origins: Origins): boolean {
   if (typeof toolChoice === 'object' || allowedTools || origins.has(SEARCH)) return false;
-  return [...origins.values()].filter(({ isListed, isGone }) => isListed && !isGone).length > MAX_OFFERED_TOOLS;
+  let listed = 0;
+  for (const { isListed, isGone } of origins.values()) if (isListed && !isGone) listed += 1;
+  return listed > MAX_OFFERED_TOOLS;
 }
 
 async function searchTool(origins: Origins, tools: () => readonly Tool[]): Promise<Hosted> {

@@ -1,8 +1,8 @@
-import type { CallAnswered, Event, Policy } from '@treadle/core';
+import type { CallAnswered, Event } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
 import type { Engine } from '../engine/engine.ts';
 import type { RunEnd, RunPlan } from './run.ts';
-import { principalOf, rulesIn, type RunCaller } from '../engine/tools.ts';
+import { principalOf, rulesIn } from '../engine/tools.ts';
 
 /** What a run has used and done while this process drove it: for one line in the log, and for the metrics. */
 interface RunReport {
@@ -81,12 +81,14 @@ export function runReport(
     },
     noteCall({ call, result }) {
       tools ??= new Map();
+      const found = toolset.tools.find((tool) => tool.name === call.name);
       // A name that the model has invented is content, so it is not logged.
-      const isKnown = toolset.tools.some((tool) => tool.name === call.name);
-      const name = isKnown && (tools.size < MAX_NAMES || tools.has(call.name)) ? call.name : OTHER;
+      const name = found && (tools.size < MAX_NAMES || tools.has(call.name)) ? call.name : OTHER;
       tools.set(name, (tools.get(name) ?? 0) + 1);
       if (result.isError) toolErrors += 1;
-      metrics?.toolCalled(metricName(call.name, toolset), result.isError === true);
+      // Clients choose the names of their functions, so these are no labels.
+      const label = found?.execute ? call.name : found ? CLIENT : OTHER;
+      metrics?.toolCalled(label, result.isError === true);
     },
     end({ ending, isAsleep, rejectedAnswer }) {
       // The run is as it was.
@@ -110,22 +112,15 @@ export function runReport(
   };
 }
 
-/** Clients choose the names of their functions, so these are no labels. */
-function metricName(name: string, { tools }: RunPlan['toolset']): string {
-  const found = tools.find((tool) => tool.name === name);
-  return found?.execute ? name : found ? CLIENT : OTHER;
-}
-
-/** Writes a line to the log for each call of a run. */
-export function callLogger(
-  { log, policy }: { readonly log: Engine['log']; readonly policy: Policy | undefined },
-  runId: string,
-  caller: RunCaller,
-): (answered: CallAnswered) => void {
-  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
-  return (answered) => {
-    if (!log.isLevelEnabled('info')) return;
-    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
-    log.info(executionLine(answered, about), 'a tool was called');
-  };
+/** Writes a line to the log for a call of a run. */
+export function logCall(
+  log: Engine['log'],
+  { id: runId, caller, policy }: Pick<RunPlan, 'id' | 'caller' | 'policy'>,
+  answered: CallAnswered,
+): void {
+  if (!log.isLevelEnabled('info')) return;
+  const rules = policy && rulesIn(policy);
+  const autonomy = rules && (rules.autonomy ?? 1);
+  const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy };
+  log.info(executionLine(answered, about), 'a tool was called');
 }

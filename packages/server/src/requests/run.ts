@@ -34,7 +34,7 @@ import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
 import type { ServerList } from '../engine/executors.ts';
 import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
 import { requestModel, type AnswerFormat } from '../engine/request-model.ts';
-import { callLogger, runReport } from './run-report.ts';
+import { logCall, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
@@ -187,8 +187,6 @@ export function driveRun(
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
   const wasCancelled = last?.type === 'cancel-requested';
 
-  const logCall = callLogger({ log, policy }, runId, caller);
-
   function logFailure({ code, status, message }: ModelError): void {
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
   }
@@ -229,7 +227,7 @@ export function driveRun(
         answered?.resolve();
       } else if (item.type === 'call-answered') {
         report.noteCall(item);
-        logCall(item);
+        logCall(log, plan, item);
       }
       return listen(item);
     },

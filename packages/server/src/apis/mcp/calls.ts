@@ -46,7 +46,7 @@ import {
   type StoredEnd,
   type TakenRun,
 } from '../../requests/requests.ts';
-import { callLogger } from '../../requests/run-report.ts';
+import { logCall } from '../../requests/run-report.ts';
 import {
   onlyParked,
   runJournal,
@@ -187,11 +187,10 @@ export function mcpCalls(
     { agent, outputSchema }: Callable & { readonly type: 'agent' },
     input: unknown,
   ): Omit<PlannedCall, 'plan'> {
-    const logCall = callLogger({ log, policy }, id, caller);
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
     const listen = (item: Item): void => {
-      if (item.type === 'call-answered') logCall(item);
+      if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
       onItem(item);
     };
 

@@ -117,9 +117,8 @@ export function responseCreator(
    * 3. If the server describes the tool differently now, the client is asked again.
    * 4. A call cannot be approved without its server. Throws a 400 then.
    */
-  async function withDecisions(plan: RunPlan, hold: Capacity['hold']): Promise<RunPlan> {
-    const { open, toolset, messages, caller } = plan;
-    if (!open || open.approvals.length === 0) return plan;
+  async function withDecisions(plan: RunPlan, open: OpenTurn, hold: Capacity['hold']): Promise<RunPlan> {
+    const { toolset, messages, caller } = plan;
     const calls = messages.at(-1)!.content.filter((part) => part.type === 'tool-call');
     const approvals: ApprovedCall[] = [];
     const refused: ToolResult[] = [];
@@ -159,9 +158,11 @@ export function responseCreator(
     hold: Capacity['hold'],
   ): Promise<{ readonly request: CompleteResponse; readonly stored?: NewRecord }> {
     const { request, seal, system, before, counted, reported, chain, compaction } = planned;
-    const decided = planned.plan.open?.approvals.map(({ requestId }) => requestId) ?? [];
-    await checkUndecided(decided, request, caller);
-    const plan = await withDecisions(planned.plan, hold);
+    const { open: begun } = planned.plan;
+    const decided = begun?.approvals.map(({ requestId }) => requestId) ?? [];
+    const decides = begun !== undefined && decided.length > 0;
+    if (decides) await checkUndecided(decided, request, caller);
+    const plan = decides ? await withDecisions(planned.plan, begun, hold) : planned.plan;
     const { id, open } = plan;
     const carrier = await carrierFor(plan, request, caller);
     const compactions = await compactionsFor(request, system, caller);
@@ -188,9 +189,9 @@ export function responseCreator(
     };
     const run = { created, seal, carrier, ...continued };
     // Decisions that were added to the conversation before have no digest: such a request is never a repeated one.
-    const decisions = decisionKeys(decided, request.digest ?? 'conversation', now);
+    const decisions = decides ? decisionKeys(decided, request.digest ?? 'conversation', now) : [];
     if (!request.store && !key) {
-      if (decided.length > 0) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
+      if (decides) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
       return { request: { plan: local ? { ...plan, journal: memoryJournal() } : plan, run, parts } };
     }
     const { tenant, scopes } = caller;
