@@ -2,13 +2,13 @@ export {
   EVENT_STREAM_HEADERS,
   eventFrame,
   KEEP_ALIVE_FRAME,
+  shownResult,
   toEventStreamResponse,
   toTextResponse,
   type EventStreamInit,
   type Live,
   type StreamInit,
 } from './responses.ts';
-export { shownResult } from '../messages.ts';
 export {
   approvalOf,
   uiChunks,

@@ -3,6 +3,7 @@ import type { ExecuteResult } from '../agents/result.ts';
 import type { LiveRun, LoopResult } from '../driver/options.ts';
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
+import type { ResultBlock } from '../messages.ts';
 import { systemClock } from '../platform.ts';
 
 /* Runs as web responses. They need nothing but `Response` and streams, which Node, Bun, Deno, browsers and workers have. */
@@ -159,5 +160,26 @@ async function withHeartbeat<T>(next: Promise<T>, heartbeat: Heartbeat | undefin
     return await Promise.race([next, silent]);
   } finally {
     cancelTimer();
+  }
+}
+
+/** The text of a result, for people. What is not text is only described. */
+export function shownResult(content: readonly ResultBlock[]): string {
+  return content.map(textOfBlock).join('\n');
+}
+
+function textOfBlock(block: ResultBlock): string {
+  switch (block.type) {
+    case 'text':
+    case 'error':
+      return block.text;
+    case 'image':
+      return `(An image of type ${block.mediaType}, which was sent to the model.)`;
+    case 'file': {
+      const name = block.name === undefined ? '' : ` "${block.name}"`;
+      return `(A file${name} of type ${block.mediaType}, which was sent to the model.)`;
+    }
+    default:
+      return block satisfies never;
   }
 }

@@ -4,8 +4,8 @@ import { messageOf, outcomeProblem } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
 import type { Event } from '../machine/events.ts';
 import type { Outcome, Waiting } from '../machine/state.ts';
-import { shownResult, type AssistantPart } from '../messages.ts';
-import { streamedResponse, type Live, type StreamInit } from './responses.ts';
+import type { AssistantPart } from '../messages.ts';
+import { shownResult, streamedResponse, type Live, type StreamInit } from './responses.ts';
 import { uiChunks, UI_MESSAGE_STREAM_END, UI_MESSAGE_STREAM_HEADERS, type UiFinish } from './ui-chunks.ts';
 
 /**
