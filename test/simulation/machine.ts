@@ -52,7 +52,7 @@ export interface Driving {
 
 export interface Process extends Owner {
   readonly host: Host;
-  readonly holder: Required<Holder>;
+  readonly holder: Holder & { readonly startedAt: string };
   readonly clock: Clock;
   readonly store: SqliteStore;
   alive: boolean;

@@ -30,8 +30,8 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     patches: [
       {
         file: LEASES,
-        from: "return processState(other) === 'dead' ? 0 : Infinity;",
-        to: "if (processState(other) === 'dead') return 0;",
+        from: "if (state !== 'elsewhere') return state === 'dead' ? 0 : Infinity;",
+        to: "if (state === 'dead') return 0;",
       },
     ],
   },

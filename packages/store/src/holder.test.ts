@@ -2,13 +2,55 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { hostname } from 'node:os';
 import { expect, test } from 'vitest';
-import { processState, thisProcess } from './holder.ts';
+import { holderState, parseWhere, processState, thisProcess, whereText, type Holder } from './holder.ts';
 
 test('identifies this process as alive', () => {
   const self = thisProcess();
-  expect(self).toEqual({ host: expect.stringContaining(hostname()), pid: process.pid, startedAt: expect.any(String) });
+  expect(self).toMatchObject({
+    host: expect.stringContaining(hostname()),
+    pid: process.pid,
+    startedAt: expect.any(String),
+  });
   expect(thisProcess()).toBe(self);
   expect(processState(self)).toBe('alive');
+  expect(holderState(self)).toBe('alive');
+});
+
+/** By the boot, and in a container by its namespaces. */
+const HERE: Holder = { host: 'box', pid: 7, startedAt: 'boot-1 70', place: 'boot-1' };
+const CONTAINER: Holder = { ...HERE, host: 'box pid:[12]', place: 'boot-1 pid:[12]' };
+
+test.each<readonly [string, other: Holder, self: Holder, expected: 'seen' | 'dead' | 'elsewhere']>([
+  ['of this place', { ...HERE, pid: 8 }, HERE, 'seen'],
+  ['after the name of the host has changed', { ...HERE, pid: 8 }, { ...HERE, host: 'new-name' }, 'seen'],
+  ['of a container that shares pids and has another host name', { ...HERE, host: '3f2a91' }, HERE, 'seen'],
+  ['of the same container', { ...CONTAINER, pid: 8 }, CONTAINER, 'seen'],
+  ['of another container with the same host name', { ...CONTAINER, place: 'boot-1 pid:[13]' }, CONTAINER, 'elsewhere'],
+  ['of a container, seen from its machine', CONTAINER, HERE, 'elsewhere'],
+  ['of the machine, seen from a container', HERE, CONTAINER, 'elsewhere'],
+  ['with the same pids and another time', { ...HERE, place: 'boot-1 time:[5]' }, HERE, 'elsewhere'],
+  ['of another machine', { ...HERE, host: 'other', place: 'boot-2' }, HERE, 'elsewhere'],
+  ['of an earlier boot of this machine', { ...HERE, place: 'boot-0' }, HERE, 'dead'],
+  ['of a container of another boot', { ...CONTAINER, place: 'boot-0 pid:[12]' }, CONTAINER, 'elsewhere'],
+  ['of an earlier version, with this host name', { host: 'box', pid: 8 }, HERE, 'seen'],
+  [
+    'of an earlier version, with another host name',
+    { host: 'old-name', pid: 8, startedAt: 'boot-1 80' },
+    HERE,
+    'elsewhere',
+  ],
+  ['where the system does not tell the boot', HERE, { host: 'box', pid: 9 }, 'seen'],
+])('a holder %s is compared, or is not', (_, other, self, expected) => {
+  for (const state of ['alive', 'dead', 'unknown'] as const) {
+    expect(holderState(other, self, () => state)).toBe(expected === 'seen' ? state : expected);
+  }
+});
+
+test('the host and the place are one text in records of processes', () => {
+  for (const { host, place } of [HERE, CONTAINER, { host: 'a @ b', place: 'boot-1' }]) {
+    expect(parseWhere(whereText({ host, ...(place !== undefined && { place }) }))).toEqual({ host, place });
+  }
+  expect(parseWhere('box pid:[12]')).toEqual({ host: 'box pid:[12]' });
 });
 
 test('treats the same pid with another start time as a dead process', () => {

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 /** A process of this host. */
 export interface ProcessEntry {
@@ -14,39 +14,106 @@ export interface ProcessEntry {
   readonly startedAt: string;
 }
 
-/** Whether the system shows its processes, their environments and their open files in /proc. */
-export const HAS_PROC: boolean = process.platform === 'linux' && existsSync('/proc/self/stat');
+const ON_LINUX = process.platform === 'linux';
+
+/**
+ * Whether the system shows its processes, their environments and their open files in /proc. In a namespace of pids that was
+ * made without its own /proc, the pids there are those of another namespace.
+ */
+export const HAS_PROC: boolean = ON_LINUX && orUndefined(() => readlinkSync('/proc/self')) === String(process.pid);
 
 /** The columns of `ps` that every system has. */
 const PS_COLUMNS = ['pid', 'ppid', 'pgid', 'stat', 'lstart'].flatMap((column) => ['-o', `${column}=`]);
 
 /** One process; undefined if there is none with this pid, or it cannot be read. */
 export function readProcess(pid: number): ProcessEntry | undefined {
-  return HAS_PROC ? readStat(pid) : readPs(['-p', String(pid)])[0];
+  return ON_LINUX ? readStat(pid) : readPs(['-p', String(pid)])[0];
 }
 
 export function allProcesses(): readonly ProcessEntry[] {
-  return HAS_PROC ? numbersIn('/proc').flatMap((pid) => readStat(pid) ?? []) : readPs(['-A']);
+  if (!ON_LINUX) return readPs(['-A']);
+  return HAS_PROC ? numbersIn('/proc').flatMap((pid) => readStat(pid) ?? []) : [];
 }
-
-let bootId: string | undefined;
 
 /** The start is in ticks since boot, so it is unique only together with the id of the boot. */
 function readStat(pid: number): ProcessEntry | undefined {
+  const boot = bootId();
+  if (!HAS_PROC || boot === undefined) return undefined;
   return orUndefined(() => {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The second field is the program name in brackets, which may itself contain spaces and brackets.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    const fields = statFields(`/proc/${pid}/stat`);
     return {
       pid,
       parent: Number(fields[1]),
       group: Number(fields[2]),
       session: Number(fields[3]),
       isEnded: isEndedState(fields[0]!),
-      startedAt: `${bootId} ${fields[19]}`,
+      startedAt: `${boot} ${fields[START_FIELD]}`,
     };
   });
+}
+
+/** The fields after the program name, which is in brackets and may itself contain spaces and brackets. */
+function statFields(file: string): readonly string[] {
+  const stat = readFileSync(file, 'utf8');
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+}
+
+const START_FIELD = 19;
+
+/** The thread that calls this: its id and its start time. Undefined for the main thread, and where threads cannot be seen. */
+export function thisThread(): string | undefined {
+  return orUndefined(() => {
+    const [pid, id] = HAS_PROC ? readlinkSync('/proc/thread-self').split('/task/') : [];
+    return id === undefined || id === pid ? undefined : threadText(process.pid, id);
+  });
+}
+
+/** Whether a thread of a process has ended. False if that cannot be read. */
+export function isThreadEnded(pid: number, thread: string): boolean {
+  try {
+    return threadText(pid, thread.split(' ')[0]!) !== thread;
+  } catch (error) {
+    return ['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code!);
+  }
+}
+
+function threadText(pid: number, id: string): string {
+  return `${id} ${statFields(`/proc/${pid}/task/${id}/stat`)[START_FIELD]}`;
+}
+
+let knownBoot: string | undefined;
+
+/** Another one each time that the machine starts. Undefined if the system does not tell it. */
+function bootId(): string | undefined {
+  knownBoot ??= orUndefined(() => {
+    if (ON_LINUX) return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    if (process.platform !== 'darwin') return undefined;
+    return execFileSync('/usr/sbin/sysctl', ['-n', 'kern.bootsessionuuid'], { encoding: 'utf8', stdio: 'pipe' }).trim();
+  });
+  return knownBoot === '' ? undefined : knownBoot;
+}
+
+/** The namespaces that every Linux system starts with. Containers have others. */
+const FIRST_NAMESPACES: ReadonlySet<string> = new Set(['pid:[4026531836]', 'time:[4026531834]']);
+
+/** The namespace of pids of this process. Empty: the first one, or the system has none. Undefined if it cannot be read. */
+export function pidNamespace(): string | undefined {
+  return ON_LINUX ? namespace('pid') : '';
+}
+
+function namespace(name: 'pid' | 'time'): string | undefined {
+  const found = orUndefined(() => readlinkSync(`/proc/self/ns/${name}`));
+  return found !== undefined && FIRST_NAMESPACES.has(found) ? '' : found;
+}
+
+/**
+ * Where pids and start times mean the same as here: the boot, and in a container its namespaces. Undefined if the system does
+ * not tell. A namespace of time shifts the start times that a process sees; old systems have none.
+ */
+export function readPlace(): string | undefined {
+  const [boot, pids] = [bootId(), pidNamespace()];
+  if (boot === undefined || pids === undefined) return undefined;
+  return [boot, pids, (ON_LINUX && namespace('time')) || ''].filter((part) => part !== '').join(' ');
 }
 
 /** Exported for tests on systems with /proc. */

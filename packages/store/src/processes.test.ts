@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { afterEach, expect, test } from 'vitest';
-import { processState, thisProcess } from './holder.ts';
+import { processState, thisProcess, whereText } from './holder.ts';
 import { allProcesses, readPs } from './process-table.ts';
 import { heldProcess, killProcess, markVariable } from './processes.ts';
 
@@ -24,7 +24,7 @@ test('kills a process, and waits until it has ended', async () => {
   const child = startSleep();
   const exited = once(child, 'exit');
   const held = heldProcess(child.pid);
-  expect(held).toEqual({ ...thisProcess(), pid: child.pid, startedAt: expect.any(String) });
+  expect(held).toEqual({ host: whereText(thisProcess()), pid: child.pid, startedAt: expect.any(String) });
   expect(await killProcess(held)).toBe(true);
   expect(isAlive(child.pid!)).toBe(false);
   expect(await exited).toEqual([null, 'SIGKILL']);
@@ -34,6 +34,24 @@ test('kills a process, and waits until it has ended', async () => {
 test('does not kill another process that has the pid by now', async () => {
   const { pid } = startSleep();
   expect(await killProcess({ ...heldProcess(pid), startedAt: 'long ago' })).toBe(true);
+  expect(isAlive(pid!)).toBe(true);
+});
+
+test('kills a process that was recorded before the name of the host changed, and one that an earlier version recorded', async () => {
+  const self = thisProcess();
+  for (const host of [whereText({ ...self, host: 'old-name' }), self.host]) {
+    const { pid } = startSleep();
+    expect(await killProcess({ ...heldProcess(pid), host })).toBe(true);
+    expect(isAlive(pid!)).toBe(false);
+  }
+});
+
+test('a process that was recorded before this machine was started again does not run any more', async () => {
+  const { pid } = startSleep();
+  const { host } = thisProcess();
+  const earlier = { ...heldProcess(pid), startedAt: 'earlier 7', host: whereText({ host, place: 'earlier' }) };
+  // In a container nobody knows.
+  expect(await killProcess(earlier)).toBe(!host.includes(' '));
   expect(isAlive(pid!)).toBe(true);
 });
 

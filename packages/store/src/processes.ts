@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HeldProcess } from '@treadle/core';
-import { holderOf, processState, thisProcess } from './holder.ts';
+import { holderOf, holderState, parseWhere, thisProcess, whereText } from './holder.ts';
 import {
   allProcesses,
   HAS_PROC,
@@ -41,7 +41,13 @@ const MARK = 'TREADLE_PROCESS_';
 export function heldProcess(pid: number | undefined, options: { readonly group?: boolean } = {}): HeldProcess {
   const holder = pid === undefined ? undefined : holderOf(pid);
   if (!holder) throw new Error(`There is no process with the pid ${pid}.`);
-  return { ...holder, ...(options.group && { group: true }) };
+  const { startedAt } = holder;
+  return {
+    host: whereText(holder),
+    pid: holder.pid,
+    ...(startedAt !== undefined && { startedAt }),
+    ...(options.group && { group: true }),
+  };
 }
 
 /**
@@ -49,11 +55,10 @@ export function heldProcess(pid: number | undefined, options: { readonly group?:
  * process that has its pid by now. False: it belongs to another host, or it is not known whether it is the same process.
  * Rejects if it cannot be killed.
  */
-export async function killProcess({ group, mark, ...given }: HeldProcess): Promise<boolean> {
-  const { host } = thisProcess();
-  const holder = { host, ...given };
-  if (holder.host !== host) return false;
-  const state = processState(holder);
+export async function killProcess({ group, mark, host, ...given }: HeldProcess): Promise<boolean> {
+  const holder = { ...given, ...parseWhere(host ?? whereText(thisProcess())) };
+  const state = holderState(holder);
+  if (state === 'elsewhere') return false;
   const roots = state === 'alive' ? [{ ...holder, leads: group === true }] : [];
   if (roots.length > 0 || mark !== undefined) await killTree({ roots, mark });
   return state !== 'unknown';
@@ -62,7 +67,7 @@ export async function killProcess({ group, mark, ...given }: HeldProcess): Promi
 /** A process that was just started by this one as the leader of a group, even if it has ended since. */
 export function startedProcess(pid: number): HeldProcess {
   const found = readProcess(pid);
-  return { host: thisProcess().host, pid, ...(found && { startedAt: found.startedAt }), group: true };
+  return { host: whereText(thisProcess()), pid, ...(found && { startedAt: found.startedAt }), group: true };
 }
 
 /** What marks a process and its descendants, as long as they keep their environment. */

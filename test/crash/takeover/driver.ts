@@ -20,11 +20,16 @@ export interface Driver extends AsyncDisposable {
 export interface DriverOptions extends ProgramOptions {
   /** Its clock is 60 seconds ahead. */
   readonly ahead?: boolean;
+  /** The name of the host is another one for it. */
+  readonly renamed?: boolean;
 }
 
-export function startDriver({ ahead = false, ...options }: DriverOptions): Driver {
+export function startDriver({ ahead = false, renamed = false, ...options }: DriverOptions): Driver {
   const url = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
-  const preload = ahead ? ['--import', new URL('./ahead.ts', import.meta.url).href] : [];
+  const preload = [
+    ...(ahead ? ['--import', new URL('./ahead.ts', import.meta.url).href] : []),
+    ...(renamed ? ['--import', new URL('./renamed.ts', import.meta.url).href] : []),
+  ];
   const child = fork(url('./program.ts'), [JSON.stringify(options)], {
     execArgv: ['--conditions=treadle-source', ...preload],
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],

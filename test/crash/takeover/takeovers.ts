@@ -41,6 +41,19 @@ export function testTakeovers(ttlMs: number): void {
       expect(place.payments()).toBe(1);
     });
 
+    test('a suspended process is not taken over after the name of the host has changed', async () => {
+      using place = bench(ttlMs);
+      await using first = place.start({ before: 'message' });
+      await first.prints('paying');
+      first.signal('SIGSTOP');
+      await using second = place.start({ before: 'pay', renamed: true });
+      expect(await second.ended).toEqual(['end run-driven']);
+      first.signal('SIGCONT');
+      first.send();
+      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
+      expect(place.payments()).toBe(1);
+    });
+
     test('a process of the same host with a blocked event loop is not taken over', async () => {
       using place = bench(ttlMs);
       await using first = place.start({ before: 'block' });

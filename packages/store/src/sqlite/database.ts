@@ -222,6 +222,11 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
     WHEN response GLOB 'keyed_*' THEN 'completion'
     ELSE 'turns' END;
   `,
+  // Null in leases of earlier versions, which are compared by `host`, and where the system does not tell.
+  `
+  ALTER TABLE leases ADD COLUMN place TEXT;
+  ALTER TABLE leases ADD COLUMN thread TEXT;
+  `,
 ];
 
 /** The version of the tables. */

@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
 import { contest } from '../../test/contest.ts';
@@ -108,6 +110,50 @@ describe('another process', () => {
       const winner = settled.findIndex(({ status }) => status === 'fulfilled');
       await both[winner]!.release((settled[winner] as PromiseFulfilledResult<number>).value);
     }
+  });
+});
+
+// Other systems do not show the threads of a process.
+describe.runIf(process.platform === 'linux')('a worker thread', () => {
+  /** Resolves when the thread drives the run. */
+  async function drivingThread(file: string, runId: string): Promise<Worker> {
+    const main = new URL('../../test/thread-main.ts', import.meta.url);
+    const thread = new Worker(main, { workerData: { file, runId }, execArgv: ['--conditions=treadle-source'] });
+    await once(thread, 'message');
+    return thread;
+  }
+
+  test('that drives a run keeps it, and loses it at once when the thread has ended', async () => {
+    await using temp = tempStore();
+    const clock = manualClock(Date.now());
+    const store = temp.open({ clock });
+    await using other = await remote(temp.file);
+    const thread = await drivingThread(temp.file, 'a');
+    try {
+      for (let i = 0; i < 3; i++) {
+        await expect(store.acquire('a')).rejects.toThrow(
+          new RegExp(`is driven by process ${process.pid} \\(thread \\d+\\) on host`),
+        );
+        await expect(other.acquire('a')).rejects.toEqual(code('run-driven'));
+        await clock.advance(3_600_000);
+      }
+    } finally {
+      await thread.terminate();
+    }
+    const lease = await store.acquire('a');
+    expect(lease.takenOver).toBe(true);
+    await store.append('a', [entry(1)], lease);
+    expect(await store.read('a')).toEqual(entries(2));
+    expect(await store.list({ recovered: true })).toMatchObject([{ runId: 'a', recovered: { times: 1 } }]);
+  });
+
+  test('that has ended loses its run to another process, while its own process goes on', async () => {
+    await using temp = tempStore();
+    await using other = await remote(temp.file);
+    const thread = await drivingThread(temp.file, 'a');
+    await thread.terminate();
+    const token = await other.acquire('a');
+    await other.append('a', [entry(1)], token);
   });
 });
 

@@ -4,7 +4,8 @@ import { describe, expect, test } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import { thisProcess, type Holder } from '../holder.ts';
-import type { SqliteStore } from './store.ts';
+import { openDatabase } from './database.ts';
+import { storeOn, thisMachine, type SqliteStore } from './store.ts';
 
 const TTL = 30_000;
 const START = Date.parse('2026-11-15T10:00:00Z');
@@ -446,6 +447,42 @@ describe('leases of one host', () => {
     const before = temp.open({ holder: { ...thisProcess(), startedAt: 'before this one' } });
     await before.acquire('a');
     await temp.open().acquire('a');
+  });
+
+  test('a live process keeps its lease under another host name, and loses it when it dies', async () => {
+    await using temp = tempStore();
+    const clock = manualClock(START);
+    let state: 'alive' | 'dead' = 'alive';
+    const [first, second] = ['old-name', 'new-name'].map((host) => {
+      const holder = { host, pid: host.length, startedAt: '1', place: 'boot-1' };
+      const db = openDatabase(temp.file, 5_000);
+      const machine = { ...thisMachine(temp.file), holder, clock: { ...clock, timer: () => () => {} }, sync() {} };
+      return temp.adopt(storeOn(db, { ...machine, processState: () => state }));
+    });
+    await first!.acquire('a');
+    for (let i = 0; i < 3; i++) {
+      await expect(second!.acquire('a')).rejects.toThrow('on host old-name');
+      await clock.advance(10 * TTL);
+    }
+    state = 'dead';
+    await second!.acquire('a');
+  });
+
+  test.each([
+    ['this host', thisProcess().host, Infinity],
+    ['another host', 'old-name', TTL],
+  ])('a lease of an earlier version, of %s, is compared by the host name', async (_, host, ms) => {
+    await using temp = tempStore();
+    const clock = manualClock(START);
+    const store = temp.open({ clock });
+    const { pid, startedAt } = thisProcess();
+    // As an earlier version writes it, which may still have the store open.
+    const insert = 'INSERT INTO leases (run, host, pid, process_start, since, expires_at) VALUES (?, ?, ?, ?, 0, 0)';
+    temp.raw().prepare(insert).run('a', host, pid, startedAt!);
+    await expect(store.acquire('a')).rejects.toEqual(code('run-driven'));
+    await clock.advance(TTL);
+    if (ms === Infinity) await expect(store.acquire('a')).rejects.toEqual(code('run-driven'));
+    else await store.acquire('a');
   });
 
   test('a dead driver does not prevent appends without a lease, delete or prune', async () => {

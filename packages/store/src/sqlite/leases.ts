@@ -1,16 +1,16 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { systemClock, TreadleError, type Clock, type Lease } from '@treadle/core';
-import type { Holder } from '../holder.ts';
+import { holderState, type Holder, type ProcessState } from '../holder.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
- * Leases record which process drives which run.
+ * Leases record which process, or which thread of it, drives which run.
  *
  * 1. A run has at most one row in `leases`, and only the lease with the token of that row can append. The transaction that
  *    appends checks the token, so a driver that lost its lease can write nothing, even if it has not noticed yet.
- * 2. The lease of a process of this host is replaced only if the process is known to be dead. A process that is suspended
- *    or busy keeps its leases.
- * 3. The lease of another host is replaced only if this store has seen the same row for a full lease time, by its own
+ * 2. The lease of a process that can be seen from here (`holderState`) is replaced only if the process, or its thread, is
+ *    known to be dead. A process that is suspended or busy keeps its leases.
+ * 3. The lease of any other process is replaced only if this store has seen the same row for a full lease time, by its own
  *    monotonic clock. Times of other processes are never compared with the time here. `expires_at` is only a value that
  *    each renewal changes.
  * 4. A driver starts an effect only if its last renewal is so recent that rule 3 cannot apply yet, or after another
@@ -50,8 +50,8 @@ export interface LeaseOptions {
   /** By default a clock whose timers do not keep the process alive. */
   readonly clock?: Clock | undefined;
   readonly holder: Holder;
-  /** Whether a process of the host of `holder` runs. */
-  readonly processState: (holder: Holder) => 'alive' | 'dead' | 'unknown';
+  /** Whether a process that `holder` can see runs. */
+  readonly processState: (holder: Holder) => ProcessState;
 }
 
 interface LeaseRow {
@@ -59,6 +59,8 @@ interface LeaseRow {
   readonly host: string;
   readonly pid: number;
   readonly process_start: string | null;
+  readonly place: string | null;
+  readonly thread: string | null;
   readonly since: number;
   /** Each renewal changes it. */
   readonly expires_at: number;
@@ -89,7 +91,7 @@ interface Renewal {
   readonly gone: readonly number[];
 }
 
-/** When this store first saw a row of another host. */
+/** When this store first saw a row of a process that cannot be seen from here. */
 interface Sighting {
   readonly token: number;
   readonly renewal: number;
@@ -102,9 +104,9 @@ export function openLeases(
   { write, flush }: GroupCommit,
   { ttlMs, clock = backgroundClock, holder, processState }: LeaseOptions,
 ): Leases {
-  const findLease = db.prepare('SELECT token, host, pid, process_start, since, expires_at FROM leases WHERE run = ?');
+  const findLease = db.prepare(`SELECT ${COLUMNS} FROM leases WHERE run = ?`);
   const insertLease = db.prepare(
-    'INSERT INTO leases (run, host, pid, process_start, since, expires_at) VALUES (?, ?, ?, ?, ?, ?)',
+    'INSERT INTO leases (run, host, pid, process_start, place, thread, since, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
   );
   const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
   const countRecovery = db.prepare(
@@ -112,14 +114,14 @@ export function openLeases(
   );
   const renewLease = db.prepare('UPDATE leases SET expires_at = max(?, expires_at + 1) WHERE token = ?');
   const findFamily = db.prepare(
-    `SELECT run, token, host, pid, process_start, since, expires_at FROM leases
+    `SELECT run, ${COLUMNS} FROM leases
      WHERE run = ?1 OR (run > ?1 || '.' AND run < ?1 || '/')`,
   );
   /** Leases that this store holds, as far as it has noticed, by token. */
   const held = new Map<number, HeldLease>();
   /** Tokens that were released, but whose rows could not be deleted yet. */
   const unreleased = new Set<number>();
-  /** Rows of other hosts, by run. */
+  /** Rows of processes that cannot be seen from here, by run. */
   const sightings = new Map<string, Sighting>();
   let cancelTimer: (() => void) | undefined;
 
@@ -132,13 +134,12 @@ export function openLeases(
   }
 
   /** The time until the lease can be taken over if nothing changes: 0 if it can be now, Infinity if its process lives. */
-  function msUntilFree(runId: string, { token, host, pid, process_start, expires_at }: LeaseRow): number {
+  function msUntilFree(runId: string, row: LeaseRow): number {
+    const { token, expires_at } = row;
     if (held.has(token)) return Infinity;
     if (unreleased.has(token)) return 0;
-    if (host === holder.host) {
-      const other = { host, pid, ...(process_start !== null && { startedAt: process_start }) };
-      return processState(other) === 'dead' ? 0 : Infinity;
-    }
+    const state = holderState(holderOfRow(row), holder, processState);
+    if (state !== 'elsewhere') return state === 'dead' ? 0 : Infinity;
     const { monotonic } = times();
     const seen = sightings.get(runId);
     if (seen?.token === token && seen.renewal === expires_at) return Math.max(0, seen.at + ttlMs - monotonic);
@@ -181,9 +182,9 @@ export function openLeases(
       const left = leaseOf(runId);
       checkWriter(runId);
       sightings.delete(runId);
-      const { host, pid, startedAt = null } = holder;
+      const { host, pid, startedAt = null, place = null, thread = null } = holder;
       const now = times();
-      const inserted = insertLease.run(runId, host, pid, startedAt, now.wall, now.wall + ttlMs);
+      const inserted = insertLease.run(runId, host, pid, startedAt, place, thread, now.wall, now.wall + ttlMs);
       return { token: Number(inserted.lastInsertRowid), renewed: now, takenOver: left && !unreleased.has(left.token) };
     }, 'written');
     const lost = new AbortController();
@@ -359,6 +360,18 @@ export function openLeases(
   };
 }
 
+const COLUMNS = 'token, host, pid, process_start, place, thread, since, expires_at';
+
+function holderOfRow({ host, pid, process_start: startedAt, place, thread }: LeaseRow): Holder {
+  return {
+    host,
+    pid,
+    ...(startedAt !== null && { startedAt }),
+    ...(place !== null && { place }),
+    ...(thread !== null && { thread }),
+  };
+}
+
 function isDriving(lease: HeldLease | undefined): boolean {
   return lease !== undefined && !lease.isReleased && !lease.lost.signal.aborted;
 }
@@ -379,21 +392,23 @@ const backgroundClock: Clock = {
   },
 };
 
-function runDriven(runId: string, { host, pid, since }: LeaseRow, msUntilFree: number): TreadleError {
+function runDriven(runId: string, row: LeaseRow, msUntilFree: number): TreadleError {
   const remedy =
     msUntilFree === Infinity
-      ? 'Wait until it is done, or end that process, and retry.'
+      ? `Wait until it is done, or end that ${row.thread === null ? 'process' : 'thread or its process'}, and retry.`
       : `Wait until it is done. If it has died, this process can take over in ${Math.ceil(msUntilFree / 1000)} s: retry then.`;
   return new TreadleError(
     'run-driven',
-    `Run "${runId}" is driven by process ${pid} on host ${host} since ${new Date(since).toISOString()}. ${remedy}`,
+    `Run "${runId}" is driven by ${driverText(row)} since ${new Date(row.since).toISOString()}. ${remedy}`,
   );
 }
 
+function driverText({ host, pid, thread }: LeaseRow): string {
+  return `process ${pid}${thread === null ? '' : ` (thread ${thread.split(' ')[0]})`} on host ${host}`;
+}
+
 function leaseLost(runId: string, row: LeaseRow | undefined): TreadleError {
-  const reason = row
-    ? `The run is now driven by process ${row.pid} on host ${row.host}.`
-    : 'It was released, or the run was deleted.';
+  const reason = row ? `The run is now driven by ${driverText(row)}.` : 'It was released, or the run was deleted.';
   return new TreadleError('lease-lost', `The lease of run "${runId}" is lost, so nothing was written. ${reason}`);
 }
 

@@ -757,8 +757,9 @@ test('requests of earlier versions get the kind that their id tells', async () =
   for (const [id] of kinds) await before.requests.create(response(id));
   await before.close();
   const raw = temp.raw();
-  raw.exec(`ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
-            PRAGMA user_version = ${VERSION - 1}`);
+  raw.exec(`ALTER TABLE leases DROP COLUMN place; ALTER TABLE leases DROP COLUMN thread;
+            ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
+            PRAGMA user_version = ${VERSION - 2}`);
   const store = temp.open();
   const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));
   expect(found.map((head) => [head?.id, head?.kind])).toEqual(kinds);
