@@ -222,6 +222,18 @@ test('the store and a configuration with other names are denied, like .treadle a
   expect(await Promise.all(paths.map(verdict))).toEqual(['deny', 'deny', 'deny', 'deny', 'deny', 'allow']);
 });
 
+test('the file that a linked store leads to is denied, too', async () => {
+  await fixture.play.write('data/real.db', '');
+  await fixture.play.write('.treadle/.gitignore', '*');
+  await symlink('../data/real.db', join(fixture.play.folder, '.treadle/treadle.db'));
+  const verdict = async (path: string): Promise<string> => {
+    const { stdout } = await policy('explain', 'read', JSON.stringify({ path }), '--json');
+    return JSON.parse(stdout).verdict.type;
+  };
+  const paths = ['.treadle/treadle.db', 'data/real.db', 'data/real.db-wal', 'data/other.txt'];
+  expect(await Promise.all(paths.map(verdict))).toEqual(['deny', 'deny', 'deny', 'allow']);
+});
+
 describe('policy check', () => {
   test('accepts a valid file', async () => {
     await configure('[policy]\nautonomy = 2\ncommands.allow = ["npm test"]\n');

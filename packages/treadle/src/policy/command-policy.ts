@@ -1,3 +1,4 @@
+import { realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname } from 'node:path';
 import { stableJson, type State, type Tool, type Verdict } from '@treadle/core';
@@ -122,13 +123,22 @@ export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRul
 function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
   const own = [
     ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
-    ...(store.type === 'sqlite' && basename(dirname(store.file)) !== '.treadle'
-      ? [`${exactGlob(store.file)}*`, `${exactGlob(store.file)}*/**`]
-      : []),
+    ...(store.type === 'sqlite' ? [...new Set([store.file, behindLinks(store.file)])] : []).flatMap((file) =>
+      basename(dirname(file)) === '.treadle' ? [] : [`${exactGlob(file)}*`, `${exactGlob(file)}*/**`],
+    ),
   ];
   return own.length === 0
     ? rules
     : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
+}
+
+/** The store is open by now, unless a call is only explained. */
+function behindLinks(file: string): string {
+  try {
+    return realpathSync(file);
+  } catch {
+    return file;
+  }
 }
 
 /** Rules that ask about everything that the given ones do not deny. */
