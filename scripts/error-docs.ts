@@ -80,7 +80,7 @@ export const THROWN: Table<TreadleErrorCode> = {
   'store-locked': ['Another program has locked the store.', 'Stop that program, and retry.'],
   'store-newer': ['A newer version of Treadle has written the store.', 'Upgrade Treadle, or choose another store.'],
   'store-failed': [
-    'The store is missing, damaged or closed, or it is not a store.',
+    'The store is missing, damaged, closed or not a store, or its files were removed while it was open.',
     'Do what the message says. See [backup, restore and check](store.md).',
   ],
 };
@@ -367,7 +367,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   model_protocol: [502, 'The reply of the model cannot be read.', 'Retry, or use another model.'],
   model_overloaded: [503, 'The provider is overloaded.', RETRY],
   tools_unavailable: [503, 'The tools of a server cannot be listed.', 'Check the MCP server; retry.'],
-  store_unavailable: [503, 'The store cannot be used: the disk is full, or the store is locked or read-only.', RETRY],
+  store_unavailable: [503, 'The store cannot be used: the disk is full, or it is locked, read-only or removed.', RETRY],
   shutting_down: [503, 'The server is shutting down.', RETRY],
   server_stopping: [503, 'The server stopped; the response resumes after the restart.', 'Get it by its id later.'],
   changes_lost: [

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { closeSync, existsSync, linkSync, openSync, renameSync, rmSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
@@ -8,6 +7,7 @@ import { checkStore, requireStore, type ProgressOptions, type StoreProblem, type
 import type { StoreReport } from './check.ts';
 import { inTransaction, pragma, versionOf } from './database.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
+import { fileBehind, requireOneName, temporaryName } from './files.ts';
 import { backup, DatabaseSync } from './node-sqlite.ts';
 
 /**
@@ -48,13 +48,16 @@ export interface Restored {
  * is copied as it is: `problems` of the report lists what. Rejects if the file exists; `force` replaces it, but only if it
  * is a store or a backup that nobody uses.
  */
-export async function backupStore(store: string, file: string, options: BackupOptions = {}): Promise<StoreReport> {
+export async function backupStore(store: string, target: string, options: BackupOptions = {}): Promise<StoreReport> {
   const { force = false } = options;
+  const file = fileBehind(target);
+  requireStore(store);
+  requireOneName(store);
   requireContent(store);
   rejectSameFile(store, file);
   if (!force && existsSync(file)) throw fileExists(file);
   const source = connect(store);
-  const copy = temporary(file);
+  const copy = temporaryName(file);
   try {
     await copyPages(source, copy, { ...options, step: 'copy' });
     const report = await checkStore(copy, options);
@@ -76,16 +79,18 @@ export async function backupStore(store: string, file: string, options: BackupOp
 export async function restoreStore(store: string, file: string, options: RestoreOptions = {}): Promise<Restored> {
   requireContent(file);
   rejectSameFile(store, file);
-  const location = path.resolve(store);
+  const location = fileBehind(store);
   try {
     createFolder(path.dirname(location));
   } catch (error) {
     throw storeError(error, location);
   }
   const exists = existsSync(location) && statSync(location).size > 0;
-  if (exists) requireUnused(location);
-  else rejectLeftWal(location);
-  const copy = temporary(`${location}.restore`);
+  if (exists) {
+    requireOneName(location);
+    requireUnused(location);
+  } else rejectLeftWal(location);
+  const copy = temporaryName(`${location}.restore`);
   const source = connect(file);
   try {
     await copyPages(source, copy, { ...options, step: 'copy' });
@@ -108,7 +113,7 @@ async function replaceContent(location: string, copy: string, options: RestoreOp
   requireUnused(location);
   const old = connect(location);
   const kept = `${location}.replaced-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
-  const keeping = temporary(kept);
+  const keeping = temporaryName(kept);
   let refused: TreadleError | undefined;
   try {
     const version = await copyPages(old, keeping, { ...options, step: 'keep' });
@@ -305,10 +310,6 @@ function rejectLeftWal(file: string): void {
     `${path.resolve(file)}-wal belongs to another database of that name, and may contain the only copy of its last changes. ` +
       'Move it away, or choose another path.',
   );
-}
-
-function temporary(file: string): string {
-  return `${path.resolve(file)}.partial-${randomBytes(4).toString('hex')}`;
 }
 
 function removeDatabase(file: string): void {

@@ -5,6 +5,7 @@ import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createFolder } from '../folders.ts';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
+import { fileBehind, requireOneName } from './files.ts';
 import { createKeyTable } from './keys.ts';
 import { splitInput } from './messages.ts';
 import { DatabaseSync } from './node-sqlite.ts';
@@ -366,7 +367,10 @@ function runNumbers(db: DatabaseSync): readonly number[] {
 export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync {
   let db: DatabaseSync | undefined;
   try {
-    if (file !== ':memory:') createFile(file);
+    if (file !== ':memory:') {
+      createFile(file);
+      requireOneName(file);
+    }
     db = new DatabaseSync(file);
     // A migration is durable when it returns, also on macOS, where a plain sync does not reach the disk.
     db.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON`);
@@ -386,7 +390,7 @@ export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync 
 /** SQLite gives its additional files the same permissions. */
 function createFile(file: string): void {
   if (existsSync(file)) return;
-  createFolder(path.dirname(file));
+  createFolder(path.dirname(fileBehind(file)));
   closeSync(openSync(file, 'a', 0o600));
 }
 

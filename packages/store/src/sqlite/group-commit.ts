@@ -40,8 +40,8 @@ export interface GroupCommit {
 export interface Disk {
   /** Makes everything committed durable. If nothing is returned, it already is. */
   readonly sync: () => void | Promise<void>;
-  /** Throws if a sync has failed, so that nothing can become durable any more. */
-  readonly check?: () => void;
+  /** Throws if a sync has failed, so that nothing can become durable any more, or if nothing can be written any more. */
+  readonly check?: (until: Stored) => void;
   /** Called after each commit. */
   readonly committed?: () => void;
   /** Returns a promise if nothing may be committed until it resolves. It never rejects. */
@@ -196,7 +196,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
 
   /** A write that cannot become durable is rejected, so it must not be found later. */
   function perform({ work, until }: Write): unknown {
-    if (until === 'durable') check?.();
+    check?.(until);
     return work();
   }
 

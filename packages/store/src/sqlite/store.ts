@@ -60,6 +60,12 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     throw new TreadleError('invalid-options', 'sqliteStore: pass the path of a file, or ":memory:".');
   }
   checkOptions('sqliteStore', options, { names: OPTIONS });
+  if (file.startsWith('file:')) {
+    throw new TreadleError(
+      'invalid-options',
+      'sqliteStore: pass a path, not a file: URL. fileURLToPath of node:url converts it.',
+    );
+  }
   const location = file === ':memory:' ? file : path.resolve(file);
   const machine = thisMachine(location, options);
   const db = openDatabase(location, machine.busyTimeoutMs);

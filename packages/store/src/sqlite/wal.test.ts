@@ -214,8 +214,12 @@ test('checkpoints do not create a file in the place of a store that was deleted'
   await using temp = tempStore();
   const store = open(temp);
   await store.append('a', [entry(0)]);
+  // A sync would notice it, and nothing would be written any more.
+  const syncs = heldSyncs();
   for (const suffix of ['', '-wal', '-shm']) rmSync(temp.file + suffix);
   for (let seq = 1; seq < 300; seq++) await store.append('a', [entry(seq)], undefined, 'written');
+  onSync = undefined;
+  for (const proceed of syncs.proceed) proceed();
   await store.close();
   expect(existsSync(temp.file)).toBe(false);
 }, 60_000);

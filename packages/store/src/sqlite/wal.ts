@@ -2,7 +2,8 @@ import { closeSync, fdatasync, fstatSync, fsync, openSync } from 'node:fs';
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
-import { TreadleError } from '@treadle/core';
+import { TreadleError, type Stored } from '@treadle/core';
+import { filesOf } from './files.ts';
 import type { Disk } from './group-commit.ts';
 
 /**
@@ -17,7 +18,8 @@ import type { Disk } from './group-commit.ts';
  * 5. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
  *    The commit that does so syncs the new header: the only sync in the thread of the store, after several megabytes.
- * 6. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
+ * 6. A sync counts only if the files are still those that SQLite opened (`files.ts`). Otherwise nothing is written any more.
+ * 7. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
  */
 export interface Wal extends Required<Disk> {
   /** Syncs what is not synced yet, and ends the worker. Never rejects. */
@@ -48,8 +50,9 @@ export const SYSTEM: WalSystem = {
     new Worker(WORKER, { eval: true, workerData: location, execArgv: QUIET, name: 'checkpoint' }),
 };
 
-/** `location`: the path of the database, which is open and in WAL mode. */
+/** `location` names the store in errors. The database is open and in WAL mode. */
 export function openWal(db: DatabaseSync, location: string, system: WalSystem = SYSTEM): Wal {
+  const files = filesOf(db, location);
   /** Of the log; opened when there is a commit. */
   let descriptor: number | undefined;
   /** Numbers of commits. */
@@ -57,9 +60,11 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   let running: Promise<void> | undefined;
   let next: Promise<void> | undefined;
   let failure: TreadleError | undefined;
+  /** The files are not those that were opened. */
+  let isGone = false;
   let isFolderSynced = false;
   let timer: NodeJS.Timeout | undefined;
-  const checkpoints = checkpointer(db, () => system.startWorker(location));
+  const checkpoints = checkpointer(db, () => system.startWorker(files.database));
 
   function committed(): void {
     last++;
@@ -70,7 +75,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   /** Undefined if the log cannot be opened now. Then a sync fails. */
   function openLog(): number | undefined {
     try {
-      return (descriptor ??= openSync(`${location}-wal`, 'r+'));
+      return (descriptor ??= openSync(files.log, 'r+'));
     } catch {
       return undefined;
     }
@@ -88,8 +93,8 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
     return covered === last ? running : (next ??= running.then(startSync));
   }
 
-  function check(): void {
-    if (failure) throw failure;
+  function check(until: Stored): void {
+    if (failure && (isGone || until === 'durable')) throw failure;
   }
 
   function startSync(): Promise<void> {
@@ -102,7 +107,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
         durable = upTo;
       },
       (error: unknown) => {
-        failure = syncFailed(location, error);
+        failure = isGone ? (error as TreadleError) : syncFailed(location, error);
         throw failure;
       },
     );
@@ -110,12 +115,24 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   }
 
   async function syncFiles(): Promise<void> {
-    const log = (descriptor ??= openSync(`${location}-wal`, 'r+'));
-    await system.syncFile(log);
-    if (isFolderSynced) return;
-    // The log is a new file.
-    await syncFolder(path.dirname(location));
-    isFolderSynced = true;
+    try {
+      await system.syncFile((descriptor ??= openSync(files.log, 'r+')));
+      // The log is a new file.
+      if (!isFolderSynced) await syncFolder(path.dirname(files.log));
+      isFolderSynced = true;
+    } finally {
+      // Also after an error, which may come from that.
+      checkFiles();
+    }
+  }
+
+  function checkFiles(): void {
+    try {
+      files.check();
+    } catch (error) {
+      isGone = true;
+      throw error;
+    }
   }
 
   return {
