@@ -11,6 +11,7 @@
  * 6. Modules of a package do not import each other in a cycle; those of different folders of the server not even as types.
  * 7. `index.ts` is a list of named exports.
  * 8. In the server, only `requests/` drives runs.
+ * 9. What makes the events of a run for the clients of an API uses no clock, no randomness and no I/O.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
@@ -64,6 +65,9 @@ const PORTED = ['packages/core/src/driver/', 'packages/core/src/journal/'];
 const ENTRIES = ['driver/run.ts', 'journal/make-fork.ts', 'journal/replay.ts'].map(
   (file) => `packages/core/src/${file}`,
 );
+
+/** What the server makes of the items of a run (`requests/projection.ts`). */
+const PROJECTION = /^packages\/server\/src\/.*\/(projection|turn-items|output-items|decisions)\.ts$/;
 
 const CLOCK_OR_RANDOM =
   /^(Date|Date\.now|Math|Math\.random|(performance|Temporal|set(Timeout|Interval|Immediate))(\..*)?|crypto(\.(?!subtle$).*)?)$/;
@@ -274,9 +278,12 @@ function* ambientNames({ modules }: Part): Iterable<Violation> {
   const pure = pureModules(modules);
   for (const module of modules) {
     const { file, isTest, names, imports, bindings } = module;
-    const isPure = pure.has(module);
+    const isProjection = PROJECTION.test(file);
+    const isPure = isProjection || pure.has(module);
     if (isTest || !(isPure || PORTED.some((folder) => file.startsWith(folder)))) continue;
     for (const { line, specifier, typeOnly } of imports) {
+      if (isProjection && isBuiltin(specifier))
+        yield { file, line, message: `a projection is pure, without ${specifier}` };
       if (isPure && specifier === COMPUTED) yield { file, line, message: 'the argument of import() must be a literal' };
       if (isPure || typeOnly || ENTRIES.includes(file) || !specifier.endsWith('/platform.ts')) continue;
       yield { file, line, message: `import ${specifier} only as a type, take clock and ids as arguments` };
@@ -287,7 +294,8 @@ function* ambientNames({ modules }: Part): Iterable<Violation> {
       const isImpure =
         (GLOBALS.has(base) && !PURE_GLOBALS.has(base) && !bindings.has(base)) || IMPURE_MEMBERS.test(name);
       if (isPure ? !isImpure : !CLOCK_OR_RANDOM.test(bare)) continue;
-      const remedy = isPure ? 'the state machine is pure: take it from an event' : 'take it from a port';
+      const owner = isProjection ? 'a projection' : 'the state machine';
+      const remedy = isPure ? `${owner} is pure: take it from an event` : 'take it from a port';
       yield { file, line, message: `${name} is not allowed here, ${remedy}` };
     }
   }

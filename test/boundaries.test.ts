@@ -130,6 +130,22 @@ test.each([
     `await ${name}(options);`,
     `${name} drives a run outside of requests/, use \`Requests\` (requests/requests.ts)`,
   ]),
+  // Projections are pure
+  ...(
+    [
+      ['apis/echo/projection.ts', "import 'node:fs';", 'a projection is pure, without node:fs'],
+      [
+        'apis/echo/projection.ts',
+        'Date.now();',
+        'Date.now is not allowed here, a projection is pure: take it from an event',
+      ],
+      [
+        'requests/projection.ts',
+        'setTimeout(f);',
+        'setTimeout is not allowed here, a projection is pure: take it from an event',
+      ],
+    ] as const
+  ).map(([file, line, message]): [string, string, string] => [`packages/server/src/${file}`, line, message]),
   // Exports
   ['packages/core/src/a.ts', "export * from './tool.ts';", '`export *` hides what is public, name each export'],
   ['packages/tools/src/index.ts', "import '@treadle/core';", ownStatement()],

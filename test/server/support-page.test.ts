@@ -1051,7 +1051,7 @@ test('Events: the page names every event of the source, and no other', () => {
     last = name.startsWith('.') ? last.replace(/\.\w+$/, name) : name;
     return last;
   });
-  const code = source('apis/responses/output*.ts');
+  const code = source('apis/responses/{output-items,projection}.ts');
   // A part of a template stands for any word.
   const patterns = [...code.matchAll(/['`](response(?:\.(?:\w|\$\{\w+\})+)+)['`]/g)].map(([, type]) => type!);
   const events = [...new Set(patterns)].map((type) => new RegExp(`^${type.replaceAll(/\$\{\w+\}/g, '\\w+')}$`));

@@ -1,3 +1,12 @@
+import type { Item } from '@treadle/core';
+import type { ResponseEvent } from '../src/apis/responses/output-items.ts';
+import {
+  responseProjection,
+  type ResponseError,
+  type ResponseProjectionOptions,
+} from '../src/apis/responses/projection.ts';
+import { walkRun, type WalkOptions } from '../src/requests/projection.ts';
+import type { Ending } from '../src/requests/run.ts';
 import type { ResponseResource } from '../src/apis/responses/wire.ts';
 
 export const RESPONSE_ID = 'resp_00112233445566778899aabbccddeeff';
@@ -36,5 +45,32 @@ export function createdResponse(): ResponseResource {
     top_logprobs: 0,
     top_p: 1,
     truncation: 'disabled',
+  };
+}
+
+/** A response while its run is walked. */
+export interface ResponseOutput {
+  sendCreated(): void;
+  addItem(item: Item): void | Promise<void>;
+  replay(items: readonly Item[]): void;
+  current(): ResponseResource;
+  endResponse(ending: Ending): ResponseResource;
+  sendTerminal(stored?: ResponseResource): void;
+  sendInterruption(error: ResponseError): void;
+}
+
+export type ResponseOutputOptions = ResponseProjectionOptions & WalkOptions<ResponseEvent>;
+
+export function responseOutput({ emit, sent, ...options }: ResponseOutputOptions): ResponseOutput {
+  const projection = responseProjection(options);
+  const walk = walkRun(projection, { emit, sent });
+  return {
+    sendCreated: walk.open,
+    addItem: walk.add,
+    replay: (items) => walk.replay({ items }),
+    current: walk.result,
+    endResponse: (ending) => walk.end({ ending }),
+    sendTerminal: walk.last,
+    sendInterruption: (error) => void walk.send(projection.interrupt(walk.state, error)),
   };
 }

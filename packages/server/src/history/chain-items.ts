@@ -2,7 +2,7 @@ import type { UserBlock, UserMessage } from '@treadle/core';
 import type { RequestRecord } from '@treadle/store';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { itemOrigin, ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
-import type { StoredRequest } from '../apis/responses/stored-request.ts';
+import type { StoredRequest } from '../apis/responses/response.ts';
 import {
   mcpCallResult,
   mcpErrorText,

@@ -18,7 +18,7 @@ import type { RunCaller } from '../engine/tools.ts';
 import { itemOrigin } from '../ids.ts';
 import type { ResponseRequest } from '../apis/responses/parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from '../apis/responses/reasoning-seal.ts';
-import type { ConversationParts } from '../apis/responses/stored-request.ts';
+import type { ConversationParts } from '../apis/responses/response.ts';
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';

@@ -26,7 +26,7 @@ import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from './conversation.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
-import { shownReply } from '../apis/responses/turn-items.ts';
+import { shownReply } from '../requests/projection.ts';
 import { openCompaction } from '../apis/responses/compaction.ts';
 import { unsealedReasoning, type ReasoningSeal, type TenantSeal } from '../apis/responses/reasoning-seal.ts';
 import type {

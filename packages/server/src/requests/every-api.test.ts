@@ -96,7 +96,7 @@ function chat(onDisconnect: 'cancel' | 'continue', conversation?: string): Send 
 function mcpCall(name: string): Send {
   return (services, signal) =>
     services.calls.call(
-      { name, arguments: {}, state: undefined, responses: undefined, capabilities: {}, signal, onItem: () => {} },
+      { name, arguments: {}, state: undefined, responses: undefined, capabilities: {}, signal, emit: () => {} },
       caller,
     );
 }

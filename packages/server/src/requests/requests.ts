@@ -20,6 +20,7 @@ import {
   WAITING,
   type Interruption,
 } from './interruption.ts';
+import type { Walk } from './projection.ts';
 import { requestRecovery, type Postponements, type RequestRecovery } from './recovery.ts';
 import {
   addDriven,
@@ -185,7 +186,8 @@ export type CreatedOnce<C extends PlannedRequest, T> =
 export interface Driving<T extends StoredEnd> {
   /** The id of the record; default: that of the run. */
   readonly id?: string | undefined;
-  readonly listen: (item: Item) => void | Promise<void>;
+  /** What the client gets. Items of a run that is resumed are replayed before others are added. */
+  readonly output: Pick<Walk<unknown, never, unknown>, 'open' | 'replay' | 'add'>;
   /** Set if the run has started before. */
   readonly resume?: ResumedRun | undefined;
   /** Starts the run, if it is not one of the loop itself. */
@@ -318,9 +320,11 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   };
 
   function drive<T extends StoredEnd>(plan: RunPlan, driving: Driving<T>): DrivenRequest<T> {
-    const { id = plan.id, listen, resume, start, signal, flush } = driving;
+    const { id = plan.id, output, resume, start, signal, flush } = driving;
     const { endsWithServer = !plan.lease } = driving;
-    const run = start ? addDriven(engine, plan, start(plan)) : driveRun(plan, engine, listen, resume);
+    output.open();
+    output.replay(resume);
+    const run = start ? addDriven(engine, plan, start(plan)) : driveRun(plan, engine, output.add, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (plan.isCancelled || signal?.aborted) run.cancel();
     const ended = flush ? run.ended.then((end) => flush(end).then(() => end)) : run.ended;

@@ -155,6 +155,8 @@ export interface ResumedRun {
   readonly usedTokens: number;
   /** For what it waits for. */
   readonly answers?: readonly Answer[];
+  /** It has ended, or is cancelled at once: the model is not called again. */
+  readonly isOver?: boolean | undefined;
 }
 
 /** Starts or resumes a run. */

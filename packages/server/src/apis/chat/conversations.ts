@@ -6,6 +6,7 @@ import type { EventSource } from '../../requests/event-log.ts';
 import type { Numbered } from '../../requests/stored-streams.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere } from '../../requests/interruption.ts';
+import { projected } from '../../requests/projection.ts';
 import { replayItems } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
 import { inTurn } from '../../http/large-work.ts';
@@ -49,9 +50,9 @@ import {
   type NumberedEvent,
   type ToolCallPart,
 } from './wire.ts';
-import { askedIn, askRequest, chatOutput } from './output.ts';
-import { createFork, failChat, planResumedChat } from './resume-chat.ts';
-import { startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
+import { askedIn, askRequest, chatProjection } from './projection.ts';
+import { failChat, planResumedChat } from './drive-chat.ts';
+import { createFork, startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
 /*
  * Conversations: chains of runs (chain.ts) with the events of all chats among them in one stream (chat-streams.ts). A message starts a
@@ -314,12 +315,11 @@ async function messagesOfRecord(
     return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] } as const].flat();
   }
   const { items, state } = await replayItems(store, runId, reader);
-  const out = chatOutput({ runId });
-  for (const item of items) void out.addItem(item);
+  const parts = projected(chatProjection(runId), items);
   const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);
   const current = isPaused(state) && open.length > 0 ? 'waiting' : 'in_progress';
   const usage = chatUsage(state.usage);
-  return [asked, { ...answer, status: current, parts: out.parts, error: null, usage, waiting: open } as const].flat();
+  return [asked, { ...answer, status: current, parts, error: null, usage, waiting: open } as const].flat();
 }
 
 /** The calls of a response that has ended; empty if people were asked about none of them and the policy denied none. */
@@ -337,16 +337,16 @@ async function decidedCalls(
     hold!(bytes);
     counted += bytes;
   };
-  const out = chatOutput({ runId });
   try {
-    for (const item of (await replayItems(store, runId, { tenant, hold: hold && count })).items) void out.addItem(item);
+    const { items } = await replayItems(store, runId, { tenant, hold: hold && count });
+    return projected(chatProjection(runId), items).filter((part) => part.type === 'tool_call');
   } catch (error) {
     // The response is stored apart from its run.
     if (!(error instanceof TreadleError && error.code === 'journal-damaged')) throw error;
+    return [];
   } finally {
     if (counted > 0) hold!(-counted);
   }
-  return out.parts.filter((part) => part.type === 'tool_call');
 }
 
 async function attachmentAt(

@@ -2,7 +2,7 @@ import type { Event, RecordedVerdict } from '@treadle/core';
 import type { CallDecision } from './wire.ts';
 
 /** What is known about the decision on a call. */
-interface Judged {
+export interface Judged {
   readonly rule: string | null;
   /** How many people have to approve. Absent: nobody is asked. */
   readonly required?: number;
@@ -28,9 +28,8 @@ type Decided = readonly [index: number, decision: CallDecision];
 
 const NONE: readonly Decided[] = [];
 
-export function callDecisions(): CallDecisions {
-  const judged = new Map<number, Judged>();
-
+/** `judged`: the calls of the turn so far, by their positions in the reply. */
+export function callDecisions(judged: Map<number, Judged> = new Map()): CallDecisions {
   function decide(index: number, approved: boolean, source: CallDecision['source'], reason?: string): CallDecision {
     const { rule = null, by = [] } = judged.get(index) ?? {};
     judged.delete(index);

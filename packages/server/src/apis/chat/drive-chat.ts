@@ -1,8 +1,9 @@
-import { waiting, type Item, type Message, type Waiting } from '@treadle/core';
+import { isPaused, waiting, type Item, type Message } from '@treadle/core';
 import type { RequestRecord } from '@treadle/store';
 import { storedState } from '../../history/conversation.ts';
 import type { Engine, ServerStore } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
+import { projected, walkRun } from '../../requests/projection.ts';
 import {
   planRun,
   type Ending,
@@ -11,19 +12,29 @@ import {
   type RunRequest,
   type StoredRunPlan,
 } from '../../requests/run.ts';
-import type { DrivenRequest, Requests, StoredEnd } from '../../requests/requests.ts';
+import type {
+  DrivenRequest,
+  FailedEnding,
+  PlannedRequest,
+  ReplayedRecord,
+  Requests,
+  Resumption,
+  StoredEnd,
+  TakenRun,
+} from '../../requests/requests.ts';
+import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { messageText, sentMessage } from './attachments.ts';
 import { messageIds, type StoredAnswer, type StoredMessage } from '../../history/chain.ts';
 import type { ChainHistories } from '../../history/chain-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
-import { chatOutput, endError, statusOf } from './output.ts';
+import { chatProjection, endError, statusOf } from './projection.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
 import { messageTitle, type Untitled } from './titles.ts';
 
 /*
- * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one
- * (resume-chat.ts) are driven in the same way.
+ * The run that answers a message, from its plan to its stored end. A new message (start-chat.ts) and a stored one are driven
+ * in the same way.
  */
 
 /** What drives the runs of conversations. */
@@ -116,10 +127,6 @@ interface DrivenChat {
   readonly record: RequestRecord;
   readonly sink: ChatSink;
   readonly resume?: ResumedRun;
-  /** The run has ended, or is cancelled at once: the model is not called again. */
-  readonly isOver?: boolean;
-  /** What the run waited for when it was resumed. */
-  readonly waited?: readonly Waiting[];
   /** The events that were sent before the process died. Absent: all events so far were sent. */
   readonly sent?: readonly ChatEvent[];
 }
@@ -127,25 +134,16 @@ interface DrivenChat {
 /** Starts or resumes a run. Releases the lease of the plan at the end. */
 export function driveChat(
   { engine, stored, streams, onUntitled }: ChatDriver,
-  { plan, record, sink, resume, isOver = false, waited = [], sent }: DrivenChat,
+  { plan, record, sink, resume, sent }: DrivenChat,
 ): DrivenRequest<StoredEnd> {
   const { store, log } = engine;
   const { id: runId } = plan;
   const { conversation: id, onDisconnect } = record.request as StoredMessage;
-  let isReplaying = resume !== undefined && !sent;
-  const out = chatOutput({
-    runId,
-    emit: (event) => (isReplaying ? undefined : sink.add(event)),
-    ...(sent && { sent }),
-  });
-  for (const item of resume?.items ?? []) void out.addItem(item);
-  if (resume && !isOver) out.closeTexts();
-  out.announce(waited);
-  isReplaying = false;
+  const out = walkRun(chatProjection(runId), { emit: sink.add, sent });
   let announcing = Promise.resolve();
 
-  function listen(item: Item): void | Promise<void> {
-    const room = out.addItem(item);
+  function addItem(item: Item): void | Promise<void> {
+    const room = out.add(item);
     if (!asksSomething(item)) return room;
     // What the run waits for follows from its state, not from the item alone.
     announcing = announcing.then(announceWaiting);
@@ -155,7 +153,7 @@ export function driveChat(
   async function announceWaiting(): Promise<void> {
     try {
       const state = await storedState(store, runId, { tenant: record.tenant });
-      if (state) out.announce(waiting(state));
+      if (state) void out.add({ type: 'waiting', waiting: waiting(state) });
     } catch (error) {
       // Announced again when the run pauses.
       log.warn({ err: error, run: runId }, 'what a chat waits for could not be read');
@@ -164,19 +162,17 @@ export function driveChat(
 
   return stored.drive<StoredEnd>(plan, {
     id: record.id,
-    listen,
+    output: { ...out, add: addItem },
     resume,
     // Without its client, nobody would get the events that are not stored.
     endsWithServer: onDisconnect !== 'continue',
     async flush(end) {
       await announcing;
-      if (end.ending) return;
-      if (end.waiting) out.announce(end.waiting);
-      await sink.flush();
+      if (!end.ending) await sink.flush();
     },
-    async finish({ ending }, releaseLease) {
-      out.end(ending);
-      await endChat(store, { record, sink, parts: out.parts, ending, hasDone: sent?.at(-1)?.type === 'done' });
+    async finish(end, releaseLease) {
+      const { ending } = end;
+      await endChat(store, { record, sink, parts: out.end(end), ending, hasDone: sent?.at(-1)?.type === 'done' });
       await releaseLease();
       streams.wakeReaders(id);
       sink.ended();
@@ -185,6 +181,67 @@ export function driveChat(
     },
     interrupt: (interruption) => ({ interruption }),
   });
+}
+
+/** Plans a run that is resumed: after an answer, at a deadline, or because its process died. */
+export async function planResumedChat(
+  driver: ChatDriver,
+  { record, state, run, resume }: TakenRun,
+  hold: Reader['hold'],
+): Promise<PlannedRequest & Resumption> {
+  const { engine, streams, histories } = driver;
+  const { store } = engine;
+  const { tenant } = record;
+  const message = record.request as StoredMessage;
+  const { conversation, onDisconnect, after } = message;
+  const continues = onDisconnect === 'continue';
+  const { messages, system } = resume
+    ? { messages: [], system: [] }
+    : await histories.forMessage({ id: conversation, tenant }, record.previous, message.message, { hold });
+  const told = [...system, ...(message.instructions ?? [])];
+  const { plan, input } = await planMessage(engine, message, { ...run, waits: true, messages, system: told });
+
+  async function drive() {
+    const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));
+    const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
+    if (sent?.length === 0) {
+      const { previous } = record;
+      const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
+      const warned = { ...message, input, head, messages: resume ? [message.message] : messages };
+      const warnings = await attachmentWarnings(engine, warned);
+      for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
+    }
+    const hasEnded = state.phase.type === 'ended';
+    // The client of a run that was not paused has disconnected: its process died.
+    const isAbandoned = !continues && !isPaused(state) && !hasEnded;
+    const isCancelled = run.isCancelled || isAbandoned;
+    const replayed = resume && {
+      ...resume,
+      items: [...resume.items, { type: 'waiting', waiting: waiting(state) } as const],
+      isOver: hasEnded || isCancelled,
+    };
+    return driveChat(driver, {
+      plan: { ...plan, isCancelled },
+      record,
+      sink,
+      ...(replayed && { resume: replayed }),
+      ...(sent && { sent }),
+    });
+  }
+  return { plan, drive };
+}
+
+/** Stores that an answer has failed that cannot be resumed. */
+export async function failChat(
+  { engine: { store }, streams }: ChatDriver,
+  { record, lease, items }: ReplayedRecord,
+  ending: FailedEnding,
+): Promise<void> {
+  const { conversation } = record.request as StoredMessage;
+  const sink = streams.storedSink({ id: record.runId, lease }, conversation, await store.streams.last(conversation));
+  const parts = projected(chatProjection(record.runId), items);
+  void sink.add({ type: 'error', ...ending.error });
+  await endChat(store, { record, sink, parts, ending, hasDone: false });
 }
 
 interface EndedChat {
@@ -197,7 +254,7 @@ interface EndedChat {
 }
 
 /** Stores the end of a run. Another process may have been first. */
-export async function endChat(
+async function endChat(
   { requests: records, conversations: chains }: ServerStore,
   { record, sink, parts, ending, hasDone }: EndedChat,
 ): Promise<void> {

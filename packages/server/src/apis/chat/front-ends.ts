@@ -1,8 +1,9 @@
 import type { LiveRun } from '@treadle/core';
+import { walkRun } from '../../requests/projection.ts';
 import { endingOf } from '../../requests/run.ts';
 import { RESPONSE_PREFIX } from '../../ids.ts';
 import type { ChatEvent } from './wire.ts';
-import { chatOutput, statusOf } from './output.ts';
+import { chatProjection, statusOf } from './projection.ts';
 
 export const PROTOCOLS = ['ui-message-stream', 'ag-ui'] as const;
 export type FrontEndProtocol = (typeof PROTOCOLS)[number];
@@ -76,8 +77,7 @@ export interface FrontEndResponse {
 export function frontEndResponse(live: LiveRun, { encoder, headers }: FrontEndResponse): Response {
   async function* frames(): AsyncGenerator<string> {
     let waiting: object[] = [];
-    const out = chatOutput({
-      runId: RESPONSE_PREFIX + live.runId,
+    const out = walkRun(chatProjection(RESPONSE_PREFIX + live.runId), {
       emit: (event) => void waiting.push(...encoder.encode(event)),
     });
     function* taken(): Generator<string> {
@@ -96,14 +96,13 @@ export function frontEndResponse(live: LiveRun, { encoder, headers }: FrontEndRe
       }),
     );
     for await (const item of live) {
-      void out.addItem(item);
+      void out.add(item);
       yield* taken();
     }
     const result = await live.result;
-    out.announce(result.waiting);
     if (result.outcome) {
       const ending = endingOf(result, { isSpent: false, failure: undefined, at: Date.now() });
-      out.end(ending);
+      out.end({ ending });
       waiting.push(...encoder.encode({ type: 'done', status: statusOf(ending) }));
     } else waiting.push(...encoder.endWaiting());
     yield* taken();

@@ -18,13 +18,14 @@ import type {
   StoredEnd,
   TakenRun,
 } from '../../requests/requests.ts';
+import { walkRun } from '../../requests/projection.ts';
 import { planRun, type Ending, type ResumedRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
 import type { Caller } from '../../http/admission.ts';
 import { KEYED_PREFIX, newResponseId } from '../../ids.ts';
 import { withoutSecrets } from '../../parse/tools.ts';
-import { completionOutput, replayCompletion, type CompletionOutputOptions } from './output.ts';
+import { completionProjection, replayCompletion, type EmitFrame } from './projection.ts';
 import type { CompletionRequest } from './parse-request.ts';
 import { completionId, restoreTurns, turnsToStore, type StoredTurns } from '../../history/restore-turns.ts';
 import type { ChatCompletion } from './wire.ts';
@@ -44,7 +45,7 @@ export interface PreparedCompletion {
    * Rejects if the store fails. `signal` aborts when the client disconnects: the run is cancelled, unless it has a key,
    * because the client can ask for it again.
    */
-  run(emit: CompletionOutputOptions['emit'], signal: AbortSignal): Promise<ChatCompletion | ApiError>;
+  run(emit: EmitFrame | undefined, signal: AbortSignal): Promise<ChatCompletion | ApiError>;
 }
 
 /** The stored request of a completion with a key. The store's records contain it, so its fields must not change. */
@@ -173,7 +174,7 @@ export function completions(engine: Engine, all: Requests): Completions {
   interface CompletionRun {
     readonly request: CompletionRequest;
     readonly createdAt: number;
-    readonly emit?: CompletionOutputOptions['emit'];
+    readonly emit?: EmitFrame;
     /** Set if the run has started before. */
     readonly resume?: ResumedRun;
     /** Cancels the run. */
@@ -190,7 +191,7 @@ export function completions(engine: Engine, all: Requests): Completions {
     const plan = { ...given, journal };
     const isStored = given.lease !== undefined;
     const { request, createdAt, emit, resume, signal } = completion;
-    const out = completionOutput({
+    const projection = completionProjection({
       head: {
         id: completionId(plan.id),
         created: Math.floor(createdAt / 1000),
@@ -201,21 +202,20 @@ export function completions(engine: Engine, all: Requests): Completions {
       calls: plan.toolset.kinds,
       includeUsage: request.includeUsage,
       lastTextOnly: hasOneAnswer(request, plan),
-      ...(emit && { emit }),
     });
-    out.sendRole();
-    for (const item of resume?.items ?? []) void out.addItem(item);
+    const out = walkRun(projection, { emit });
     return all.drive<EndedCompletion>(plan, {
       id: recordId(plan.id),
-      listen: out.addItem,
+      output: out,
       resume,
       signal,
-      async finish({ ending, failure, isUntouched = false }, releaseLease) {
-        const result = out.endCompletion(ending, failure);
+      async finish(end, releaseLease) {
+        const { ending, isUntouched = false } = end;
+        const result = out.end(end);
         await storeTurns(plan, ending, journal, completion);
         if (isStored) await storeEnd(recordId(plan.id), result, isUntouched);
         await releaseLease();
-        out.sendRest();
+        out.last();
         return { result };
       },
       interrupt(interruption) {

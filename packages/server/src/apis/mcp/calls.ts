@@ -46,6 +46,7 @@ import {
   type StoredEnd,
   type TakenRun,
 } from '../../requests/requests.ts';
+import { walkRun, type Walk } from '../../requests/projection.ts';
 import { logCall } from '../../requests/run-report.ts';
 import {
   onlyParked,
@@ -64,6 +65,7 @@ import { MCP_CALL_PREFIX, newMcpCallId } from '../../ids.ts';
 import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
 import { errorResult, outputResult, outputSchemaOf, toolResult } from './content.ts';
 import type { McpAgent } from './options.ts';
+import { callProjection, type CallEvent } from './projection.ts';
 
 /**
  * Calls of tools and agents over MCP. Each is a stored run.
@@ -95,7 +97,7 @@ export interface McpCallRequest {
   readonly capabilities: ClientCapabilities;
   /** Cancels the run. */
   readonly signal: AbortSignal;
-  readonly onItem: (item: Item) => void;
+  readonly emit: (event: CallEvent) => void;
 }
 
 /** Something that a client can call. */
@@ -122,7 +124,7 @@ interface Round extends StoredRunPlan {
   readonly callable: Callable;
   readonly input: Readonly<Record<string, unknown>>;
   readonly capabilities: ClientCapabilities;
-  readonly onItem: (item: Item) => void;
+  readonly emit: (event: CallEvent) => void;
   readonly signal?: AbortSignal;
   /** Absent: the run is new. */
   readonly resume?: ResumedRun;
@@ -131,11 +133,13 @@ interface Round extends StoredRunPlan {
 /** A call whose run is about to be driven. */
 interface PlannedCall extends PlannedRequest {
   readonly plan: RunPlan;
-  readonly listen: (item: Item) => void;
+  readonly output: CallWalk;
   /** Starts the run of an agent. Absent: the call is a run of the loop itself. */
   readonly start?: (plan: RunPlan) => DrivenRun;
   readonly result: (ending: Ending) => CallToolResult;
 }
+
+type CallWalk = Walk<unknown, CallEvent, ToolResult | undefined>;
 
 interface RoundEnd extends StoredEnd {
   /** Absent: the run waits, or was interrupted. */
@@ -154,7 +158,7 @@ export function mcpCalls(
   const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
 
   async function planCall(round: Round): Promise<PlannedCall> {
-    const { callable, input, capabilities, resume, onItem, signal: _, ...run } = round;
+    const { callable, input, capabilities, emit, resume: _, signal: __, ...run } = round;
     const { name, outputSchema } = callable;
     const request = requestFor(name);
     const agentInput = callable.type === 'agent' ? await checkedInput(callable, input) : undefined;
@@ -170,30 +174,23 @@ export function mcpCalls(
       waits: true,
       context: mcpContext(capabilities),
     };
-    if (callable.type === 'agent') return { plan, ...agentRun(round, callable, agentInput) };
-    let answered: ToolResult | undefined;
-    const listen = (item: Item): void => {
-      if (item.type === 'call-answered') answered = item.result;
-      onItem(item);
+    const output = walkRun(callProjection, { emit });
+    if (callable.type === 'agent') return { plan, output, ...agentRun(round, callable, { input: agentInput, output }) };
+    const result = (ending: Ending): CallToolResult => {
+      const answered = output.result();
+      return answered ? toolResult(answered, outputSchema !== undefined) : endResult(ending);
     };
-    for (const item of resume?.items ?? []) if (item.type === 'call-answered') answered = item.result;
-    const isStructured = outputSchema !== undefined;
-    return { plan, listen, result: (ending) => (answered ? toolResult(answered, isStructured) : endResult(ending)) };
+    return { plan, output, result };
   }
 
   /** The run of an agent. It is not one of the loop itself: an agent may need several attempts. */
   function agentRun(
-    { id, caller, resume, onItem }: Round,
+    { id, caller, resume }: Round,
     { agent, outputSchema }: Callable & { readonly type: 'agent' },
-    input: unknown,
-  ): Omit<PlannedCall, 'plan'> {
+    { input, output }: { readonly input: unknown; readonly output: CallWalk },
+  ): Pick<PlannedCall, 'start' | 'result'> {
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
-    const listen = (item: Item): void => {
-      if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
-      onItem(item);
-    };
-
     function start({ lease, context }: RunPlan): DrivenRun {
       const [stop, leave] = [new AbortController(), new AbortController()];
       async function execute(): Promise<RunEnd> {
@@ -209,7 +206,10 @@ export function mcpCalls(
             context,
             ...(policy && { policy }),
             ...(resume && { answers: resume.answers ?? [], acceptChangedTools: true }),
-            onItem: listen,
+            onItem(item) {
+              if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
+              return output.add(item);
+            },
           });
           return agentEnd(executed);
         } catch (error) {
@@ -236,13 +236,13 @@ export function mcpCalls(
       return errorResult(executed.error.message);
     }
 
-    return { listen, start, result };
+    return { start, result };
   }
 
   /** Drives the run of a call until it ends or waits, and stores its end. */
-  function driveCall({ plan, listen, start, result }: PlannedCall, { resume, signal }: Round): DrivenRequest<RoundEnd> {
+  function driveCall({ plan, output, start, result }: PlannedCall, { resume, signal }: Round): DrivenRequest<RoundEnd> {
     return all.drive<RoundEnd>(plan, {
-      listen,
+      output,
       start,
       signal,
       resume,
@@ -294,7 +294,7 @@ export function mcpCalls(
     const { name, arguments: input } = record.request as StoredCall;
     const callable = callables.get(name);
     if (!callable) throw unknownTool(name);
-    const round: Round = { ...run, callable, input, capabilities: {}, onItem: () => {}, ...(resume && { resume }) };
+    const round: Round = { ...run, callable, input, capabilities: {}, emit: () => {}, ...(resume && { resume }) };
     const planned = await planCall(round);
     return { plan: planned.plan, drive: () => driveCall(planned, round) };
   }
@@ -316,13 +316,13 @@ export function mcpCalls(
   }
 
   async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
-    const { name, arguments: input, capabilities, signal, onItem } = request;
+    const { name, arguments: input, capabilities, signal, emit } = request;
     const callable = callables.get(name);
     if (!callable) throw unknownTool(name);
     if (!mayCall(caller, callable)) throw lacksScope(callable);
     const found = request.state === undefined ? undefined : await findCall(request, caller);
     if (found?.record.response !== undefined) return found.record.response as CallToolResult;
-    const common = { id: found?.record.id ?? newMcpCallId(), callable, input, caller, capabilities, onItem, signal };
+    const common = { id: found?.record.id ?? newMcpCallId(), callable, input, caller, capabilities, emit, signal };
     const { id } = common;
     const responses = new Map(Object.entries(request.responses ?? {}));
     let rejected: string | undefined;

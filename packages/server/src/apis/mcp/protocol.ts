@@ -8,22 +8,19 @@ import {
   ResourceTemplate,
   type ClientCapabilities,
   type ListResourcesResult,
-  type LoggingLevel,
   type McpRequestContext,
   type ReadResourceResult,
   type Resource,
   type ServerContext,
   type Tool as ListedTool,
 } from '@modelcontextprotocol/server';
-import type { Item } from '@treadle/core';
-import { taskProgress } from '@treadle/tools/task';
 import { ApiError, toApiError } from '../../api-error.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Caller } from '../../http/admission.ts';
 import { cursorOf, positionOf, wireDetails } from '../runs/routes.ts';
 import type { Runs } from '../runs/runs.ts';
 import type { Callable, McpCalls } from './calls.ts';
-import { isObject } from './content.ts';
+import type { CallEvent } from './projection.ts';
 import type { McpOptions } from './options.ts';
 
 /** What the protocol is served with. */
@@ -98,7 +95,7 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
           responses: mcpReq.inputResponses,
           capabilities: capabilitiesOf(mcp, ctx),
           signal: mcpReq.signal,
-          onItem: progressSender(ctx, progressOf(mcpReq.signal)),
+          emit: progressSender(ctx, progressOf(mcpReq.signal)),
         },
         caller,
       );
@@ -264,8 +261,6 @@ function capabilitiesOf({ server }: McpServer, { mcpReq: { envelope } }: ServerC
   return (own as ClientCapabilities | undefined) ?? server.getClientCapabilities() ?? {};
 }
 
-const LEVELS: readonly unknown[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
-
 /** What was sent for a request. */
 interface SentProgress {
   /** The last progress: it has to grow. */
@@ -280,16 +275,17 @@ const LEAST_PROGRESS_MS = 10;
 /** Lines for the client's log, for one request. */
 const MOST_LOGS = 1_000;
 
-/**
- * Sends the progress of a call. What a tool reports: a number or `{ progress, total, message }`, a text, or
- * `{ level, data, logger }`, which is a line for the client's log. Of an agent, and of runs inside of the call, the turns and
- * the calls.
- */
-function progressSender({ mcpReq }: ServerContext, sent: SentProgress): (item: Item) => void {
+function progressSender({ mcpReq }: ServerContext, sent: SentProgress): (event: CallEvent) => void {
   const token = mcpReq._meta?.progressToken;
-  let isAgent = false;
-
-  function sendProgress({ progress, total, message }: Readonly<Record<string, unknown>>): void {
+  return (event) => {
+    if (event.type === 'log') {
+      const { level, data, logger } = event;
+      sent.logs += 1;
+      if (sent.logs > MOST_LOGS) return;
+      void mcpReq.log(level, data, typeof logger === 'string' ? logger : undefined).catch(() => {});
+      return;
+    }
+    const { progress, total, message } = event;
     const next = typeof progress === 'number' && Number.isFinite(progress) ? progress : Math.max(sent.last, 0) + 1;
     const now = performance.now();
     if (token === undefined || next <= sent.last || now < sent.at + LEAST_PROGRESS_MS) return;
@@ -303,28 +299,6 @@ function progressSender({ mcpReq }: ServerContext, sent: SentProgress): (item: I
     };
     // The client may have disconnected.
     void mcpReq.notify({ method: 'notifications/progress', params }).catch(() => {});
-  }
-
-  function sendReport(report: unknown): void {
-    if (typeof report === 'string') return sendProgress({ message: report });
-    if (typeof report === 'number') return sendProgress({ progress: report });
-    if (!isObject(report)) return;
-    const { level, data, logger } = report;
-    if (LEVELS.includes(level) && data !== undefined) {
-      sent.logs += 1;
-      if (sent.logs > MOST_LOGS) return;
-      void mcpReq.log(level as LoggingLevel, data, typeof logger === 'string' ? logger : undefined).catch(() => {});
-    } else if (typeof report['progress'] === 'number' || typeof report['message'] === 'string') sendProgress(report);
-  }
-
-  return (item) => {
-    const inner = taskProgress(item);
-    const started = inner?.type === 'call-started' ? inner : isAgent && item.type === 'call-started' ? item : undefined;
-    if (item.type === 'turn-started' && item.attempt !== undefined) {
-      isAgent = true;
-      sendProgress({ message: `Turn ${item.turn}` });
-    } else if (started) sendProgress({ message: `Calls ${started.call.name}` });
-    else if (item.type === 'tool-report' && !inner) sendReport(item.progress);
   };
 }
 

@@ -14,6 +14,7 @@ import type { Conversation } from '../../history/conversation.ts';
 import type { Capacity, Engine } from '../../engine/engine.ts';
 import { modelApiError } from '../../engine/model-failure.ts';
 import type { FinalEnd, Requests, StoredEnd } from '../../requests/requests.ts';
+import { walkRun, type Projection } from '../../requests/projection.ts';
 import { planRun } from '../../requests/run.ts';
 import type { RunCaller } from '../../engine/tools.ts';
 import { newInputItemId, newResponseId } from '../../ids.ts';
@@ -87,20 +88,28 @@ async function summariseConversation(
   const withoutTools = { ...engine, serverTools: { executors: [], defaultTools: [] } };
   const plan = await planRun(withoutTools, planned, conversation, { id: newResponseId(), caller });
   hold(plan.size);
-  let content: readonly AssistantPart[] = [];
+  const output = walkRun(LAST_REPLY);
   const { finished } = requests.drive<StoredEnd & Partial<FinalEnd>>(plan, {
-    listen(item) {
-      if (item.type === 'fact' && item.event.type === 'model-replied') content = item.event.content;
-    },
+    output,
     signal,
     finish: async (end) => end,
     interrupt: () => ({}),
   });
   const { ending, failure } = await finished;
-  const summary = textOf(content).trim();
+  const summary = textOf(output.result()).trim();
   if (ending?.type === 'completed' && summary !== '') return { summary, usage: ending.usage };
   throw failure ? modelApiError(failure) : notSummarised();
 }
+
+/** The content of the last reply. */
+const LAST_REPLY: Projection<{ content: readonly AssistantPart[] }, never, readonly AssistantPart[]> = {
+  start: () => ({ content: [] }),
+  project(state, item) {
+    if (item.type === 'fact' && item.event.type === 'model-replied') state.content = item.event.content;
+    return [];
+  },
+  result: ({ content }) => content,
+};
 
 function notSummarised(): ApiError {
   const message = 'The model did not return a complete summary of the conversation. Retry, or use another model.';
@@ -202,42 +211,45 @@ export async function shortenedConversation(
   }
 }
 
-/** Takes each item of a run. Returns the content of a compaction item when the run has summarised older turns. */
-export type RunCompactions = (item: Item) => string | undefined;
-
 /**
- * Follows the history of a run, because such an item stands for all items before it: it has the input of the run and the turns
+ * Follows the history of a run, because a compaction item stands for all items before it: it has the input of the run and the turns
  * that are kept as texts. The rules of the run say how many are kept.
  */
-export function runCompactions(system: readonly string[], seal: TenantSeal): RunCompactions {
-  let input: readonly Message[] = [];
-  let keepTurns = 0;
+export interface RunHistory {
+  input: readonly Message[];
+  keepTurns: number;
   /** What follows the input. */
-  let turns: Message[] = [];
+  turns: Message[];
+}
 
-  function addResult(result: ToolResult): void {
-    const last = turns.at(-1);
-    if (last?.role === 'tool') turns[turns.length - 1] = { ...last, content: [...last.content, result] };
-    else turns.push({ role: 'tool', content: [result] });
-  }
+/** Takes each item of a run. Returns the content of a compaction item when the run has summarised older turns. */
+export type RunCompactions = (history: RunHistory, item: Item) => string | undefined;
 
-  return (item) => {
-    if (item.type === 'call-answered') addResult(item.result);
+export function runCompactions(system: readonly string[], seal: TenantSeal): RunCompactions {
+  return (history, item) => {
+    const { turns } = history;
+    if (item.type === 'call-answered') addResult(turns, item.result);
     if (item.type !== 'fact') return undefined;
     const { event } = item;
     if (event.type === 'run-started') {
-      input = event.input;
-      keepTurns = event.rules.compaction?.keepTurns ?? 0;
+      history.input = event.input;
+      history.keepTurns = event.rules.compaction?.keepTurns ?? 0;
     } else if (event.type === 'model-replied') turns.push({ role: 'assistant', content: event.content });
     else if (event.type === 'input-added') turns.push(...event.messages);
     else if (event.type === 'history-compacted' && event.result.type === 'summary') {
       const { summary } = event.result;
       const replies = turns.flatMap(({ role }, index) => (role === 'assistant' ? index : []));
-      const kept = turns.slice(replies.at(-keepTurns) ?? 0);
-      turns = [summaryMessage({ summary }), ...kept];
-      const before = `${transcriptOf(input)}\n\nWhat was done then, in short:\n\n${summary}`;
+      const kept = turns.slice(replies.at(-history.keepTurns) ?? 0);
+      history.turns = [summaryMessage({ summary }), ...kept];
+      const before = `${transcriptOf(history.input)}\n\nWhat was done then, in short:\n\n${summary}`;
       return sealCompaction({ summary: before, system, after: transcriptOf(kept) }, seal);
     }
     return undefined;
   };
+}
+
+function addResult(turns: Message[], result: ToolResult): void {
+  const last = turns.at(-1);
+  if (last?.role === 'tool') turns[turns.length - 1] = { ...last, content: [...last.content, result] };
+  else turns.push({ role: 'tool', content: [result] });
 }

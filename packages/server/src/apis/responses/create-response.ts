@@ -19,11 +19,9 @@ import { fileBlock } from '../../parse/media.ts';
 import { shortenedConversation } from './compaction.ts';
 import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
-import type { ReasoningSeal, TenantSeal } from './reasoning-seal.ts';
+import type { TenantSeal } from './reasoning-seal.ts';
 import type { LocalConversations } from '../../history/request-conversation.ts';
-import type { ConversationParts } from './stored-request.ts';
-import type { ResponseDriver, ResponseRun } from './response.ts';
-import type { StoredRequest } from './stored-request.ts';
+import type { ConversationParts, ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
 import { denialText, refusedResult } from '../../history/restore-messages.ts';
 import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 
@@ -42,7 +40,6 @@ interface NewResponse {
 interface PlannedResponse extends PlannedRequest {
   readonly plan: RunPlan;
   readonly request: ResponseRequest;
-  readonly seal: ReasoningSeal | undefined;
   readonly system: readonly string[];
   readonly before: ConversationBefore | undefined;
   readonly counted: number;
@@ -58,10 +55,7 @@ export interface CompleteResponse extends PlannedRequest {
   readonly parts: ConversationParts;
 }
 
-interface CreatorOptions extends Pick<
-  ResponseDriver,
-  'requestConversation' | 'wantedSeal' | 'compactionsFor' | 'carrierFor'
-> {
+interface CreatorOptions extends Pick<ResponseDriver, 'requestConversation' | 'sealsFor'> {
   readonly engine: Engine;
   readonly requests: Pick<Requests, 'keyToStore' | 'drive'>;
   readonly compactionSealFor: (tenant: string) => Promise<TenantSeal>;
@@ -71,7 +65,7 @@ interface CreatorOptions extends Pick<
 export function responseCreator(
   options: CreatorOptions,
 ): (response: NewResponse) => NewRequest<PlannedResponse, CompleteResponse> {
-  const { engine, requests, compactionSealFor, requestConversation, wantedSeal, compactionsFor, carrierFor } = options;
+  const { engine, requests, compactionSealFor, requestConversation, sealsFor } = options;
   const { store, waits = false } = engine;
   const records = store.requests;
 
@@ -83,7 +77,6 @@ export function responseCreator(
     const { input, system, conversation, before, counted, reported, chain } = continued;
     const request = { ...parsed, input };
     checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
-    const seal = await wantedSeal(request, caller);
     const id = newResponseId();
     const shortened =
       request.compactFrom !== undefined &&
@@ -93,7 +86,7 @@ export function responseCreator(
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
     const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true });
-    return { plan, request, seal, system, before, counted, reported, chain, compaction };
+    return { plan, request, system, before, counted, reported, chain, compaction };
   }
 
   /** Rejects with a 409 if another request has decided about the same calls. If it was the same request, creating this one fails. */
@@ -157,15 +150,15 @@ export function responseCreator(
     planned: PlannedResponse,
     hold: Capacity['hold'],
   ): Promise<{ readonly request: CompleteResponse; readonly stored?: NewRecord }> {
-    const { request, seal, system, before, counted, reported, chain, compaction } = planned;
+    const { request, system, before, counted, reported, chain, compaction } = planned;
     const { open: begun } = planned.plan;
     const decided = begun?.approvals.map(({ requestId }) => requestId) ?? [];
     const decides = begun !== undefined && decided.length > 0;
     if (decides) await checkUndecided(decided, request, caller);
     const plan = decides ? await withDecisions(planned.plan, begun, hold) : planned.plan;
     const { id, open } = plan;
-    const carrier = await carrierFor(plan, request, caller);
-    const compactions = await compactionsFor(request, system, caller);
+    const { tenant, scopes } = caller;
+    const seals = await sealsFor(request, system, { tenant, toolset: plan.toolset });
     hold(Math.max(0, plan.size - counted) + (compaction?.length ?? 0));
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
@@ -179,22 +172,13 @@ export function responseCreator(
       ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
     };
     const begunWith = open && callsToBegin(plan, open);
-    const continued = {
-      ...(before && { before }),
-      compaction,
-      compactions,
-      lists,
-      ...(begunWith && { begunWith }),
-      decided,
-    };
-    const run = { created, seal, carrier, ...continued };
+    const run = { created, ...seals, ...(before && { before }), compaction, lists, begunWith, decided };
     // Decisions that were added to the conversation before have no digest: such a request is never a repeated one.
     const decisions = decides ? decisionKeys(decided, request.digest ?? 'conversation', now) : [];
     if (!request.store && !key) {
       if (decides) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
       return { request: { plan: local ? { ...plan, journal: memoryJournal() } : plan, run, parts } };
     }
-    const { tenant, scopes } = caller;
     const previous = chain ? chain.previous : request.previous;
     const keyToStore = key && requests.keyToStore(key, now);
     const record: RecordToStore<StoredRequest> = {

@@ -7,11 +7,14 @@ import type { Requests } from '../../requests/requests.ts';
 import type { StoredStreams } from '../../requests/stored-streams.ts';
 import type { Caller } from '../../http/admission.ts';
 import type { ResponseEvent } from './output-items.ts';
-import { errorEvent, replayResponse } from './output.ts';
-import { interruptedError } from './response-errors.ts';
-import type { FinishedResponse, PreparedResponse, ResponseListener } from './response.ts';
-import type { StoredRequest } from './stored-request.ts';
-import { isTerminal } from './sent-items.ts';
+import { errorEvent, isTerminal, replayResponse } from './projection.ts';
+import {
+  interruptedError,
+  type FinishedResponse,
+  type PreparedResponse,
+  type ResponseListener,
+  type StoredRequest,
+} from './response.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
 
 /*

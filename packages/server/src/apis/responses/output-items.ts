@@ -1,5 +1,6 @@
 import { customInput, type TokenLogprob, type ToolResult } from '@treadle/core';
 import { parsableArguments } from '../../engine/tools.ts';
+import { addEvent, type Outbox, type TextKind } from '../../requests/projection.ts';
 import {
   mcpCallResult,
   wireLogprobs,
@@ -29,43 +30,11 @@ export interface ResponseEvent {
 /** Takes an event; returns a promise while the client reads more slowly than events are sent. */
 export type EmitEvent = (event: ResponseEvent) => void | Promise<void>;
 
-/** Numbers and sends the events of one response. */
-export interface EventSender {
-  /** Nobody receives the events, so that those of deltas need not be made. */
-  readonly isSilent: boolean;
-  /** The number of the next event, from 0. Events are created with it, so that a delta costs one object. */
-  next(): number;
-  send(event: ResponseEvent): void;
-  /** How many events were sent. */
-  sentCount(): number;
-  /** The promise that the last events returned, if any. Each promise is returned once. */
-  backpressure(): void | Promise<void>;
+/** The events of a response. They are created with their numbers, so that a delta costs one object. */
+export interface EventList extends Outbox<ResponseEvent> {
+  /** The number of the next event, from 0. */
+  next: number;
 }
-
-/** `first`: the number of the first event. */
-export function eventSender(emit: EmitEvent | undefined, first = 0): EventSender {
-  let number = first;
-  let pending: void | Promise<void>;
-  return {
-    isSilent: emit === undefined,
-    next: () => number++,
-    sentCount: () => number - first,
-    send(event) {
-      pending = emit?.(event) ?? pending;
-    },
-    backpressure() {
-      const last = pending;
-      pending = undefined;
-      return last;
-    },
-  };
-}
-
-/**
- * What the text of an item is. The first two are messages. `reasoning` is the reasoning itself, `summary` a summary of it
- * that the provider made.
- */
-export type TextKind = 'message' | 'refusal' | 'reasoning' | 'summary';
 
 /** A message or a reasoning item that is being streamed. It has one part, which contains all of its text. */
 export interface OpenText {
@@ -91,17 +60,12 @@ export interface TextEnd {
 
 const EMPTY: readonly never[] = [];
 
-export function openText(out: EventSender, item: OpenText): void {
-  out.send({
-    type: 'response.output_item.added',
-    sequence_number: out.next(),
-    output_index: item.index,
-    item: wireText(item, 'in_progress', false),
-  });
+export function openText(out: EventList, item: OpenText): void {
+  sendAdded(out, item.index, wireText(item, 'in_progress', false));
 }
 
 /** Opens the part of the item with the first delta: reasoning without readable text has no part. */
-export function addText(out: EventSender, item: OpenText, delta: string, tokens?: readonly TokenLogprob[]): void {
+export function addText(out: EventList, item: OpenText, delta: string, tokens?: readonly TokenLogprob[]): void {
   const { kind, id, index } = item;
   if (item.text === '') sendPart(out, item, 'added', '');
   item.text += delta;
@@ -109,17 +73,17 @@ export function addText(out: EventSender, item: OpenText, delta: string, tokens?
     if (tokens) addTokens(item, tokens);
     return;
   }
-  const sequence_number = out.next();
+  const sequence_number = out.next++;
   if (kind === 'summary') {
     const type = 'response.reasoning_summary_text.delta';
-    out.send({ type, sequence_number, item_id: id, output_index: index, summary_index: 0, delta });
+    addEvent(out, { type, sequence_number, item_id: id, output_index: index, summary_index: 0, delta });
   } else if (kind === 'message') {
     const type = 'response.output_text.delta';
     const logprobs = tokens ? addTokens(item, tokens) : EMPTY;
-    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta, logprobs });
+    addEvent(out, { type, sequence_number, item_id: id, output_index: index, content_index: 0, delta, logprobs });
   } else {
     const type = kind === 'refusal' ? 'response.refusal.delta' : 'response.reasoning_text.delta';
-    out.send({ type, sequence_number, item_id: id, output_index: index, content_index: 0, delta });
+    addEvent(out, { type, sequence_number, item_id: id, output_index: index, content_index: 0, delta });
   }
 }
 
@@ -131,7 +95,7 @@ function addTokens(item: OpenText, tokens: readonly TokenLogprob[]): readonly Wi
 
 /** Sends the whole text. What the deltas did not contain is sent as another delta first. */
 export function endText(
-  out: EventSender,
+  out: EventList,
   item: OpenText,
   whole: string = item.text,
   tokens?: readonly TokenLogprob[],
@@ -144,9 +108,9 @@ export function endText(
   item.text = whole;
   item.isWhole = true;
   if (whole === '') return;
-  out.send({
+  addEvent(out, {
     type: TEXT_DONE[item.kind],
-    sequence_number: out.next(),
+    sequence_number: out.next++,
     ...placeOf(item),
     ...wholeText(item, whole),
   });
@@ -170,10 +134,10 @@ function placeOf({ kind, id, index }: OpenText): object {
   return { item_id: id, output_index: index, [kind === 'summary' ? 'summary_index' : 'content_index']: 0 };
 }
 
-function sendPart(out: EventSender, item: OpenText, what: 'added' | 'done', text: string): void {
+function sendPart(out: EventList, item: OpenText, what: 'added' | 'done', text: string): void {
   const name = item.kind === 'summary' ? 'reasoning_summary_part' : 'content_part';
   const part = partOf(item.kind, text, what === 'done' ? item.logprobs : undefined);
-  out.send({ type: `response.${name}.${what}`, sequence_number: out.next(), ...placeOf(item), part });
+  addEvent(out, { type: `response.${name}.${what}`, sequence_number: out.next++, ...placeOf(item), part });
 }
 
 function partOf(kind: TextKind, text: string, logprobs?: readonly WireLogprob[]): object {
@@ -191,15 +155,19 @@ function partOf(kind: TextKind, text: string, logprobs?: readonly WireLogprob[])
   }
 }
 
-export function closeText(out: EventSender, item: OpenText, status: ItemStatus, end: TextEnd = {}): void {
+export function closeText(out: EventList, item: OpenText, status: ItemStatus, end: TextEnd = {}): void {
   if (item.done) return;
   endText(out, item);
   item.done = wireText(item, status, true, end);
   sendDone(out, item.index, item.done);
 }
 
-function sendDone(out: EventSender, index: number, item: OutputItem): void {
-  out.send({ type: 'response.output_item.done', sequence_number: out.next(), output_index: index, item });
+function sendAdded(out: EventList, index: number, item: object): void {
+  addEvent(out, { type: 'response.output_item.added', sequence_number: out.next++, output_index: index, item });
+}
+
+function sendDone(out: EventList, index: number, item: OutputItem): void {
+  addEvent(out, { type: 'response.output_item.done', sequence_number: out.next++, output_index: index, item });
 }
 
 function wireText(
@@ -285,27 +253,22 @@ export function storedCallName(name: string): string {
 
 const NO_RESULT = { output: null, error: null };
 
-export function openCall(out: EventSender, call: OpenCall): void {
-  out.send({
-    type: 'response.output_item.added',
-    sequence_number: out.next(),
-    output_index: call.index,
-    item: wireCall(call, 'in_progress'),
-  });
+export function openCall(out: EventList, call: OpenCall): void {
+  sendAdded(out, call.index, wireCall(call, 'in_progress'));
 }
 
-export function addArguments(out: EventSender, call: OpenCall, delta: string): void {
+export function addArguments(out: EventList, call: OpenCall, delta: string): void {
   if (delta === '' || call.type === 'custom_tool_call') return;
   sendArguments(out, call, delta);
 }
 
-function sendArguments(out: EventSender, call: OpenCall, delta: string): void {
+function sendArguments(out: EventList, call: OpenCall, delta: string): void {
   if (delta === '') return;
   call.arguments += delta;
   if (out.isSilent) return;
-  out.send({
+  addEvent(out, {
     type: ARGUMENTS_DELTA[call.type],
-    sequence_number: out.next(),
+    sequence_number: out.next++,
     item_id: call.id,
     output_index: call.index,
     delta,
@@ -319,7 +282,7 @@ const ARGUMENTS_DELTA: Readonly<Record<OpenCall['type'], string>> = {
 };
 
 /** Sends the whole arguments. What the deltas did not contain is sent as another delta first. */
-export function endArguments(out: EventSender, call: OpenCall, text: string = call.arguments): void {
+export function endArguments(out: EventList, call: OpenCall, text: string = call.arguments): void {
   if (call.isWhole) return;
   const isCustom = call.type === 'custom_tool_call';
   const whole = isCustom ? customInput(text) : parsableArguments(text);
@@ -328,12 +291,12 @@ export function endArguments(out: EventSender, call: OpenCall, text: string = ca
   call.isWhole = true;
   if (isCustom) {
     const type = 'response.custom_tool_call_input.done';
-    out.send({ type, sequence_number: out.next(), item_id: call.id, output_index: call.index, input: whole });
+    addEvent(out, { type, sequence_number: out.next++, item_id: call.id, output_index: call.index, input: whole });
     return;
   }
-  out.send({
+  addEvent(out, {
     type: call.type === 'function_call' ? 'response.function_call_arguments.done' : 'response.mcp_call_arguments.done',
-    sequence_number: out.next(),
+    sequence_number: out.next++,
     item_id: call.id,
     output_index: call.index,
     name: call.name,
@@ -342,13 +305,13 @@ export function endArguments(out: EventSender, call: OpenCall, text: string = ca
 }
 
 /** Sent once for each call of the server, also for a refused one, so that clients see the same sequence of events. */
-export function startCall(out: EventSender, call: OpenCall): void {
+export function startCall(out: EventList, call: OpenCall): void {
   if (call.type !== 'mcp_call' || call.hasStarted) return;
   call.hasStarted = true;
   sendCallProgress(out, call, 'response.mcp_call.in_progress');
 }
 
-export function answerCall(out: EventSender, call: OpenCall, result: ToolResult): void {
+export function answerCall(out: EventList, call: OpenCall, result: ToolResult): void {
   if (call.type !== 'mcp_call' || call.done) return;
   const status = result.isError ? 'failed' : 'completed';
   endArguments(out, call);
@@ -357,21 +320,21 @@ export function answerCall(out: EventSender, call: OpenCall, result: ToolResult)
   sendDone(out, call.index, call.done);
 }
 
-function sendCallResult(out: EventSender, call: OpenCall, status: 'completed' | 'failed'): void {
+function sendCallResult(out: EventList, call: OpenCall, status: 'completed' | 'failed'): void {
   if (call.type !== 'mcp_call') return;
   startCall(out, call);
   sendCallProgress(out, call, `response.mcp_call.${status}`);
 }
 
-export function closeCall(out: EventSender, call: OpenCall, status: ItemStatus): void {
+export function closeCall(out: EventList, call: OpenCall, status: ItemStatus): void {
   if (call.done) return;
   endArguments(out, call);
   call.done = wireCall(call, status);
   sendDone(out, call.index, call.done);
 }
 
-function sendCallProgress(out: EventSender, { id, index }: OpenCall, type: string): void {
-  out.send({ type, sequence_number: out.next(), item_id: id, output_index: index });
+function sendCallProgress(out: EventList, { id, index }: OpenCall, type: string): void {
+  addEvent(out, { type, sequence_number: out.next++, item_id: id, output_index: index });
 }
 
 function wireCall(
@@ -402,21 +365,21 @@ export function compactionItem(id: string, encrypted_content: string): WholeItem
 export type StreamedItem = OpenText | OpenCall | WholeItem;
 
 /** Sends all events of an item that has no parts. */
-export function sendWhole(out: EventSender, { done: item }: WholeItem, index: number): void {
+export function sendWhole(out: EventList, { done: item }: WholeItem, index: number): void {
   const isList = item.type === 'mcp_list_tools';
   const { error: _, ...added } = isList ? { ...item, tools: EMPTY } : { ...item, error: undefined };
-  out.send({ type: 'response.output_item.added', sequence_number: out.next(), output_index: index, item: added });
+  sendAdded(out, index, added);
   if (isList) {
     const about = { item_id: item.id, output_index: index };
-    out.send({ type: 'response.mcp_list_tools.in_progress', sequence_number: out.next(), ...about });
+    addEvent(out, { type: 'response.mcp_list_tools.in_progress', sequence_number: out.next++, ...about });
     const end = item.error === undefined ? 'completed' : 'failed';
-    out.send({ type: `response.mcp_list_tools.${end}`, sequence_number: out.next(), ...about });
+    addEvent(out, { type: `response.mcp_list_tools.${end}`, sequence_number: out.next++, ...about });
   }
   sendDone(out, index, item);
 }
 
 /** Closes every open item with the content that it has. */
-export function closeInterrupted(out: EventSender, items: readonly StreamedItem[]): void {
+export function closeInterrupted(out: EventList, items: readonly StreamedItem[]): void {
   for (const item of items) {
     if (item.done) continue;
     if ('text' in item) closeText(out, item, item.isWhole ? 'completed' : 'incomplete');
@@ -443,7 +406,7 @@ export function newCall(item: CallItem, index: number): OpenCall {
 }
 
 /** Sends all events of an item that is closed. Its text, or its arguments, are one delta. */
-export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
+export function sendClosedItem(out: EventList, item: OutputItem, index: number): void {
   const { type, id } = item;
   if (type === 'mcp_list_tools' || type === 'mcp_approval_request' || type === 'compaction') {
     return sendWhole(out, { type: 'whole', done: item }, index);

@@ -1,19 +1,42 @@
 import type { ModelError } from '@treadle/core';
-import type { ConversationBefore } from '../../history/conversation.ts';
-import type { RunCaller } from '../../engine/tools.ts';
+import { ApiError } from '../../api-error.ts';
+import type { ConversationBefore, OpenTurn } from '../../history/conversation.ts';
+import type { ServerList } from '../../engine/executors.ts';
 import type { EventWriter } from '../../requests/event-log.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
+import { retryLater, type Interruption } from '../../requests/interruption.ts';
 import type { StoredEnd } from '../../requests/requests.ts';
 import type { ResumedRun, RunPlan } from '../../requests/run.ts';
-import type { RunCompactions } from './compaction.ts';
-import type { ResponseEvent } from './output-items.ts';
-import type { ResponseOutputOptions } from './output.ts';
+import type { EmitEvent, ResponseEvent } from './output-items.ts';
+import type { ResponseError, ResponseProjectionOptions } from './projection.ts';
 import type { ResponseRequest } from './parse-request.ts';
-import type { ReasoningSeal } from './reasoning-seal.ts';
 import type { RequestConversations } from '../../history/request-conversation.ts';
+import type { BegunCall } from './turn-items.ts';
 import type { ResponseResource } from './wire.ts';
 
-/* The forms in which a response is stored, prepared, driven and finished. */
+/* The forms in which a response is stored, prepared, driven and finished, and the errors of one that cannot be. */
+
+/** The stored form of a request. The store's records contain it, so its fields must not change. */
+export interface StoredRequest extends ConversationParts {
+  readonly request: ResponseRequest;
+  readonly key: string;
+  readonly scopes: readonly string[];
+  /** The content of the compaction that the response begins with. */
+  readonly compaction?: string;
+  /** The tools of other servers that the run was started with. */
+  readonly lists?: readonly ServerList[];
+  /** What the run begins with, and the calls of which the response has items. */
+  readonly open?: OpenTurn;
+  readonly begunWith?: readonly (readonly [number, BegunCall])[];
+}
+
+/** What a conversation has besides its messages, for responses that continue from this one. */
+export interface ConversationParts {
+  /** The texts of all system and developer messages so far. */
+  readonly system: readonly string[];
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
+}
 
 export interface PreparedResponse {
   readonly id: string;
@@ -27,7 +50,9 @@ export interface PreparedResponse {
   run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
 }
 
-export interface ResponseListener extends Pick<ResponseOutputOptions, 'emit' | 'requiresAction'> {
+export interface ResponseListener extends Pick<ResponseProjectionOptions, 'requiresAction'> {
+  /** Absent: no events are needed, only the response. */
+  readonly emit?: EmitEvent;
   /** Counts the bytes of events that are made at once. Throws an `ApiError` if they are too many. */
   readonly hold?: (bytes: number) => void;
 }
@@ -49,12 +74,8 @@ export interface ActiveResponse {
 }
 
 /** A run of a response that is about to be driven. */
-export interface ResponseRun {
+export interface ResponseRun extends Omit<ResponseProjectionOptions, 'response' | 'calls' | 'requiresAction'> {
   readonly created: ResponseResource;
-  /** Set if the client wants `encrypted_content` of reasoning. */
-  readonly seal: ReasoningSeal | undefined;
-  /** Set if the response is not stored and may have results of the server. */
-  readonly carrier?: ReasoningSeal | undefined;
   /** Kept while the response runs, so that other requests that continue the same conversation share its messages. */
   readonly before?: ConversationBefore;
   readonly listener: ResponseListener;
@@ -67,10 +88,6 @@ export interface ResponseRun {
   readonly from?: string;
   /** Set if the run has started before. */
   readonly resume?: ResumedRun;
-  readonly compaction?: ResponseOutputOptions['compaction'];
-  readonly compactions?: ResponseOutputOptions['compactions'];
-  readonly lists?: ResponseOutputOptions['lists'];
-  readonly begunWith?: ResponseOutputOptions['begunWith'];
   /** The ids of the requests for approvals that it decides about. */
   readonly decided?: readonly string[];
   /** Where the events of a background response are stored. */
@@ -89,23 +106,50 @@ export interface StoredEnding {
 export interface ResponseDriver extends Pick<RequestConversations, 'requestConversation'> {
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   runResponse(plan: RunPlan, run: ResponseRun): ActiveResponse;
-  /** For a request that wants `encrypted_content` of reasoning. */
-  wantedSeal(
-    request: Pick<ResponseRequest, 'include'>,
-    caller: Pick<RunCaller, 'tenant'>,
-  ): Promise<ReasoningSeal | undefined>;
-  /** For a request with `context_management`. `system`: of its conversation. */
-  compactionsFor(
-    request: Pick<ResponseRequest, 'compactFrom'>,
+  /** What seals the items of a response. `system`: of its conversation. `toolset` is absent if nothing is executed any more. */
+  sealsFor(
+    request: Pick<ResponseRequest, 'include' | 'compactFrom' | 'store'>,
     system: readonly string[],
-    caller: Pick<RunCaller, 'tenant'>,
-  ): Promise<RunCompactions | undefined>;
-  /** For a response that is not stored and may have results of the server. */
-  carrierFor(
-    plan: Pick<RunPlan, 'toolset'>,
-    request: Pick<ResponseRequest, 'store'>,
-    caller: Pick<RunCaller, 'tenant'>,
-  ): Promise<ReasoningSeal | undefined>;
+    run: { readonly tenant: string; readonly toolset?: RunPlan['toolset'] },
+  ): Promise<Pick<ResponseProjectionOptions, 'seal' | 'carrier' | 'compactions'>>;
   /** Stores the end of a response. Resolves to the response that is stored: another process may have been first. */
   storeEnd(id: string, tenant: string, response: ResponseResource, ending: StoredEnding): Promise<ResponseResource>;
+}
+
+/** The official clients repeat requests after a 409 or a 503. Here, what the response does would then be done twice. */
+const DO_NOT_RETRY = { 'x-should-retry': 'false' };
+
+/** Throws a 503 for a response that was interrupted. */
+export function endedResponse({ response, interruption, hasKey = false }: FinishedResponse): ResponseResource {
+  if (!interruption) return response;
+  throw hasKey ? retryLater(interruption) : interruptedError(response.id, interruption);
+}
+
+export function interruptedError(id: string, interruption: Interruption): ApiError {
+  const { code, message } = fetchLater(id, interruption);
+  return new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
+}
+
+export function fetchLater(id: string, { code, reason }: Interruption): ResponseError {
+  return { code, message: `${reason} Fetch it by its id, ${id}.` };
+}
+
+/** Only the process that drives a run can stop it. */
+export function drivenElsewhere(id: string): ApiError {
+  const message = `The response ${JSON.stringify(id)} is in progress in another process of this server. Retry when it has ended.`;
+  return new ApiError(409, 'invalid_request_error', message, {
+    param: 'response_id',
+    code: 'response_in_progress',
+    headers: DO_NOT_RETRY,
+  });
+}
+
+/** A response of a conversation is part of its history. */
+export function ofConversation(id: string, conversation: string): ApiError {
+  const message = `The response ${JSON.stringify(id)} belongs to the conversation ${JSON.stringify(conversation)}. Delete the conversation with DELETE /v1/conversations/{id}.`;
+  return new ApiError(409, 'invalid_request_error', message, {
+    param: 'response_id',
+    code: 'response_in_conversation',
+    headers: DO_NOT_RETRY,
+  });
 }

@@ -6,37 +6,40 @@ import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } fro
 import { modelNamed, type Engine } from '../../engine/engine.ts';
 import type { RepeatedRequest } from '../../requests/follow.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
+import { walkRun } from '../../requests/projection.ts';
 import { planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interruption.ts';
 import type { RequestKind, Requests } from '../../requests/requests.ts';
 import { storedStreams } from '../../requests/stored-streams.ts';
-import type { RunCaller } from '../../engine/tools.ts';
 import type { Caller } from '../../http/admission.ts';
 import { newResponseId } from '../../ids.ts';
 import { askDriver } from '../runs/inbox.ts';
-import { compactConversation, runCompactions, type CompactedResponse, type RunCompactions } from './compaction.ts';
+import { compactConversation, runCompactions, type CompactedResponse } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
 import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
-import { errorEvent, responseOutput } from './output.ts';
+import { errorEvent, responseProjection } from './projection.ts';
 import { ENCRYPTED, type ResponseRequest } from './parse-request.ts';
-import { reasoningSeal, tenantSeal, tenantSeals, type ReasoningSeal } from './reasoning-seal.ts';
+import { reasoningSeal, tenantSeal, tenantSeals } from './reasoning-seal.ts';
 import {
   requestConversations,
   type LocalConversations,
   type RequestConversations,
 } from '../../history/request-conversation.ts';
-import type {
-  ActiveResponse,
-  FinishedResponse,
-  PreparedResponse,
-  ResponseDriver,
-  ResponseListener,
-  ResponseRun,
-  StoredEnding,
+import {
+  drivenElsewhere,
+  endedResponse,
+  fetchLater,
+  ofConversation,
+  type ActiveResponse,
+  type FinishedResponse,
+  type PreparedResponse,
+  type ResponseDriver,
+  type ResponseListener,
+  type ResponseRun,
+  type StoredEnding,
+  type StoredRequest,
 } from './response.ts';
-import type { StoredRequest } from './stored-request.ts';
-import { drivenElsewhere, endedResponse, fetchLater, ofConversation } from './response-errors.ts';
 import { responseResumer } from './resume-response.ts';
 import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
 
@@ -92,12 +95,18 @@ export function responses(
   const { requestConversation, keepConversation, histories, acceptItems } = conversations;
   const { waits = false } = engine;
   const follower = responseFollower({ engine, stored: all, streams, stopping, findResponse, currentResponse });
+  const sealsFor: ResponseDriver['sealsFor'] = async (request, system, { tenant, toolset }) => ({
+    seal: request.include.includes(ENCRYPTED) ? await sealFor(tenant) : undefined,
+    // The client of a response that is not stored sends the results of the server back.
+    carrier: !request.store && toolset?.tools.some(({ execute }) => execute) ? await sealFor(tenant) : undefined,
+    compactions:
+      request.compactFrom === undefined ? undefined : runCompactions(system, await compactionSealFor(tenant)),
+  });
+
   const driver: ResponseDriver = {
     runResponse,
     requestConversation,
-    wantedSeal,
-    compactionsFor,
-    carrierFor,
+    sealsFor,
     storeEnd,
   };
   const newResponse = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
@@ -211,61 +220,26 @@ export function responses(
     };
   }
 
-  async function wantedSeal(
-    { include }: Pick<ResponseRequest, 'include'>,
-    { tenant }: Pick<RunCaller, 'tenant'>,
-  ): Promise<ReasoningSeal | undefined> {
-    return include.includes(ENCRYPTED) ? sealFor(tenant) : undefined;
-  }
-
-  async function compactionsFor(
-    { compactFrom }: Pick<ResponseRequest, 'compactFrom'>,
-    system: readonly string[],
-    { tenant }: Pick<RunCaller, 'tenant'>,
-  ): Promise<RunCompactions | undefined> {
-    return compactFrom === undefined ? undefined : runCompactions(system, await compactionSealFor(tenant));
-  }
-
-  async function carrierFor(
-    { toolset }: Pick<RunPlan, 'toolset'>,
-    { store: isStored }: Pick<ResponseRequest, 'store'>,
-    { tenant }: Pick<RunCaller, 'tenant'>,
-  ): Promise<ReasoningSeal | undefined> {
-    return !isStored && toolset.tools.some(({ execute }) => execute) ? sealFor(tenant) : undefined;
-  }
-
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
-    const { created, seal, carrier, listener, signal, record, key, from, resume, sink, sent } = planned;
-    const { compaction, compactions, lists, begunWith, decided = [] } = planned;
-    const { id, caller } = plan;
-    const out = responseOutput({
-      response: created,
-      calls: plan.toolset.kinds,
-      compaction,
-      compactions,
-      lists,
-      begunWith,
-      seal,
-      carrier,
-      ...listener,
-      ...(sent && { sent }),
-    });
-    out.sendCreated();
-    // Also without items: those that were sent may belong to a reply that was lost.
-    if (resume || sent) out.replay(resume?.items ?? []);
+    const { created, listener, signal, record, key, from, resume, sink, sent, decided = [] } = planned;
+    const { id, caller, toolset } = plan;
+    const { emit, requiresAction } = listener;
+    const projection = responseProjection({ ...planned, response: created, calls: toolset.kinds, requiresAction });
+    const out = walkRun(projection, { emit, sent });
     const { run, finished } = all.drive<FinishedResponse>(plan, {
       id: record,
-      listen: out.addItem,
+      output: out,
       resume,
       signal,
       // While the process still has the lease. The events of a run that has ended are stored with its terminal event.
       flush: sink && (async ({ ending }) => (ending ? undefined : sink.flush())),
-      async finish({ ending, failure, isUntouched = false }, releaseLease) {
-        const made = out.endResponse(ending);
+      async finish(end, releaseLease) {
+        const { ending, failure, isUntouched = false } = end;
+        const made = out.end(end);
         const releaseKey = isUntouched || (made.status === 'failed' && !hasReply(made));
         if (sink) {
           // In the stream before the end is stored, so that a crash does not lose it. Readers get it after that.
-          out.sendTerminal();
+          out.last();
           await sink.flush();
         }
         const response =
@@ -278,17 +252,18 @@ export function responses(
         // Before the client is told, because its next request may be for another process.
         await releaseLease();
         if (sink) streams.wakeReaders(streamOf(id));
-        else out.sendTerminal(response);
+        else out.last(response);
         return { response, ...(failure && { failure }) };
       },
       interrupt(interruption) {
-        if (!sink) out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
+        const error = key ? retryLater(interruption) : fetchLater(id, interruption);
+        if (!sink) void out.send(projection.interrupt(out.state, error));
         return { response: created, interruption, hasKey: key !== undefined };
       },
     });
     const response: ActiveResponse = {
       // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
-      current: () => ({ ...created, status: 'in_progress', output: out.current().output }),
+      current: () => ({ ...created, status: 'in_progress', output: out.result().output }),
       cancel: run.cancel,
       finished,
     };

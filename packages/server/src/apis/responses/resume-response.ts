@@ -3,6 +3,7 @@ import { encodeInput, type RequestRecord } from '@treadle/store';
 import { historySize } from '../../history/conversation.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
+import { walkRun } from '../../requests/projection.ts';
 import { planRun, type RunPlan } from '../../requests/run.ts';
 import type { Reader } from '../../engine/stored-reads.ts';
 import { decisionKeys, releaseDecisions } from '../../requests/approvals.ts';
@@ -23,11 +24,10 @@ import type { CallKinds } from '../../engine/tools.ts';
 import { nextTurn } from '../../http/large-work.ts';
 import { approvalIdFor } from '../../ids.ts';
 import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
-import { responseOutput } from './output.ts';
+import { responseProjection } from './projection.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { newResponse, type ResponseRequest } from './parse-request.ts';
-import type { FinishedResponse, ResponseDriver, ResponseRun } from './response.ts';
-import type { StoredRequest } from './stored-request.ts';
+import type { FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
 import type { ResponseResource } from './wire.ts';
 
 /*
@@ -41,8 +41,7 @@ interface ResumerOptions extends ResponseDriver {
 }
 
 export function responseResumer(options: ResumerOptions): ResponseResumer {
-  const { engine, streams, runResponse, requestConversation, wantedSeal, compactionsFor, carrierFor, storeEnd } =
-    options;
+  const { engine, streams, runResponse, requestConversation, sealsFor, storeEnd } = options;
   const { store, waits = false } = engine;
   const records = store.requests;
 
@@ -97,24 +96,32 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     return { plan, drive };
   }
 
+  /** What clients see of a stored response besides its run. */
+  async function shownOf(
+    { runId, tenant, createdAt, request: stored }: RequestRecord,
+    toolset?: RunPlan['toolset'],
+  ): Promise<Pick<ResponseRun, 'created' | 'compaction' | 'compactions' | 'lists' | 'begunWith' | 'seal' | 'carrier'>> {
+    const { request, system, compaction, lists, begunWith } = stored as StoredRequest;
+    return {
+      created: newResponse(runId, request, engine.models.default, createdAt),
+      compaction,
+      lists,
+      begunWith: begunWith && new Map(begunWith),
+      ...(await sealsFor(request, system, { tenant, ...(toolset && { toolset }) })),
+    };
+  }
+
   async function resumedRun(
     { record, lease, state, resume }: TakenRun,
-    plan: RunPlan,
+    { toolset }: RunPlan,
     hold: Reader['hold'],
   ): Promise<ResponseRun> {
     const { runId: id, status: from } = record;
-    const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
-    const { caller } = plan;
+    const { background } = (record.request as StoredRequest).request;
     return {
-      compaction,
-      compactions: await compactionsFor(request, system, caller),
-      lists,
-      begunWith: begunWith && new Map(begunWith),
-      created: newResponse(id, request, engine.models.default, record.createdAt),
-      seal: await wantedSeal(request, caller),
-      carrier: await carrierFor(plan, request, caller),
+      ...(await shownOf(record, toolset)),
       listener: { requiresAction: false },
-      ...(request.background && (await storedSoFar({ id, lease }, hold))),
+      ...(background && (await storedSoFar({ id, lease }, hold))),
       record: record.id,
       from,
       decided: waiting(state).flatMap(({ type, effect, call }) =>
@@ -171,25 +178,18 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   /** Stores that a response has failed that cannot be resumed. Its output so far is preserved. */
   async function failResponse({ record, lease, items }: ReplayedRecord, ending: FailedEnding): Promise<void> {
     const { tenant, runId, status: from } = record;
-    const { request, system, compaction, lists, begunWith } = record.request as StoredRequest;
+    const { request } = record.request as StoredRequest;
     const { sink, listener, sent } = request.background
       ? await storedSoFar({ id: runId, lease }, undefined)
       : { listener: { requiresAction: false } };
-    const out = responseOutput({
-      response: newResponse(runId, request, engine.models.default, record.createdAt),
-      calls: kindsByName(request),
-      compaction,
-      compactions: await compactionsFor(request, system, record),
-      lists,
-      begunWith: begunWith && new Map(begunWith),
-      seal: await wantedSeal(request, record),
-      ...listener,
-      ...(sent && { sent }),
-    });
-    out.sendCreated();
-    out.replay(items);
-    const made = out.endResponse(ending);
-    out.sendTerminal();
+    const { created: response, ...shown } = await shownOf(record);
+    const { requiresAction } = listener;
+    const projection = responseProjection({ response, calls: kindsByName(request), ...shown, requiresAction });
+    const out = walkRun(projection, { emit: listener.emit, sent });
+    out.open();
+    out.replay({ items });
+    const made = out.end({ ending });
+    out.last();
     await sink?.flush();
     await storeEnd(record.id, tenant, made, { at: ending.at, from });
   }

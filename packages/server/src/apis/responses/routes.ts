@@ -19,8 +19,7 @@ import {
 import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
 import { parseRequest, RESPONSE_BODY, type ParseOptions } from './parse-request.ts';
-import { endedResponse } from './response-errors.ts';
-import type { FinishedResponse, PreparedResponse } from './response.ts';
+import { endedResponse, type FinishedResponse, type PreparedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
 

@@ -8,9 +8,8 @@ import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../
 import { isObject, type JsonObject } from '../../parse/validate.ts';
 import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
-import { endedResponse } from './response-errors.ts';
 import type { LocalConversations } from '../../history/request-conversation.ts';
-import type { FinishedResponse } from './response.ts';
+import { endedResponse, type FinishedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 
 /**

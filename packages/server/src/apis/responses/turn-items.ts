@@ -1,16 +1,23 @@
-import type {
-  AssistantPart,
-  Finish,
-  ReasoningPart,
-  RecordedVerdict,
-  TokenLogprob,
-  ToolCall,
-  ToolResult,
+import {
+  customInput,
+  type AssistantPart,
+  type Finish,
+  type RecordedVerdict,
+  type TokenLogprob,
+  type ToolCall,
+  type ToolResult,
 } from '@treadle/core';
 import type { ApprovedCall } from '../../history/conversation.ts';
+import {
+  shownReply,
+  type HiddenReasoning,
+  type ShownPart,
+  type ShownText,
+  type TextKind,
+} from '../../requests/projection.ts';
 import { isClientAsked } from '../../requests/run.ts';
-import type { CallKind, CallKinds } from '../../engine/tools.ts';
-import { approvalIdFor, callIdFor, itemId, type ItemKind } from '../../ids.ts';
+import { parsableArguments, type CallKind, type CallKinds } from '../../engine/tools.ts';
+import { approvalIdFor, callIdFor, itemId, itemOrigin, type ItemKind } from '../../ids.ts';
 import {
   addArguments,
   addText,
@@ -26,50 +33,38 @@ import {
   sendWhole,
   startCall,
   storedCallName,
-  type EventSender,
+  type EventList,
   type OpenCall,
   type OpenText,
-  type TextKind,
   type StreamedItem,
   type WholeItem,
 } from './output-items.ts';
 import type { ReasoningSeal } from './reasoning-seal.ts';
-import { isPartOf, sentPartsOf, type SentItem } from './sent-items.ts';
 
-/**
- * The items of one turn, from the deltas, the whole reply and the results of its calls.
- *
- * 1. A reply makes the same items however it was split into deltas, and also without deltas: items are opened in the
- *    order of the reply, and what the deltas did not contain is added when the reply arrives.
- * 2. A text is complete when another part begins. Its item is closed then, unless a property of it, or of a text before it,
- *    is known only with the whole reply: the phase of a message before reasoning, and the `encrypted_content` of reasoning.
- * 3. A call for the client is closed when the reply arrives, a call of the server when it has a result.
- * 4. A call that the client has to approve has an item when it is judged: the request for the approval. The call itself has
- *    one when it starts or has a result, in this response or, as a call that it begins with, in a later one.
- */
-export interface TurnItems {
+/** What the items of a turn change of the state of a response. */
+export interface TurnScope {
+  readonly out: EventList;
+  /** The items of the whole response. Those of the turn are added. */
+  readonly items: StreamedItem[];
+  turn: TurnState;
+}
+
+export interface TurnState {
   readonly number: number;
+  /** The index of its first item. */
+  readonly first: number;
+  /** The items that were sent before a crash, and those of them that no part of the reply has claimed. */
+  readonly sent: readonly StreamedItem[];
+  unclaimed: readonly StreamedItem[];
+  opened: number;
   /** Whether the model has replied. */
-  hasReply(): boolean;
-  textDelta(kind: TextKind, delta: string, tokens?: readonly TokenLogprob[]): void;
-  callDelta(index: number, name: string, delta: string): void;
-  modelReplied(content: readonly AssistantPart[], finish: Finish): void;
-  /** The model is called again: its deltas so far do not belong to a reply. */
-  modelFailed(): void;
-  callStarted(index: number): void;
-  callAnswered(index: number, result: ToolResult): void;
-  /** The client has to execute the call. */
-  callWaits(index: number): void;
-  /** The verdicts on the calls that could run, in order. */
-  callsJudged(verdicts: readonly RecordedVerdict[]): void;
-  /** The run begins with these calls, of a reply that it has not made. */
-  beginWith(begun: ReadonlyMap<number, BegunCall>): void;
-  /** Adds an item with the results of the server's calls, for clients that do not send those calls back. */
-  carryResults(): void;
-  /** Older turns were summarised after this one, or because the model refused it. `effect`: that of the summary. */
-  addCompaction(encryptedContent: string, effect: string): void;
-  /** Removes its items from the response. Not if their events were sent. */
-  discard(): void;
+  hasReply: boolean;
+  growing: OpenText | undefined;
+  texts: Record<TextKind, OpenText[]>;
+  calls: ReplyCall[];
+  openedCalls: number;
+  /** A delta arrived while a call before it had to wait. To keep the order, nothing is opened until the reply arrives. */
+  isOutOfOrder: boolean;
 }
 
 /** A call of an earlier response that this response executes. */
@@ -80,16 +75,11 @@ export interface BegunCall {
 }
 
 interface TurnOptions {
-  readonly out: EventSender;
-  /** The items of the whole response. Those of this turn are added. */
-  readonly items: StreamedItem[];
   /** The response's id. */
   readonly response: string;
   readonly kinds: CallKinds;
   readonly seal: ReasoningSeal | undefined;
   readonly carrier: ReasoningSeal | undefined;
-  /** The items of the turn that were sent before a crash. They are the last ones of `items`. */
-  readonly sent: readonly SentItem[];
 }
 
 interface ReplyCall {
@@ -107,67 +97,66 @@ interface ReplyCall {
   approval?: string;
 }
 
-export function turnItems(
-  number: number,
-  { out, items, response, kinds, seal, carrier, sent }: TurnOptions,
-): TurnItems {
-  /** The index of its first item. */
-  const first = items.length - sent.length;
-  let opened = sent.filter(({ type }) => type !== 'whole').length;
-  /** Those that were sent, and that no part of the reply has claimed. */
-  let unclaimed = sent;
-  let hasReply = false;
-  let growing: OpenText | undefined;
-  let texts = noTexts();
-  let calls: ReplyCall[] = [];
-  let openedCalls = 0;
-  /** A delta arrived while a call before it had to wait. To keep the order, nothing is opened until the reply arrives. */
-  let isOutOfOrder = false;
-
-  function newId(kind: ItemKind): string {
-    return itemId(kind, response, number, opened++);
+/**
+ * Projects the items of a run onto the output items of one turn, from the deltas, the whole reply and the results of its calls.
+ *
+ * 1. A reply makes the same items however it was split into deltas, and also without deltas: items are opened in the
+ *    order of the reply, and what the deltas did not contain is added when the reply arrives.
+ * 2. A text is complete when another part begins. Its item is closed then, unless a property of it, or of a text before it,
+ *    is known only with the whole reply: the phase of a message before reasoning, and the `encrypted_content` of reasoning.
+ * 3. A call for the client is closed when the reply arrives, a call of the server when it has a result.
+ * 4. A call that the client has to approve has an item when it is judged: the request for the approval. The call itself has
+ *    one when it starts or has a result, in this response or, as a call that it begins with, in a later one.
+ */
+export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) {
+  function newId({ turn }: TurnScope, kind: ItemKind): string {
+    return itemId(kind, response, turn.number, turn.opened++);
   }
 
-  function beginText(kind: TextKind): OpenText {
-    const id = newId(isMessage(kind) ? 'message' : 'reasoning');
+  function beginText(state: TurnScope, kind: TextKind): OpenText {
+    const { out, items, turn } = state;
+    const id = newId(state, isMessage(kind) ? 'message' : 'reasoning');
     const item: OpenText = { type: 'text', kind, id, index: items.length, text: '', isWhole: false, done: undefined };
     items.push(item);
-    texts[kind].push(item);
+    turn.texts[kind].push(item);
     openText(out, item);
     return item;
   }
 
   /** Another part begins. */
-  function endGrowing(next: 'text' | 'call'): void {
+  function endGrowing({ out, items, turn }: TurnScope, next: 'text' | 'call'): void {
+    const { growing } = turn;
     if (!growing) return;
     endText(out, growing);
     const isKnown = isMessage(growing.kind) ? next === 'call' : !seal;
     // Texts are closed in the order of the output: if the one before is closed, all are.
     const before = items.findLast((item) => item !== growing && item.type === 'text');
     if (isKnown && (!before || before.done)) closeText(out, growing, 'completed', { phase: 'commentary' });
-    growing = undefined;
+    turn.growing = undefined;
   }
 
-  function beginCall(call: ReplyCall, index: number): void {
-    endGrowing('call');
+  function beginCall(state: TurnScope, call: ReplyCall, index: number): void {
+    endGrowing(state, 'call');
     call.kind = kinds.kindOf(call.name, index);
-    openedCalls = index + 1;
+    state.turn.openedCalls = index + 1;
     if (isLater(call.kind)) return;
-    addCallItem(call, index, call.kind === 'client' ? clientCallType(call) : 'mcp_call');
+    addCallItem(state, call, { index, type: call.kind === 'client' ? clientCallType(call) : 'mcp_call' });
   }
 
   function clientCallType({ name }: ReplyCall): OpenCall['type'] {
     return kinds.isCustom?.(name) ? 'custom_tool_call' : 'function_call';
   }
 
-  function addCallItem(call: ReplyCall, index: number, type: OpenCall['type']): OpenCall {
-    const before = claimCall(call, index, type);
+  function addCallItem(state: TurnScope, call: ReplyCall, as: CallPlace): OpenCall {
+    const before = claimCall(state, call, as);
     if (before) return (call.item = before);
+    const { out, items, turn } = state;
+    const { type, index } = as;
     const item: OpenCall = {
       type,
-      id: newId(type),
+      id: newId(state, type),
       index: items.length,
-      callId: callIdFor(response, number, index),
+      callId: callIdFor(response, turn.number, index),
       label: kinds.labelOf(call.name),
       approval: call.approval ?? null,
       name: storedCallName(call.name),
@@ -184,162 +173,158 @@ export function turnItems(
   }
 
   /** The item of a call that is opened after the reply, if it was sent before a crash. */
-  function claimCall({ whole, approval }: ReplyCall, index: number, type: OpenCall['type']): OpenCall | undefined {
-    if (unclaimed.length === 0 || !whole) return undefined;
+  function claimCall(
+    { turn }: TurnScope,
+    { whole, approval }: ReplyCall,
+    { type, index }: CallPlace,
+  ): OpenCall | undefined {
+    if (turn.unclaimed.length === 0 || !whole) return undefined;
     const part: ShownPart = { type: 'call', index, call: whole };
-    const item = unclaimed.find(
-      (one): one is OpenCall => one.type === type && one.approval === (approval ?? null) && isSentFor(one, part),
+    const item = turn.unclaimed.find(
+      (one): one is OpenCall => one.type === type && one.approval === (approval ?? null) && isPartOf(one, part, true),
     );
-    unclaimed = unclaimed.filter((one) => one !== item);
+    turn.unclaimed = turn.unclaimed.filter((one) => one !== item);
     return item;
   }
 
-  function isSentFor(item: SentItem, part: ShownPart): boolean {
-    return isPartOf(item, part, { response, turn: number, wasCut: true });
-  }
-
   /** Connects the parts of a reply with their items that were sent before a crash, and closes the other items. */
-  function claimSent(parts: readonly ShownPart[], wasCut: boolean): void {
+  function claimSent({ out, turn }: TurnScope, parts: readonly ShownPart[], wasCut: boolean): void {
     const kindOf = (part: ShownPart): CallKind | undefined =>
       part.type === 'call' ? kinds.kindOf(part.call.name, part.index) : undefined;
     const early = parts.filter((part) => !isLater(kindOf(part)));
     const later = parts.filter((part) => isLater(kindOf(part)));
-    const claimed = sentPartsOf(early, unclaimed, { response, turn: number, wasCut });
-    for (const { part, item } of claimed) {
-      if ('text' in item) texts[item.kind].push(item);
+    const claimed = sentPartsOf(early, turn.unclaimed, wasCut);
+    for (const [item, part] of claimed) {
+      if ('text' in item) turn.texts[item.kind].push(item);
       else if (part.type === 'call' && item.type !== 'whole') {
-        Object.assign(replyCall(part.index), { name: item.name, kind: kindOf(part), item });
-        openedCalls = part.index + 1;
+        Object.assign(replyCall(turn, part.index), { name: item.name, kind: kindOf(part), item });
+        turn.openedCalls = part.index + 1;
       }
     }
-    const items = new Set(claimed.map(({ item }) => item));
-    unclaimed = unclaimed.filter((item) => !items.has(item));
+    turn.unclaimed = turn.unclaimed.filter((item) => !claimed.has(item));
     // A call that was approved has an item when it starts.
-    const isStarted = (item: SentItem): boolean =>
-      item.type === 'mcp_call' && item.isWhole && later.some((part) => isSentFor(item, part));
+    const isStarted = (item: StreamedItem): boolean =>
+      item.type === 'mcp_call' && item.isWhole && later.some((part) => isPartOf(item, part, true));
     closeInterrupted(
       out,
-      unclaimed.filter((item) => !isStarted(item)),
+      turn.unclaimed.filter((item) => !isStarted(item)),
     );
   }
 
-  function replyCall(index: number): ReplyCall {
-    return (calls[index] ??= { name: '', buffered: '', kind: undefined, item: undefined, whole: undefined });
-  }
-
   /** Opens calls in the order of the reply, once their names are known. Their deltas may arrive in any order. */
-  function beginReadyCalls(): void {
-    if (isOutOfOrder) return;
-    for (let call = calls[openedCalls]; call && call.name !== ''; call = calls[openedCalls])
-      beginCall(call, openedCalls);
+  function beginReadyCalls(state: TurnScope): void {
+    const { turn } = state;
+    if (turn.isOutOfOrder) return;
+    for (let call = turn.calls[turn.openedCalls]; call && call.name !== ''; call = turn.calls[turn.openedCalls])
+      beginCall(state, call, turn.openedCalls);
   }
 
-  function completeText(part: ShownText, nth: number, end: PartEnd): void {
-    let item = texts[part.type][nth];
+  function completeText(state: TurnScope, part: ShownText, { nth, phase, isCut }: PartEnd): void {
+    const { out, turn } = state;
+    let item = turn.texts[part.type][nth];
     if (!item) {
-      endGrowing('text');
-      item = beginText(part.type);
+      endGrowing(state, 'text');
+      item = beginText(state, part.type);
     }
     endText(out, item, part.text, part.logprobs);
     const sealed = part.first && seal ? { encrypted: seal.seal(part.first) } : {};
-    closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...sealed });
+    closeText(out, item, isCut ? 'incomplete' : 'completed', { phase, ...sealed });
   }
 
-  function completeCall(whole: ToolCall, index: number, isCut: boolean): void {
-    const call = replyCall(index);
+  function completeCall(state: TurnScope, { call: whole, index }: ShownCall, wasCut: boolean): void {
+    const { out, turn } = state;
+    const call = replyCall(turn, index);
     call.name = whole.name;
     call.whole = whole;
-    if (call.kind === undefined) beginCall(call, index);
+    if (call.kind === undefined) beginCall(state, call, index);
     if (!call.item) return;
     call.item.name = storedCallName(whole.name);
     endArguments(out, call.item, whole.arguments);
-    if (call.item.type !== 'mcp_call') closeCall(out, call.item, isCut ? 'incomplete' : 'completed');
+    // No call of a reply that was cut off or filtered is executed.
+    if (call.item.type !== 'mcp_call') closeCall(out, call.item, wasCut ? 'incomplete' : 'completed');
   }
 
   /** Adds reasoning without text as the last item: a stream contains it only at its end. */
-  function addHiddenReasoning({ part, after }: HiddenReasoning): void {
-    const before = unclaimed.find((item) => 'text' in item && item.text === '');
-    if (before) {
-      unclaimed = unclaimed.filter((item) => item !== before);
-      return;
-    }
-    closeText(out, beginText('reasoning'), 'completed', { encrypted: seal!.seal(part, after) });
+  function addHiddenReasoning(state: TurnScope, { part, after }: HiddenReasoning): void {
+    const { turn } = state;
+    const before = turn.unclaimed.find((item) => 'text' in item && item.text === '');
+    if (before) turn.unclaimed = turn.unclaimed.filter((item) => item !== before);
+    else closeText(state.out, beginText(state, 'reasoning'), 'completed', { encrypted: seal!.seal(part, after) });
   }
 
   return {
-    number,
-    hasReply: () => hasReply,
-    textDelta(kind, delta, tokens) {
+    textDelta(state: TurnScope, kind: TextKind, delta: string, tokens?: readonly TokenLogprob[]): void {
+      const { turn } = state;
       if (delta === '') return;
-      isOutOfOrder ||= openedCalls < calls.length;
-      if (isOutOfOrder) return;
-      if (growing?.kind !== kind) {
-        endGrowing('text');
-        growing = beginText(kind);
+      turn.isOutOfOrder ||= turn.openedCalls < turn.calls.length;
+      if (turn.isOutOfOrder) return;
+      if (turn.growing?.kind !== kind) {
+        endGrowing(state, 'text');
+        turn.growing = beginText(state, kind);
       }
-      addText(out, growing, delta, tokens);
+      addText(state.out, turn.growing, delta, tokens);
     },
-    callDelta(index, name, delta) {
-      const call = replyCall(index);
-      if (call.item) return addArguments(out, call.item, delta);
+    callDelta(state: TurnScope, index: number, name: string, delta: string): void {
+      const call = replyCall(state.turn, index);
+      if (call.item) return addArguments(state.out, call.item, delta);
       if (call.kind !== undefined) return;
       call.name ||= name;
       call.buffered += delta;
-      beginReadyCalls();
+      beginReadyCalls(state);
     },
-    modelReplied(content, finish) {
+    modelReplied(state: TurnScope, content: readonly AssistantPart[], finish: Finish): void {
+      const { out, items, turn } = state;
       const { parts, calls: whole, hidden } = shownReply(content);
       const phase = whole.length > 0 ? 'commentary' : 'final_answer';
       const wasCut = finish === 'length' || finish === 'content-filter';
       const seen = { message: 0, refusal: 0, reasoning: 0, summary: 0 };
-      hasReply = true;
-      if (unclaimed.length > 0) claimSent(parts, wasCut);
+      turn.hasReply = true;
+      if (turn.unclaimed.length > 0) claimSent(state, parts, wasCut);
       for (const [position, part] of parts.entries()) {
         const isCut = wasCut && position === parts.length - 1;
-        // No call of a reply that was cut off or filtered is executed.
-        if (part.type === 'call') completeCall(part.call, part.index, wasCut);
-        else completeText(part, seen[part.type]++, { phase, isCut });
+        if (part.type === 'call') completeCall(state, part, wasCut);
+        else completeText(state, part, { nth: seen[part.type]++, phase, isCut });
       }
-      closeInterrupted(out, items.slice(first).filter(isMissingInReply));
-      if (seal) hidden.forEach(addHiddenReasoning);
+      closeInterrupted(out, items.slice(turn.first).filter(isMissingInReply));
+      if (seal) for (const one of hidden) addHiddenReasoning(state, one);
     },
-    modelFailed() {
+    /** The model is called again: its deltas so far do not belong to a reply. */
+    modelFailed({ out, items, turn }: TurnScope): void {
       closeInterrupted(out, items);
-      unclaimed = [];
-      growing = undefined;
-      texts = noTexts();
-      calls = [];
-      openedCalls = 0;
-      isOutOfOrder = false;
+      Object.assign(turn, { unclaimed: NONE, ...noReply() });
     },
-    callStarted(index) {
-      const call = calls[index];
-      if (call?.kind === 'approved-later') call.item ??= addCallItem(call, index, 'mcp_call');
-      if (call?.kind === 'approved-later') endArguments(out, call.item!);
+    callStarted(state: TurnScope, index: number): void {
+      const { out, turn } = state;
+      const call = turn.calls[index];
+      if (call?.kind === 'approved-later') {
+        endArguments(out, call.item ?? addCallItem(state, call, { type: 'mcp_call', index }));
+      }
       if (call?.item) startCall(out, call.item);
     },
-    callAnswered(index, result) {
-      const call = calls[index];
-      if (call) call.isAnswered = true;
-      if (call) answerCall(out, call.item ?? addCallItem(call, index, 'mcp_call'), result);
+    callAnswered(state: TurnScope, index: number, result: ToolResult): void {
+      const call = state.turn.calls[index];
+      if (!call) return;
+      call.isAnswered = true;
+      answerCall(state.out, call.item ?? addCallItem(state, call, { type: 'mcp_call', index }), result);
     },
-    callWaits(index) {
-      const call = calls[index];
-      if (call?.kind === 'client-later' && !call.item) {
-        const item = addCallItem(call, index, clientCallType(call));
-        endArguments(out, item, call.whole?.arguments);
-        closeCall(out, item, 'completed');
-      }
+    /** The client has to execute the call. */
+    callWaits(state: TurnScope, index: number): void {
+      const call = state.turn.calls[index];
+      if (call?.kind !== 'client-later' || call.item) return;
+      const item = addCallItem(state, call, { type: clientCallType(call), index });
+      endArguments(state.out, item, call.whole?.arguments);
+      closeCall(state.out, item, 'completed');
     },
-    callsJudged(verdicts) {
+    /** The verdicts on the calls that could run, in order. */
+    callsJudged({ out, items, turn }: TurnScope, verdicts: readonly RecordedVerdict[]): void {
       let judged = 0;
-      for (const [index, call] of calls.entries()) {
+      for (const [index, call] of turn.calls.entries()) {
         if (!call || call.isAnswered) continue;
         const verdict = verdicts[judged++];
         const isAsked = verdict?.type === 'ask' && isClientAsked({ type: 'approval', rule: verdict.rule });
         if (!isAsked || call.kind !== 'approved-later' || call.approval !== undefined) continue;
-        call.approval = approvalIdFor(response, number, index);
-        if (sent.some(({ done }) => done?.id === call.approval)) continue;
+        call.approval = approvalIdFor(response, turn.number, index);
+        if (turn.sent.some(({ done }) => done?.id === call.approval)) continue;
         const item: WholeItem = {
           type: 'whole',
           done: {
@@ -354,10 +339,11 @@ export function turnItems(
         sendWhole(out, item, items.length - 1);
       }
     },
-    beginWith(begun) {
-      hasReply = true;
+    /** The run begins with these calls, of a reply that it has not made. */
+    beginWith({ turn }: TurnScope, begun: ReadonlyMap<number, BegunCall>): void {
+      turn.hasReply = true;
       for (const [index, { call, approval }] of begun) {
-        calls[index] = {
+        turn.calls[index] = {
           name: call.name,
           buffered: '',
           kind: 'approved-later',
@@ -367,22 +353,53 @@ export function turnItems(
         };
       }
     },
-    carryResults() {
+    /** Adds an item with the results of the server's calls, for clients that do not send those calls back. */
+    carryResults(state: TurnScope): void {
       if (!carrier) return;
-      const made = calls.flatMap(({ item }) => (item?.done?.type === 'mcp_call' ? item.done : []));
-      calls = [];
-      if (made.length > 0) closeText(out, beginText('reasoning'), 'completed', { encrypted: carrier.sealCalls(made) });
+      const { out, turn } = state;
+      const made = turn.calls.flatMap(({ item }) => (item?.done?.type === 'mcp_call' ? item.done : []));
+      turn.calls = [];
+      if (made.length === 0) return;
+      closeText(out, beginText(state, 'reasoning'), 'completed', { encrypted: carrier.sealCalls(made) });
     },
-    addCompaction(encryptedContent, effect) {
+    /** Older turns were summarised after this one, or because the model refused it. `effect`: that of the summary. */
+    addCompaction({ out, items, turn }: TurnScope, encryptedContent: string, effect: string): void {
       // A turn can have one before its reply, and one after it.
-      const id = itemId('compaction', response, number, effect.endsWith('.1') ? 2 : 1);
-      if (sent.some(({ done }) => done?.id === id)) return;
+      const id = itemId('compaction', response, turn.number, effect.endsWith('.1') ? 2 : 1);
+      if (turn.sent.some(({ done }) => done?.id === id)) return;
       const item = compactionItem(id, encryptedContent);
       items.push(item);
       sendWhole(out, item, items.length - 1);
     },
-    discard: () => void items.splice(first),
   };
+}
+
+interface CallPlace {
+  readonly type: OpenCall['type'];
+  /** The position of the call in its reply. */
+  readonly index: number;
+}
+
+type ShownCall = Extract<ShownPart, { type: 'call' }>;
+
+const NONE: readonly never[] = [];
+
+/** Begins a turn. `sent`: its items that were sent before a crash. They are added to those of the response. */
+export function newTurn(number: number, items: StreamedItem[], sent: readonly StreamedItem[]): TurnState {
+  const first = items.length;
+  items.push(...sent);
+  const opened = sent.filter(({ type }) => type !== 'whole').length;
+  return { number, first, sent, unclaimed: sent, opened, hasReply: false, ...noReply() };
+}
+
+/** The fields of a turn whose reply has not begun. */
+function noReply(): Pick<TurnState, 'growing' | 'texts' | 'calls' | 'openedCalls' | 'isOutOfOrder'> {
+  const texts = { message: [], refusal: [], reasoning: [], summary: [] };
+  return { growing: undefined, texts, calls: [], openedCalls: 0, isOutOfOrder: false };
+}
+
+function replyCall({ calls }: TurnState, index: number): ReplyCall {
+  return (calls[index] ??= { name: '', buffered: '', kind: undefined, item: undefined, whole: undefined });
 }
 
 /** Whether a call has an item only after the reply. */
@@ -390,20 +407,13 @@ function isLater(kind: CallKind | undefined): boolean {
   return kind === 'client-later' || kind === 'approved-later';
 }
 
-function noTexts(): Record<TextKind, OpenText[]> {
-  return { message: [], refusal: [], reasoning: [], summary: [] };
-}
-
 function isMessage(kind: TextKind): boolean {
   return kind === 'message' || kind === 'refusal';
 }
 
-function textKindOf(part: Exclude<AssistantPart, ToolCall>): TextKind {
-  if (part.type === 'text') return part.refusal ? 'refusal' : 'message';
-  return part.summary ? 'summary' : 'reasoning';
-}
-
 interface PartEnd {
+  /** How many texts of its kind come before it in the reply. */
+  readonly nth: number;
   readonly phase: 'commentary' | 'final_answer';
   readonly isCut: boolean;
 }
@@ -414,55 +424,30 @@ function isMissingInReply(item: StreamedItem): boolean {
 }
 
 /**
- * The parts of a reply that clients see, in order. Deltas do not mark where one text ends and the next begins, so
- * consecutive texts are one part, and so is consecutive reasoning. Parts without text are not shown and do not separate
- * others.
+ * Finds the items that were sent of a reply, with their parts, in the order of the reply. Other items are of an attempt of the
+ * model that failed, or that was lost in a crash.
  */
-export type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
-
-interface ShownText {
-  readonly type: TextKind;
-  readonly text: string;
-  readonly logprobs?: readonly TokenLogprob[];
-  /** The first reasoning part that it consists of. Absent for messages. */
-  readonly first?: ReasoningPart;
-}
-
-interface ShownReply {
-  readonly parts: readonly ShownPart[];
-  readonly calls: readonly ToolCall[];
-  /** Reasoning that is not the first of a shown part, but that the model has to get back. */
-  readonly hidden: readonly HiddenReasoning[];
-}
-
-interface HiddenReasoning {
-  readonly part: ReasoningPart;
-  /** How many shown parts come before it. */
-  readonly after: number;
-}
-
-export function shownReply(content: readonly AssistantPart[]): ShownReply {
-  const parts: ShownPart[] = [];
-  const calls: ToolCall[] = [];
-  const hidden: HiddenReasoning[] = [];
-  for (const part of content) {
-    if (part.type === 'tool-call') {
-      parts.push({ type: 'call', index: calls.length, call: part });
-      calls.push(part);
-      continue;
-    }
-    const last = parts.at(-1);
-    const isReasoning = part.type === 'reasoning';
-    const type = textKindOf(part);
-    const extended = last?.type === type ? (last as ShownText) : undefined;
-    if (isReasoning && (extended || part.text === '') && (part.text || part.signature))
-      hidden.push({ part, after: parts.length });
-    if (part.text === '') continue;
-    const logprobs = isReasoning ? undefined : part.logprobs;
-    if (extended) {
-      const tokens = logprobs && { logprobs: [...(extended.logprobs ?? []), ...logprobs] };
-      parts[parts.length - 1] = { ...extended, text: extended.text + part.text, ...tokens };
-    } else parts.push({ type, text: part.text, ...(logprobs && { logprobs }), ...(isReasoning && { first: part }) });
+function sentPartsOf(
+  parts: readonly ShownPart[],
+  items: readonly StreamedItem[],
+  wasCut: boolean,
+): ReadonlyMap<StreamedItem, ShownPart> {
+  const found = new Map<StreamedItem, ShownPart>();
+  for (const item of items) {
+    const part = parts[found.size];
+    if (part && isPartOf(item, part, wasCut)) found.set(item, part);
   }
-  return { parts, calls, hidden };
+  return found;
+}
+
+/** Whether an item of the turn was sent for a part. `wasCut`: an item that is incomplete may be the last one. */
+function isPartOf(item: StreamedItem, part: ShownPart, wasCut: boolean): boolean {
+  if (item.type === 'whole') return false;
+  if (item.done?.status === 'incomplete' && !wasCut) return false;
+  if ('text' in item) return item.text !== '' && part.type === item.kind && part.text.startsWith(item.text);
+  if (part.type !== 'call' || storedCallName(part.call.name) !== item.name) return false;
+  if (item.type !== 'mcp_call' && itemOrigin(item.callId)?.number !== part.index) return false;
+  const { arguments: text } = part.call;
+  if (item.type === 'custom_tool_call') return !item.isWhole || customInput(text) === item.arguments;
+  return item.isWhole ? parsableArguments(text) === item.arguments : text.startsWith(item.arguments);
 }

@@ -1,7 +1,6 @@
 import {
   customInput,
   type AssistantPart,
-  type Item,
   type ModelError,
   type TokenLogprob,
   type Usage,
@@ -9,6 +8,7 @@ import {
 } from '@treadle/core';
 import { ApiError, errorBody } from '../../api-error.ts';
 import { modelApiError } from '../../engine/model-failure.ts';
+import { addEvent, takeEvents, type Outbox, type Projection } from '../../requests/projection.ts';
 import type { Ending } from '../../requests/run.ts';
 import { parsableArguments, type CallKinds } from '../../engine/tools.ts';
 import { wireLogprobs, type WireLogprob } from '../responses/wire.ts';
@@ -25,7 +25,7 @@ import type {
   Incomplete,
 } from './wire.ts';
 
-export interface CompletionOutputOptions {
+export interface CompletionProjectionOptions {
   readonly head: ChatHead;
   readonly calls: CallKinds;
   /** The last chunk contains the usage. */
@@ -35,12 +35,15 @@ export interface CompletionOutputOptions {
    * text beside the calls of earlier turns would break. Otherwise the texts of all turns, separated by a blank line.
    */
   readonly lastTextOnly: boolean;
-  /** Absent: no chunks are needed, only the completion. */
-  readonly emit?: (frame: ChatChunk | { readonly error: object }) => void | Promise<void>;
 }
 
+export type CompletionFrame = ChatChunk | { readonly error: object };
+
+/** Takes a frame; returns a promise while the client reads more slowly than frames are sent. */
+export type EmitFrame = (frame: CompletionFrame) => void | Promise<void>;
+
 /**
- * Builds a completion and its chunks from the items of a run.
+ * Makes a completion and its chunks from the items of a run. A run that is resumed has no client that gets chunks.
  *
  * 1. The first chunk has the role, the last one before the usage has the finish reason. A failed completion ends with an
  *    error.
@@ -48,14 +51,16 @@ export interface CompletionOutputOptions {
  *    when the run ended for another reason are in the chunks, but not in the whole.
  * 3. Only calls for the client are sent, one after the other as they open. Calls of the server and refused calls are not.
  */
-export interface CompletionOutput {
-  sendRole(): void;
-  /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
-  addItem(item: Item): void | Promise<void>;
-  /** The completion; sends nothing. `failure`: the model failure that ended the run. */
-  endCompletion(ending: Ending, failure?: ModelError): ChatCompletion | ApiError;
-  /** Sends the remaining chunks. To be called after the turns were stored. */
-  sendRest(): void;
+export type CompletionProjection = Projection<CompletionState, CompletionFrame, ChatCompletion | ApiError>;
+
+export interface CompletionState extends Outbox<CompletionFrame> {
+  readonly sentCalls: SentCall[];
+  readonly whole: Texts & Pick<OpenTurn, 'logprobs'>;
+  turn: OpenTurn;
+  /** Set at the end. */
+  result?: ChatCompletion | ApiError;
+  /** The chunks that are sent when the end is stored. */
+  rest: readonly CompletionFrame[];
 }
 
 interface SentCall {
@@ -87,7 +92,11 @@ interface OpenTurn extends Texts {
 }
 
 function newTurn(number: number): OpenTurn {
-  return { number, content: '', refusal: '', reasoning_content: '', calls: [] };
+  return { number, ...noTexts(), calls: [] };
+}
+
+function noTexts(): Texts {
+  return { content: '', refusal: '', reasoning_content: '' };
 }
 
 function textKind(isText: boolean, refusal?: boolean): keyof Texts {
@@ -95,29 +104,20 @@ function textKind(isText: boolean, refusal?: boolean): keyof Texts {
   return refusal ? 'refusal' : 'content';
 }
 
-export function completionOutput({
+export function completionProjection({
   head,
   calls,
   includeUsage,
   lastTextOnly,
-  emit,
-}: CompletionOutputOptions): CompletionOutput {
-  const sentCalls: SentCall[] = [];
-  const whole: Texts & Pick<OpenTurn, 'logprobs'> = { content: '', refusal: '', reasoning_content: '' };
-  let turn = newTurn(0);
-  let sendRest: (() => void) | undefined;
-  let backpressure: void | Promise<void>;
-
+}: CompletionProjectionOptions): CompletionProjection {
   const open: ChunkOptions = { finish: null, includeUsage };
 
-  function sendDelta(delta: ChatDelta, ending?: CompletedEnding, logprobs?: readonly WireLogprob[]): void {
-    if (!emit) return;
-    const options = ending ? { finish: finishReasonOf(ending), includeUsage } : logprobs ? { ...open, logprobs } : open;
-    const chunk = chunkOf(head, delta, options);
-    backpressure = emit(ending?.type === 'incomplete' ? { ...chunk, ...incompleteDetails(ending) } : chunk);
+  function sendDelta(state: CompletionState, delta: ChatDelta, logprobs?: readonly WireLogprob[]): void {
+    if (!state.isSilent) addEvent(state, chunkOf(head, delta, logprobs ? { ...open, logprobs } : open));
   }
 
-  function addText(kind: keyof Texts, text: string, tokens?: readonly TokenLogprob[]): void {
+  function addText(state: CompletionState, kind: keyof Texts, text: string, tokens?: readonly TokenLogprob[]): void {
+    const { turn, whole } = state;
     if (text === '' && !tokens?.length) return;
     const delta = text !== '' && turn[kind] === '' && whole[kind] !== '' ? TURN_SEPARATOR + text : text;
     turn[kind] += text;
@@ -126,65 +126,65 @@ export function completionOutput({
     if (kind === 'content' && lastTextOnly) return;
     whole[kind] += delta;
     if (logprobs) whole.logprobs = [...(whole.logprobs ?? []), ...logprobs];
-    sendDelta({ [kind]: delta }, undefined, logprobs);
+    sendDelta(state, { [kind]: delta }, logprobs);
   }
 
-  function addCallDelta(index: number, name: string, delta: string): void {
-    const open = turn.calls[index];
-    if (!open) turn.calls[index] = openCall(index, name, delta);
-    else if (open.sent && delta !== '') {
-      open.sent.arguments += delta;
-      if (!open.sent.isCustom) sendDelta({ tool_calls: [{ index: open.position, function: { arguments: delta } }] });
+  function addCallDelta(state: CompletionState, index: number, name: string, delta: string): void {
+    const known = state.turn.calls[index];
+    if (!known) state.turn.calls[index] = openCall(state, index, name, delta);
+    else if (known.sent && delta !== '') {
+      known.sent.arguments += delta;
+      const piece = { index: known.position, function: { arguments: delta } };
+      if (!known.sent.isCustom) sendDelta(state, { tool_calls: [piece] });
     }
   }
 
-  function openCall(index: number, name: string, delta: string): OpenCall {
+  function openCall(state: CompletionState, index: number, name: string, delta: string): OpenCall {
     if (calls.kindOf(name, index) !== 'client') return { sent: undefined, position: -1 };
     const isCustom = calls.isCustom?.(name) ?? false;
-    const sent: SentCall = { id: completionCallId(head.id, turn.number, index), name, arguments: delta, isCustom };
-    const position = sentCalls.push(sent) - 1;
-    if (!isCustom) sendCall(sent, position);
+    const id = completionCallId(head.id, state.turn.number, index);
+    const sent: SentCall = { id, name, arguments: delta, isCustom };
+    const position = state.sentCalls.push(sent) - 1;
+    if (!isCustom) sendCall(state, sent, position);
     return { sent, position };
   }
 
-  function sendCall(call: SentCall, index: number): void {
-    sendDelta({ tool_calls: [{ index, ...wireCall(call) }] });
+  function sendCall(state: CompletionState, call: SentCall, index: number): void {
+    sendDelta(state, { tool_calls: [{ index, ...wireCall(call) }] });
   }
 
   /** Adds what the deltas did not contain; of a model that does not stream, everything. */
-  function addReply(parts: readonly AssistantPart[]): void {
+  function addReply(state: CompletionState, parts: readonly AssistantPart[]): void {
+    const { turn } = state;
     let index = 0;
-    const reply: Texts = { content: '', refusal: '', reasoning_content: '' };
+    const reply = noTexts();
     let tokens = 0;
     for (const part of parts) {
       if (part.type !== 'tool-call') {
         const kind = textKind(part.type === 'text', part.type === 'text' && part.refusal);
         reply[kind] += part.text;
         const logprobs = part.type === 'text' ? part.logprobs : undefined;
-        addText(
-          kind,
-          restOf(reply[kind], turn[kind]),
-          logprobs?.slice(Math.max(0, (turn.logprobs?.length ?? 0) - tokens)),
-        );
+        const rest = logprobs?.slice(Math.max(0, (turn.logprobs?.length ?? 0) - tokens));
+        addText(state, kind, restOf(reply[kind], turn[kind]), rest);
         tokens += logprobs?.length ?? 0;
       } else {
         const sent = turn.calls[index]?.sent?.arguments ?? '';
-        addCallDelta(index, part.name, restOf(parsableArguments(part.arguments), sent));
-        const open = turn.calls[index++];
-        if (open?.sent?.isCustom) sendCall(open.sent, open.position);
+        addCallDelta(state, index, part.name, restOf(parsableArguments(part.arguments), sent));
+        const known = turn.calls[index++];
+        if (known?.sent?.isCustom) sendCall(state, known.sent, known.position);
       }
     }
   }
 
   /** Adds a call for the client that was not sent because the loop might have refused it. */
-  function addWaitingCall({ call }: Waiting): void {
+  function addWaitingCall({ sentCalls }: CompletionState, { call }: Waiting): void {
     const id = completionCallId(head.id, call.turn, call.index);
     if (sentCalls.some((one) => one.id === id)) return;
     const isCustom = calls.isCustom?.(call.name) ?? false;
     sentCalls.push({ id, name: call.name, arguments: parsableArguments(call.arguments), isCustom });
   }
 
-  function completion(ending: CompletedEnding): ChatCompletion {
+  function completionOf({ sentCalls, whole }: CompletionState, ending: CompletedEnding): ChatCompletion {
     const waiting = ending.type === 'pending' ? ending.waiting : [];
     const pending = new Set(waiting.map(({ call }) => completionCallId(head.id, call.turn, call.index)));
     const toolCalls = sentCalls.flatMap((call) => (pending.has(call.id) ? wireCall(call) : []));
@@ -205,43 +205,54 @@ export function completionOutput({
     };
   }
 
+  function endCompletion(state: CompletionState, ending: CompletedEnding): ChatCompletion {
+    const { whole, turn, sentCalls } = state;
+    const streamed = sentCalls.length;
+    if (ending.type === 'pending') for (const wait of ending.waiting) addWaitingCall(state, wait);
+    if (lastTextOnly) {
+      whole.content = turn.content;
+      if (turn.logprobs) whole.logprobs = turn.logprobs;
+      if (whole.content !== '') sendDelta(state, { content: whole.content }, whole.logprobs);
+    }
+    for (const [index, call] of sentCalls.entries()) if (index >= streamed) sendCall(state, call, index);
+    const last = chunkOf(head, {}, { finish: finishReasonOf(ending), includeUsage });
+    addEvent(state, { ...last, ...incompleteDetails(ending) });
+    if (includeUsage) addEvent(state, usageChunk(head, chatUsage(ending.usage)));
+    return completionOf(state, ending);
+  }
+
   return {
-    sendRole: () => sendDelta(ROLE),
-
-    addItem(item) {
-      backpressure = undefined;
-      if (item.type === 'text-delta') addText(textKind(true, item.refusal), item.text, item.logprobs);
-      else if (item.type === 'reasoning-delta') addText('reasoning_content', item.text);
-      else if (item.type === 'call-delta') addCallDelta(item.call, item.name, item.arguments);
-      else if (item.type === 'turn-started') turn = newTurn(item.turn);
-      else if (item.type === 'fact' && item.event.type === 'model-replied') addReply(item.event.content);
-      return backpressure;
+    start: ({ isSilent }) => ({ isSilent, events: [], sentCalls: [], whole: noTexts(), turn: newTurn(0), rest: [] }),
+    open(state) {
+      sendDelta(state, ROLE);
+      return takeEvents(state);
     },
-
-    endCompletion(ending, failure) {
+    project(state, item) {
+      if (item.type === 'text-delta') addText(state, textKind(true, item.refusal), item.text, item.logprobs);
+      else if (item.type === 'reasoning-delta') addText(state, 'reasoning_content', item.text);
+      else if (item.type === 'call-delta') addCallDelta(state, item.call, item.name, item.arguments);
+      else if (item.type === 'turn-started') state.turn = newTurn(item.turn);
+      else if (item.type === 'fact' && item.event.type === 'model-replied') addReply(state, item.event.content);
+      return takeEvents(state);
+    },
+    end(state, { ending, failure }) {
       if (ending.type === 'failed' || ending.type === 'cancelled') {
         const error = endingError(ending, failure);
-        sendRest = () => void emit?.(errorBody(error));
-        return error;
+        state.result = error;
+        state.rest = [errorBody(error)];
+      } else {
+        state.result = endCompletion(state, ending);
+        state.rest = takeEvents(state);
       }
-      const streamed = sentCalls.length;
-      if (ending.type === 'pending') ending.waiting.forEach(addWaitingCall);
-      if (lastTextOnly) {
-        whole.content = turn.content;
-        if (turn.logprobs) whole.logprobs = turn.logprobs;
-      }
-      sendRest = () => {
-        if (lastTextOnly && whole.content !== '') sendDelta({ content: whole.content }, undefined, whole.logprobs);
-        for (const [index, call] of sentCalls.entries()) if (index >= streamed) sendCall(call, index);
-        sendDelta({}, ending);
-        if (includeUsage)
-          emit?.({ ...head, object: 'chat.completion.chunk', choices: [], usage: chatUsage(ending.usage) });
-      };
-      return completion(ending);
+      return [];
     },
-
-    sendRest: () => sendRest?.(),
+    result: ({ result }) => result!,
+    last: ({ rest }) => rest,
   };
+}
+
+function usageChunk(head: ChatHead, usage: ChatUsage): ChatChunk {
+  return { ...head, object: 'chat.completion.chunk', choices: [], usage };
 }
 
 function wireCall({ id, name, arguments: json, isCustom }: SentCall): ChatToolCall {
@@ -272,7 +283,7 @@ function chunkOf(head: ChatHead, delta: ChatDelta, { finish, includeUsage, logpr
 export async function replayCompletion(
   completion: ChatCompletion,
   includeUsage: boolean,
-  emit: NonNullable<CompletionOutputOptions['emit']>,
+  emit: EmitFrame,
 ): Promise<void> {
   const { object: _, choices, usage, incomplete_details, ...head } = completion;
   const [{ message, logprobs, finish_reason: finish }] = choices;
@@ -290,7 +301,7 @@ export async function replayCompletion(
   }
   const last = chunkOf(head, {}, { finish, includeUsage });
   await emit(incomplete_details ? { ...last, incomplete_details } : last);
-  if (includeUsage) await emit({ ...head, object: 'chat.completion.chunk', choices: [], usage });
+  if (includeUsage) await emit(usageChunk(head, usage));
 }
 
 const ROLE: ChatDelta = { role: 'assistant', content: '', refusal: null };

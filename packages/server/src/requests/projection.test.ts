@@ -14,15 +14,22 @@ import {
   type Tool,
   type ToolDefinition,
 } from '@treadle/core';
-import { inPieces, isPiece, picking, recut, withoutTails } from '../../../test/pieces.ts';
-import { createdResponse, RESPONSE_ID } from '../../../test/response.ts';
-import { checkStream, type WireEvent, type WireResponse } from '../../../test/stream-rules.ts';
-import { presentedResponse, type ResponseResource } from './wire.ts';
-import { callIdFor } from '../../ids.ts';
-import type { CallKinds } from '../../engine/tools.ts';
-import { endingOf, type Ending } from '../../requests/run.ts';
-import { responseOutput, type ResponseOutputOptions } from './output.ts';
-import { reasoningSeal } from './reasoning-seal.ts';
+import { inPieces, isPiece, picking, recut, withoutTails } from '../../test/pieces.ts';
+import { createdResponse, RESPONSE_ID, responseOutput, type ResponseOutputOptions } from '../../test/response.ts';
+import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
+import { chatProjection } from '../apis/chat/projection.ts';
+import type { ChatEvent } from '../apis/chat/wire.ts';
+import { completionProjection } from '../apis/completions/projection.ts';
+import { callProjection } from '../apis/mcp/projection.ts';
+import { responseProjection } from '../apis/responses/projection.ts';
+import { reasoningSeal } from '../apis/responses/reasoning-seal.ts';
+import { presentedResponse, type ResponseResource } from '../apis/responses/wire.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import { completionId } from '../history/restore-turns.ts';
+import { callIdFor } from '../ids.ts';
+import { walkRun, type Projection } from './projection.ts';
+import type { FinalEnd } from './requests.ts';
+import { endingOf, type Ending } from './run.ts';
 
 const SEAL = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
 
@@ -163,7 +170,7 @@ interface Ran {
 }
 
 /** Like the server: a reply that reached the token limit is the last one, and its calls are not answered. */
-async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise<Ran> {
+async function randomRun({ steps, limits, choice, allowed, maxTurns }: World): Promise<Ran> {
   const controller = new AbortController();
   const items: Item[] = [];
   let next = 0;
@@ -209,6 +216,120 @@ const FAILURE: ModelReply = {
 };
 
 const AT = 1_700_000_009_999;
+
+/** A model call was interrupted: its deltas were sent, but are not part of a fact. */
+function wasBrokenOff({ steps }: World): boolean {
+  return steps.some(({ breaks }) => breaks);
+}
+
+type AnyProjection = Projection<object, object, unknown>;
+
+const HEAD = {
+  id: completionId(RESPONSE_ID),
+  created: 0,
+  model: 'm',
+  service_tier: 'default',
+  system_fingerprint: null,
+};
+
+const PROJECTIONS: Readonly<Record<string, (sample: World) => AnyProjection>> = {
+  responses: (sample) =>
+    responseProjection({
+      response: createdResponse(),
+      calls: kindsOf(sample),
+      seal: sample.encrypted ? SEAL : undefined,
+      carrier: sample.encrypted ? undefined : SEAL,
+      requiresAction: sample.requiresAction,
+    }) as AnyProjection,
+  completions: (sample) =>
+    completionProjection({
+      head: HEAD,
+      calls: kindsOf(sample),
+      includeUsage: sample.encrypted,
+      lastTextOnly: sample.requiresAction,
+    }) as AnyProjection,
+  chat: () => chatProjection(RESPONSE_ID) as AnyProjection,
+  mcp: () => callProjection as AnyProjection,
+};
+
+/** The events of a run, and its result. `cut`: the state is replaced by a copy before this item. */
+function project(
+  { start, open, project: next, end, result, last }: AnyProjection,
+  items: readonly Item[],
+  how: FinalEnd,
+  cut?: number,
+): { readonly events: readonly object[]; readonly result: unknown } {
+  let state = start({ sent: [], isSilent: false });
+  const events: object[] = [...(open?.(state) ?? [])];
+  for (const [index, item] of items.entries()) {
+    // A copy has no functions: a state with one cannot be copied.
+    if (index === cut) state = structuredClone(state);
+    events.push(...next(state, item));
+  }
+  events.push(...(end?.(state, how) ?? []), ...(last?.(state, undefined) ?? []));
+  return { events: structuredClone(events), result: result(state) };
+}
+
+describe.each(Object.entries(PROJECTIONS))('the projection of %s', (_, projectionOf) => {
+  test('is a function of the items and of a state that is a plain value', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(), async (sample, at) => {
+        const { items, ending } = await randomRun(sample);
+        const whole = project(projectionOf(sample), items, { ending });
+        const cut = at % (items.length + 1);
+        expect(project(projectionOf(sample), items, { ending }, cut)).toEqual(whole);
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test('makes the same result of a run that is resumed from its journal', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(), async (sample, at) => {
+        const { items, ending } = await randomRun(sample);
+        if (wasBrokenOff(sample)) return;
+        const known = items.slice(0, at % (items.length + 1)).findLastIndex((item) => !isPiece(item)) + 1;
+        const walk = walkRun(projectionOf(sample));
+        walk.replay({ items: items.slice(0, known).filter((item) => !isPiece(item)) });
+        for (const item of items.slice(known)) void walk.add(item);
+        expect(walk.end({ ending })).toEqual(project(projectionOf(sample), items, { ending }).result);
+      }),
+      { numRuns: 100 },
+    );
+  });
+});
+
+describe('a run that is resumed', () => {
+  const started: Item = { type: 'turn-started', turn: 1 };
+  const content = [{ type: 'text', text: 'Noon.' }] as const;
+  const usage = { inputTokens: 0, outputTokens: 0 };
+  const event = { type: 'model-replied', at: 4, effect: 't1.model.0', content, finish: 'stop', usage } as const;
+  const replied: Item = { type: 'fact', seq: 2, event: { ...event, checks: [], model: 'm' } };
+  const id = `msg_${RESPONSE_ID.slice('resp_'.length)}_1_0`;
+
+  function replayedEvents(items: readonly Item[], sent?: readonly ChatEvent[], isOver = false): readonly ChatEvent[] {
+    const events: ChatEvent[] = [];
+    const walk = walkRun(chatProjection(RESPONSE_ID), { emit: (one) => void events.push(one), sent });
+    walk.replay({ items, isOver });
+    return events;
+  }
+
+  test('sends nothing again to a client that has everything', () => {
+    expect(replayedEvents([started, replied])).toEqual([]);
+  });
+
+  test('sends what the stream does not have', () => {
+    expect(replayedEvents([started, replied], [])).toEqual([{ type: 'token_delta', id, delta: 'Noon.' }]);
+    const sent = [{ type: 'token_delta', id, delta: 'No' }] as const;
+    expect(replayedEvents([started, replied], sent)).toEqual([{ type: 'token_delta', id, delta: 'on.' }]);
+  });
+
+  test('marks a text whose reply was lost as incomplete, unless the model is not called again', () => {
+    const sent = [{ type: 'token_delta', id, delta: 'No' }] as const;
+    expect(replayedEvents([started], sent)).toMatchObject([{ type: 'warning', code: 'item_incomplete', item: id }]);
+    expect(replayedEvents([started], sent, true)).toEqual([]);
+  });
+});
 
 interface StreamedRun {
   readonly response: ResponseResource;
@@ -294,18 +415,13 @@ function withoutAdditions(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value, (key, field: unknown) => (added.includes(key) ? undefined : field)));
 }
 
-/** A model call was interrupted: its deltas were sent, but are not part of a fact. */
-function wasBrokenOff({ steps }: World): boolean {
-  return steps.some(({ breaks }) => breaks);
-}
-
-describe('over random runs', () => {
+describe('responses over random runs', () => {
   const count = (runs: number): { numRuns: number } => ({ numRuns: Number(process.env['OUTPUT_RUNS'] ?? runs) });
 
   test('streams follow the rules, and end with the response', async () => {
     await fc.assert(
       fc.asyncProperty(world, async (sample) => {
-        const { items, ending } = await run(sample);
+        const { items, ending } = await randomRun(sample);
         const options = {
           calls: kindsOf(sample),
           seal: sample.encrypted ? SEAL : undefined,
@@ -323,7 +439,7 @@ describe('over random runs', () => {
   test('a reply makes the same response for any deltas, and without deltas', async () => {
     await fc.assert(
       fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
-        const { items, ending } = await run(sample);
+        const { items, ending } = await randomRun(sample);
         const options = {
           calls: kindsOf(sample),
           seal: sample.encrypted ? SEAL : undefined,
@@ -347,7 +463,7 @@ describe('over random runs', () => {
   test('a stream that is cut anywhere continues without loss or repetition', async () => {
     await fc.assert(
       fc.asyncProperty(world, fc.nat(), fc.nat(4), async (sample, at, ahead) => {
-        const { items, ending } = await run(sample);
+        const { items, ending } = await randomRun(sample);
         const options = {
           calls: kindsOf(sample),
           seal: sample.encrypted ? SEAL : undefined,
@@ -370,7 +486,7 @@ describe('over random runs', () => {
   test('the official client accumulates the same response', async () => {
     await fc.assert(
       fc.asyncProperty(world, async (sample) => {
-        const { items, ending } = await run(sample);
+        const { items, ending } = await randomRun(sample);
         const options = {
           calls: kindsOf(sample),
           seal: sample.encrypted ? SEAL : undefined,
@@ -393,7 +509,7 @@ describe('over random runs', () => {
   });
 });
 
-describe('a run with lists of tools, approvals and tools that take a text', () => {
+describe('a response to a run with lists of tools, approvals and tools that take a text', () => {
   const call = (id: string, name: string, args: object): AssistantPart & { type: 'tool-call' } => ({
     type: 'tool-call',
     id,

@@ -6,7 +6,8 @@ import { ApiError } from '../../api-error.ts';
 import { endingOf, type Ending } from '../../requests/run.ts';
 import type { CallKinds } from '../../engine/tools.ts';
 import type { WireLogprob } from '../responses/wire.ts';
-import { completionOutput, replayCompletion, type CompletionOutputOptions } from './output.ts';
+import { walkRun } from '../../requests/projection.ts';
+import { completionProjection, replayCompletion, type CompletionFrame } from './projection.ts';
 import type { ChatChunk, ChatCompletion, ChatHead } from './wire.ts';
 
 const HEX = '0123456789abcdef0123456789abcdef';
@@ -35,7 +36,7 @@ const KINDS: CallKinds = {
 
 const LATER: CallKinds = { ...KINDS, kindOf: (name) => (name === 'look' ? 'server' : 'client-later') };
 
-type Frame = Parameters<NonNullable<CompletionOutputOptions['emit']>>[0];
+type Frame = CompletionFrame;
 
 interface Played {
   readonly frames: readonly Frame[];
@@ -56,18 +57,18 @@ async function play(script: readonly ScriptStep[], playing: Playing = {}): Promi
   const { calls = KINDS, includeUsage = false, lastTextOnly = false, maxTurns = 10, maxCalls, passes } = playing;
   const frames: Frame[] = [];
   const emit = (frame: Frame): void => void frames.push(frame);
-  const out = completionOutput({ head: HEAD, calls, includeUsage, lastTextOnly, emit });
-  out.sendRole();
+  const out = walkRun(completionProjection({ head: HEAD, calls, includeUsage, lastTextOnly }), { emit });
+  out.open();
   const result = await runLoop({
     model: scriptedModel(script),
     tools: [look, ask, tell],
     input: 'go',
     maxTurns,
     ...(maxCalls !== undefined && { limits: { calls: maxCalls } }),
-    onItem: (item) => (passes?.(item) === false ? undefined : void out.addItem(item)),
+    onItem: (item) => (passes?.(item) === false ? undefined : void out.add(item)),
   });
-  const whole = out.endCompletion(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
-  out.sendRest();
+  const whole = out.end({ ending: endingOf(result, { isSpent: false, failure: undefined, at: 0 }) });
+  out.last();
   return { frames, whole };
 }
 
@@ -142,11 +143,13 @@ describe('log probabilities', () => {
   ])('are sent with the text if $streamed deltas came before the reply', ({ streamed, sent }) => {
     const frames: ChatChunk[] = [];
     const emit = (frame: Frame): void => void frames.push(frame as ChatChunk);
-    const out = completionOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false, emit });
+    const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false }), {
+      emit,
+    });
     const { type: _, ...replied } = reply;
     const event = { ...replied, type: 'model-replied', at: 0, effect: 't1.model.0', checks: [] } as const;
-    for (const item of [...deltas.slice(0, streamed), { type: 'fact', seq: 0, event } as const]) void out.addItem(item);
-    const whole = out.endCompletion({ type: 'completed', at: 0, usage: reply.usage }) as ChatCompletion;
+    for (const item of [...deltas.slice(0, streamed), { type: 'fact', seq: 0, event } as const]) void out.add(item);
+    const whole = out.end({ ending: { type: 'completed', at: 0, usage: reply.usage } }) as ChatCompletion;
     expect(frames.map(({ choices }) => choices[0]!.logprobs)).toEqual(
       sent.map((tokens) => ({ content: tokens.map(wire), refusal: null })),
     );
@@ -271,8 +274,10 @@ describe('calls', () => {
   test('that are streamed in parallel receive their own deltas', () => {
     const frames: Frame[] = [];
     const emit = (frame: Frame): void => void frames.push(frame);
-    const out = completionOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false, emit });
-    void out.addItem({ type: 'turn-started', turn: 1 });
+    const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false }), {
+      emit,
+    });
+    void out.add({ type: 'turn-started', turn: 1 });
     for (const [call, name, piece] of [
       [0, 'ask', ''],
       [1, 'look', '{'],
@@ -282,7 +287,7 @@ describe('calls', () => {
       [2, 'tell', ':1}'],
       [2, 'tell', ''],
     ] as const) {
-      void out.addItem({ type: 'call-delta', call, name, arguments: piece });
+      void out.add({ type: 'call-delta', call, name, arguments: piece });
     }
     expect(deltasOf(frames)).toEqual([
       { tool_calls: [{ index: 0, id: `call_${HEX}_1_0`, type: 'function', function: { name: 'ask', arguments: '' } }] },
@@ -374,11 +379,11 @@ describe('the end', () => {
   });
 
   test('leaves a call that was being streamed out of the whole completion', async () => {
-    const out = completionOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false });
-    void out.addItem({ type: 'turn-started', turn: 1 });
-    void out.addItem({ type: 'call-delta', call: 0, name: 'ask', arguments: '{"a' });
+    const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false }));
+    void out.add({ type: 'turn-started', turn: 1 });
+    void out.add({ type: 'call-delta', call: 0, name: 'ask', arguments: '{"a' });
     const usage = { inputTokens: 0, outputTokens: 0 };
-    const whole = out.endCompletion({ type: 'incomplete', reason: 'max_output_tokens', at: 0, usage });
+    const whole = out.end({ ending: { type: 'incomplete', reason: 'max_output_tokens', at: 0, usage } });
     expect(whole).toMatchObject({ choices: [{ finish_reason: 'length', message: { content: null } }] });
     expect(JSON.stringify(whole)).not.toContain('tool_calls');
   });
@@ -405,46 +410,38 @@ describe('the end', () => {
   });
 
   test('has the details of a model failure', () => {
-    const out = completionOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false });
+    const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false }));
     const ending: Ending = {
       type: 'failed',
       at: 0,
       usage: { inputTokens: 0, outputTokens: 0 },
       error: { code: 'rate_limit_exceeded', message: 'Wait.' },
     };
-    const error = out.endCompletion(ending, {
-      code: 'rate-limit',
-      message: 'Wait.',
-      retryable: true,
-      retryAfterMs: 1500,
-    });
+    const failure = { code: 'rate-limit', message: 'Wait.', retryable: true, retryAfterMs: 1500 } as const;
+    const error = out.end({ ending, failure });
     expect(error).toMatchObject({ status: 429, code: 'rate_limit_exceeded', headers: { 'retry-after': '2' } });
   });
 
   test('is an error after a cancellation', () => {
-    const out = completionOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false });
+    const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false }));
     const ending: Ending = {
       type: 'cancelled',
       at: 0,
       usage: { inputTokens: 0, outputTokens: 0 },
     };
-    expect(out.endCompletion(ending)).toMatchObject({ status: 503, code: 'cancelled' });
+    expect(out.end({ ending })).toMatchObject({ status: 503, code: 'cancelled' });
   });
 });
 
 test('returns the promise of a client that reads slowly', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
-  const out = completionOutput({
-    head: HEAD,
-    calls: KINDS,
-    includeUsage: false,
-    lastTextOnly: false,
+  const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false }), {
     emit: () => promise,
   });
-  const pending = out.addItem({ type: 'text-delta', text: 'a' });
+  const pending = out.add({ type: 'text-delta', text: 'a' });
   expect(pending).toBe(promise);
   expect(
-    out.addItem({ type: 'tool-report', call: { type: 'tool-call', id: '', name: '', arguments: '' }, progress: 1 }),
+    out.add({ type: 'tool-report', call: { type: 'tool-call', id: '', name: '', arguments: '' }, progress: 1 }),
   ).toBe(undefined);
   resolve();
   await pending;
@@ -452,10 +449,10 @@ test('returns the promise of a client that reads slowly', async () => {
 
 test('builds the same completion without chunks', async () => {
   const script = ['hello'];
-  const out = completionOutput({ head: HEAD, calls: KINDS, includeUsage: true, lastTextOnly: false });
-  out.sendRole();
-  const result = await runLoop({ model: scriptedModel(script), input: 'go', onItem: (item) => void out.addItem(item) });
-  const whole = out.endCompletion(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
-  out.sendRest();
+  const out = walkRun(completionProjection({ head: HEAD, calls: KINDS, includeUsage: true, lastTextOnly: false }));
+  out.open();
+  const result = await runLoop({ model: scriptedModel(script), input: 'go', onItem: (item) => void out.add(item) });
+  const whole = out.end({ ending: endingOf(result, { isSpent: false, failure: undefined, at: 0 }) });
+  out.last();
   expect(whole).toEqual((await play(script)).whole);
 });

@@ -1,27 +1,27 @@
 import type { Item, Waiting } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { itemId, newResponseId } from '../../ids.ts';
-import type { ChatEvent } from './wire.ts';
-import { askRequest, chatOutput, type ChatOutput } from './output.ts';
+import type { AnswerPart, ChatEvent } from './wire.ts';
+import { walkRun } from '../../requests/projection.ts';
+import { askRequest, chatProjection } from './projection.ts';
 
 test('a text that was sent before a crash stays in an answer that was cancelled, and is marked once', () => {
   const runId = newResponseId();
   const id = itemId('message', runId, 1, 0);
   const sent: ChatEvent[] = [{ type: 'token_delta', id, delta: 'It is no' }];
-  const ended = (): ChatOutput => {
-    const out = chatOutput({ runId, sent: [...sent], emit: (event) => void sent.push(event) });
-    void out.addItem({ type: 'turn-started', turn: 1 });
-    out.end({ type: 'cancelled', at: 5, usage: { inputTokens: 0, outputTokens: 0 } });
-    return out;
+  const ended = (): readonly AnswerPart[] => {
+    const out = walkRun(chatProjection(runId), { sent: [...sent], emit: (event) => void sent.push(event) });
+    void out.add({ type: 'turn-started', turn: 1 });
+    return out.end({ ending: { type: 'cancelled', at: 5, usage: { inputTokens: 0, outputTokens: 0 } } });
   };
   const parts = [{ type: 'text', text: 'It is no', stopped: true }];
-  expect(ended().parts).toEqual(parts);
+  expect(ended()).toEqual(parts);
   expect(sent.slice(1)).toMatchObject([
     { type: 'warning', code: 'item_stopped', item: id },
     { type: 'error', code: 'cancelled' },
     { type: 'usage' },
   ]);
-  expect(ended().parts).toEqual(parts);
+  expect(ended()).toEqual(parts);
   expect(sent).toHaveLength(4);
 });
 
@@ -35,13 +35,12 @@ test('a text of a model that failed stays if the run ends, and is discarded if t
   const error = { code: 'network', message: 'The connection was cut.', retryable: true } as const;
   const failure: Item = { type: 'fact', seq: 1, event: { type: 'model-failed', at: 3, effect: 't1.model.0', error } };
   const usage = { inputTokens: 0, outputTokens: 0 };
-  const run = (...items: readonly Item[]): { events: ChatEvent[]; parts: ChatOutput['parts'] } => {
+  const run = (...items: readonly Item[]): { events: ChatEvent[]; parts: readonly AnswerPart[] } => {
     const events: ChatEvent[] = [];
-    const out = chatOutput({ runId: newResponseId(), emit: (event) => void events.push(event) });
+    const out = walkRun(chatProjection(newResponseId()), { emit: (event: ChatEvent) => void events.push(event) });
     const begun: Item[] = [{ type: 'turn-started', turn: 1 }, { type: 'text-delta', text: 'It is no' }, failure];
-    for (const item of [...begun, ...items]) void out.addItem(item);
-    out.end({ type: 'failed', error, at: 5, usage });
-    return { events, parts: out.parts };
+    for (const item of [...begun, ...items]) void out.add(item);
+    return { events, parts: out.end({ ending: { type: 'failed', error, at: 5, usage } }) };
   };
   const failed = run();
   expect(failed.parts).toEqual([{ type: 'text', text: 'It is no', stopped: true }]);

@@ -13,13 +13,19 @@ import {
   type Waiting,
 } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { createdResponse, RESPONSE_ID } from '../../../test/response.ts';
+import {
+  createdResponse,
+  RESPONSE_ID,
+  responseOutput,
+  type ResponseOutput,
+  type ResponseOutputOptions,
+} from '../../../test/response.ts';
 import { checkStream, type WireEvent } from '../../../test/stream-rules.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
 import type { MessageItem } from './wire.ts';
 import type { CallKinds } from '../../engine/tools.ts';
 import type { Ending } from '../../requests/run.ts';
-import { replayResponse, responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
+import { replayResponse } from './projection.ts';
 
 /** An item that has a status. */
 type Closed = Pick<MessageItem, 'status'>;
