@@ -18,7 +18,7 @@ import { inPieces, isPiece, picking, recut, withoutTails } from '../../test/piec
 import { createdResponse, RESPONSE_ID, responseOutput, type ResponseOutputOptions } from '../../test/response.ts';
 import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
 import { chatProjection } from '../apis/chat/projection.ts';
-import type { ChatEvent } from '../apis/chat/wire.ts';
+import type { AnswerPart, ChatEvent } from '../apis/chat/wire.ts';
 import { completionProjection } from '../apis/completions/projection.ts';
 import { callProjection } from '../apis/mcp/projection.ts';
 import { responseProjection } from '../apis/responses/projection.ts';
@@ -297,6 +297,61 @@ describe.each(Object.entries(PROJECTIONS))('the projection of %s', (_, projectio
       { numRuns: 100 },
     );
   });
+});
+
+/** The parts that the events of an answer add up to. Fails if an event that happens once is repeated. */
+function addedUp(events: readonly ChatEvent[]): { readonly texts: AnswerPart[]; readonly calls: AnswerPart[] } {
+  const texts = new Map<string, Extract<AnswerPart, { type: 'text' | 'reasoning' }>>();
+  const calls = new Map<string, Extract<AnswerPart, { type: 'tool_call' }>>();
+  for (const event of events) {
+    if (event.type === 'token_delta' || event.type === 'reasoning_delta') {
+      const { text } = texts.get(event.id) ?? { text: '' };
+      texts.set(event.id, { type: event.type === 'token_delta' ? 'text' : 'reasoning', text: text + event.delta });
+    } else if (event.type === 'warning') {
+      const about = texts.get(event.item!);
+      expect(about).toMatchObject({ text: expect.any(String) });
+      if (event.code === 'item_incomplete') texts.delete(event.item!);
+      else texts.set(event.item!, { ...about!, stopped: true });
+    } else if (event.type === 'tool_call_start') {
+      expect(calls.has(event.id)).toBe(false);
+      calls.set(event.id, { ...event, type: 'tool_call', result: null });
+    } else if (event.type === 'tool_call_result') {
+      const { type: _, id, ...result } = event;
+      expect(calls.get(id)).toMatchObject({ result: null });
+      calls.set(id, { ...calls.get(id)!, result });
+    }
+  }
+  expect(events.filter(({ type }) => type === 'usage')).toHaveLength(1);
+  return { texts: [...texts.values()], calls: [...calls.values()] };
+}
+
+test('the stream of an answer that is cut anywhere continues without loss or repetition', async () => {
+  await fc.assert(
+    fc.asyncProperty(world, fc.nat(), fc.nat(4), fc.boolean(), async (sample, at, ahead, isTwice) => {
+      const { items, ending } = await randomRun(sample);
+      const stored = at % (items.length + 1);
+      // The journal has an event before anything of it is sent.
+      const known = Math.min(items.length, stored + ahead);
+      const lost = items.slice(0, known).findLastIndex((item) => !isPiece(item)) + 1;
+      const replayed = items.slice(0, lost).filter((item) => !isPiece(item));
+      const events: ChatEvent[] = [];
+      const walk = (sent?: readonly ChatEvent[]) =>
+        walkRun(chatProjection(RESPONSE_ID), { emit: (event) => void events.push(structuredClone(event)), sent });
+      const first = walk();
+      for (const item of items.slice(0, stored)) void first.add(item);
+      // The process that continues may die too.
+      if (isTwice) walk([...events]).replay({ items: replayed });
+      const out = walk([...events]);
+      out.replay({ items: replayed });
+      for (const item of items.slice(lost)) void out.add(item);
+      const parts = out.end({ ending });
+      const { texts, calls } = addedUp(events);
+      expect(parts.filter(({ type }) => type === 'tool_call')).toEqual(calls);
+      expect(parts.filter(({ type }) => type !== 'tool_call')).toEqual(texts);
+      if (!wasBrokenOff(sample)) expect(parts).toEqual(project(PROJECTIONS['chat']!(sample), items, { ending }).result);
+    }),
+    { numRuns: 300 },
+  );
 });
 
 describe('a run that is resumed', () => {

@@ -65,3 +65,28 @@ test('a text of a model that failed stays if the run ends, and is discarded if t
     expect(JSON.stringify(rest)).not.toContain('item_stopped');
   }
 });
+
+test('a refusal is a text, streamed or not, and does not extend the text before it', () => {
+  const runId = newResponseId();
+  const content = [
+    { type: 'text', text: 'Well. ' },
+    { type: 'text', text: 'No.', refusal: true },
+  ] as const;
+  const usage = { inputTokens: 0, outputTokens: 0 };
+  const reply = { type: 'model-replied', at: 4, effect: 't1.model.0', content, finish: 'stop', usage } as const;
+  const replied: Item = { type: 'fact', seq: 2, event: { ...reply, checks: [], model: 'm' } };
+  const deltas: Item[] = content.map((part) => ({ ...part, type: 'text-delta' }));
+  for (const streamed of [deltas, []]) {
+    const events: ChatEvent[] = [];
+    const out = walkRun(chatProjection(runId), { emit: (event) => void events.push(event) });
+    for (const item of [{ type: 'turn-started', turn: 1 } as const, ...streamed, replied]) void out.add(item);
+    expect(events).toEqual([
+      { type: 'token_delta', id: itemId('message', runId, 1, 0), delta: 'Well. ' },
+      { type: 'token_delta', id: itemId('message', runId, 1, 1), delta: 'No.' },
+    ]);
+    expect(out.result()).toEqual([
+      { type: 'text', text: 'Well. ' },
+      { type: 'text', text: 'No.' },
+    ]);
+  }
+});

@@ -10,6 +10,7 @@ import {
   type Outbox,
   type Projection,
   type Sent,
+  type TextKind,
 } from '../../requests/projection.ts';
 import type { Ending } from '../../requests/run.ts';
 import { callIdFor, itemId, RESPONSE_PREFIX } from '../../ids.ts';
@@ -49,8 +50,8 @@ export interface ChatState extends Outbox<ChatEvent> {
   texts: SentText[];
   /** How many texts the turn has, with those that are incomplete. */
   textCount: number;
-  /** False: a call or the reply follows, and the next delta begins another text. */
-  isTextOpen: boolean;
+  /** What the last text is, if the next delta may extend it. Undefined after a call, and before the reply begins. */
+  open: TextKind | undefined;
   /** The model failed during the reply with the texts. */
   hasFailed: boolean;
   calls: OutputCall[];
@@ -84,12 +85,12 @@ export function chatProjection(runId: string): ChatProjection {
     return { type, id, text: '' };
   }
 
-  function addDelta(state: ChatState, type: SentText['type'], delta: string): void {
+  function addDelta(state: ChatState, kind: TextKind, delta: string): void {
     if (delta === '') return;
     if (state.hasFailed) closeTexts(state);
-    let text = state.texts.at(-1);
-    if (!state.isTextOpen || text?.type !== type) state.texts.push((text = beginText(state, type)));
-    state.isTextOpen = true;
+    if (state.open !== kind) state.texts.push(beginText(state, typeOf(kind)));
+    state.open = kind;
+    const text = state.texts.at(-1)!;
     text.text += delta;
     sendDelta(state, text, delta);
   }
@@ -112,7 +113,7 @@ export function chatProjection(runId: string): ChatProjection {
     if (state.hasFailed) closeTexts(state);
     for (const shown of shownReply(content).parts) {
       if (shown.type !== 'call') {
-        completeText(state, shown.type === 'message' ? 'text' : 'reasoning', shown.text);
+        completeText(state, typeOf(shown.type), shown.text);
         continue;
       }
       const { name, arguments: text, id: providerId } = shown.call;
@@ -162,7 +163,7 @@ export function chatProjection(runId: string): ChatProjection {
     const before = sentTexts(state.sent, turn);
     state.textCount = before.length;
     state.texts = before.filter(({ isIncomplete }) => !isIncomplete);
-    state.isTextOpen = false;
+    state.open = undefined;
   }
 
   function applyFact(state: ChatState, event: Event): void {
@@ -179,11 +180,11 @@ export function chatProjection(runId: string): ChatProjection {
   function applyItem(state: ChatState, item: Item): void {
     switch (item.type) {
       case 'text-delta':
-        return addDelta(state, 'text', item.text);
+        return addDelta(state, item.refusal ? 'refusal' : 'message', item.text);
       case 'reasoning-delta':
-        return addDelta(state, 'reasoning', item.text);
+        return addDelta(state, item.summary ? 'summary' : 'reasoning', item.text);
       case 'call-delta':
-        state.isTextOpen = false;
+        state.open = undefined;
         return;
       case 'turn-started':
         return beginTurn(state, item.turn);
@@ -221,7 +222,7 @@ export function chatProjection(runId: string): ChatProjection {
       turn: 0,
       texts: [],
       textCount: 0,
-      isTextOpen: false,
+      open: undefined,
       hasFailed: false,
       calls: [],
       judged: new Map(),
@@ -241,6 +242,10 @@ export function chatProjection(runId: string): ChatProjection {
     },
     result: ({ parts, inputs }) => [...parts, ...inputs],
   };
+}
+
+function typeOf(kind: TextKind): SentText['type'] {
+  return kind === 'message' || kind === 'refusal' ? 'text' : 'reasoning';
 }
 
 function send(state: ChatState, event: ChatEvent): void {
@@ -278,7 +283,7 @@ function keepTexts(state: ChatState): void {
 function closeTexts(state: ChatState): void {
   for (const text of state.texts) discard(state, text);
   state.texts = [];
-  state.isTextOpen = false;
+  state.open = undefined;
   state.hasFailed = false;
 }
 
