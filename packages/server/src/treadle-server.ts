@@ -191,7 +191,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const service = responses(engine, stored, stopping.signal);
   const completing = completions(engine, stored);
   const allRuns = runs(engine, stored);
-  const chain = conversations({
+  const chats = conversations({
     engine,
     stored,
     runs: allRuns,
@@ -240,8 +240,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     routes: [
       ...responsesRoutes({ ...common, responses: service, requiresAction }),
       ...completionRoutes({ ...common, completions: completing }),
-      ...conversationsRoutes({ conversations: chain, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
-      ...itemRoutes({ items, conversations: chain, maxBodyBytes }),
+      ...conversationsRoutes({ conversations: chats, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
+      ...itemRoutes({ items, conversations: chats, maxBodyBytes }),
       ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
       ...serverRoutes({ ...options, tools, defaultTools, reserve: engine.runs.reserve, maxBodyBytes }),
       ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
@@ -357,7 +357,7 @@ const HOUR_MS = 3_600_000;
  * Returns a function that stops it.
  */
 function pruneResponses(
-  { requests: records, conversations: chains, streams }: ServerStore,
+  { requests: records, conversations, streams }: ServerStore,
   retentionMs: number,
   log: Logger,
   first: () => Promise<void>,
@@ -367,7 +367,7 @@ function pruneResponses(
     await first();
     let deleted = await records.pruneExpired(now);
     // Without retention, it completes deletions that were interrupted.
-    await chains.prune(retentionMs > 0 ? now - retentionMs : -Infinity);
+    await conversations.prune(retentionMs > 0 ? now - retentionMs : -Infinity);
     if (retentionMs > 0) {
       deleted += await records.prune(now - retentionMs);
       await streams.prune(now - retentionMs);

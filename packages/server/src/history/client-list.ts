@@ -10,7 +10,7 @@ import {
   recordIdOf,
   type StoredAnswer,
   type StoredMessage,
-} from './chain.ts';
+} from './conversation-records.ts';
 import {
   askedMessage,
   inputOfRecord,
@@ -18,7 +18,7 @@ import {
   messagesOfItems,
   outputOfRecord,
   type StoredItems,
-} from './chain-items.ts';
+} from './record-items.ts';
 
 /*
  * A front end sends all messages that it shows, and the model gets these: no message that the client has deleted, and none
@@ -59,15 +59,15 @@ export interface ListPlace {
   readonly given: readonly InputItem[];
 }
 
-/** Compares the list of a client with a conversation. `chain`: undefined if there is no such conversation. */
+/** Compares the list of a client with a conversation. `conversation`: undefined if there is no such conversation. */
 export async function placeOfList(
   store: ServerStore,
-  chain: ConversationRecord | undefined,
+  conversation: ConversationRecord | undefined,
   { messages }: ClientList,
   reader: Reader,
 ): Promise<ListPlace> {
   const listed = withoutRepeated(messages);
-  const records = chain ? await store.conversations.responses(chain.id) : [];
+  const records = conversation ? await store.conversations.responses(conversation.id) : [];
   const resumed = records.findIndex((id) => listed[0]?.isResumed && isRecordOf(id, listed[0].runId));
   let after = records[resumed];
   let next = resumed === -1 ? 0 : 1;

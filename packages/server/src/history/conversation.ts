@@ -129,6 +129,14 @@ function isText(part: SaidPart | undefined): part is SaidText {
   return part?.type === 'text';
 }
 
+/** What a conversation has besides its messages, for responses that continue from this one. */
+export interface ConversationParts {
+  /** The texts of all system and developer messages so far. */
+  readonly system: readonly string[];
+  /** The labels of other servers whose tools a response of the conversation has reported. */
+  readonly reported?: readonly string[];
+}
+
 /** The conversation that a run ended or paused with. */
 export interface ConversationBefore {
   /** If calls are open, the last message is the reply that made them. */

@@ -1,7 +1,11 @@
 import type { RequestHead } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
-import { isChatRecord } from './chain.ts';
-import { chainHistories, type ChainHistories, type ContinuedChain } from './chain-history.ts';
+import { isChatRecord } from './conversation-records.ts';
+import {
+  conversationHistories,
+  type ConversationHistories,
+  type ContinuedConversation,
+} from './conversation-history.ts';
 import {
   conversationBefore,
   conversationSize,
@@ -9,6 +13,7 @@ import {
   storedState,
   type Conversation,
   type ConversationBefore,
+  type ConversationParts,
 } from './conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import type { RequestKind } from '../requests/requests.ts';
@@ -18,7 +23,7 @@ import type { RunCaller } from '../engine/tools.ts';
 import { itemOrigin } from '../ids.ts';
 import type { ResponseRequest } from '../apis/responses/parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from '../apis/responses/reasoning-seal.ts';
-import type { ConversationParts } from '../apis/responses/response.ts';
+
 import { openSealed, resolveReferences, restoreHistory, storedOutputs } from './restore-history.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';
@@ -42,7 +47,7 @@ export interface RequestConversations {
     local: LocalConversations,
   ): Promise<void>;
   /** The histories of conversations, for runs of both APIs. */
-  readonly histories: ChainHistories;
+  readonly histories: ConversationHistories;
   /** Items that a client adds to a conversation, with references replaced. Rejects with a 400 for what cannot be read. */
   acceptItems(items: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]>;
   /** Forgets the output of a response that was deleted. */
@@ -75,7 +80,7 @@ interface RequestConversation {
   /** The labels of the servers whose tools it contains. */
   readonly reported: ReadonlySet<string>;
   /** Set if the response becomes the newest record of a conversation. */
-  readonly chain?: ContinuedChain;
+  readonly continues?: ContinuedConversation;
 }
 
 interface RequestConversationsOptions {
@@ -89,7 +94,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
   const records = store.requests;
   const outputs = storedOutputs({ runs: store, requests: records });
   const shareConversation = sharedConversations();
-  const histories = chainHistories({ store, readRun: conversationAfter, restore });
+  const histories = conversationHistories({ store, readRun: conversationAfter, restore });
 
   async function requestConversation(
     request: ResponseRequest,
@@ -103,12 +108,12 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     };
     if (request.conversation !== undefined) {
       const accepted = isStored ? { previous: upTo } : undefined;
-      const { restored, before, chain } = await histories.forRequest(
+      const { restored, before, continues } = await histories.forRequest(
         request,
         { ...caller, hold: hold && count },
         accepted,
       );
-      return { ...withInput(request, restored, before), counted, chain };
+      return { ...withInput(request, restored, before), counted, continues };
     }
     const { previous } = request;
     const reader = { tenant: caller.tenant, hold: hold && count };
@@ -136,7 +141,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     { instructions = '' }: ResponseRequest,
     { input, messages, system, open }: RestoredHistory,
     before: ConversationBefore | undefined,
-  ): Omit<RequestConversation, 'counted' | 'chain'> {
+  ): Omit<RequestConversation, 'counted' | 'continues'> {
     const sent = input.flatMap((item) =>
       item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
     );

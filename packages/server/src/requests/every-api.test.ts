@@ -35,7 +35,7 @@ function servicesOn(engine: Engine) {
   const service = responses(engine, stored, stopping);
   const allRuns = runs(engine, stored);
   const onResponseDeleted = service.forget;
-  const chain = conversations({
+  const messages = conversations({
     engine,
     stored,
     runs: allRuns,
@@ -54,7 +54,7 @@ function servicesOn(engine: Engine) {
   const agents = [mcpAgent({ agent, input: EMPTY })];
   const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents });
   stored.register('mcp-call', calls.api);
-  return { stored, responses: service, chats: completions(engine, stored), conversations: chain, calls };
+  return { stored, responses: service, chats: completions(engine, stored), conversations: messages, calls };
 }
 
 type Services = ReturnType<typeof servicesOn>;

@@ -1,7 +1,7 @@
 import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
 import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
 import { isStoreFailure } from '../api-error.ts';
-import { addToChain, isBusy, type ChainedRecord } from '../history/chain.ts';
+import { addToConversation, isBusy, type AddedRecord } from '../history/conversation-records.ts';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import type { Toolset } from '../engine/tools.ts';
 import { LARGE, nextTurn } from '../http/large-work.ts';
@@ -159,8 +159,8 @@ interface CompleteRequest<C extends PlannedRequest> {
 
 /** A record to store: as the newest one of a conversation, or alone. */
 export type NewRecord = { readonly record: RecordToStore } & (
-  | ({ readonly conversation: string } & Omit<ChainedRecord, 'record'>)
-  | ({ readonly conversation?: undefined } & Pick<ChainedRecord, 'keys' | 'input'>)
+  | ({ readonly conversation: string } & Omit<AddedRecord, 'record'>)
+  | ({ readonly conversation?: undefined } & Pick<AddedRecord, 'keys' | 'input'>)
 );
 
 /** Every request says what kind it is, and who sent it: its key is checked when it is resumed. */
@@ -296,7 +296,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     const lease = await store.acquire(runId);
     try {
       if (made.conversation === undefined) await records.create(made.record, made.keys, made.input);
-      else await addToChain(store, made);
+      else await addToConversation(store, made);
       return lease;
     } catch (error) {
       await lease.release();

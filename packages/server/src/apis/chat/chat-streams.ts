@@ -6,7 +6,7 @@ import { follow, type EventSource, type FollowOptions } from '../../requests/eve
 import { storedStreams, type Numbered, type StreamRun } from '../../requests/stored-streams.ts';
 import type { Caller, Env } from '../../http/admission.ts';
 import { eventStream, type EventStream } from '../../http/respond.ts';
-import { isChatRecord } from '../../history/chain.ts';
+import { isChatRecord } from '../../history/conversation-records.ts';
 import type { ChatEvent, NumberedEvent } from './wire.ts';
 
 /** The streams of conversations: where their events go (sinks), and where clients read them. */
@@ -44,7 +44,7 @@ export interface ChatSink {
 /** `stopping` aborts when the server shuts down. Readers can continue at another process, or after the restart. */
 export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, stopping: AbortSignal): ChatStreams {
   const { store } = engine;
-  const { requests: records, conversations: chains, streams } = store;
+  const { requests: records, conversations, streams } = store;
   const stored = storedStreams(engine);
 
   function directSink(id: string, after: number, deliver: Deliver): ChatSink {
@@ -85,10 +85,10 @@ export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, st
     return stored.source({
       stream: id,
       async isLive() {
-        const chain = await chains.get(tenant, id);
+        const conversation = await conversations.get(tenant, id);
         // The events of a response are in a stream of its own.
-        const isChat = chain?.head !== undefined && isChatRecord(chain.head);
-        const head = isChat ? await records.head(tenant, chain.head!) : undefined;
+        const isChat = conversation?.head !== undefined && isChatRecord(conversation.head);
+        const head = isChat ? await records.head(tenant, conversation.head!) : undefined;
         return head?.status === 'in_progress';
       },
       isLast: ({ type }) => type === 'done',

@@ -5,7 +5,7 @@ import type { ServerStore } from '../../engine/engine.ts';
 import type { Reader } from '../../engine/stored-reads.ts';
 import type { RunCaller } from '../../engine/tools.ts';
 import type { InputItem } from '../responses/wire.ts';
-import { chainHistories, type ChainHistories } from '../../history/chain-history.ts';
+import { conversationHistories, type ConversationHistories } from '../../history/conversation-history.ts';
 import { conversationItems, type ConversationItems } from './conversation-items.ts';
 
 /** A conversation with three records of one item, of 12 million characters each. */
@@ -16,10 +16,10 @@ function largeStore(): ServerStore {
     id,
     response: { items: [{ type: 'message', id: `msg_${id}`, status: 'completed', role: 'user', content }] },
   });
-  const chain = { id: 'conv_1', tenant: 't', title: '', createdAt: 0, updatedAt: 0, head: 'items_3' };
+  const conversation = { id: 'conv_1', tenant: 't', title: '', createdAt: 0, updatedAt: 0, head: 'items_3' };
   return {
     requests: { get: async (_: string, id: string) => recordOf(id), sizeOf: async () => 12_000_000 },
-    conversations: { get: async () => chain, responses: async () => ['items_1', 'items_2', 'items_3'] },
+    conversations: { get: async () => conversation, responses: async () => ['items_1', 'items_2', 'items_3'] },
   } as unknown as ServerStore;
 }
 
@@ -55,7 +55,7 @@ test('more items than a conversation may have are not read into memory', async (
     isRestored = true;
     throw new Error('never');
   };
-  const histories = chainHistories({ store, readRun: async () => undefined, restore });
+  const histories = conversationHistories({ store, readRun: async () => undefined, restore });
   const read = histories.forMessage(CHAIN, 'items_3', MESSAGE, { hold: undefined });
   await expect(read).rejects.toMatchObject({ status: 413, code: 'input_too_large' });
   expect(isRestored).toBe(false);
@@ -66,7 +66,7 @@ function countedStore(textLength: number): { readonly store: ServerStore; readon
   const reads: string[] = [];
   const content = [{ type: 'input_text', text: 'x'.repeat(textLength) }];
   const ids = ['items_1', 'items_2', 'items_3'];
-  const chain = { id: 'conv_1', tenant: 't', title: '', createdAt: 0, updatedAt: 0, head: 'items_3' };
+  const conversation = { id: 'conv_1', tenant: 't', title: '', createdAt: 0, updatedAt: 0, head: 'items_3' };
   const store = {
     requests: {
       sizeOf: async () => textLength,
@@ -77,14 +77,14 @@ function countedStore(textLength: number): { readonly store: ServerStore; readon
         return { id, request: { conversation: 'conv_1' }, response: { items } };
       },
     },
-    conversations: { get: async () => chain, responses: async () => ids },
+    conversations: { get: async () => conversation, responses: async () => ids },
   } as unknown as ServerStore;
   return { store, reads };
 }
 
-function historiesOf(store: ServerStore): ChainHistories {
+function historiesOf(store: ServerStore): ConversationHistories {
   const restore = async (input: readonly InputItem[]) => ({ input, messages: [MESSAGE], system: [] });
-  return chainHistories({ store, readRun: async () => undefined, restore });
+  return conversationHistories({ store, readRun: async () => undefined, restore });
 }
 
 test.each<[string, (store: ServerStore, reader: RunCaller & Reader) => Promise<unknown>]>([
@@ -127,6 +127,6 @@ test('that there is no room for what items refer to is no error of the conversat
   const { store } = countedStore(1_000);
   const tooMany = new ApiError(429, 'rate_limit_error', 'Too many bytes.', { headers: { 'Retry-After': '2' } });
   const restore = (): Promise<never> => Promise.reject(tooMany);
-  const histories = chainHistories({ store, readRun: async () => undefined, restore });
+  const histories = conversationHistories({ store, readRun: async () => undefined, restore });
   await expect(histories.forMessage(CHAIN, 'items_3', MESSAGE, { hold: () => {} })).rejects.toBe(tooMany);
 });

@@ -10,8 +10,21 @@ import { newConversationId, newItemsId } from '../../ids.ts';
 import { unknownCursor, type PageQuery } from '../../parse/query.ts';
 import { givenIds, withIds } from '../responses/parse-input.ts';
 import type { InputItem } from '../responses/wire.ts';
-import { addToChain, conversationBusy, findConversation, fromRecord, headOf, isBusy } from '../../history/chain.ts';
-import { isItemsRecord, itemsOfRecord, searchText, textAndTitle, type StoredItems } from '../../history/chain-items.ts';
+import {
+  addToConversation,
+  conversationBusy,
+  findConversation,
+  fromRecord,
+  headOf,
+  isBusy,
+} from '../../history/conversation-records.ts';
+import {
+  isItemsRecord,
+  itemsOfRecord,
+  searchText,
+  textAndTitle,
+  type StoredItems,
+} from '../../history/record-items.ts';
 
 /*
  * The items of conversations, as the Conversations API has them.
@@ -78,7 +91,7 @@ interface FoundItem {
 const MAX_PAGE_CHARS = 16_000_000;
 
 export function conversationItems({ store, stored, accept }: ConversationItemsOptions): ConversationItems {
-  const { requests: records, conversations: chains } = store;
+  const { requests: records, conversations } = store;
 
   const complete = (given: readonly InputItem[], reader: Reader): Promise<readonly InputItem[]> =>
     accept(withIds(given, newItemsId()), reader);
@@ -107,15 +120,15 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     checkUnique(items);
     // A key is stored with a record.
     if (items.length === 0 && !key) {
-      await chains.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
+      await conversations.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
       return findConversation(store, id, caller);
     }
     const record = recordOfItems(id, items, caller);
     const added = { record, conversation: id, before: undefined, ...textAndTitle(items), metadata };
     try {
-      await addToChain(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
+      await addToConversation(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
     } catch (error) {
-      await chains.delete(tenant, id).catch(() => false);
+      await conversations.delete(tenant, id).catch(() => false);
       // The conversation is new, so another request with the key was first.
       const first = isBusy(error) ? await storedWith(key, caller, conversationOf) : undefined;
       if (first === undefined) throw error;
@@ -141,7 +154,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     const record = { ...recordOfItems(id, items, caller), ...(head && { previous: head.id }) };
     const added = { record, conversation: id, before, ...textAndTitle(items) };
     try {
-      await addToChain(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
+      await addToConversation(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
     } catch (error) {
       const first = isKeyTaken(error) || isBusy(error) ? await storedWith(key, caller, itemsOfRecord) : undefined;
       if (!first) throw error;
@@ -152,7 +165,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
 
   async function findItem(id: string, item: string, reader: Reader): Promise<FoundItem> {
     let isLast = true;
-    for (const response of (await chains.responses(id)).toReversed()) {
+    for (const response of (await conversations.responses(id)).toReversed()) {
       const isAdded = isItemsRecord(response);
       const taken = await fromRecord(store, response, reader, (record) => ({
         found: itemsOfRecord(record).find((one) => one.id === item),
@@ -169,7 +182,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
   async function listItems(id: string, { order, after, limit }: PageQuery, caller: ItemCaller): Promise<ItemsPage> {
     await findConversation(store, id, caller);
     const isDescending = order === 'desc';
-    const all = await chains.responses(id);
+    const all = await conversations.responses(id);
     const data: InputItem[] = [];
     let isBefore = after !== undefined;
     let size = 0;
@@ -203,7 +216,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
   async function replaceItems(id: string, record: string, items: readonly InputItem[]): Promise<void> {
     const response: StoredItems = { items };
     await records.finish(record, { from: 'completed', status: 'completed', response, at: Date.now() });
-    await chains.setText(id, record, searchText(items));
+    await conversations.setText(id, record, searchText(items));
   }
 
   /**
@@ -211,7 +224,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
    * second gets a 409: the run, or this request, after which the item is there again.
    */
   async function deleteItem(id: string, item: string, caller: ItemCaller): Promise<ConversationRecord> {
-    const chain = await findConversation(store, id, caller);
+    const conversation = await findConversation(store, id, caller);
     const { record, addedTo } = await findItem(id, item, caller);
     // A branch shares it with the conversation in which a run has read it.
     if (addedTo !== id) throw itemInUse(item);
@@ -224,9 +237,12 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
       const { items } = (current?.response ?? { items: [] }) as StoredItems;
       const others = items.filter((one) => one.id !== item);
       await replaceItems(id, record, others);
-      const empty = { ...recordOfItems(id, [], caller), ...(chain.head !== undefined && { previous: chain.head }) };
+      const empty = {
+        ...recordOfItems(id, [], caller),
+        ...(conversation.head !== undefined && { previous: conversation.head }),
+      };
       try {
-        await addToChain(store, { record: empty, conversation: id, before: chain, text: '', title: '' });
+        await addToConversation(store, { record: empty, conversation: id, before: conversation, text: '', title: '' });
       } catch (error) {
         await replaceItems(id, record, items);
         throw error;
@@ -234,14 +250,14 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     } finally {
       await lease.release();
     }
-    return chain;
+    return conversation;
   }
 
   return {
     create: createConversation,
     async update(id, metadata, caller) {
       await findConversation(store, id, caller);
-      await chains.setMetadata(caller.tenant, id, metadata);
+      await conversations.setMetadata(caller.tenant, id, metadata);
       return findConversation(store, id, caller);
     },
     list: listItems,

@@ -24,13 +24,13 @@ import {
   findConversation,
   fromRecords,
   headOf,
-  headsOf,
+  summariesOf,
   isChatRecord,
   messageIds,
   recordIdOf,
   type StoredAnswer,
   type StoredMessage,
-} from '../../history/chain.ts';
+} from '../../history/conversation-records.ts';
 import {
   askedMessage,
   inputOfRecord,
@@ -39,7 +39,7 @@ import {
   resultsIn,
   withDecisions,
   withResults,
-} from '../../history/chain-items.ts';
+} from '../../history/record-items.ts';
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
@@ -55,11 +55,11 @@ import { failChat, planResumedChat } from './drive-chat.ts';
 import { createFork, startChat, type ChatRequest, type ChatStarter, type StartedChat } from './start-chat.ts';
 
 /*
- * Conversations: chains of runs (chain.ts) with the events of all chats among them in one stream (chat-streams.ts). A message starts a
- * run (start-chat.ts), which is driven to its end (drive-chat.ts), if necessary by another process (resume-chat.ts). This file
- * has what else can be done with a conversation.
+ * Conversations: lists of records (history/conversation-records.ts), with the events of all chats among them in one stream
+ * (chat-streams.ts). A message starts a run (start-chat.ts), which is driven to its end (drive-chat.ts), if necessary by another
+ * process. This file has what else can be done with a conversation.
  *
- * 1. A conversation has one run at a time. The newest record of its chain is replaced by compare and set, so of two messages
+ * 1. A conversation has one run at a time. Its head is replaced by compare and set, so of two messages
  *    that are sent at the same time, one is rejected.
  * 2. Events are numbered per conversation. With `on_disconnect: "continue"` they are stored before anybody gets them, and
  *    every client follows the store. Otherwise they go to the client directly, and only their numbers are stored, until the
@@ -122,7 +122,7 @@ export interface ConversationsOptions extends Omit<ChatStarter, 'streams'> {
 export function conversations({ stopping, ...options }: ConversationsOptions): Conversations {
   const { engine, stored, runs } = options;
   const { store } = engine;
-  const { requests: records, conversations: chains } = store;
+  const { requests: records, conversations } = store;
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
   stored.register('message', {
@@ -152,7 +152,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   ): Promise<Attachment & { readonly bytes: Buffer }> {
     const { id: found } = await findConversation(store, id, caller);
     const place = attachmentIn(attachment);
-    const records = place ? await chains.responses(found) : [];
+    const records = place ? await conversations.responses(found) : [];
     // The record of a response has the id of its run.
     const record = records.find((one) => one === recordIdOf(place!.runId) || one === place!.runId);
     const content = record === undefined ? undefined : await attachmentAt(store, record, place!, caller);
@@ -174,7 +174,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     caller: Caller,
     { includeEnded = false }: ProgressOptions = {},
   ): Promise<ChatProgress | undefined> {
-    const found = await chains.get(caller.tenant, id);
+    const found = await conversations.get(caller.tenant, id);
     const head = found && (await headOf(store, found));
     if (!head || !isChatRecord(head.id) || (head.status !== 'in_progress' && !includeEnded)) return undefined;
     const record = await readRecord(store, head.id, caller);
@@ -186,7 +186,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   /** An edit or another answer replaces the answer in progress, unless the client still shows it. */
   async function stopReplaced({ createAs = '', list }: ChatRequest, caller: Caller): Promise<void> {
     if (!list?.replaces) return;
-    const found = await chains.get(caller.tenant, createAs);
+    const found = await conversations.get(caller.tenant, createAs);
     const head = found && (await headOf(store, found));
     if (head?.status !== 'in_progress' || !isChatRecord(head.id)) return;
     if (list.messages.some(({ runId }) => runId === head.runId)) return;
@@ -200,14 +200,14 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   /** Its client should not have to wait until this server looks for such runs. */
   async function resumeLost(id: string, { tenant }: Caller): Promise<void> {
-    const found = await chains.get(tenant, id);
+    const found = await conversations.get(tenant, id);
     const head = found && (await headOf(store, found));
     if (head?.status === 'in_progress') await stored.recoverRecord(head);
   }
 
   async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
     const { id: found } = await findConversation(store, id, caller);
-    const known = new Set(await chains.responses(found));
+    const known = new Set(await conversations.responses(found));
     const byRun = new Map<string, Answer[]>();
     for (const [index, answer] of answers.entries()) {
       const asked = askedIn(answer.id);
@@ -223,9 +223,9 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     const found = await findConversation(store, id, caller);
     const head = await headOf(store, found).catch(() => undefined);
     if (head?.status === 'in_progress') await stopRun(head, caller);
-    const all = await chains.responses(id);
+    const all = await conversations.responses(id);
     try {
-      await chains.delete(caller.tenant, id);
+      await conversations.delete(caller.tenant, id);
     } catch (error) {
       throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
     }
@@ -239,8 +239,8 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
 
   async function branchFrom(id: string, messageId: string, caller: Caller): Promise<string> {
     const found = await findConversation(store, id, caller);
-    const chain = await headsOf(store, found);
-    const at = chain.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
+    const all = await summariesOf(store, found);
+    const at = all.findIndex(({ runId }) => Object.values(messageIds(runId)).includes(messageId));
     if (at === -1) {
       throw badRequest(
         `The conversation ${JSON.stringify(id)} has no message ${JSON.stringify(messageId)}.`,
@@ -248,12 +248,12 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
         'message_not_found',
       );
     }
-    const isAnswer = messageIds(chain[at]!.runId).answer === messageId;
-    if (isAnswer && chain[at]!.status === 'in_progress') throw conversationBusy(id);
-    const last = chain[isAnswer ? at : at - 1];
+    const isAnswer = messageIds(all[at]!.runId).answer === messageId;
+    if (isAnswer && all[at]!.status === 'in_progress') throw conversationBusy(id);
+    const last = all[isAnswer ? at : at - 1];
     const branch = newConversationId();
     const { tenant, title } = found;
-    await chains.create({
+    await conversations.create({
       id: branch,
       tenant,
       title,
@@ -269,16 +269,16 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
       return startChat(starter, request, caller);
     },
     async idOf(chat, { tenant }) {
-      const isOwn = chat.startsWith(CONVERSATION_PREFIX) && (await chains.get(tenant, chat)) !== undefined;
+      const isOwn = chat.startsWith(CONVERSATION_PREFIX) && (await conversations.get(tenant, chat)) !== undefined;
       return isOwn ? chat : derivedConversationId(tenant, chat);
     },
-    list: (filter, { tenant }) => chains.list({ ...filter, tenant }),
+    list: (filter, { tenant }) => conversations.list({ ...filter, tenant }),
     find: (id, caller) => findConversation(store, id, caller),
     messages: messagesIn,
     attachment: findAttachment,
     async rename(id, title, caller) {
       await findConversation(store, id, caller);
-      await chains.rename(caller.tenant, id, title);
+      await conversations.rename(caller.tenant, id, title);
     },
     delete: deleteConversation,
     branch: branchFrom,

@@ -24,8 +24,8 @@ import type {
 } from '../../requests/requests.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { messageText, sentMessage } from './attachments.ts';
-import { messageIds, type StoredAnswer, type StoredMessage } from '../../history/chain.ts';
-import type { ChainHistories } from '../../history/chain-history.ts';
+import { messageIds, type StoredAnswer, type StoredMessage } from '../../history/conversation-records.ts';
+import type { ConversationHistories } from '../../history/conversation-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
 import { chatProjection, endError, statusOf } from './projection.ts';
@@ -42,7 +42,7 @@ export interface ChatDriver {
   readonly engine: Engine;
   readonly stored: Requests;
   readonly streams: ChatStreams;
-  readonly histories: ChainHistories;
+  readonly histories: ConversationHistories;
   /** Called when an answer has ended whose conversation has no title, or the first words of its message as its title. */
   readonly onUntitled?: (untitled: Untitled) => void;
 }
@@ -95,15 +95,15 @@ interface WarnedChat {
   readonly messages: readonly Message[];
   readonly model?: string;
   /** The record before. */
-  readonly head: Pick<RequestRecord, 'request'> | undefined;
+  readonly last: Pick<RequestRecord, 'request'> | undefined;
 }
 
 /** Warnings about the attachments that are replaced: of the new message, and of all if another model has answered before. */
 export async function attachmentWarnings(
   { models }: Pick<Engine, 'models'>,
-  { input, messages, model = models.default, head }: WarnedChat,
+  { input, messages, model = models.default, last }: WarnedChat,
 ): Promise<readonly ChatProblem[]> {
-  const { model: before = models.default } = (head?.request ?? { model }) as Partial<StoredMessage>;
+  const { model: before = models.default } = (last?.request ?? { model }) as Partial<StoredMessage>;
   return (await input?.warnings(before === model ? messages.slice(-1) : messages)) ?? [];
 }
 
@@ -206,8 +206,8 @@ export async function planResumedChat(
     const sent = continues ? await streams.eventsAfter(conversation, after, hold) : undefined;
     if (sent?.length === 0) {
       const { previous } = record;
-      const head = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
-      const warned = { ...message, input, head, messages: resume ? [message.message] : messages };
+      const last = previous === undefined ? undefined : await readRecord(store, previous, { tenant, hold });
+      const warned = { ...message, input, last, messages: resume ? [message.message] : messages };
       const warnings = await attachmentWarnings(engine, warned);
       for (const event of firstEvents(engine, record, { title: null, warnings })) void sink.add(event);
     }
@@ -255,7 +255,7 @@ interface EndedChat {
 
 /** Stores the end of a run. Another process may have been first. */
 async function endChat(
-  { requests: records, conversations: chains }: ServerStore,
+  { requests: records, conversations }: ServerStore,
   { record, sink, parts, ending, hasDone }: EndedChat,
 ): Promise<void> {
   const status = statusOf(ending);
@@ -265,17 +265,17 @@ async function endChat(
   const texts = parts.flatMap((part) => (part.type === 'text' || part.type === 'input' ? part.text : []));
   await Promise.all([
     records.finish(record.id, { status, response, at: ending.at }),
-    chains.setText(conversation, record.id, [messageText(message), ...texts].join('\n')),
+    conversations.setText(conversation, record.id, [messageText(message), ...texts].join('\n')),
   ]);
 }
 
 async function titleChat(
-  { conversations: chains }: ServerStore,
+  { conversations }: ServerStore,
   { tenant, request }: RequestRecord,
   onUntitled: NonNullable<ChatDriver['onUntitled']>,
 ): Promise<void> {
   const { conversation, message, model } = request as StoredMessage;
-  const found = await chains.get(tenant, conversation).catch(() => undefined);
+  const found = await conversations.get(tenant, conversation).catch(() => undefined);
   const isUntitled = found?.title === '' || found?.title === messageTitle(message);
   if (found && isUntitled) onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
 }

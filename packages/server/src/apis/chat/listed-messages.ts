@@ -6,8 +6,8 @@ import { list, validateBody } from '../../parse/validate.ts';
 import { denialText } from '../../history/restore-messages.ts';
 import type { FunctionCallOutputItem, InputItem } from '../responses/wire.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
-import { runOfMessage } from '../../history/chain.ts';
-import { userItem } from '../../history/chain-items.ts';
+import { runOfMessage } from '../../history/conversation-records.ts';
+import { userItem } from '../../history/record-items.ts';
 import type { ListedMessage } from '../../history/client-list.ts';
 
 /*

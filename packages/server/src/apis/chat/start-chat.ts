@@ -10,15 +10,15 @@ import { newConversationId, newResponseId } from '../../ids.ts';
 import type { Runs } from '../runs/runs.ts';
 import { messageText } from './attachments.ts';
 import {
-  addToChain,
+  addToConversation,
   conversationBusy,
   findConversation,
   headOf,
   recordIdOf,
-  type ChainedRecord,
+  type AddedRecord,
   type StoredMessage,
-} from '../../history/chain.ts';
-import { searchText } from '../../history/chain-items.ts';
+} from '../../history/conversation-records.ts';
+import { searchText } from '../../history/record-items.ts';
 import type { Deliver } from './chat-streams.ts';
 import { placeOfList, type ClientList, type ListPlace } from '../../history/client-list.ts';
 import { recordOfItems } from './conversation-items.ts';
@@ -99,7 +99,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
       const last =
         input && place.after !== undefined ? await readRecord(store, place.after, { tenant, hold }) : undefined;
       const named = model !== undefined && { model };
-      const warnings = await attachmentWarnings(engine, { input, messages, head: last, ...named });
+      const warnings = await attachmentWarnings(engine, { input, messages, last, ...named });
       const after = before ? await store.streams.last(conversation) : 0;
       const given = await addGiven(store, place, at, caller);
       const previous = given?.head ?? place.after;
@@ -146,13 +146,13 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
 async function addGiven(
   store: ServerStore,
   { after, given }: ListPlace,
-  at: Pick<ChainedRecord, 'conversation' | 'before' | 'follows'>,
+  at: Pick<AddedRecord, 'conversation' | 'before' | 'follows'>,
   caller: Caller,
 ): Promise<ConversationRecord | undefined> {
   if (given.length === 0) return undefined;
   const record = { ...recordOfItems(at.conversation, given, caller), ...(after !== undefined && { previous: after }) };
   // The message itself is a better title.
-  await addToChain(store, { record, ...at, text: searchText(given), title: '' });
+  await addToConversation(store, { record, ...at, text: searchText(given), title: '' });
   // Whoever has extended it since is first.
   return { ...(await findConversation(store, at.conversation, caller)), head: record.id };
 }
@@ -227,15 +227,15 @@ export async function createFork(
   original: RequestRecord,
   { runId, model, input }: ForkedRun,
 ): Promise<RequestRecord> {
-  const { conversations: chains } = store;
+  const { conversations } = store;
   const { tenant, previous } = original;
   // Another model may take what that of the original does not.
   const { warnings: _, ...before } = original.request as StoredMessage;
   const conversation = newConversationId();
   const createdAt = Date.now();
-  const title = (await chains.get(tenant, before.conversation))?.title ?? '';
+  const title = (await conversations.get(tenant, before.conversation))?.title ?? '';
   const branchOf = previous !== undefined && { branchOf: { id: before.conversation, upTo: previous } };
-  await chains.create({ id: conversation, tenant, title, createdAt, ...branchOf });
+  await conversations.create({ id: conversation, tenant, title, createdAt, ...branchOf });
   const message: StoredMessage = {
     ...before,
     conversation,
@@ -255,9 +255,9 @@ export async function createFork(
     ...(previous !== undefined && { previous }),
     request: message,
   };
-  const created = await chains.get(tenant, conversation);
+  const created = await conversations.get(tenant, conversation);
   const named = { text: messageText(message.message), title: messageTitle(message.message) };
-  await addToChain(store, { record, conversation, before: created, ...named });
+  await addToConversation(store, { record, conversation, before: created, ...named });
   return record;
 }
 

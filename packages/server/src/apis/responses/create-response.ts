@@ -1,10 +1,10 @@
 import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
 import { encodeInput, type RequestRecord } from '@treadle/store';
 import { badRequest, type ApiError } from '../../api-error.ts';
-import type { ContinuedChain } from '../../history/chain-history.ts';
-import { textAndTitle } from '../../history/chain-items.ts';
+import type { ContinuedConversation } from '../../history/conversation-history.ts';
+import { textAndTitle } from '../../history/record-items.ts';
 import { decidedBefore, decisionKeys, findDecision } from '../../requests/approvals.ts';
-import type { ApprovedCall, ConversationBefore, OpenTurn } from '../../history/conversation.ts';
+import type { ApprovedCall, ConversationBefore, ConversationParts, OpenTurn } from '../../history/conversation.ts';
 import { modelNamed, type Capacity, type Engine } from '../../engine/engine.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
@@ -21,7 +21,8 @@ import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
 import type { LocalConversations } from '../../history/request-conversation.ts';
-import type { ConversationParts, ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
+import type { ResponseDriver, ResponseRun } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import { denialText, refusedResult } from '../../history/restore-messages.ts';
 import type { CustomCallOutputItem, FunctionCallOutputItem, InputItem, InputPart, ResponseResource } from './wire.ts';
 
@@ -44,7 +45,7 @@ interface PlannedResponse extends PlannedRequest {
   readonly before: ConversationBefore | undefined;
   readonly counted: number;
   readonly reported: ReadonlySet<string>;
-  readonly chain: ContinuedChain | undefined;
+  readonly continues: ContinuedConversation | undefined;
   readonly compaction: string | undefined;
 }
 
@@ -74,7 +75,7 @@ export function responseCreator(
     hold: Capacity['hold'],
   ): Promise<PlannedResponse> {
     const continued = await requestConversation(parsed, caller, { local, hold });
-    const { input, system, conversation, before, counted, reported, chain } = continued;
+    const { input, system, conversation, before, counted, reported, continues } = continued;
     const request = { ...parsed, input };
     checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
     const id = newResponseId();
@@ -86,7 +87,7 @@ export function responseCreator(
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
     const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true });
-    return { plan, request, system, before, counted, reported, chain, compaction };
+    return { plan, request, system, before, counted, reported, continues, compaction };
   }
 
   /** Rejects with a 409 if another request has decided about the same calls. If it was the same request, creating this one fails. */
@@ -150,7 +151,7 @@ export function responseCreator(
     planned: PlannedResponse,
     hold: Capacity['hold'],
   ): Promise<{ readonly request: CompleteResponse; readonly stored?: NewRecord }> {
-    const { request, system, before, counted, reported, chain, compaction } = planned;
+    const { request, system, before, counted, reported, continues, compaction } = planned;
     const { open: begun } = planned.plan;
     const decided = begun?.approvals.map(({ requestId }) => requestId) ?? [];
     const decides = begun !== undefined && decided.length > 0;
@@ -179,7 +180,7 @@ export function responseCreator(
       if (decides) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
       return { request: { plan: local ? { ...plan, journal: memoryJournal() } : plan, run, parts } };
     }
-    const previous = chain ? chain.previous : request.previous;
+    const previous = continues ? continues.previous : request.previous;
     const keyToStore = key && requests.keyToStore(key, now);
     const record: RecordToStore<StoredRequest> = {
       id: request.store ? id : KEYED_PREFIX + id,
@@ -205,7 +206,7 @@ export function responseCreator(
     if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
     const { input } = request;
     const stored = { record, keys: keyToStore ? [keyToStore, ...decisions] : decisions, input };
-    const { conversation: found } = chain ?? {};
+    const { conversation: found } = continues ?? {};
     return {
       request: { plan, run: { ...run, record: record.id, ...(key && { key }) }, parts },
       stored: found ? { ...stored, conversation: found.id, before: found, ...textAndTitle(input) } : stored,

@@ -8,13 +8,8 @@ import type { StoredStreams } from '../../requests/stored-streams.ts';
 import type { Caller } from '../../http/admission.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { errorEvent, isTerminal, replayResponse } from './projection.ts';
-import {
-  interruptedError,
-  type FinishedResponse,
-  type PreparedResponse,
-  type ResponseListener,
-  type StoredRequest,
-} from './response.ts';
+import { interruptedError, type FinishedResponse, type PreparedResponse, type ResponseListener } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import { presentedResponse, type ResponseResource } from './wire.ts';
 
 /*

@@ -1,7 +1,6 @@
 import type { ModelError } from '@treadle/core';
 import { ApiError } from '../../api-error.ts';
-import type { ConversationBefore, OpenTurn } from '../../history/conversation.ts';
-import type { ServerList } from '../../engine/executors.ts';
+import type { ConversationBefore } from '../../history/conversation.ts';
 import type { EventWriter } from '../../requests/event-log.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
 import { retryLater, type Interruption } from '../../requests/interruption.ts';
@@ -11,32 +10,9 @@ import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import type { ResponseError, ResponseProjectionOptions } from './projection.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { RequestConversations } from '../../history/request-conversation.ts';
-import type { BegunCall } from './turn-items.ts';
 import type { ResponseResource } from './wire.ts';
 
-/* The forms in which a response is stored, prepared, driven and finished, and the errors of one that cannot be. */
-
-/** The stored form of a request. The store's records contain it, so its fields must not change. */
-export interface StoredRequest extends ConversationParts {
-  readonly request: ResponseRequest;
-  readonly key: string;
-  readonly scopes: readonly string[];
-  /** The content of the compaction that the response begins with. */
-  readonly compaction?: string;
-  /** The tools of other servers that the run was started with. */
-  readonly lists?: readonly ServerList[];
-  /** What the run begins with, and the calls of which the response has items. */
-  readonly open?: OpenTurn;
-  readonly begunWith?: readonly (readonly [number, BegunCall])[];
-}
-
-/** What a conversation has besides its messages, for responses that continue from this one. */
-export interface ConversationParts {
-  /** The texts of all system and developer messages so far. */
-  readonly system: readonly string[];
-  /** The labels of other servers whose tools a response of the conversation has reported. */
-  readonly reported?: readonly string[];
-}
+/* The forms in which a response is prepared, driven and finished, and the errors of one that cannot be. */
 
 export interface PreparedResponse {
   readonly id: string;

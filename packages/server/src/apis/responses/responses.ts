@@ -1,7 +1,7 @@
 import { requestTokens } from '@treadle/core';
 import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../../api-error.ts';
-import { itemsOfRecord, searchText } from '../../history/chain-items.ts';
+import { itemsOfRecord, searchText } from '../../history/record-items.ts';
 import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../../requests/approvals.ts';
 import { modelNamed, type Engine } from '../../engine/engine.ts';
 import type { RepeatedRequest } from '../../requests/follow.ts';
@@ -38,8 +38,8 @@ import {
   type ResponseListener,
   type ResponseRun,
   type StoredEnding,
-  type StoredRequest,
 } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import { responseResumer } from './resume-response.ts';
 import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
 

@@ -27,7 +27,8 @@ import { storedIn, streamOf, type StoredEvents } from './follow-response.ts';
 import { responseProjection } from './projection.ts';
 import type { ResponseEvent } from './output-items.ts';
 import { newResponse, type ResponseRequest } from './parse-request.ts';
-import type { FinishedResponse, ResponseDriver, ResponseRun, StoredRequest } from './response.ts';
+import type { FinishedResponse, ResponseDriver, ResponseRun } from './response.ts';
+import type { StoredRequest } from './stored-request.ts';
 import type { ResponseResource } from './wire.ts';
 
 /*

@@ -8,9 +8,9 @@ import { CONVERSATION_PREFIX, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX
 import type { AnswerPart, Attachment, ChatProblem, ChatUsage } from '../apis/chat/wire.ts';
 
 /*
- * The chain of a conversation: one record for each message and its answer, which belong to one run, for each response of the
- * Responses API, and for each list of items that a client has added. The conversation names the newest record, its head, and a
- * new record replaces the head by compare and set.
+ * A conversation is a list of records: one for each message and its answer, which belong to one run, for each response of the
+ * Responses API, and for each list of items that a client has added. It names the newest record, its head, and a new record
+ * replaces the head by compare and set.
  */
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
@@ -72,12 +72,12 @@ export function runOfMessage(id: string, end: 'user' | 'answer'): string | undef
 
 /** Rejects with a 404 for a conversation of another tenant. */
 export async function findConversation(
-  { conversations: chains }: ServerStore,
+  { conversations }: ServerStore,
   id: string,
   { tenant }: RunCaller,
   param = 'conversation_id',
 ): Promise<ConversationRecord> {
-  const found = id.startsWith(CONVERSATION_PREFIX) ? await chains.get(tenant, id) : undefined;
+  const found = id.startsWith(CONVERSATION_PREFIX) ? await conversations.get(tenant, id) : undefined;
   if (found) return found;
   const message = `There is no conversation ${JSON.stringify(id)}. It was deleted, or never existed.`;
   throw new ApiError(404, 'not_found_error', message, { param, code: 'conversation_not_found' });
@@ -122,20 +122,20 @@ export async function fromRecord<T>(
   return one;
 }
 
-/** The records of a conversation without requests and responses, oldest first. */
-export async function headsOf(
-  { conversations: chains, requests: records }: ServerStore,
+/** The summaries of the records of a conversation, without requests and responses, oldest first. */
+export async function summariesOf(
+  { conversations, requests: records }: ServerStore,
   { id, tenant }: Pick<ConversationRecord, 'id' | 'tenant'>,
 ): Promise<readonly OwnedRequest[]> {
-  const heads: OwnedRequest[] = [];
-  for (const response of await chains.responses(id)) {
-    const head = await records.head(tenant, response);
-    if (head) heads.push({ ...head, tenant });
+  const summaries: OwnedRequest[] = [];
+  for (const response of await conversations.responses(id)) {
+    const summary = await records.head(tenant, response);
+    if (summary) summaries.push({ ...summary, tenant });
   }
-  return heads;
+  return summaries;
 }
 
-/** The newest record, without request and response; undefined if there is none. Rejects with a 409 while it is being created. */
+/** The summary of the newest record; undefined if there is none. Rejects with a 409 while it is being created. */
 export async function headOf(
   store: ServerStore,
   { id, tenant, head }: ConversationRecord,
@@ -146,11 +146,11 @@ export async function headOf(
   if (record) return { ...record, tenant };
   // It is being created, or the process died before it was.
   if (await store.isDriven(runIdOf(head))) throw conversationBusy(id, param);
-  return (await headsOf(store, { id, tenant })).at(-1);
+  return (await summariesOf(store, { id, tenant })).at(-1);
 }
 
 /** A record that becomes the newest of a conversation. */
-export interface ChainedRecord {
+export interface AddedRecord {
   readonly record: RequestRecord;
   readonly conversation: string;
   /** The conversation as it was read. Absent: it is new. */
@@ -171,7 +171,7 @@ export interface ChainedRecord {
  * Stores a record of a new conversation, or of one that nobody has extended since it was read. Otherwise rejects with a 409,
  * and the record does not exist.
  */
-export async function addToChain(store: ServerStore, added: ChainedRecord): Promise<void> {
+export async function addToConversation(store: ServerStore, added: AddedRecord): Promise<void> {
   try {
     await writeRecord(store, added);
   } catch (error) {
@@ -181,8 +181,8 @@ export async function addToChain(store: ServerStore, added: ChainedRecord): Prom
 }
 
 async function writeRecord(
-  { conversations: chains, requests: records }: ServerStore,
-  { record, conversation, before, follows, text, title, metadata, keys, input }: ChainedRecord,
+  { conversations, requests: records }: ServerStore,
+  { record, conversation, before, follows, text, title, metadata, keys, input }: AddedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
   const head = before?.head !== undefined && { head: before.head };
@@ -191,8 +191,8 @@ async function writeRecord(
   const created = { id: conversation, tenant, title: '', createdAt, ...(metadata && { metadata }) };
   // They are written in this order, and together.
   const [, isExtended] = await Promise.all([
-    before ? undefined : chains.create(created),
-    chains.extend(conversation, { response, ...head, ...branch, text, title, at: createdAt }),
+    before ? undefined : conversations.create(created),
+    conversations.extend(conversation, { response, ...head, ...branch, text, title, at: createdAt }),
     records.create(record, keys, input),
   ]);
   if (isExtended) return;

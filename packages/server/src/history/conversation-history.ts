@@ -10,8 +10,8 @@ import { MEDIUM } from '../http/large-work.ts';
 import type { ResponseRequest } from '../apis/responses/parse-request.ts';
 import type { RestoredHistory, RestoreOptions } from './restore-history.ts';
 import type { InputItem } from '../apis/responses/wire.ts';
-import { conversationBusy, findConversation, headOf } from './chain.ts';
-import { inputOfRecord, isItemsRecord, userItem } from './chain-items.ts';
+import { conversationBusy, findConversation, headOf } from './conversation-records.ts';
+import { inputOfRecord, isItemsRecord, userItem } from './record-items.ts';
 import { checkNewItems, checkUnique } from '../apis/chat/conversation-items.ts';
 
 /*
@@ -20,7 +20,7 @@ import { checkNewItems, checkUnique } from '../apis/chat/conversation-items.ts';
  */
 
 /** What comes before a new run of a conversation. */
-interface ChainHistory {
+interface ConversationHistory {
   /** What the last run ended with. Absent: no run has started. */
   readonly before?: ConversationBefore;
   /** What no run has read yet. */
@@ -36,7 +36,7 @@ interface MessageHistory {
 }
 
 /** A conversation as it was read. */
-export interface ContinuedChain {
+export interface ContinuedConversation {
   readonly conversation: ConversationRecord;
   /** The id of its newest record. Absent: it has none. */
   readonly previous?: string;
@@ -47,10 +47,10 @@ interface RequestHistory {
   /** Its `input` is that of the request. */
   readonly restored: RestoredHistory;
   readonly before: ConversationBefore | undefined;
-  readonly chain: ContinuedChain;
+  readonly continues: ContinuedConversation;
 }
 
-export interface ChainHistories {
+export interface ConversationHistories {
   /**
    * Rejects with a 404 for a conversation of another tenant, with a 409 while it has an answer in progress, and with a 400 for
    * items that do not fit. `accepted`: the newest record when the request was accepted, if it was accepted before.
@@ -66,16 +66,14 @@ export interface ChainHistories {
    * 400 if they do not fit. `hold` counts the bytes of what is read.
    */
   forMessage(
-    chain: Chain,
+    conversation: Pick<ConversationRecord, 'id' | 'tenant'>,
     upTo: string | undefined,
     message: UserMessage,
     options: { readonly hold: Reader['hold']; readonly given?: readonly InputItem[] },
   ): Promise<MessageHistory>;
 }
 
-type Chain = Pick<ConversationRecord, 'id' | 'tenant'>;
-
-interface ChainHistoriesOptions {
+interface ConversationHistoriesOptions {
   readonly store: ServerStore;
   /** The conversation that a run ended with. Undefined: it never started. */
   readonly readRun: (record: RequestHead, reader: Reader) => Promise<ConversationBefore | undefined>;
@@ -87,16 +85,20 @@ interface ChainHistoriesOptions {
   ) => Promise<RestoredHistory>;
 }
 
-export function chainHistories({ store, readRun, restore }: ChainHistoriesOptions): ChainHistories {
-  const { requests: records, conversations: chains } = store;
+export function conversationHistories({
+  store,
+  readRun,
+  restore,
+}: ConversationHistoriesOptions): ConversationHistories {
+  const { requests: records, conversations } = store;
 
-  async function historyBefore(id: string, upTo: string | undefined, reader: Reader): Promise<ChainHistory> {
-    const all = upTo === undefined ? [] : await chains.responses(id);
+  async function historyBefore(id: string, upTo: string | undefined, reader: Reader): Promise<ConversationHistory> {
+    const all = upTo === undefined ? [] : await conversations.responses(id);
     const added: (readonly InputItem[])[] = [];
     let size = 0;
     for (const response of all.slice(0, all.indexOf(upTo!) + 1).toReversed()) {
-      const head = isItemsRecord(response) ? undefined : await records.head(reader.tenant, response);
-      const before = head && (await readRun(head, reader));
+      const summary = isItemsRecord(response) ? undefined : await records.head(reader.tenant, response);
+      const before = summary && (await readRun(summary, reader));
       if (before) return { before, added: added.toReversed().flat() };
       const record = await readRecord(store, response, reader);
       const items: readonly InputItem[] = record ? inputOfRecord(record) : [];
@@ -130,13 +132,13 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
         checkUnique(input, 'input');
         await checkNewItems(store, found, new Set(known.map((item) => item.id)), caller, 'input');
       }
-      const chain = { conversation: found, ...(previous !== undefined && { previous }) };
-      return { restored: { ...restored, input }, before, chain };
+      const continues = { conversation: found, ...(previous !== undefined && { previous }) };
+      return { restored: { ...restored, input }, before, continues };
     },
-    async forMessage(chain, upTo, message, { hold, given = [] }) {
-      const reader = { tenant: chain.tenant, hold };
-      const { before, added: stored } = await historyBefore(chain.id, upTo, reader);
-      if (before?.open) throw conversationWaits(chain.id);
+    async forMessage(conversation, upTo, message, { hold, given = [] }) {
+      const reader = { tenant: conversation.tenant, hold };
+      const { before, added: stored } = await historyBefore(conversation.id, upTo, reader);
+      if (before?.open) throw conversationWaits(conversation.id);
       const added = [...stored, ...given];
       if (added.length === 0) return { messages: [...(before?.messages ?? []), message], system: before?.system ?? [] };
       const items = [...added, userItem('msg_new', message)];
@@ -146,7 +148,7 @@ export function chainHistories({ store, readRun, restore }: ChainHistoriesOption
           throw given.length > 0 ? inList(error) : inConversation(error);
         },
       );
-      if (open) throw conversationWaits(chain.id);
+      if (open) throw conversationWaits(conversation.id);
       // As an item, an image has no name.
       return { messages: [...messages.slice(0, -1), message], system };
     },

@@ -2,7 +2,7 @@ import type { UserBlock, UserMessage } from '@treadle/core';
 import type { RequestRecord } from '@treadle/store';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { itemOrigin, ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
-import type { StoredRequest } from '../apis/responses/response.ts';
+import type { StoredRequest } from '../apis/responses/stored-request.ts';
 import {
   mcpCallResult,
   mcpErrorText,
@@ -13,7 +13,7 @@ import {
   type ResponseResource,
 } from '../apis/responses/wire.ts';
 import { sentMessage } from '../apis/chat/attachments.ts';
-import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './chain.ts';
+import { isChatRecord, messageIds, type StoredAnswer, type StoredMessage } from './conversation-records.ts';
 import type {
   AnswerPart,
   CallDecision,
