@@ -278,7 +278,8 @@ export interface RunContext {
 
 export interface Shell {
   readonly feed: (event: Event) => boolean;
-  readonly begin: (events: readonly Event[]) => void;
+  readonly begin: (events: readonly Event[], early: readonly (() => void)[]) => void;
+  readonly record: (event: Event) => Promise<boolean>;
   readonly detach: () => void;
   readonly state: () => State;
   readonly done: Promise<State>;

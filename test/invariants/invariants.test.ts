@@ -23,6 +23,7 @@ const TITLES: Record<keyof typeof PROPERTIES, string> = {
   I7: 'the cost of a step does not grow with the length of the history',
   I8: 'an effect that is not pure starts, and anything leaves the process, only after everything before is durable',
   I9: 'the order in which parallel effects settle changes neither the history nor the outcome',
+  I10: 'what the methods of a run say about a fact from outside is what the journal has',
   live: 'I1, I2, I4, I5 and I6 hold in the real driver too, through crashes, pauses and cancellations',
   total: 'step never throws, for any event in any state',
 };

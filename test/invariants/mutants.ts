@@ -15,6 +15,7 @@ import { turns } from './mutants/i6-turns.ts';
 import { cost } from './mutants/i7-cost.ts';
 import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
+import { told } from './mutants/i10-told.ts';
 import { programs } from './mutants/programs.ts';
 import type { Mutant } from './mutants/mutant.ts';
 import { parked } from './mutants/parked.ts';
@@ -33,6 +34,7 @@ const AREAS = [
   cost,
   durable,
   order,
+  told,
   attempts,
   claims,
   carried,

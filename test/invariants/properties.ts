@@ -11,6 +11,7 @@ import { checkLimits } from './i6-limits.ts';
 import { checkCost } from './i7-cost.ts';
 import { checkDurable } from './i8-durable.ts';
 import { checkOrderFree } from './i9-order.ts';
+import { checkTold, plans } from './i10-told.ts';
 import { checkLive } from './live-checks.ts';
 import { live, type LiveTrace } from './live.ts';
 import { checkTotal, strays } from './total.ts';
@@ -49,6 +50,7 @@ const LIVE_CHECKS = { I8: (_, trace) => checkDurable(trace), live: checkLive } s
 const OTHERS = {
   I5: (core) => fc.property(worlds, (world) => checkReplay(core, world)),
   I9: (core) => fc.property(worlds, moves, (world, alternative) => fc.pre(checkOrderFree(core, world, alternative))),
+  I10: (core) => fc.asyncProperty(plans, (plan) => checkTold(core, plan)),
   total: (core) => fc.property(worlds, strays, (world, stray) => checkTotal(core, drive(core, world), stray)),
 } satisfies Record<string, Property>;
 

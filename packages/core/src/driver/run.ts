@@ -9,7 +9,7 @@ import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
 import type { State } from '../machine/state.ts';
-import { activeMsAt, NEW, step } from '../machine/step.ts';
+import { activeMsAt, NEW } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
@@ -148,62 +148,58 @@ export function driveRun(
   let ended = false;
   let detached = false;
   let context: RunContext | undefined;
-  /** Events and tools that arrive before the run has started. */
-  const early: Event[] = [];
-  let earlyTools: ReadonlyMap<string, Tool> | undefined;
-  /** Resolves when what arrived early is durable; created for the first that somebody waits for. */
-  let earlyStored: PromiseWithResolvers<void> | undefined;
-  const feed = (event: Event): boolean => {
-    if (shell) return shell.feed(event);
-    return !ended && !detached && early.push(event) > 0;
+  /** What was asked for before the run has started. It is done when the run starts, before any effect. */
+  const early: (() => void)[] = [];
+  /** Does something with a run that has started; resolves to false if it never starts, or rejects if it cannot. */
+  const whenStarted = async (act: (started: Shell) => Promise<boolean>): Promise<boolean> => {
+    if (shell) return act(shell);
+    if (ended || detached) return false;
+    let done: Promise<boolean> | undefined;
+    const { promise: started, resolve } = Promise.withResolvers<void>();
+    early.push(() => {
+      done = act(shell!);
+      resolve();
+    });
+    await Promise.race([started, result]);
+    return done ?? false;
   };
   /** Applies a fact from outside; false if it does not apply. Resolves when it is durable. */
-  const record = async (event: Event): Promise<boolean> => {
-    if (shell) return shell.record(event);
-    return feed(event) && storedEarly();
-  };
-  const storedEarly = async (): Promise<boolean> => {
-    earlyStored ??= Promise.withResolvers();
-    // If the run cannot start, its result rejects.
-    await Promise.race([earlyStored.promise, result]);
-    return !detached;
-  };
+  const record = (event: Event): Promise<boolean> => whenStarted((started) => started.record(event));
   const changeTools = async (changed: readonly Tool[]): Promise<boolean> => {
     const byName = toolsByName(changed);
-    if (!shell || !context) {
-      if (ended || detached) return false;
-      if (opened) requirePrices(opened.rules.limits, { ...options, tools: changed });
-      earlyTools = byName;
-      return storedEarly();
-    }
-    const before = shell.state();
-    const recorded = shell.record(toolsChanged(context, byName, before));
-    if (shell.state() !== before) changeExecutors(context, withExecutor(byName, context.readResult), before.turn);
-    return recorded;
+    return whenStarted(async (started) => {
+      const before = started.state();
+      const recorded = started.record(toolsChanged(context!, byName, before));
+      if (started.state() !== before) changeExecutors(context!, withExecutor(byName, context!.readResult), before.turn);
+      return recorded;
+    });
   };
   const recordAnswer = async (answer: Answer): Promise<void> => {
     const { verifyAnswer } = options;
-    const state = (): State => shell?.state() ?? { ...NEW, runId };
     const reject = (error: unknown): Promise<TreadleError> =>
       rejectAnswer(runId, answer, error as TreadleError, { ...options, clock });
-    let event: Event;
-    try {
-      const malformed = malformedAnswer(answer);
-      if (malformed) throw await malformed;
-      const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
-      const fitting = answerEvent(state(), admitted, clock.now(), options.matchPattern);
-      if (!fitting) throw await unfitAnswer(state(), admitted);
-      event = fitting;
-    } catch (error) {
-      throw await reject(error);
-    }
-    if (await record(event)) return;
+    const recorded = await whenStarted(async ({ state, record }) => {
+      let event: Event | undefined;
+      try {
+        const malformed = malformedAnswer(answer);
+        if (malformed) throw await malformed;
+        const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
+        event = answerEvent(state(), admitted, clock.now(), options.matchPattern);
+        if (!event) throw await unfitAnswer(state(), admitted);
+      } catch (error) {
+        throw await reject(error);
+      }
+      return record(event);
+    });
+    if (recorded) return;
     const remedy = 'To resume it, call runLoop with its runId, its journal and the answers.';
     throw await reject(new TreadleError('answer-unfit', `Run "${runId}" is not driven here any more. ${remedy}`));
   };
   const cancel = (): void => {
-    if (!shell) controller.abort();
-    feed({ type: 'cancel-requested', at: clock.now() });
+    const event: Event = { type: 'cancel-requested', at: clock.now() };
+    if (shell) return void shell.feed(event);
+    controller.abort();
+    early.push(() => shell!.feed(event));
   };
   const detach = (): void => {
     detached = true;
@@ -286,16 +282,10 @@ export function driveRun(
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
-      const events: Event[] = [...opening.events, ...early];
       if (handoff) changeToAgent(context, handoff, opening.state.turn);
-      if (earlyTools) {
-        events.push(toolsChanged(context, earlyTools, opening.state));
-        const { turn } = events.reduce((state, event) => step(state, event).state, opening.state);
-        changeExecutors(context, withExecutor(earlyTools, readResult), turn);
-      }
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      else shell.begin(events, earlyStored?.resolve);
+      shell.begin(opening.events, early);
       const { durationMs } = opening.rules.limits;
       if (durationMs !== undefined) cancelDeadline = watchDeadline(shell, durationMs, clock);
       const last = await shell.done;
@@ -372,7 +362,7 @@ function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, sta
     throw duplicateTool(readResult.name, 'tools', 'the run itself', 'changeTools');
   const changed = [...tools.values()];
   checkAgents({ ...options, tools: changed });
-  const choice = state.phase.type === 'new' ? opening.rules.toolChoice : state.choice;
+  const { choice } = state;
   if (typeof choice === 'object' ? !tools.has(choice.tool) : choice === 'required' && tools.size === 0) {
     const what = `The toolChoice of run "${context.runId}" is ${JSON.stringify(choice)}, and no call has satisfied it yet`;
     throw new TreadleError('invalid-options', `${what}. Keep a tool that does.`);

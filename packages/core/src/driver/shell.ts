@@ -28,8 +28,8 @@ import { abortChildren, abortEffects, changeToAgent, performEffect, type RunCont
 export interface Shell {
   /** Applies an event at once; false if it does not apply. */
   readonly feed: (event: Event) => boolean;
-  /** Applies all events before it performs any of the effects that they issue. `onDurable`: all of them are durable. */
-  readonly begin: (events: readonly Event[], onDurable?: () => void) => void;
+  /** Applies all events, then does what was asked for early, before it performs any of the effects. */
+  readonly begin: (events: readonly Event[], early: readonly (() => void)[]) => void;
   /** Applies no more events and starts no more effects. */
   readonly detach: () => void;
   readonly state: () => State;
@@ -100,11 +100,11 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     return true;
   }
 
-  function begin(events: readonly Event[], onDurable?: () => void): void {
+  function begin(events: readonly Event[], early: readonly (() => void)[]): void {
+    flushing = true;
     for (const event of events) stepEvent(event);
-    const last = unwritten?.at(-1);
-    if (onDurable && last) last.onDurable = onDurable;
-    else onDurable?.();
+    for (const act of early) act();
+    flushing = false;
     flush();
   }
 

@@ -3,9 +3,12 @@ import { memoryJournal } from '../../journal/memory.ts';
 import { textOf, userText, type UserMessage } from '../../messages.ts';
 import { scriptedModel } from '../../testing/scripted-model.ts';
 import { tool } from '../../tools/tool.ts';
+import { answer } from '../make-answer.ts';
 import type { LoopResult } from '../options.ts';
 import { replay } from '../../journal/replay.ts';
-import { runLoop, streamLoop } from '../run.ts';
+import { runLoop, startLoop, streamLoop } from '../run.ts';
+
+const TWO_TURNS = [{ calls: [{ name: 'look' }] }, 'done'];
 
 const look = tool({ name: 'look', description: 'x', execute: async () => 'seen' });
 
@@ -97,6 +100,59 @@ test('refuses input to a cancelled run', async () => {
   live.cancel();
   expect(await live.send('too late')).toBe(false);
   expect(conversationIn(await live.result)).toEqual(['user: go']);
+});
+
+describe('refuses what does not apply before the run is opened, as it does later', () => {
+  const options = { input: 'go', runId: 'r', resume: 'auto' } as const;
+
+  test('a run that has ended', async () => {
+    const journal = memoryJournal();
+    await runLoop({ ...options, model: scriptedModel(['done']), journal });
+    const entries = await journal.read('r');
+    const live = startLoop({ ...options, model: scriptedModel([]), journal });
+    const said = Promise.all([live.send('one more thing'), live.liftNarrowing('ann'), live.changeTools([look])]);
+    expect(await said).toEqual([false, false, false]);
+    expect((await live.result).text).toBe('done');
+    expect(await journal.read('r')).toEqual(entries);
+  });
+
+  test('a run that was cancelled just before', async () => {
+    const live = startLoop({ ...options, model: scriptedModel([]), journal: memoryJournal() });
+    const before = live.send('in time');
+    live.cancel();
+    const after = live.send('too late');
+    expect([await before, await after]).toEqual([true, false]);
+    expect((await live.result).outcome).toMatchObject({ type: 'cancelled' });
+  });
+
+  test('a run that is not narrowed', async () => {
+    const live = startLoop({ ...options, model: scriptedModel(['done']), journal: memoryJournal() });
+    expect(await live.liftNarrowing('ann')).toBe(false);
+    await live.result;
+  });
+
+  test('tools that the run cannot use are refused, and the run continues', async () => {
+    const live = startLoop({
+      ...options,
+      toolChoice: 'required',
+      tools: [look],
+      model: scriptedModel(TWO_TURNS),
+      journal: memoryJournal(),
+    });
+    await expect(live.changeTools([])).rejects.toMatchObject({ code: 'invalid-options' });
+    expect((await live.result).outcome).toEqual({ type: 'completed' });
+  });
+});
+
+test('an answer before the paused run is opened is recorded when it is', async () => {
+  const journal = memoryJournal();
+  const pick = tool({ name: 'pick', description: 'x' });
+  const options = { journal, runId: 'r', tools: [pick] };
+  const { waiting } = await runLoop({ ...options, input: 'go', model: scriptedModel([{ calls: [{ name: 'pick' }] }]) });
+  const live = startLoop({ ...options, model: scriptedModel(['done']) });
+  await live.answer(answer(waiting[0]!, 'this one'));
+  await expect(live.answer(answer(waiting[0]!, 'that one'))).rejects.toMatchObject({ code: 'answer-unfit' });
+  expect((await live.result).text).toBe('done');
 });
 
 test('refuses input to a run that could not be resumed', async () => {
