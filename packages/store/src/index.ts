@@ -7,7 +7,7 @@ export type {
 } from './ports/conversations.ts';
 export { createFolder } from './folders.ts';
 export type { Holder } from './holder.ts';
-export type { InboxStore, RunRequest } from './ports/inbox.ts';
+export { INBOX_PATIENCE_MS, type InboxStore, type RunRequest } from './ports/inbox.ts';
 export type { NoticeStore, RunNotice } from './ports/notices.ts';
 export { heldProcess, killProcess } from './processes.ts';
 export type {

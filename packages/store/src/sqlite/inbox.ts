@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
-import type { InboxStore } from '../ports/inbox.ts';
+import { INBOX_PATIENCE_MS, type InboxStore } from '../ports/inbox.ts';
 import type { Changes } from './changes.ts';
 import { parseJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
@@ -25,12 +25,16 @@ interface InboxParts {
 export function openInbox(db: DatabaseSync, { commit, changes, now }: InboxParts): Inbox {
   const removeOld = db.prepare('DELETE FROM inbox WHERE at < ?');
   const insert = db.prepare('INSERT INTO inbox (run, request, at) VALUES (?, ?, ?)');
-  const findOpen = db.prepare('SELECT id, run, request FROM inbox WHERE is_taken = 0 ORDER BY id');
-  const take = db.prepare('UPDATE inbox SET is_taken = 1 WHERE id = ? AND is_taken = 0');
+  // The clock may have been set back since a request was added.
+  const isOpen = 'is_taken = 0 AND abs(at - :now) <= :patience';
+  const findOpen = db.prepare(`SELECT id, run, request FROM inbox WHERE ${isOpen} ORDER BY id`);
+  const take = db.prepare(`UPDATE inbox SET is_taken = 1 WHERE id = :id AND ${isOpen}`);
   const setReply = db.prepare('UPDATE inbox SET reply = ? WHERE id = ?');
   const findReply = db.prepare('SELECT reply FROM inbox WHERE id = ?');
   const remove = db.prepare('DELETE FROM inbox WHERE id = ?');
   const removeIfOpen = db.prepare('DELETE FROM inbox WHERE id = ? AND is_taken = 0');
+
+  const opened = () => ({ now: now(), patience: INBOX_PATIENCE_MS });
 
   return {
     add: (runId, request) =>
@@ -40,12 +44,12 @@ export function openInbox(db: DatabaseSync, { commit, changes, now }: InboxParts
         return Number(insert.run(runId, JSON.stringify(request), now()).lastInsertRowid);
       }, 'written'),
     open: () =>
-      findOpen.all().map(({ id, run, request }) => ({
+      findOpen.all(opened()).map(({ id, run, request }) => ({
         id: id as number,
         runId: run as string,
         request: parseJson(request as string),
       })),
-    take: (id) => commit.write(() => take.run(id).changes > 0, 'written'),
+    take: (id) => commit.write(() => take.run({ id, ...opened() }).changes > 0, 'written'),
     async reply(id, reply) {
       await commit.write(() => {
         setReply.run(JSON.stringify(reply), id);

@@ -1,15 +1,17 @@
+import type { Clock } from '@treadle/core';
+import { manualClock } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { badRequest } from '../../api-error.ts';
 import type { DrivenRun } from '../../requests/run.ts';
 import { newLog } from '../../http/log.ts';
-import { askDriver, serveInbox, type PerformAct } from './inbox.ts';
+import { askDriver, serveInbox, type PerformAct, type RunAct } from './inbox.ts';
 
 const sent = { act: { type: 'cancel' }, actor: { tenant: 't', key: 'k' } } as const;
 const log = newLog({ level: 'silent' });
 
-async function storeWithDriven(runId: string) {
-  const store = sqliteStore(':memory:');
+async function storeWithDriven(runId: string, clock?: Clock) {
+  const store = sqliteStore(':memory:', { ...(clock && { clock }) });
   const lease = await store.acquire(runId);
   const serve = (perform: PerformAct) =>
     serveInbox({ store, driven: new Map([[runId, {} as DrivenRun]]), log }, perform);
@@ -47,6 +49,19 @@ test('an act that nobody takes is withdrawn', async () => {
   await one.lease.release();
   expect(await moved).toBe('moved');
   expect(await one.store.inbox.open()).toEqual([]);
+});
+
+test('an act of a process that has died is not performed half an hour later', async () => {
+  const clock = manualClock(1_000_000);
+  await using one = await storeWithDriven('run', clock);
+  await one.store.inbox.add('run', sent);
+  await clock.advance(1_800_000);
+  const acts: RunAct[] = [];
+  const stop = one.serve(async (_, act) => void acts.push(act));
+  const newer = { act: { type: 'send', text: 'just now' }, actor: sent.actor } as const;
+  expect(await askDriver(one.store, 'run', newer)).toBe('done');
+  expect(acts).toEqual([newer.act]);
+  stop();
 });
 
 test('who waits too long for the reply gets a 503', async () => {

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, type Answer } from '@treadle/core';
+import { INBOX_PATIENCE_MS } from '@treadle/store';
 import { ApiError, toApiError, type ApiErrorType } from '../../api-error.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { isDrivenElsewhere } from '../../requests/interruption.ts';
@@ -40,15 +41,13 @@ interface SentError {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** A server takes an act within a tenth of a second, unless it is very busy. */
-const TAKE_MS = 3_000;
 /** A run that is cancelled waits for its tools to stop. */
 const DONE_MS = 30_000;
 /** How often to look whether the run is still driven. */
 const LOOK_MS = 500;
 
 interface AskOptions {
-  /** How long to wait until the act is taken. */
+  /** How long to wait until the act is taken. A server takes it within a tenth of a second, unless it is very busy. */
   readonly takeMs?: number;
   /** How long to wait for the reply. */
   readonly doneMs?: number;
@@ -62,7 +61,7 @@ export async function askDriver(
   store: Pick<Engine['store'], 'inbox' | 'isDriven'>,
   runId: string,
   sent: SentAct,
-  { takeMs = TAKE_MS, doneMs = DONE_MS }: AskOptions = {},
+  { takeMs = INBOX_PATIENCE_MS, doneMs = DONE_MS }: AskOptions = {},
 ): Promise<'done' | 'moved' | 'refused'> {
   const { inbox } = store;
   let woken = Promise.withResolvers<void>();
