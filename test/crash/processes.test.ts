@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { runLoop, type RunStore } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { killProcess, sqliteStore } from '@treadle/store';
+import { bashTool, local } from '@treadle/tools';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { PROCESS_ENV } from '../process-env.ts';
 import { work } from './kill/holding-program.ts';
@@ -37,9 +38,10 @@ async function killDriverOf(program: string): Promise<string> {
     env: PROCESS_ENV,
   });
   pids.push(driver.pid!);
+  const exited = once(driver, 'exit');
   const [printed] = await once(driver.stdout!, 'data');
   driver.kill('SIGKILL');
-  await once(driver, 'exit');
+  await exited;
   return String(printed);
 }
 
@@ -108,4 +110,20 @@ test.runIf(ON_LINUX)('a command, a session and work in the background do not sur
   const messages = JSON.stringify(result.messages);
   expect(messages).toContain('was interrupted');
   expect(messages).toContain('There is no job \\"bash-t1.0\\" in the background.');
+});
+
+test.runIf(ON_LINUX)('a command that started just before its driver was killed does not survive a resume', async () => {
+  const pid = Number.parseInt(await killDriverOf('kill/started-program.ts'), 10);
+  pids.push(pid);
+  expect(isAlive(pid)).toBe(true);
+  const { store, appended } = watchedStore(pid);
+  const opened = (await store.read('run')).flatMap(({ event }) =>
+    event.type === 'resource-opened' ? event.process : [],
+  );
+  expect(opened).toEqual([{ host: expect.any(String), mark: expect.any(String) }]);
+  const tools = [bashTool(local(folder))];
+  await runLoop({ model: scriptedModel(['Done.']), tools, journal: store, runId: 'run', killProcess });
+  await store.close();
+  expect(isAlive(pid)).toBe(false);
+  expect(appended[0]).toEqual(['resource-closed', false]);
 });

@@ -113,7 +113,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
           at: now,
           runId: pick % 5 === 0 ? 'original' : 'run',
           name: RESOURCES[pick % 2]!,
-          process: { pid: 100 + (pick % 7), startedAt: `${pick % 3}` },
+          process: pick % 7 === 0 ? { mark: 'm' } : { pid: 100 + (pick % 7), startedAt: `${pick % 3}` },
         });
       case 'close': {
         const [name] = pick % 5 > 0 ? observed.resources.keys() : [];

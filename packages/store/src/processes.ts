@@ -1,7 +1,15 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HeldProcess } from '@treadle/core';
-import { holderOf, holderState, parseWhere, thisProcess, whereText } from './holder.ts';
+import {
+  holderOf,
+  holderState,
+  parseWhere,
+  processState,
+  thisProcess,
+  whereText,
+  type ProcessState,
+} from './holder.ts';
 import {
   allProcesses,
   HAS_PROC,
@@ -55,19 +63,29 @@ export function heldProcess(pid: number | undefined, options: { readonly group?:
  * process that has its pid by now. False: it belongs to another host, or it is not known whether it is the same process.
  * Rejects if it cannot be killed.
  */
-export async function killProcess({ group, mark, host, ...given }: HeldProcess): Promise<boolean> {
-  const holder = { ...given, ...parseWhere(host ?? whereText(thisProcess())) };
-  const state = holderState(holder);
+export async function killProcess({ pid, group, mark, host, ...given }: HeldProcess): Promise<boolean> {
+  const holder = { ...given, pid: pid ?? 0, ...parseWhere(host ?? whereText(thisProcess())) };
+  const state = holderState(holder, thisProcess(), pid === undefined ? markedState : processState);
   if (state === 'elsewhere') return false;
   const roots = state === 'alive' ? [{ ...holder, leads: group === true }] : [];
   if (roots.length > 0 || mark !== undefined) await killTree({ roots, mark });
   return state !== 'unknown';
 }
 
+/** Of a process without a pid: it is found only by its mark, which /proc shows. */
+function markedState(): ProcessState {
+  return HAS_PROC ? 'dead' : 'unknown';
+}
+
 /** A process that was just started by this one as the leader of a group, even if it has ended since. */
-export function startedProcess(pid: number): HeldProcess {
+export function startedProcess(pid: number): HeldProcess & { readonly pid: number } {
   const found = readProcess(pid);
   return { host: whereText(thisProcess()), pid, ...(found && { startedAt: found.startedAt }), group: true };
+}
+
+/** A process of this host that is about to be started with a mark. */
+export function markedProcess(mark: string): HeldProcess {
+  return { host: whereText(thisProcess()), mark };
 }
 
 /** What marks a process and its descendants, as long as they keep their environment. */

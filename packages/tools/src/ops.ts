@@ -82,6 +82,11 @@ export interface ExecOps {
   start(request: ExecRequest): Promise<Execution>;
   /** Kills all programs that were started with the mark, and their descendants, as far as they can be found by it. */
   killMarked(mark: string): Promise<void>;
+  /**
+   * What a run records before it starts its first program with the mark, so that the program is killed if the driver is
+   * killed before it knows the process. Absent: such a program survives.
+   */
+  markedProcess?(mark: string): HeldProcess;
   /** The ripgrep of the machine, if it has one. */
   readonly ripgrep?: string | undefined;
 }
@@ -102,7 +107,7 @@ export interface ExecRequest {
 /** A program that was started. */
 export interface Execution {
   /** For `hold`, so that it is killed if it survives the process that drives the run. */
-  readonly process: HeldProcess;
+  readonly process: HeldProcess & { readonly pid: number };
   /**
    * What it writes, in the order in which it arrives. The program waits while nobody reads. Can be read once. Ends when all
    * writers have ended; after the exit of the program, when nothing more is written for a short time.

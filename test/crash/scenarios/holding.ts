@@ -17,7 +17,7 @@ const work = (life: Life): Tool =>
         `shell for ${String(what)}`,
         () => ({ pid }),
         () => {},
-        { process: (one) => one },
+        { process: (one) => one, marked: { mark: 'shell' } },
       );
       if (!life.alive()) return never();
       life.world.actions.push({ key, tool: 'work', effect: 'idempotent' });

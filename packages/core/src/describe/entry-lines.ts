@@ -228,7 +228,8 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
         : loss === 'left-out'
           ? line(`${effect} left out`, 'the fork does not take over its result')
           : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
-  'resource-opened': ({ name, process }) => line(`${name} opened`, `process ${process.pid}`, 'dim'),
+  'resource-opened': ({ name, process: { pid } }) =>
+    pid === undefined ? line(`${name} is being opened`) : line(`${name} opened`, `process ${pid}`, 'dim'),
   'resource-closed': ({ name }) => line(`${name} closed`, undefined, 'dim'),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
   'deadline-passed': ({ effect, question }, { took }) => {

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { resultTexts } from '../../test/results.ts';
 import { agentTool } from '../agents/agent-tool.ts';
 import { forkRun } from '../journal/fork.ts';
+import { replay } from '../journal/replay.ts';
 import type { Item } from '../journal/items.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
@@ -280,6 +281,35 @@ describe('the process of a resource', () => {
       name: 'shell',
       process: PROCESS,
     });
+  });
+
+  test('that will have a mark is recorded by it before it is started', async () => {
+    const MARKED: HeldProcess = { host: 'here', mark: 'x1' };
+    const journal = memoryJournal();
+    const seen: unknown[] = [];
+    const resources = async () => replay(await journal.read('run')).state.resources;
+    const start = tool({
+      name: 'start',
+      description: '',
+      async execute(_, { hold }) {
+        const open = async () => void seen.push(await resources());
+        await hold('shell', open, () => {}, { process: () => PROCESS, marked: MARKED });
+        seen.push(await resources());
+      },
+    });
+    const model = scriptedModel([call('start'), 'Done.']);
+    await runLoop({ model, tools: [start], journal, runId: 'run', input: 'Go.' });
+    const shell = { runId: 'run', name: 'shell' };
+    expect(seen).toEqual([[{ ...shell, process: MARKED }], [{ ...shell, process: PROCESS }]]);
+  });
+
+  test.each<[string, HoldOptions<string>]>([
+    ['a process', { process: () => ({ startedAt: 'then' }) }],
+    ['a mark', { marked: { host: 'here' } }],
+  ])('that has neither a pid nor a mark as %s is not held', async (_, wrong) => {
+    const { tools } = shells(wrong);
+    const result = await runLoop({ model: scriptedModel([call('run'), 'Done.']), tools, input: 'Go.' });
+    expect(resultTexts(result)[0]).toContain('"shell" has neither a pid nor a mark');
   });
 
   test('that closes because it is idle is recorded as closed', async () => {

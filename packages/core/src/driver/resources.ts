@@ -12,7 +12,7 @@ import type { HeldResources, RunContext } from './perform.ts';
  * 1. A resource is opened by the first call that holds it. Later and concurrent calls get the same one.
  * 2. It is closed when the run is not driven any more, whatever the reason, and before another process may drive the run.
  *    It is also closed when no call has used it for `holdIdleMs`; the next call opens a new one.
- * 3. The process of a resource is recorded before any call gets the resource.
+ * 3. The process of a resource is recorded before any call gets the resource, and its mark before it is opened.
  * 4. A failure to open one is an error of the call, and the next call tries again. A failure to close one is reported.
  */
 
@@ -85,7 +85,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     return { resource: await resource.opened, isNew: known === undefined };
   }
 
-  function openResource({ name, open: make, close, process, isBusy }: HoldRequest): Resource {
+  function openResource({ name, open: make, close, process, marked, isBusy }: HoldRequest): Resource {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const resource: Resource = {
       name,
@@ -99,6 +99,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     open.set(name, resource);
     void (async () => {
       await closing.get(name);
+      if (marked) await recordProcess(resource, marked);
       const value = await make();
       if (isBusy) resource.isBusy = () => isBusy(value);
       try {
@@ -121,11 +122,11 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
   async function recordProcess(resource: Resource, given: HeldProcess): Promise<void> {
     const { name } = resource;
     const { pid, startedAt, host, group, mark } = given ?? {};
-    if (!Number.isSafeInteger(pid)) {
-      throw new Error(`"process" of the resource "${name}" returned no { pid, startedAt }.`);
+    if (!(Number.isSafeInteger(pid) || (pid === undefined && mark))) {
+      throw new Error(`The process of the resource "${name}" has neither a pid nor a mark.`);
     }
     const process: HeldProcess = {
-      pid,
+      ...(pid !== undefined && { pid }),
       ...(startedAt !== undefined && { startedAt: String(startedAt) }),
       ...(host !== undefined && { host: String(host) }),
       ...(group && { group: true }),

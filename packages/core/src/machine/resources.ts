@@ -1,9 +1,10 @@
 import type { Event } from './events.ts';
 import type { State } from './state.ts';
 
-/** A process that a tool has started for a run. It may outlive the process that drives the run. */
+/** A process that a tool has started, or is about to start, for a run. It may outlive the process that drives the run. */
 export interface HeldProcess {
-  readonly pid: number;
+  /** Absent: it was about to be started, and only its mark is known. */
+  readonly pid?: number;
   /** Distinguishes the process from a later one with the same pid. */
   readonly startedAt?: string;
   /** Where the pid is valid. */

@@ -139,6 +139,11 @@ export type HoldResource = <T>(
 export interface HoldOptions<T> {
   /** The process that the resource is. It is recorded, and killed if it survives the process that drives the run. */
   readonly process?: (resource: T) => HeldProcess;
+  /**
+   * The mark that the process will have, with its host. It is recorded before `open`, so that the process is found if it is
+   * started and the driver is killed before `process` is recorded.
+   */
+  readonly marked?: HeldProcess;
   /** It works although no call uses it, so it is not closed for being idle. Must not throw. */
   readonly isBusy?: (resource: T) => boolean;
 }

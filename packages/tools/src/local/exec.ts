@@ -8,6 +8,7 @@ import type * as Ripgrep from '@vscode/ripgrep';
 import {
   killTree,
   killTreeAtExit,
+  markedProcess,
   markedShell,
   markVariable,
   membersOf,
@@ -51,6 +52,7 @@ export function localExec(files: FileOps, { env }: ExecOptions): ExecOps {
       return startProgram(request, cwd, base);
     },
     killMarked: (mark) => killTree({ roots: [], mark }),
+    markedProcess,
     get ripgrep() {
       return findRipgrep();
     },

@@ -5,7 +5,7 @@ import { ToolError } from '../tool-error.ts';
 import { MAX_COMMAND_LENGTH, TIMEOUTS, timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { jobOf } from './background.ts';
 import { outputCollector, outputText, type OutputCollector } from './output.ts';
-import { startForCall, withShell } from './programs.ts';
+import { newMark, startForCall, withShell } from './programs.ts';
 import { openSession, quoted, type SessionEnd } from './session.ts';
 
 /** The tool kills the command at its time limit, and returns what it has. The loop ends the call only if that hangs. */
@@ -157,12 +157,14 @@ async function runInSession({ ops, space, input, context, limitMs }: BashCall): 
     throw new ToolError('A session cannot run in the background. Leave out session or background.', 'invalid_params');
   }
   const folder = input.workdir === undefined ? undefined : await folderFor(space, input.workdir);
+  const mark = newMark();
+  const marked = ops.exec.markedProcess?.(mark);
   const { resource: session } = await context
     .hold(
       `bash session ${name}`,
-      () => openSession(ops.exec),
+      () => openSession(ops.exec, mark),
       (open) => open.close(),
-      { process: (open) => open.process },
+      { process: (open) => open.process, ...(marked && { marked }) },
     )
     .catch((error: unknown) => {
       throw startFailure(error);

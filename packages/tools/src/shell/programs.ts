@@ -24,17 +24,18 @@ export async function startForCall(exec: ExecOps, request: ExecRequest, context:
     let isFirst = false;
     let first: Execution | undefined;
     let programs: Programs;
+    const mark = newMark();
+    const marked = exec.markedProcess?.(mark);
     try {
       const held = await context.hold(
         'bash programs',
         async () => {
           isFirst = true;
-          const mark = newMark();
           first = await exec.start({ ...request, mark });
           return openPrograms(exec, mark, first);
         },
         (open: Programs) => open.close(),
-        { process: (open) => open.process, isBusy: (open) => open.isBusy() },
+        { process: (open) => open.process, ...(marked && { marked }), isBusy: (open) => open.isBusy() },
       );
       programs = held.resource;
     } catch (error) {

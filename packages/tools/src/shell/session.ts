@@ -47,8 +47,8 @@ interface Shell {
   listener: { onOutput(bytes: Uint8Array): void; onDone(exitCode: number, folder: string): void } | undefined;
 }
 
-export async function openSession(exec: ExecOps): Promise<Session> {
-  const mark = newMark();
+/** All its shells have the mark. */
+export async function openSession(exec: ExecOps, mark: string): Promise<Session> {
   const first = await startShell(exec, mark);
   let shell: Shell | undefined = first;
   let isNew = true;
