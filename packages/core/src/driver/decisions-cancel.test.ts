@@ -79,7 +79,7 @@ test('cancel while the policy judges: aborts the policy, and no call runs', asyn
   const policy: Policy = { judge: (_, { signal }) => ((policySignal = signal), new Promise(() => {})) };
   using model = scriptedModel([{ calls: [{ name: 'quick' }, { name: 'nothing' }] }]);
   const live = streamLoop({ model, tools: [quick], input: 'Go.', policy, clock });
-  await clock.advance(0);
+  while (!policySignal) await clock.advance(0);
   live.cancel();
   const result = await live.result;
   expect(result.outcome).toEqual({ type: 'cancelled', phase: 'tool' });
