@@ -8,6 +8,7 @@ import type {
   Call,
   CallCheck,
   CancelPhase,
+  Clock,
   Effect,
   ErrorFacts,
   ErrorType,
@@ -53,7 +54,7 @@ export interface CoreFunctions {
   // Which events apply.
   readonly fits: (state: State, event: Event) => boolean;
   readonly isLive: (state: State) => boolean;
-  readonly activeMsAt: (state: State, at: number) => number;
+  readonly activeMsAt: (state: State, moment: Pick<Event, 'at' | 'elapsedMs'>) => number;
 
   // What an event changes.
   readonly applyEvent: (state: State, event: Event) => Next;
@@ -268,6 +269,7 @@ type Perform = (context: RunContext, effect: Effect, settle: (event: Event) => u
 type Spend = (context: RunContext, effect: Effect, settle: (event: Event) => unknown, perform: Perform) => void;
 
 export interface RunContext {
+  readonly clock: Clock;
   readonly runId: string;
   readonly options: { readonly durableItems?: boolean; readonly model: Model };
   readonly opening: { readonly seq: number; readonly rules: Rules; readonly settings: object };

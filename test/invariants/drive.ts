@@ -32,10 +32,14 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   let state: State = core.NEW;
   let observed: Observed = NOTHING_OBSERVED;
   let now = 1_000;
+  /** What the next event says about the monotonic clock, if that differs from `now`. */
+  let elapsedMs: number | undefined;
   let changed = false;
   let hadChoice = false;
 
-  function feed(event: Event): void {
+  function feed(given: Event): void {
+    const event = elapsedMs === undefined ? given : { ...given, elapsedMs };
+    elapsedMs = undefined;
     const { state: after, effects } = core.step(state, event);
     const applied = after !== state;
     const next = applied ? observedAfter(observed, event, effects, outcomeOf(after)) : observed;
@@ -194,6 +198,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   for (let count = 0; count < MOST_MOVES; count++) {
     const move = moves[count] ?? { ...SETTLE_FIRST, pick: reversed ? -1 : 0 };
     now = Math.max(0, now + move.delay);
+    if (!calm && move.pick % 6 === 0 && count < moves.length) elapsedMs = move.pick % 40;
     if (observed.phase === 'ended') {
       if (calm || count >= moves.length) break;
       if (observed.failed !== undefined && move.act === 'settle' && move.pick % 2 === 0)

@@ -215,7 +215,7 @@ function checkTime({ event, after, observed }: Moment): void {
   );
   if (event.type !== 'deadline-passed' || event.effect !== undefined) return;
   const { durationMs = Infinity } = observed.before.rules!.limits;
-  ensure(activeMsAt(observed.before, event.at) >= durationMs, () => 'the deadline ended the run before it passed');
+  ensure(activeMsAt(observed.before, event) >= durationMs, () => 'the deadline ended the run before it passed');
 }
 
 function checkAtOnce({ observed: { after } }: Moment, { world: { rules } }: Trace): void {

@@ -97,8 +97,12 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   /** No effect may start any more. */
   let over = false;
   let run!: StartedRun;
+  /** By the monotonic clock. */
+  let appendedAt = 0;
 
+  /** Called at each append. */
   function durability(): Durability {
+    appendedAt = scheduler.clock.monotonic();
     const pick = moves[appends++ % Math.max(1, moves.length)]?.pick ?? 0;
     if (pick % 37 === 0 && failures++ < 2) return 'never';
     return pick % 3 === 0 ? 'now' : 'later';
@@ -122,7 +126,9 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   const { durationMs } = world.rules.limits;
   const isLate = (): boolean => {
     if (durationMs === undefined) return false;
-    return core.activeMsAt(core.replay(journal.appended).state, scheduler.clock.now()) >= durationMs;
+    const { now, monotonic } = scheduler.clock;
+    const moment = { at: now(), elapsedMs: monotonic() - appendedAt };
+    return core.activeMsAt(core.replay(journal.appended).state, moment) >= durationMs;
   };
   const isJudged = (): boolean => {
     const { rules, policies } = core.replay(journal.appended).state;
@@ -275,6 +281,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     else if (act === 'lift') void run.liftNarrowing?.();
     else if (act === 'tools' && run.changeTools && pick % 2 === 0) void run.changeTools(someTools(pick));
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
+    else if (act === 'deadline' && pick % 3 === 0) scheduler.set(pick % 2 === 0 ? HOUR : -HOUR);
     else if (act === 'deadline') scheduler.skip();
     else if (!scheduler.settle(pick) && count >= moves.length && !scheduler.skip()) {
       observations.push({ type: 'stuck', why: 'nothing is in progress' });
@@ -311,6 +318,8 @@ async function promisesSettled(entries: number): Promise<void> {
     await new Promise<void>((resolve) => void setImmediate(resolve));
   }
 }
+
+const HOUR = 3_600_000;
 
 /** The driver lets the event loop turn after more entries than these. */
 const FEWER_THAN_A_SLICE = 200;

@@ -8,13 +8,15 @@ export interface Job {
 
 /** A clock and jobs that the test controls. `clear` drops all of them, as a crash does. */
 export interface ManualScheduler {
-  readonly clock: Clock;
+  readonly clock: Clock & Required<Pick<Clock, 'monotonic'>>;
   readonly jobs: Job[];
   /** Adds a job. The promise resolves when the job is settled. */
   readonly later: <T>(value: T, signal?: AbortSignal) => Promise<T>;
   /** Settles one of the jobs; false if there is none. */
   readonly settle: (pick: number) => boolean;
   readonly advance: (ms: number) => void;
+  /** Sets the clock, as people do. Timers and the monotonic clock do not notice. */
+  readonly set: (ms: number) => void;
   /** Advances the clock without firing timers, as code that blocks the event loop does. */
   readonly block: (ms: number) => void;
   /** Advances the clock to the next timer; false if there is none. */
@@ -26,6 +28,7 @@ export function manualScheduler(): ManualScheduler {
   const jobs: Job[] = [];
   const timers = new Set<{ readonly at: number; readonly fire: () => void }>();
   let now = 1_000;
+  let offset = 1_000_000_000;
 
   function advance(ms: number): void {
     const end = now + Math.max(0, ms);
@@ -42,7 +45,8 @@ export function manualScheduler(): ManualScheduler {
   return {
     jobs,
     clock: {
-      now: () => now,
+      now: () => now + offset,
+      monotonic: () => now,
       timer(ms, fire) {
         const timer = { at: now + ms, fire };
         timers.add(timer);
@@ -57,6 +61,7 @@ export function manualScheduler(): ManualScheduler {
       return job !== undefined;
     },
     advance,
+    set: (ms) => void (offset += ms),
     block: (ms) => void (now += ms),
     skip() {
       const next = Math.min(...Array.from(timers, ({ at }) => at));

@@ -138,7 +138,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
         return !open?.parked && event.at >= (questionAt(observed, event)?.expiresAt ?? Infinity);
       }
       if (event.effect !== undefined) return open !== undefined && event.at >= (expiryOf(open) ?? Infinity);
-      return live && activeMsAt(observed, event.at) >= (observed.rules!.limits.durationMs ?? Infinity);
+      return live && activeMsAt(observed, event) >= (observed.rules!.limits.durationMs ?? Infinity);
     default:
       return event satisfies never;
   }
@@ -241,7 +241,7 @@ export function observedAfter(
     asked,
     resources: resourcesAfter(observed, event),
     at: Math.max(observed.at, event.at),
-    activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event.at),
+    activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event),
     rules: began ? event.rules : observed.rules,
     narrowed: event.type !== 'narrowing-lifted' && (observed.narrowed || narrowIn(event) !== undefined),
     failed: outcome?.type === 'failed' ? (refusedAfter(observed, event) ?? failedStill(observed, event)) : undefined,
@@ -390,6 +390,7 @@ export function isExternal(observed: Observed, { effect, parked }: Open): boolea
 }
 
 /** The active time: it excludes the time in which no effect is in progress, and never decreases. */
-export function activeMsAt(observed: Observed, at: number): number {
-  return observed.activeMs + (isWaiting(observed) || observed.phase === 'ended' ? 0 : Math.max(0, at - observed.at));
+export function activeMsAt(observed: Observed, { at, elapsedMs }: Pick<Event, 'at' | 'elapsedMs'>): number {
+  if (isWaiting(observed) || observed.phase === 'ended') return observed.activeMs;
+  return observed.activeMs + Math.max(0, elapsedMs ?? at - observed.at);
 }

@@ -10,7 +10,10 @@ export interface Clock {
   now(): number;
   /** Calls `fire` once after `ms`; the returned function cancels it. */
   timer(ms: number, fire: () => void): () => void;
-  /** Milliseconds since any fixed point, by a clock that nobody sets. Default: `performance.now()`. */
+  /**
+   * Milliseconds since any fixed point, by a clock that nobody sets. Without it, `limits.durationMs` of a run follows `now`,
+   * and the leases of a store use `performance.now()`.
+   */
   monotonic?(): number;
 }
 
@@ -19,6 +22,7 @@ const MAX_DELAY_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
   now: () => Date.now(),
+  monotonic: () => performance.now(),
   timer(ms, fire) {
     const timer = setTimeout(fire, Math.min(ms, MAX_DELAY_MS));
     return () => clearTimeout(timer);

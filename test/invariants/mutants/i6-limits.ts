@@ -1,4 +1,4 @@
-import type { Call, Rules, Slot } from '@treadle/core';
+import type { Call, Event, Rules, Slot, State } from '@treadle/core';
 import type { Replacement } from '../mutable-core.ts';
 import type { SettledSlot } from '../core-functions.ts';
 import { mutant, underRules, unlimited, withState, without } from './mutant.ts';
@@ -96,15 +96,31 @@ export const limits = [
     'I6',
     'time in which a run is paused counts',
     'activeMsAt',
-    (original) => (state, at) =>
-      state.phase.type === 'ended' ? original(state, at) : state.activeMs + Math.max(0, at - state.at),
+    (original) => (state, moment) =>
+      state.phase.type === 'ended' ? original(state, moment) : state.activeMs + passedUntil(state, moment),
   ),
   mutant(
     'I6',
     'time between a failure and the resumption counts',
     'activeMsAt',
-    (original) => (state, at) =>
-      state.phase.type === 'ended' ? state.activeMs + Math.max(0, at - state.at) : original(state, at),
+    (original) => (state, moment) =>
+      state.phase.type === 'ended' ? state.activeMs + passedUntil(state, moment) : original(state, moment),
+  ),
+  mutant(
+    'I6',
+    'only the clock that people set counts',
+    'activeMsAt',
+    (original) =>
+      (state, { at }) =>
+        original(state, { at }),
+  ),
+  mutant(
+    'I6',
+    'the time that a clock was set by counts',
+    'activeMsAt',
+    (original) =>
+      (state, { at, ...moment }) =>
+        original(state, { at, elapsedMs: Math.max(moment.elapsedMs ?? 0, at - state.at) }),
   ),
   mutant('I6', 'the same call runs once more than the limit', 'isRepeatedCall', (original) => (state, call) => {
     const { repeatLimit } = state.rules;
@@ -126,6 +142,16 @@ export const limits = [
     (original) => (slots, rules, at) => original(slots, { ...rules, parallel: true }, at),
   ),
   mutant('live', 'effects start after a tool that returned too late', 'deadlineAt', () => () => undefined),
+  mutant(
+    'live',
+    'the deadline is that of the clock that people set',
+    'startShell',
+    (original) =>
+      (context, ...rest) => {
+        const { monotonic: _, ...clock } = context.clock;
+        return original({ ...context, clock }, ...rest);
+      },
+  ),
   mutant('I6', 'a call that kills its process is attempted again', 'isCrashLoop', () => () => false),
   mutant(
     'I6',
@@ -235,6 +261,10 @@ export const limits = [
     },
   ),
 ];
+
+function passedUntil(state: State, { at, elapsedMs }: Pick<Event, 'at' | 'elapsedMs'>): number {
+  return Math.max(0, elapsedMs ?? at - state.at);
+}
 
 /** Counts a call that was settled in this way as one that ran. */
 function ranInsteadOf(how: SettledSlot['how']): (slot: SettledSlot) => SettledSlot {

@@ -4,7 +4,6 @@ import { requestOf } from '../machine/effects.ts';
 import { added, estimateTokens, mapped } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call } from '../machine/state.ts';
-import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
 import {
@@ -51,12 +50,11 @@ export function modelFor({ options, state }: RunContext, id: string | undefined)
 }
 
 function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model: Model): ModelRequest {
-  const { runId, opening, state, clock, blobs } = context;
+  const { runId, opening, activeMs, clock, blobs } = context;
   const { rules, settings } = opening;
   const { durationMs } = rules.limits;
-  const now = durationMs === undefined ? 0 : clock.now();
   const request = requestOf(effect, rules, settings, runId);
-  if (durationMs !== undefined) request.deadline = now + durationMs - activeMsAt(state(), now);
+  if (durationMs !== undefined) request.deadline = clock.now() + durationMs - activeMs();
   if (model.references && rules.references && blobs) {
     request.readBlob = async (id) => (await blobs.read(runId, id, 0, Infinity))?.text;
   }

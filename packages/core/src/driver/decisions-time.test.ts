@@ -1,7 +1,8 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { resultTexts } from '../../test/results.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
 import type { Journal } from '../journal/port.ts';
+import type { ModelRequest } from '../model.ts';
 import { replay } from '../journal/replay.ts';
 import type { Clock } from '../platform.ts';
 import { tool } from '../tools/tool.ts';
@@ -83,9 +84,10 @@ test('time: a run that ends before its deadline leaves no timer', async () => {
   expect(clock.pending).toBe(0);
 });
 
-test('time: a clock that goes backwards subtracts nothing', async () => {
+test('time: a clock that goes backwards subtracts nothing, if it has no monotonic time', async () => {
   const times = [1_000, 1_500, 200, 900];
-  const clock = { ...manualClock(), now: () => times.shift() ?? 900 };
+  const { timer } = manualClock();
+  const clock = { timer, now: () => times.shift() ?? 900 };
   using model = scriptedModel([callAct, 'Done.']);
   const act = tool({ name: 'act', description: 'Acts', effect: 'pure', execute: () => 'acted' });
   expect(await runLoop({ model, tools: [act], input: 'Go.', clock })).toMatchObject({ durationMs: 500 });
@@ -207,4 +209,89 @@ test('time: a validator of the answer that never settles falls under toolTimeout
   expect(await run).toMatchObject({ outcome: { type: 'completed' }, output: { n: 2 }, durationMs: 500 });
   expect(JSON.stringify(model.requests[1])).toContain('its check timed out after 500 ms');
   expect(clock.pending).toBe(0);
+});
+
+describe('time: durationMs is counted by the monotonic clock, and events have the time of the clock that people set', () => {
+  const MINUTE = 60_000;
+
+  /** A clock that can be set, and whose machine can be suspended. */
+  function wallClock() {
+    const steady = manualClock(1_000_000);
+    let offset = 0;
+    const clock: Clock = { ...steady, now: () => steady.now() + offset };
+    return { clock, advance: steady.advance, set: (ms: number) => void (offset += ms) };
+  }
+
+  /** Each of two turns takes 30 seconds, and the clock is set by `ms` in the middle of the first one. */
+  async function runWith(ms: number, limit: number) {
+    const { clock, advance, set } = wallClock();
+    const journal = memoryJournal();
+    const act = tool({ name: 'act', description: 'act', execute: () => 'acted' });
+    const first = async () => (await advance(15_000), set(ms), await advance(15_000), callAct);
+    const model = scriptedModel([first, async () => (await advance(30_000), 'Done.')]);
+    const options = { model, tools: [act], input: 'Go.', clock, journal, runId: 'run' };
+    const result = await runLoop({ ...options, limits: { durationMs: limit } });
+    const entries = await journal.read('run');
+    expect(replay(entries)).toMatchObject({ type: 'replayed', state: { activeMs: result.durationMs } });
+    return { result, entries };
+  }
+
+  test.each([
+    ['is set forward by 20 minutes', 20 * MINUTE],
+    ['is set back by an hour', -60 * MINUTE],
+    ['runs on while the machine is suspended for a night', 8 * 60 * MINUTE],
+    ['is not set', 0],
+  ])('a clock that %s', async (_, ms) => {
+    const { result, entries } = await runWith(ms, 60_001);
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, durationMs: 60_000 });
+    expect(entries.map(({ event }) => event.at - 1_000_000)).toEqual([0, 30_000 + ms, 30_000 + ms, 60_000 + ms]);
+    // Only where the clocks differ.
+    expect(entries.map(({ event }) => event.elapsedMs)[1]).toBe(ms === 0 ? undefined : 30_000);
+    const late = await runWith(ms, 59_999);
+    expect(late.result).toMatchObject({ outcome: { type: 'exhausted', limit: 'duration' }, durationMs: 59_999 });
+  });
+
+  test('the clock of the system is set forward by 20 minutes', async () => {
+    const { now } = Date;
+    const jump = async () => {
+      vi.spyOn(Date, 'now').mockImplementation(() => now() + 20 * MINUTE);
+      return 'Done.';
+    };
+    try {
+      const result = await runLoop({ model: scriptedModel([jump]), input: 'Go.', limits: { durationMs: 10 * MINUTE } });
+      expect(result.outcome).toEqual({ type: 'completed' });
+      expect(result.durationMs).toBeLessThan(10 * MINUTE);
+    } finally {
+      vi.restoreAllMocks();
+    }
+  });
+
+  test('a model is told a deadline that the clock reaches when the time is used up', async () => {
+    const { clock, advance, set } = wallClock();
+    const deadlines: (number | undefined)[] = [];
+    const step = async ({ deadline }: ModelRequest) => {
+      deadlines.push(deadline && deadline - clock.now());
+      set(-60 * MINUTE);
+      await advance(30_000);
+      return deadlines.length === 1 ? callAct : 'Done.';
+    };
+    const act = tool({ name: 'act', description: 'act', execute: () => 'acted' });
+    const model = scriptedModel([step, step]);
+    await runLoop({ model, tools: [act], input: 'Go.', clock, limits: { durationMs: MINUTE } });
+    expect(deadlines).toEqual([MINUTE, MINUTE / 2]);
+  });
+
+  test('time before the run was resumed does not count, whatever the clock says', async () => {
+    const { clock, advance, set } = wallClock();
+    const journal = memoryJournal();
+    const options = { tools: [pick], journal, runId: 'run', clock };
+    const first = scriptedModel([async () => (await advance(30_000), { calls: [{ name: 'pick' }] })]);
+    await runLoop({ ...options, model: first, input: 'Go.', limits: { durationMs: MINUTE } });
+    set(-60 * MINUTE);
+    const second = scriptedModel([async () => (await advance(29_999), 'Done.')]);
+    expect(await runLoop({ ...options, model: second, answers })).toMatchObject({
+      outcome: { type: 'completed' },
+      durationMs: 59_999,
+    });
+  });
 });

@@ -80,6 +80,8 @@ export interface RunContext {
   /** The checked calls of the last reply, with the inputs that their tools get. After a restart they are checked again. */
   lastReply: { readonly turn: number; readonly checked: readonly Checked[] };
   readonly state: () => State;
+  /** How long the run has been active by now. */
+  readonly activeMs: () => number;
   /** Applies an event, if it applies. Resolves when it is durable. */
   readonly record: (event: Event) => Promise<unknown>;
   /** Stops driving the run, because something it depends on failed. */

@@ -1,6 +1,6 @@
 import { journalError, TreadleError } from '../errors.ts';
-import { childRunId } from '../journal/family.ts';
-import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
+import { childRunId, childRuns } from '../journal/family.ts';
+import type { Journal, JournalEntry, Lease, RunStore } from '../journal/port.ts';
 import { walkInSlices, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
@@ -21,8 +21,9 @@ import { agentNamed } from './handoff.ts';
 import { policyChange } from './judge.ts';
 import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
 import type { ContinueOptions } from './options.ts';
+import type { runLoop } from './run.ts';
 
-/* Resuming a run. This is loaded when a run is resumed for the first time: a new run does not need it. */
+/* Resuming a run. This is loaded when a run is resumed for the first time, or stopped with its child runs. Most runs do not need it. */
 
 type EffectLost = Extract<Event, { type: 'effect-lost' }>;
 
@@ -121,6 +122,34 @@ async function killSurvivors(
     if (owner === runId && (await killProcess?.(process))) gone.push({ type: 'resource-closed', at, name });
   }
   return gone;
+}
+
+/**
+ * Cancels the open child runs of a run that was stopped, at every depth. They may still be open if the process died right
+ * after the cancel. If one cannot be cancelled, the others are, and then the first error is thrown.
+ */
+export async function cancelDescendants(
+  parent: string,
+  parts: Pick<ContinueOptions, 'journal' | 'model' | 'clock' | 'killProcess'>,
+  run: typeof runLoop,
+  visited: Set<string> = new Set([parent]),
+): Promise<void> {
+  const { journal } = parts;
+  if (!('list' in journal)) return;
+  const errors: unknown[] = [];
+  for (const { runId, status } of await childRuns(journal as RunStore, parent)) {
+    if (visited.has(runId)) continue;
+    visited.add(runId);
+    const open = status === 'running' || status === 'paused';
+    try {
+      // Reopening a run that was stopped also cancels its own child runs.
+      if (open) await run({ ...parts, runId, acceptChangedTools: true, signal: AbortSignal.abort() });
+      else await cancelDescendants(runId, parts, run, visited);
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  if (errors.length > 0) throw errors[0];
 }
 
 /** The current tools, also in place of a change that waits for the next turn. */

@@ -1,15 +1,14 @@
 import { messageOf, outcomeProblem, pauseProblem, RunError, TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
-import { childRuns } from '../journal/family.ts';
 import { memoryJournal } from '../journal/memory.ts';
-import type { Lease, RunStore } from '../journal/port.ts';
+import type { Lease } from '../journal/port.ts';
 import { isPaused, slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
 import type { State } from '../machine/state.ts';
-import { activeMsAt, NEW } from '../machine/step.ts';
+import { NEW } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
@@ -155,11 +154,7 @@ export function driveRun(
     if (shell) return act(shell);
     if (ended || detached) return false;
     let done: Promise<boolean> | undefined;
-    const { promise: started, resolve } = Promise.withResolvers<void>();
-    early.push(() => {
-      done = act(shell!);
-      resolve();
-    });
+    const started = new Promise<void>((resolve) => early.push(() => resolve(void (done = act(shell!)))));
     await Promise.race([started, result]);
     return done ?? false;
   };
@@ -279,6 +274,7 @@ export function driveRun(
         onStored,
         lastReply: NO_REPLY,
         state: () => shell!.state(),
+        activeMs: () => shell!.activeMs(),
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
@@ -296,12 +292,8 @@ export function driveRun(
       // Also those whose cancellation could not be stored.
       if (wasStopped(last) && (!opened || orphans.length > 0)) {
         const { model, killProcess } = options;
-        await cancelDescendants(runId, {
-          journal: context.journal,
-          model,
-          clock,
-          ...(killProcess && { killProcess }),
-        });
+        const parts = { journal: context.journal, model, clock, ...(killProcess && { killProcess }) };
+        await (await import('./reopen.ts')).cancelDescendants(runId, parts, runLoop);
       }
       const result = loopResult(runId, last);
       if (isPaused(last)) await reportPause(result);
@@ -406,39 +398,11 @@ function wasStopped({ phase }: State): boolean {
   return outcome.type === 'cancelled' || (outcome.type === 'failed' && outcome.error.code === 'crash-loop');
 }
 
-/**
- * Cancels the open child runs of a run that was stopped, at every depth. They may still be open if the process died right
- * after the cancel. If one cannot be cancelled, the others are, and then the first error is thrown.
- */
-async function cancelDescendants(
-  parent: string,
-  parts: Pick<ContinueOptions, 'journal' | 'model' | 'clock' | 'killProcess'>,
-  visited = new Set([parent]),
-): Promise<void> {
-  const { journal } = parts;
-  if (!('list' in journal)) return;
-  const errors: unknown[] = [];
-  for (const { runId, status } of await childRuns(journal as RunStore, parent)) {
-    if (visited.has(runId)) continue;
-    visited.add(runId);
-    const open = status === 'running' || status === 'paused';
-    try {
-      // Reopening a run that was stopped also cancels its own child runs.
-      if (open) await runLoop({ ...parts, runId, acceptChangedTools: true, signal: AbortSignal.abort() });
-      else await cancelDescendants(runId, parts, visited);
-    } catch (error) {
-      errors.push(error);
-    }
-  }
-  if (errors.length > 0) throw errors[0];
-}
-
 /** Feeds `deadline-passed` when the active time is used up. `step` decides: paused time does not count. */
-function watchDeadline({ feed, state }: Shell, durationMs: number, clock: Clock): () => void {
+function watchDeadline({ feed, activeMs }: Shell, durationMs: number, clock: Clock): () => void {
   let cancelTimer = (): void => {};
   const watch = (): void => {
-    const remaining = durationMs - activeMsAt(state(), clock.now());
-    cancelTimer = clock.timer(Math.max(1, remaining), () => {
+    cancelTimer = clock.timer(Math.max(1, durationMs - activeMs()), () => {
       if (!feed({ type: 'deadline-passed', at: clock.now() })) watch();
     });
   };

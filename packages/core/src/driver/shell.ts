@@ -6,7 +6,7 @@ import { snapshotOf } from '../journal/snapshot.ts';
 import { isPaused, slotIndex, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
-import { isOverdue, step, type Next } from '../machine/step.ts';
+import { activeMsAt, step, type Next } from '../machine/step.ts';
 import { added, mapped } from '../machine/history.ts';
 import { abortChildren, abortEffects, changeToAgent, performEffect, type RunContext } from './perform.ts';
 
@@ -33,6 +33,8 @@ export interface Shell {
   /** Applies no more events and starts no more effects. */
   readonly detach: () => void;
   readonly state: () => State;
+  /** How long the run has been active by now. */
+  readonly activeMs: () => number;
   /**
    * Applies an event; false if it does not apply. Resolves when it, or the end of the run, is durable; rejects if the
    * journal fails.
@@ -79,6 +81,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   let announcing = false;
   /** Effects that wait until the lease is confirmed. */
   let unconfirmed = 0;
+  /** When the last event was applied, by the monotonic clock. Undefined until the run is opened, and without such a clock. */
+  let appliedAt: number | undefined;
+  /** The time that has passed since the run was opened, and that its events do not count. */
+  let uncounted = 0;
 
   function feed(event: Event): boolean {
     if (!stepEvent(event)) return false;
@@ -103,15 +109,32 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function begin(events: readonly Event[], early: readonly (() => void)[]): void {
     flushing = true;
     for (const event of events) stepEvent(event);
+    appliedAt = clock.monotonic?.();
     for (const act of early) act();
     flushing = false;
     flush();
   }
 
-  function stepEvent(event: Event): boolean {
+  /** The time since the last event: by the monotonic clock if there is one, with what earlier events did not count. */
+  function elapsedAt(at: number): number {
+    return appliedAt === undefined ? Math.max(0, at - state.at) : clock.monotonic!() - appliedAt + uncounted;
+  }
+
+  function activeMs(): number {
+    const at = clock.now();
+    return activeMsAt(state, { at, elapsedMs: elapsedAt(at) });
+  }
+
+  function stepEvent(given: Event): boolean {
     if (closed || detached) return false;
+    const counted = Math.max(0, given.at - state.at);
+    const passed = elapsedAt(given.at);
+    const differs = Math.abs(passed - counted) > (given.type === 'deadline-passed' ? 1 : CLOCKS_DIFFER_MS);
+    const event = differs ? { ...given, elapsedMs: Math.max(0, Math.round(passed)) } : given;
     const next = step(state, event);
     if (next.state === state) return false;
+    if (appliedAt !== undefined) appliedAt += passed - uncounted;
+    uncounted = passed - (event.elapsedMs ?? counted);
     const before = state;
     unwritten = added(unwritten, { entry: toEntry(seq, event, next), before, next, onDurable: undefined });
     state = next.state;
@@ -293,7 +316,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   if (lease?.lost?.aborted) stopForError(lease.lost.reason);
   else lease?.lost?.addEventListener('abort', () => stopForError(lease.lost!.reason), { once: true });
 
-  return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans, done };
+  return { feed, begin, record, fail: stopForError, detach, state: () => state, activeMs, orphans, done };
 }
 
 /** An event that was applied and is not stored yet. */
@@ -303,6 +326,9 @@ interface Stepped {
   readonly next: Next;
   onDurable: (() => void) | undefined;
 }
+
+/** A larger difference of two clocks is recorded. Smaller ones are added up until they are as large. */
+const CLOCKS_DIFFER_MS = 1_000;
 
 const NO_STEPS: readonly Stepped[] = [];
 const NO_ENTRIES: readonly JournalEntry[] = [];
@@ -349,9 +375,9 @@ function mayEndRun({ type }: Event): boolean {
   return type === 'cancel-requested' || type === 'deadline-passed' || type === 'budget-refused';
 }
 
-/** The event that ends the run if its active time is used up. */
-function deadlineAt(state: State, at: number): Event | undefined {
-  return isOverdue(state, at) ? { type: 'deadline-passed', at } : undefined;
+/** The event that ends a run with a time limit. It applies if the active time is used up. */
+function deadlineAt({ rules }: State, at: number): Event | undefined {
+  return rules.limits.durationMs === undefined ? undefined : { type: 'deadline-passed', at };
 }
 
 function entryIn({ entry }: Stepped): JournalEntry {

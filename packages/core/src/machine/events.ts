@@ -15,8 +15,22 @@ import type { HeldProcess } from './resources.ts';
 import type { Handoff, Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
+/** When something was observed. */
+export interface Moment {
+  /** By the clock that people set. */
+  readonly at: number;
+  /**
+   * The time since the event before, by the monotonic clock of the process, rounded. This is what `limits.durationMs` counts. Absent:
+   * the difference of both `at`. The driver sets it when the clocks disagree: somebody has set the clock, or the machine was
+   * suspended.
+   */
+  readonly elapsedMs?: number;
+}
+
 /** A fact about a run, with the time at which it was observed. */
-export type Event =
+export type Event = Moment & Fact;
+
+type Fact =
   | (RunFacts & {
       readonly type: 'run-started';
       readonly at: number;

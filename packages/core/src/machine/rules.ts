@@ -91,7 +91,7 @@ export interface Limits {
   readonly tokens?: number;
   /** In US dollars. */
   readonly cost?: number;
-  /** Active time; paused time does not count. */
+  /** Active time by the monotonic clock; paused time does not count. */
   readonly durationMs?: number;
 }
 

@@ -35,7 +35,7 @@ import {
   toolEffectId,
   type Effect,
 } from './effects.ts';
-import type { CallCheck, Event, RecordedVerdict } from './events.ts';
+import type { CallCheck, Event, Moment, RecordedVerdict } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, added, appendMessage, emptyHistory, estimateTokens, mapped, stableJson } from './history.ts';
@@ -200,7 +200,7 @@ function withoutEffects(state: State): Next {
 
 function withTime(state: State, event: Event): Draft {
   const restarted = (event.type === 'effect-lost' && event.cause === 'restart') || event.type === 'policy-changed';
-  const activeMs = restarted ? state.activeMs : activeMsAt(state, event.at);
+  const activeMs = restarted ? state.activeMs : activeMsAt(state, event);
   return { ...state, at: Math.max(state.at, event.at), activeMs, deaths: deathsAfter(state, event) } as Draft;
 }
 
@@ -299,7 +299,7 @@ export function fits(state: State, event: Event): boolean {
       if (phase.type === 'model' || phase.type === 'compacting') return phase.effect === event.effect;
       return slotFor(state, event.effect)?.type === 'running';
     case 'deadline-passed': {
-      if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
+      if (event.effect === undefined) return isLive(state) && isOverdue(state, event);
       const slot = slotFor(state, event.effect);
       if (event.question !== undefined || slot?.type === 'questioning') return fitsQuestions(slot, event);
       const deadline = deadlineOf(slot);
@@ -326,16 +326,16 @@ function isLive({ phase }: State): boolean {
   return phase.type !== 'new' && phase.type !== 'ended';
 }
 
-/** Whether the active time of a run is used up at time `at`. */
-export function isOverdue(state: State, at: number): boolean {
+/** Whether the active time of a run is used up at a moment. */
+function isOverdue(state: State, moment: Moment): boolean {
   const { durationMs } = state.rules.limits;
-  return durationMs !== undefined && activeMsAt(state, at) >= durationMs;
+  return durationMs !== undefined && activeMsAt(state, moment) >= durationMs;
 }
 
-/** How long the run has been active at time `at`, without paused time. A clock that goes backwards subtracts nothing. */
-export function activeMsAt(state: State, at: number): number {
+/** How long the run has been active at a moment, without paused time. A clock that goes backwards subtracts nothing. */
+export function activeMsAt(state: State, { at, elapsedMs = at - state.at }: Moment): number {
   const idle = state.phase.type === 'ended' || isPaused(state);
-  return state.activeMs + (idle ? 0 : Math.max(0, at - state.at));
+  return state.activeMs + (idle ? 0 : Math.max(0, elapsedMs));
 }
 
 /* The start of a run and of a turn */
