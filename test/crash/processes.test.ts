@@ -7,11 +7,11 @@ import { fileURLToPath } from 'node:url';
 import { runLoop, type RunStore } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { killProcess, sqliteStore } from '@treadle/store';
-import { bashTool, local } from '@treadle/tools';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { PROCESS_ENV } from '../process-env.ts';
 import { work } from './kill/holding-program.ts';
 import { PID_FILES, shellTools } from './kill/shell-program.ts';
+import { commandTools } from './kill/started-program.ts';
 
 let folder: string;
 const pids: number[] = [];
@@ -121,7 +121,7 @@ test.runIf(ON_LINUX)('a command that started just before its driver was killed d
     event.type === 'resource-opened' ? event.process : [],
   );
   expect(opened).toEqual([{ host: expect.any(String), mark: expect.any(String) }]);
-  const tools = [bashTool(local(folder))];
+  const tools = commandTools(folder);
   await runLoop({ model: scriptedModel(['Done.']), tools, journal: store, runId: 'run', killProcess });
   await store.close();
   expect(isAlive(pid)).toBe(false);

@@ -1,28 +1,35 @@
 /**
  * Drives the run `run` in the store of a folder. It kills itself when a command has started, before the journal can have its
- * process.
+ * process, and prints the pid of the command.
  */
 import { writeSync } from 'node:fs';
 import path from 'node:path';
-import { runLoop } from '@treadle/core';
+import { runLoop, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
-import { bashTool, local } from '@treadle/tools';
+import { bashTool, local, type ExecOps } from '@treadle/tools';
 
-const [folder] = process.argv.slice(2) as [string];
-const { files, exec } = local(folder);
+/** `onStart`: called with the pid of each program, before anybody else knows it. */
+export function commandTools(folder: string, onStart?: (pid: number) => void): readonly Tool[] {
+  const { files, exec } = local(folder);
+  const start: ExecOps['start'] = async (request) => {
+    const execution = await exec.start(request);
+    onStart?.(execution.process.pid);
+    return execution;
+  };
+  return [bashTool({ files, exec: { ...exec, start } })];
+}
 
-const start: typeof exec.start = async (request) => {
-  const { process: started } = await exec.start(request);
-  writeSync(1, `${started.pid}\n`);
-  process.kill(process.pid, 'SIGKILL');
-  return new Promise(() => {});
-};
-
-await runLoop({
-  model: scriptedModel([{ calls: [{ name: 'bash', arguments: { command: 'sleep 1000' } }] }]),
-  tools: [bashTool({ files, exec: { ...exec, start } })],
-  journal: sqliteStore(path.join(folder, 'runs.db')),
-  runId: 'run',
-  input: 'Go.',
-});
+if (import.meta.main) {
+  const [folder] = process.argv.slice(2) as [string];
+  await runLoop({
+    model: scriptedModel([{ calls: [{ name: 'bash', arguments: { command: 'sleep 1000' } }] }]),
+    tools: commandTools(folder, (pid) => {
+      writeSync(1, `${pid}\n`);
+      process.kill(process.pid, 'SIGKILL');
+    }),
+    journal: sqliteStore(path.join(folder, 'runs.db')),
+    runId: 'run',
+    input: 'Go.',
+  });
+}

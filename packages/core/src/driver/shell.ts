@@ -81,7 +81,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   let announcing = false;
   /** Effects that wait until the lease is confirmed. */
   let unconfirmed = 0;
-  /** When the last event was applied, by the monotonic clock. Undefined until the run is opened, and without such a clock. */
+  /**
+   * When the last event was applied, by the monotonic clock. Undefined until the run is opened, without such a clock, and
+   * without a time limit: reading the clock costs as much as a part of a turn.
+   */
   let appliedAt: number | undefined;
   /** The time that has passed since the run was opened, and that its events do not count. */
   let uncounted = 0;
@@ -109,7 +112,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function begin(events: readonly Event[], early: readonly (() => void)[]): void {
     flushing = true;
     for (const event of events) stepEvent(event);
-    appliedAt = clock.monotonic?.();
+    if (opening.rules.limits.durationMs !== undefined) appliedAt = clock.monotonic?.();
     for (const act of early) act();
     flushing = false;
     flush();
@@ -129,7 +132,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (closed || detached) return false;
     const counted = Math.max(0, given.at - state.at);
     const passed = elapsedAt(given.at);
-    const differs = Math.abs(passed - counted) > (given.type === 'deadline-passed' ? 1 : CLOCKS_DIFFER_MS);
+    const differs = Math.abs(passed - counted) > (mayEndRun(given) ? 1 : CLOCKS_DIFFER_MS);
     const event = differs ? { ...given, elapsedMs: Math.max(0, Math.round(passed)) } : given;
     const next = step(state, event);
     if (next.state === state) return false;
