@@ -367,7 +367,11 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   model_protocol: [502, 'The reply of the model cannot be read.', 'Retry, or use another model.'],
   model_overloaded: [503, 'The provider is overloaded.', RETRY],
   tools_unavailable: [503, 'The tools of a server cannot be listed.', 'Check the MCP server; retry.'],
-  store_unavailable: [503, 'The store cannot be used: the disk is full, or it is locked, read-only or removed.', RETRY],
+  store_unavailable: [
+    503,
+    'The store cannot be used: it is locked, read-only or removed, or the disk is full or fails.',
+    RETRY,
+  ],
   shutting_down: [503, 'The server is shutting down.', RETRY],
   server_stopping: [503, 'The server stopped; the response resumes after the restart.', 'Get it by its id later.'],
   changes_lost: [

@@ -249,6 +249,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ],
     describe: apiDescriber(keys),
     ready: () => checkWritable(store),
+    durable: store.durable,
     drain: () => engine.runs.detachAll(),
   });
 

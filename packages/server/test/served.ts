@@ -43,6 +43,7 @@ export async function served(options: Partial<ServerOptions> = {}): Promise<Serv
     log: newLog({ level: 'debug', to }),
     routes: [],
     ready: async () => undefined,
+    durable: () => {},
     drain: async () => undefined,
     ...options,
   });

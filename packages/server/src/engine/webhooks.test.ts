@@ -126,6 +126,14 @@ test('a run that waits and then ends is reported, with a signature over id, time
   expect(await settled()).toBeUndefined();
 });
 
+test('nothing is reported that cannot be made durable', async () => {
+  const failing = { ...store, durable: () => Promise.reject(new Error('EIO')) };
+  stops.push(sendWebhooks({ url, secret: SECRET, allowPrivate: true }, { store: failing, log, clock }));
+  await endRun('run');
+  await waitUntil(() => logged.includes('"why":"EIO"'));
+  expect(deliveries).toEqual([]);
+});
+
 test('a secret with whsec_ is the base64 of the key', async () => {
   const key = Buffer.from('0123456789abcdef');
   send({ secret: `whsec_${key.toString('base64')}` });

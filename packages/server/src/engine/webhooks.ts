@@ -70,7 +70,7 @@ const MOST_WAITING = 10_000;
 const LOOK_MS = 30_000;
 
 interface WebhookParts {
-  readonly store: Pick<ServerStore, 'notices' | 'list' | 'read'>;
+  readonly store: Pick<ServerStore, 'notices' | 'list' | 'read' | 'durable'>;
   readonly log: Logger;
   readonly clock?: Clock;
 }
@@ -154,6 +154,7 @@ export function sendWebhooks(
       const body = await noticeBody(notice, store);
       // The run was deleted.
       if (body === undefined) return undefined;
+      await store.durable();
       const { request } = await (client ??= guardedClient(options));
       const { status } = await request(url, {
         method: 'POST',

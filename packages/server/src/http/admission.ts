@@ -71,6 +71,11 @@ export interface Exchange {
   onEnd(listener: () => void): void;
   /** Nothing is done for the request any more. */
   workEnded(): void;
+  /**
+   * Returns a promise if something that the request may have read is not durable yet: the response leaves after it. Rejects if
+   * it cannot become durable: then the client gets an error instead.
+   */
+  durable(): void | Promise<void>;
   /** Counts bytes that it holds for a shorter time. They are released by the caller. */
   holder(): Held;
   /**

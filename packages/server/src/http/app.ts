@@ -70,8 +70,10 @@ export function requestHandler(options: AppOptions): AnswerRequest {
       // Not left to the adapter, which writes its errors to the console and to the client.
       const body = response.body === null ? undefined : Buffer.from(await response.arrayBuffer());
       if (body) env.exchange.hold(body.length);
+      await env.exchange.durable();
       sendResponse(response, body, env);
     } catch (thrown) {
+      // It tells nothing that was read: it is sent although the store cannot be synced.
       const response = failedResponse(thrown, env);
       if (!response.headers.has(ALREADY_SENT)) sendResponse(response, Buffer.from(await response.arrayBuffer()), env);
     } finally {

@@ -26,7 +26,7 @@ function readBody(text: string, maxBytes: number): Promise<unknown> {
   });
   const unused = undefined as never;
   const [hold, holder, openStream, onEnd, workEnded] = [() => {}, unused, unused, unused, unused];
-  const exchange = { requestId: 'r', log: unused, hold, holder, openStream, onEnd, workEnded };
+  const exchange = { requestId: 'r', log: unused, hold, holder, openStream, onEnd, workEnded, durable: unused };
   const env = { incoming: incoming as unknown as IncomingMessage, outgoing: unused, exchange };
   return readJson({ env }, maxBytes);
 }

@@ -5,12 +5,19 @@ import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { manualClock } from '@treadle/core/testing';
-import { eventStream, type EventStream, type EventStreamOptions } from './respond.ts';
+import { newLog } from './log.ts';
+import { eventStream, type EventStream, type EventStreamOptions, type StreamContext } from './respond.ts';
 
+const log = newLog({ level: 'silent' });
 const servers: Server[] = [];
 afterEach(() => {
   for (const server of servers.splice(0)) server.close().closeAllConnections();
 });
+
+/** The context of a request that has read nothing. */
+function contextOf(outgoing: ServerResponse, durable: () => void | Promise<void> = () => {}): StreamContext {
+  return { env: { outgoing, exchange: { durable, requestId: 'r', log } } };
+}
 
 interface Connected {
   readonly incoming: IncomingMessage;
@@ -25,7 +32,10 @@ interface Connected {
 }
 
 /** A client and a stream to it, over a real connection. The client reads nothing until the test resumes it. */
-async function connected(options: Partial<EventStreamOptions> = {}): Promise<Connected> {
+async function connected(
+  options: Partial<EventStreamOptions> = {},
+  durable?: () => void | Promise<void>,
+): Promise<Connected> {
   let disconnects = 0;
   const writes: string[] = [];
   const { promise, resolve } = Promise.withResolvers<{ outgoing: ServerResponse; stream: EventStream }>();
@@ -34,7 +44,7 @@ async function connected(options: Partial<EventStreamOptions> = {}): Promise<Con
     const end = outgoing.end.bind(outgoing) as (chunk: string) => ServerResponse;
     outgoing.write = (chunk: string | Buffer) => (writes.push(String(chunk)), write(chunk));
     outgoing.end = ((chunk: string) => (writes.push(chunk), end(chunk))) as ServerResponse['end'];
-    const stream = eventStream(outgoing, {
+    const stream = eventStream(contextOf(outgoing, durable), {
       heartbeatMs: 15_000,
       onDisconnect: () => disconnects++,
       clock: manualClock(),
@@ -116,7 +126,7 @@ describe('an event', () => {
 
 test('a client of HTTP/1.0 gets events without chunks, and the connection ends with the last one', async () => {
   const server = createServer((_, outgoing) => {
-    const stream = eventStream(outgoing, { heartbeatMs: 1_000, onDisconnect() {}, clock: manualClock() });
+    const stream = eventStream(contextOf(outgoing), { heartbeatMs: 1_000, onDisconnect() {}, clock: manualClock() });
     void stream.send('event', { text: 'ä' });
     stream.end();
   });
@@ -126,6 +136,105 @@ test('a client of HTTP/1.0 gets events without chunks, and the connection ends w
   socket.write('GET / HTTP/1.0\r\n\r\n');
   const received = await text(socket);
   expect(received.slice(received.indexOf('\r\n\r\n') + 4)).toBe('event: event\ndata: {"text":"ä"}\n\ndata: [DONE]\n\n');
+});
+
+describe('an event that is stored', () => {
+  /** Syncs that wait until the test lets them proceed. */
+  function heldSyncs(): {
+    durable: () => void | Promise<void>;
+    readonly syncs: PromiseWithResolvers<void>[];
+    hold: boolean;
+  } {
+    const held = {
+      hold: false,
+      syncs: [] as PromiseWithResolvers<void>[],
+      durable(): void | Promise<void> {
+        if (!held.hold) return;
+        const sync = Promise.withResolvers<void>();
+        held.syncs.push(sync);
+        return sync.promise;
+      },
+    };
+    return held;
+  }
+
+  test('is sent when it is durable, and what follows after it; deltas do not wait otherwise', async () => {
+    const held = heldSyncs();
+    const { incoming, stream, events } = await connected({}, held.durable);
+    held.hold = true;
+    void stream.sendLive('delta', {});
+    await setImmediate();
+    expect([events(), held.syncs.length]).toEqual([1, 0]);
+    void stream.send('stored', {});
+    await setImmediate();
+    void stream.sendLive('delta', {});
+    await setImmediate();
+    expect([events(), held.syncs.length]).toEqual([1, 1]);
+    held.syncs[0]!.resolve();
+    await setImmediate();
+    expect([events(), held.syncs.length]).toEqual([3, 1]);
+    held.hold = false;
+    stream.end();
+    expect((await bodyOf(incoming)).match(/delta|stored|DONE/g)).toEqual(['delta', 'stored', 'delta', 'DONE']);
+  });
+
+  test('waits for the sync after the one in progress, however many follow it, and so does the end', async () => {
+    const held = heldSyncs();
+    const { incoming, stream, events } = await connected({}, held.durable);
+    held.hold = true;
+    void stream.send('first', {});
+    await setImmediate();
+    for (const type of ['second', 'third']) {
+      void stream.send(type, {});
+      await setImmediate();
+    }
+    stream.end();
+    expect(held.syncs).toHaveLength(1);
+    held.syncs[0]!.resolve();
+    await setImmediate();
+    expect([events(), held.syncs.length]).toEqual([1, 2]);
+    held.syncs[1]!.resolve();
+    expect((await bodyOf(incoming)).match(/first|second|third|DONE/g)).toEqual(['first', 'second', 'third', 'DONE']);
+  });
+
+  test('makes the sender wait if much of it is not durable', async () => {
+    const held = heldSyncs();
+    const { incoming, stream } = await connected({}, held.durable);
+    incoming.resume();
+    held.hold = true;
+    let sent = 0;
+    let room: void | Promise<void> = undefined;
+    for (; !room; sent++) room = stream.send('event', { text: 'x'.repeat(1_000) });
+    expect(sent).toBeLessThan(100);
+    held.hold = false;
+    held.syncs[0]!.resolve();
+    await room;
+    stream.end();
+  });
+
+  test('cuts the connection if it cannot become durable', async () => {
+    const held = heldSyncs();
+    const { incoming, stream, events, disconnects } = await connected({}, held.durable);
+    held.hold = true;
+    void stream.send('stored', {});
+    stream.end();
+    const closed = new Promise((resolve) => void incoming.once('close', resolve));
+    held.syncs[0]!.reject(new Error('EIO'));
+    await closed;
+    expect([incoming.complete, events(), disconnects()]).toEqual([false, 0, 0]);
+  });
+
+  test('of which nothing is durable is not announced by the headers', async () => {
+    const held = heldSyncs();
+    held.hold = true;
+    let hasHeaders = false;
+    const opened = connected({}, held.durable).then((client) => ((hasHeaders = true), client));
+    while (held.syncs.length === 0) await setImmediate();
+    expect(hasHeaders).toBe(false);
+    held.hold = false;
+    held.syncs[0]!.resolve();
+    (await opened).stream.end();
+  });
 });
 
 describe('events after a large one', () => {
@@ -317,7 +426,7 @@ describe('a client that disconnects', () => {
       incoming.socket.destroy();
       outgoing.once('close', () => {
         const log: string[] = [];
-        const stream = eventStream(outgoing, {
+        const stream = eventStream(contextOf(outgoing), {
           heartbeatMs: 1_000,
           onDisconnect: () => log.push('disconnects'),
           clock: manualClock(),

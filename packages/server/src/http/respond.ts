@@ -3,10 +3,57 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { systemClock, type Clock } from '@treadle/core';
 import { EVENT_STREAM_HEADERS, eventFrame, KEEP_ALIVE_FRAME } from '@treadle/core/web';
 import type { Context } from 'hono';
-import type { Env } from './admission.ts';
+import type { Env, Exchange } from './admission.ts';
 import { LARGE, nextTurn } from './large-work.ts';
 
+/*
+ * Where responses leave the process. What they tell must survive a power failure, but reads return what is not synced yet. So
+ * bytes are sent when everything that could be read before them is durable. All that wait at the same time share one sync, and
+ * if nothing has changed, nobody waits.
+ */
+
 type WithOutgoing = Pick<Context<Env>, 'env'>;
+
+/** Sends things in their order, each when everything that could be read before is durable. */
+export interface DurableOrder {
+  /** `isLive`: it tells nothing that is stored, such as a delta of the model. It waits only for what is before it. */
+  send(act: () => void, isLive?: 'live'): void;
+}
+
+/** `failed` is called if something cannot become durable. What waits then is dropped. */
+export function durableOrder(durable: Exchange['durable'], failed: (error: unknown) => void): DurableOrder {
+  let isSyncing = false;
+  let waiting: (() => void)[] = [];
+  let hasStored = false;
+
+  /** What is added meanwhile waits for the next sync. So it waits for two at most. */
+  async function sendAfter(first: Promise<void>): Promise<void> {
+    isSyncing = true;
+    try {
+      for (let syncing: void | Promise<void> = first; waiting.length > 0; syncing = hasStored ? durable() : undefined) {
+        const ready = waiting;
+        waiting = [];
+        hasStored = false;
+        await syncing;
+        for (const act of ready) act();
+      }
+    } catch (error) {
+      waiting = [];
+      failed(error);
+    }
+    isSyncing = false;
+  }
+
+  return {
+    send(act, isLive) {
+      const syncing = isSyncing || isLive ? undefined : durable();
+      if (!isSyncing && !syncing) return act();
+      waiting.push(act);
+      hasStored ||= !isLive;
+      if (syncing) void sendAfter(syncing);
+    },
+  };
+}
 
 /**
  * Sends JSON directly with Node's response. A web `Response` and its stream would cost more than the rest of the request.
@@ -29,10 +76,13 @@ export function sendBytes(
   { env: { outgoing, exchange } }: WithOutgoing,
   bytes: Buffer,
   headers: Readonly<Record<string, string>>,
-): Response {
+): Response | Promise<Response> {
   exchange.hold(bytes.length);
-  outgoing.writeHead(200, { ...headers, 'Content-Length': bytes.length }).end(bytes);
-  return RESPONSE_ALREADY_SENT;
+  const send = (): Response => {
+    outgoing.writeHead(200, { ...headers, 'Content-Length': bytes.length }).end(bytes);
+    return RESPONSE_ALREADY_SENT;
+  };
+  return exchange.durable()?.then(send) ?? send();
 }
 
 /** Aborts when the client disconnects before it has received the whole response. */
@@ -55,7 +105,10 @@ export interface EventStreamOptions {
   readonly clock?: Clock;
 }
 
-/** Server-sent events. Nothing is written after the client disconnected. No method throws. */
+/**
+ * Server-sent events. Nothing is written after the client disconnected, and the connection is cut if what the events tell
+ * cannot become durable. No method throws.
+ */
 export interface EventStream {
   /**
    * Sends an event as one chunk of HTTP; without a name if `type` is undefined. A client that reconnects sends the last `id`
@@ -63,12 +116,16 @@ export interface EventStream {
    * has disconnected. A large event, and those after it, are sent in other turns of the event loop, so `data` must not change.
    */
   send(type: string | undefined, data: object, id?: number): void | Promise<void>;
+  /** The same for an event that tells nothing that is stored, such as a delta of the model: it does not wait for the disk. */
+  sendLive(type: string | undefined, data: object): void | Promise<void>;
   /** Sends `[DONE]`, unless `hasEndMark` is false or the stream `isCut`, and closes the response. */
   end(isCut?: boolean): void;
 }
 
 /** Events are written at once when there are this many characters. */
 const MOST_WAITING = 4_096;
+/** If so many characters wait until they are durable, there is no room for more. */
+const MOST_UNSYNCED = 65_536;
 const END_MARK = 'data: [DONE]\n\n';
 const LAST_CHUNK = '0\r\n\r\n';
 
@@ -76,15 +133,35 @@ function chunkOf(frame: string): string {
   return `${Buffer.byteLength(frame).toString(16)}\r\n${frame}\r\n`;
 }
 
+interface SentEvent {
+  readonly type: string | undefined;
+  readonly data: object;
+  readonly id?: number | undefined;
+  readonly isLive?: 'live';
+}
+
+function frameOf({ type, data, id }: SentEvent): string {
+  return eventFrame(type, data, id);
+}
+
 interface LaterEvents {
-  readonly events: { readonly type: string | undefined; readonly data: object; readonly id: number | undefined }[];
+  readonly events: SentEvent[];
   /** Resolves when they are sent and there is room for more, or the client has disconnected. */
   readonly sent: PromiseWithResolvers<void>;
   /** Called when they are sent. */
   end: () => void;
 }
 
-export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
+/** What a stream needs of the context of its request. */
+export interface StreamContext {
+  readonly env: {
+    readonly outgoing: ServerResponse;
+    readonly exchange: Pick<Exchange, 'durable' | 'requestId' | 'log'>;
+  };
+}
+
+export function eventStream({ env }: StreamContext, options: EventStreamOptions): EventStream {
+  const { outgoing, exchange } = env;
   const { heartbeatMs, onDisconnect, hasEndMark = true, clock = systemClock } = options;
   let isClosed = false;
   let isEnded = false;
@@ -92,6 +169,17 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   let room: PromiseWithResolvers<void> | undefined;
   /** Chunks that are written together at the end of this tick: Node takes longer to write one than to make it. */
   let waiting = '';
+  /** Whether they, and the headers, tell nothing that is stored. */
+  let isLive: 'live' | undefined;
+  /** The characters that wait until they are durable. */
+  let unsynced = 0;
+  const order = durableOrder(exchange.durable, (error) => {
+    exchange.log.error(
+      { err: error, requestId: exchange.requestId },
+      'a stream was cut: the store could not be synced',
+    );
+    outgoing.destroy();
+  });
   /** False for HTTP/1.0, which has no chunks. */
   let isChunked = false;
   let isScheduled = false;
@@ -100,9 +188,10 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
   let later: LaterEvents | undefined;
   let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
 
-  function addFrame(frame: string): void | Promise<void> {
+  function addFrame(frame: string, isFrameLive?: 'live'): void | Promise<void> {
     if (isClosed) return;
     waiting += isChunked ? chunkOf(frame) : frame;
+    isLive &&= isFrameLive;
     if (waiting.length >= MOST_WAITING) writeChunks();
     else if (!isScheduled) {
       isScheduled = true;
@@ -115,27 +204,37 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     isScheduled = false;
     if (isClosed) return;
     if (waiting !== '') writeChunks();
-    else if (!hasWritten) outgoing.flushHeaders();
+    else if (!hasWritten) order.send(() => outgoing.flushHeaders(), isLive);
+    isLive = 'live';
   }
 
   function writeChunks(): void {
     // Node allocates three bytes for each character of a string that it cannot send at once. It adds the headers to the first
     // string, and then keeps all the pieces that they were made of.
     const chunks = waiting.length > LARGE || !hasWritten ? Buffer.from(waiting) : waiting;
+    unsynced += chunks.length;
     waiting = '';
     hasWritten = true;
-    if (!outgoing.write(chunks)) room ??= Promise.withResolvers();
+    order.send(() => {
+      unsynced -= chunks.length;
+      if (!outgoing.write(chunks)) room ??= Promise.withResolvers();
+      else if (unsynced === 0) onDrain();
+    }, isLive);
+    isLive = 'live';
+    if (unsynced > MOST_UNSYNCED) room ??= Promise.withResolvers();
   }
 
   /** Sends a large event and those that follow it. A large one is made in one turn, and encoded in another. */
-  async function sendLarge(first: string): Promise<void> {
+  async function sendLarge(first: SentEvent, frame: string): Promise<void> {
     const following: LaterEvents = { events: [], sent: Promise.withResolvers(), end: () => {} };
     later = following;
-    for (let frame: string | undefined = first; frame !== undefined; frame = nextFrame(following)) {
-      const isLarge = frame.length > LARGE;
+    for (let [event, text]: [SentEvent | undefined, string] = [first, frame]; event;) {
+      const isLarge = text.length > LARGE;
       if (isLarge) await nextTurn();
-      void addFrame(frame);
+      void addFrame(text, event.isLive);
       if (isLarge) await nextTurn();
+      event = following.events.shift();
+      text = event ? frameOf(event) : '';
     }
     later = undefined;
     following.end();
@@ -144,17 +243,12 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     following.sent.resolve();
   }
 
-  function nextFrame({ events }: LaterEvents): string | undefined {
-    const event = events.shift();
-    return event && eventFrame(event.type, event.data, event.id);
-  }
-
   function endStream(isCut: boolean): void {
     if (isClosed) return;
     const mark = hasEndMark && !isCut ? END_MARK : '';
     const last = waiting + (isChunked ? `${mark && chunkOf(mark)}${LAST_CHUNK}` : mark);
     closeStream();
-    outgoing.end(last);
+    order.send(() => outgoing.end(last));
   }
 
   function onDrain(): void {
@@ -178,7 +272,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
 
   /** Not sent to a client that has not read the events before it. */
   function sendHeartbeat(): void {
-    if (wasSilent && !room) void addFrame(KEEP_ALIVE_FRAME);
+    if (wasSilent && !room) void addFrame(KEEP_ALIVE_FRAME, 'live');
     wasSilent = true;
     cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
   }
@@ -201,19 +295,22 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     process.nextTick(onTickEnd);
   }
 
+  function sendEvent(event: SentEvent): void | Promise<void> {
+    wasSilent = false;
+    if (isClosed || isEnded) return;
+    if (later) {
+      later.events.push(event);
+      return later.sent.promise;
+    }
+    const frame = frameOf(event);
+    if (frame.length <= LARGE) return addFrame(frame, event.isLive);
+    void sendLarge(event, frame);
+    return later!.sent.promise;
+  }
+
   return {
-    send(type, data, id) {
-      wasSilent = false;
-      if (isClosed || isEnded) return;
-      if (later) {
-        later.events.push({ type, data, id });
-        return later.sent.promise;
-      }
-      const frame = eventFrame(type, data, id);
-      if (frame.length <= LARGE) return addFrame(frame);
-      void sendLarge(frame);
-      return later!.sent.promise;
-    },
+    send: (type, data, id) => sendEvent({ type, data, id }),
+    sendLive: (type, data) => sendEvent({ type, data, isLive: 'live' }),
     end(isCut = false) {
       if (isEnded) return;
       isEnded = true;

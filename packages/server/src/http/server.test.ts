@@ -112,7 +112,7 @@ describe('listening', () => {
   test('is rejected after closing, and closing before listening works', async () => {
     const nothing = async (): Promise<void> => undefined;
     const log = newLog({ level: 'silent' });
-    const server = createServer({ port: 0, log, routes: [], ready: nothing, drain: nothing });
+    const server = createServer({ port: 0, log, routes: [], ready: nothing, durable: () => {}, drain: nothing });
     await server.close();
     expect(() => server.listen()).toThrow(misuse('The server was closed'));
   });

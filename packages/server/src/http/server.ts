@@ -59,6 +59,8 @@ export interface ServerOptions {
   readonly describe?: (routes: readonly Route[]) => Promise<Buffer>;
   /** Resolves if the store answers. */
   readonly ready: () => Promise<void>;
+  /** Resolves when everything that was read so far is durable; nothing if it already is. */
+  readonly durable: () => void | Promise<void>;
   /** Called at shutdown: detaches the runs, so that they can be resumed later. May take up to 5 s. */
   readonly drain: () => Promise<void>;
 }
@@ -200,6 +202,7 @@ export function createServer(options: ServerOptions): Server {
           sendMs,
           clock,
           isClosing,
+          durable: options.durable,
           begin(answer) {
             const begun = beginExchange(incoming, answer, { ...exchangeOptions, method: 'WS' });
             if (exchange.route) begun.route = exchange.route;
@@ -460,7 +463,7 @@ const REQUEST_ID = /^[\w.:-]{1,128}$/;
 const CLIENT_CLOSED = 499;
 const SWITCHING = 101;
 
-type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory'>> &
+type ExchangeOptions = Required<Pick<ServerOptions, 'log' | 'clock' | 'memory' | 'durable'>> &
   Pick<ServerOptions, 'streams'> & {
     readonly keys: Keys;
     readonly metrics: ServerMetrics | undefined;
@@ -474,7 +477,7 @@ type Answered = Answering & Pick<ServerResponse, 'headersSent' | 'statusCode' | 
 function beginExchange(
   incoming: IncomingMessage,
   outgoing: Answered,
-  { log, clock, memory, keys, streams, metrics, method = incoming.method ?? '' }: ExchangeOptions,
+  { log, clock, memory, durable, keys, streams, metrics, method = incoming.method ?? '' }: ExchangeOptions,
 ): Exchange {
   const requested = incoming.headers['x-request-id'];
   const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
@@ -502,6 +505,8 @@ function beginExchange(
       isWorking = false;
       endIfDone();
     },
+    // A request that was not admitted has read nothing, and metrics are not stored.
+    durable: () => (exchange.caller && exchange.route?.scope !== 'metrics:read' ? durable() : undefined),
     holder: () => memory.holder(exchange.caller?.tenant),
     openStream() {
       if (isClosed) return;

@@ -6,6 +6,7 @@ import { WebSocketServer, type WebSocket } from 'ws';
 import { ApiError } from '../api-error.ts';
 import type { Answering, Caller, Exchange } from './admission.ts';
 import type { Held, Memory } from './limits.ts';
+import { durableOrder } from './respond.ts';
 
 /**
  * WebSockets of clients. Each message is a request of its own, with the limits that requests over HTTP have:
@@ -49,6 +50,8 @@ export interface SocketMessage {
 export interface ClientSocket {
   /** Returns a promise if the client reads too slowly: it resolves when there is room again or the socket is closed. */
   send(message: object): void | Promise<void>;
+  /** The same for a message that tells nothing that is stored, such as a delta of the model: it does not wait for the disk. */
+  sendLive(message: object): void | Promise<void>;
   /** Closes the socket: at once, or after the message that is being answered. */
   close(code: number, reason: string): void;
   /** For bytes that the socket holds between messages. They are released when it closes. */
@@ -83,6 +86,7 @@ export interface AcceptOptions extends SocketLimits {
   readonly sendMs: number;
   readonly clock: Clock;
   readonly isClosing: () => boolean;
+  readonly durable: Exchange['durable'];
   /** Begins the exchange of a message, and logs it when its answer is closed. */
   readonly begin: (answer: MessageAnswer) => Exchange;
   /** Calls `start` when the answers to all earlier messages are closed. */
@@ -105,6 +109,7 @@ const MESSAGE_MS = 60_000;
 const CONTROL_HEADER = 6;
 
 const GOING_AWAY = 1001;
+const INTERNAL_ERROR = 1011;
 const STOPPING = 'The server is shutting down.';
 
 /**
@@ -163,10 +168,24 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     };
   }
 
-  function send(message: object): void | Promise<void> {
+  const order = durableOrder(options.durable, (error) => {
+    caller.log.error({ err: error }, 'a socket was closed: the store could not be synced');
+    ws.close(INTERNAL_ERROR, 'The store could not be synced.');
+  });
+
+  function send(message: object, isLive?: 'live'): void | Promise<void> {
     if (ws.readyState !== ws.OPEN) return;
-    ws.send(JSON.stringify(message));
-    return awaitRoom();
+    const text = JSON.stringify(message);
+    order.send(() => {
+      if (ws.readyState === ws.OPEN) ws.send(text);
+      void awaitRoom();
+    }, isLive);
+    return room?.promise;
+  }
+
+  /** After the messages that wait. */
+  function closeSocket(code: number, reason: string): void {
+    order.send(() => ws.close(code, reason), 'live');
   }
 
   /** A client that does not read is not read either. Otherwise the answers to what it sends would pile up. */
@@ -203,7 +222,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
 
   function close(code: number, reason: string): void {
     if (inProgress > 0) closing = { code, reason };
-    else ws.close(code, reason);
+    else closeSocket(code, reason);
   }
 
   // The bytes of a message that arrives
@@ -236,7 +255,13 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
 
   // Messages
 
-  const answer = options.open({ send, close, holder, closed: closed.signal });
+  const answer = options.open({
+    send: (message) => send(message),
+    sendLive: (message) => send(message, 'live'),
+    close,
+    holder,
+    closed: closed.signal,
+  });
 
   function onMessage(bytes: Buffer, isBinary: boolean): void {
     endArrival();
@@ -272,7 +297,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
       void answer(message).finally(() => {
         inProgress -= 1;
         if (inProgress === 0 && isClosing()) closing ??= { code: GOING_AWAY, reason: STOPPING };
-        if (inProgress === 0 && closing) ws.close(closing.code, closing.reason);
+        if (inProgress === 0 && closing) closeSocket(closing.code, closing.reason);
         turn.close();
       });
     };
@@ -311,7 +336,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
 
   return {
     closeIfIdle() {
-      if (inProgress === 0) ws.close(GOING_AWAY, STOPPING);
+      if (inProgress === 0) closeSocket(GOING_AWAY, STOPPING);
     },
   };
 }

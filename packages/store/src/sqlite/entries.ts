@@ -323,7 +323,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
       if (!run) throw unknownRun(runId);
       const covered = seq === run.entries ? run.last_chain : chainBefore(run.id, seq);
       upsertSnapshot.run(run.id, seq, text, crc32(text, covered));
-    }, 'written');
+    }, 'hidden');
   }
 
   function readSnapshot(runId: string): Snapshot | undefined {

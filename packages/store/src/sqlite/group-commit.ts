@@ -16,7 +16,7 @@ import { isBusy } from './failure.ts';
  */
 export interface GroupCommit {
   /** `work` is synchronous and runs some time after the call. `chars`: how much it writes, if it can be much. */
-  readonly write: <T>(work: () => T, until?: Stored, chars?: number) => Promise<T>;
+  readonly write: <T>(work: () => T, until?: Until, chars?: number) => Promise<T>;
   /**
    * Performs `work` within `ACCEPT_MS`. Nobody waits for it: if it fails, `failed` is called. The returned function tells that
    * it will write more characters.
@@ -28,6 +28,8 @@ export interface GroupCommit {
   readonly accepted: () => void | Promise<void>;
   /** Resolves when all writes so far are durable. */
   readonly sync: () => Promise<void>;
+  /** Resolves when everything that can be read is durable, also what others have committed; nothing if it already is. */
+  readonly syncShown: () => void | Promise<void>;
   /** Commits all waiting writes now, unless another process writes. */
   readonly flush: () => void;
   /** Resolves when all writes so far have settled. */
@@ -36,14 +38,19 @@ export interface GroupCommit {
   readonly onCommit: (listener: CommitListener) => void;
 }
 
+/** `hidden`: as `written`, and clients are shown nothing of it, so readers do not wait until it is durable. */
+export type Until = Stored | 'hidden';
+
 /** The file that the transactions are committed to. */
 export interface Disk {
   /** Makes everything committed durable. If nothing is returned, it already is. */
   readonly sync: () => void | Promise<void>;
+  /** The same for everything that can be read, also commits of other processes; default: `sync`. Not for what is hidden. */
+  readonly syncShown?: () => void | Promise<void>;
   /** Throws if a sync has failed, so that nothing can become durable any more, or if nothing can be written any more. */
-  readonly check?: (until: Stored) => void;
-  /** Called after each commit. */
-  readonly committed?: () => void;
+  readonly check?: (until: Until) => void;
+  /** Called after each commit. `isShown`: not all of it is hidden. */
+  readonly committed?: (isShown: boolean) => void;
   /** Returns a promise if nothing may be committed until it resolves. It never rejects. */
   readonly ready?: () => void | Promise<void>;
 }
@@ -58,7 +65,7 @@ export interface CommitOptions extends Disk {
 
 interface Write {
   readonly work: () => unknown;
-  readonly until: Stored;
+  readonly until: Until;
   chars: number;
   readonly resolve: (value: never) => void;
   readonly reject: (error: TreadleError) => void;
@@ -73,7 +80,7 @@ interface Done {
 }
 
 export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupCommit {
-  const { defer, busyTimeoutMs, sync, check, committed, ready, toStoreError } = options;
+  const { defer, busyTimeoutMs, sync, syncShown = sync, check, committed, ready, toStoreError } = options;
   const savepoint = db.prepare('SAVEPOINT job');
   const release = db.prepare('RELEASE job');
   let waiting: Write[] = [];
@@ -149,7 +156,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
 
   /** Settles writes that have to be durable after a sync, and the others at once. */
   function settleAll(done: readonly Done[], since: number): void {
-    if (done.some(({ isWritten }) => isWritten)) committed?.();
+    if (done.some(({ isWritten }) => isWritten)) committed?.(done.some(isShown));
     const syncing = done.some(mustBeSynced) ? sync() : undefined;
     for (const one of done) if (!syncing || !mustBeSynced(one)) one.settle();
     if (!syncing) return listener?.(performance.now() - since, done.length);
@@ -208,15 +215,15 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     }
   }
 
-  async function synced(): Promise<void> {
+  async function synced(syncing: void | Promise<void>): Promise<void> {
     try {
-      await sync();
+      await syncing;
     } catch (error) {
       throw toStoreError(error);
     }
   }
 
-  function write<T>(work: () => T, until: Stored = 'durable', chars = 0): Promise<T> {
+  function write<T>(work: () => T, until: Until = 'durable', chars = 0): Promise<T> {
     flushNextTurn();
     return new Promise<T>((resolve, reject) => {
       enqueue({
@@ -293,7 +300,11 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     canAccept: () => !isDelayed && acceptedChars < MOST_ACCEPTED_CHARS,
     accepted: () => (acceptedCount > 0 ? write(() => {}, 'written').catch(() => {}) : undefined),
     // Without a transaction, if nothing is waiting.
-    sync: () => (waiting.length > 0 ? write(() => {}) : synced()),
+    sync: () => (waiting.length > 0 ? write(() => {}) : synced(sync())),
+    syncShown() {
+      const syncing = syncShown();
+      return syncing && synced(syncing);
+    },
     flush() {
       do flush();
       while (waiting.length > 0 && !isDelayed);
@@ -311,6 +322,10 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
 
 function mustBeSynced({ write, isWritten }: Done): boolean {
   return isWritten && write.until === 'durable';
+}
+
+function isShown({ write, isWritten }: Done): boolean {
+  return isWritten && write.until !== 'hidden';
 }
 
 const DONE = { done: true, value: undefined } as const;

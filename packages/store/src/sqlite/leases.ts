@@ -227,7 +227,7 @@ export function openLeases(
 
   async function releaseAll(tokens: readonly number[]): Promise<void> {
     try {
-      await write(() => deleteAll(tokens), 'written');
+      await write(() => deleteAll(tokens), 'hidden');
       for (const token of tokens) unreleased.delete(token);
     } catch {
       for (const token of tokens) {
@@ -259,7 +259,7 @@ export function openLeases(
   }
 
   async function renewLeases(tokens: readonly number[]): Promise<void> {
-    const { renewed, kept, gone } = await write(() => renewRows(tokens), 'written');
+    const { renewed, kept, gone } = await write(() => renewRows(tokens), 'hidden');
     for (const token of kept) {
       const lease = held.get(token);
       if (lease) lease.renewed = renewed;
@@ -340,7 +340,7 @@ export function openLeases(
     cancelTimer?.();
     const tokens = [...held.keys(), ...unreleased];
     for (const [token, { runId }] of held) lose(token, storeClosed(runId));
-    if (tokens.length > 0) write(() => deleteAll(tokens), 'written').catch(() => {});
+    if (tokens.length > 0) write(() => deleteAll(tokens), 'hidden').catch(() => {});
   }
 
   function hasDriver(runId: string): boolean {

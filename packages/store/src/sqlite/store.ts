@@ -222,6 +222,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       pruneExpired: requests.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
     },
+    durable: commit.syncShown,
     onCommit: commit.onCommit,
     close: () => (closing ??= close()),
   };

@@ -126,6 +126,90 @@ test('what nobody waits for is synced after a short time, and when the store is 
   await closed;
 });
 
+test('what readers have seen is durable after one sync, which all of them share', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.durable();
+  let count = 0;
+  onSync = () => void count++;
+  await store.append('a', [entry(0)], undefined, 'written');
+  expect(await store.read('a')).toEqual(entries(1));
+  await Promise.all(Array.from({ length: 1_000 }, () => store.durable()));
+  expect([count, store.durable()]).toEqual([1, undefined]);
+});
+
+test('readers wait for a sync that started after what they have seen', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.durable();
+  const syncs = heldSyncs();
+  const append = store.append('a', [entry(0)]);
+  await syncs.next();
+  const first = store.durable();
+  await store.append('a', [entry(1)], undefined, 'written');
+  const second = store.durable();
+  syncs.proceed[0]!();
+  await Promise.all([append, first]);
+  expect(await isSettled(second)).toBe(false);
+  await syncs.next();
+  syncs.proceed[1]!();
+  await second;
+});
+
+test('readers wait for what another process has committed, which this one cannot know to be synced', async () => {
+  await using temp = tempStore();
+  const other = temp.open();
+  const store = open(temp);
+  await store.durable();
+  expect(store.durable()).toBeUndefined();
+  await other.append('a', [entry(0)]);
+  const syncs = heldSyncs();
+  expect(await store.read('a')).toEqual(entries(1));
+  const waits = [store.durable(), store.durable()];
+  await syncs.next();
+  expect(await isSettled(waits[0])).toBe(false);
+  syncs.proceed[0]!();
+  await Promise.all(waits);
+  expect([syncs.proceed.length, store.durable()]).toEqual([1, undefined]);
+});
+
+test('readers wait for what a process has left that died before it synced', async () => {
+  await using temp = tempStore();
+  await temp.open().append('a', [entry(0)], undefined, 'written');
+  const store = open(temp);
+  let count = 0;
+  onSync = () => void count++;
+  expect(await store.read('a')).toEqual(entries(1));
+  await store.durable();
+  expect(count).toBe(1);
+});
+
+test('readers do not wait for leases and snapshots, which nobody is shown', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  const lease = await store.acquire('a');
+  await store.append('a', [entry(0)], lease);
+  await store.durable();
+  await store.writeSnapshot('a', { seq: 1, state: 1 });
+  await lease.release();
+  expect(store.durable()).toBeUndefined();
+});
+
+test('after a failed sync readers are refused, except for what was durable before', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.append('a', [entry(0)]);
+  await store.durable();
+  onSync = () => Promise.reject(new Error('EIO: i/o error, fdatasync'));
+  await store.writeSnapshot('a', { seq: 1, state: 1 });
+  await expect(store.append('a', [])).rejects.toMatchObject({ code: 'store-failed' });
+  expect(store.durable()).toBeUndefined();
+  await store.append('a', [entry(1)], undefined, 'written');
+  onSync = undefined;
+  await expect(store.durable()).rejects.toMatchObject({ code: 'store-failed' });
+  await expect(store.durable()).rejects.toMatchObject({ code: 'store-failed' });
+});
+
 test('after a failed sync nothing that has to be durable is written until the store is opened again', async () => {
   await using temp = tempStore();
   const store = open(temp);

@@ -2,9 +2,9 @@ import { closeSync, fdatasync, fstatSync, fsync, openSync } from 'node:fs';
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
-import { TreadleError, type Stored } from '@treadle/core';
+import { TreadleError } from '@treadle/core';
 import { filesOf } from './files.ts';
-import type { Disk } from './group-commit.ts';
+import type { Disk, Until } from './group-commit.ts';
 
 /**
  * The write-ahead log of an SQLite file, whose commits are synced here and not by SQLite (`synchronous = NORMAL`).
@@ -15,11 +15,13 @@ import type { Disk } from './group-commit.ts';
  * 3. After a failed sync nobody knows what is durable, and repeating the sync would not find out: the system may have dropped
  *    the pages. So every sync from then on fails, and nothing that has to be durable is written.
  * 4. A commit that nobody waits for is synced after a short time.
- * 5. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
+ * 5. What a reader is shown may be of another process, which alone knows whether it has synced it. So a sync for readers also
+ *    covers the commits of others: if there were any since the last one, it syncs the log, which is the same file for all.
+ * 6. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
  *    The commit that does so syncs the new header: the only sync in the thread of the store, after several megabytes.
- * 6. A sync counts only if the files are still those that SQLite opened (`files.ts`). Otherwise nothing is written any more.
- * 7. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
+ * 7. A sync counts only if the files are still those that SQLite opened (`files.ts`). Otherwise nothing is written any more.
+ * 8. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
  */
 export interface Wal extends Required<Disk> {
   /** Syncs what is not synced yet, and ends the worker. Never rejects. */
@@ -57,6 +59,11 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   let descriptor: number | undefined;
   /** Numbers of commits. */
   let [last, durable, covered] = [0, 0, 0];
+  /** The last one that readers can be shown. */
+  let shown = 0;
+  /** SQLite's counter of the commits of other connections, when readers were last waited for. Undefined: unknown. */
+  let version: unknown;
+  const findVersion = db.prepare('PRAGMA data_version');
   let running: Promise<void> | undefined;
   let next: Promise<void> | undefined;
   let failure: TreadleError | undefined;
@@ -66,8 +73,9 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   let timer: NodeJS.Timeout | undefined;
   const checkpoints = checkpointer(db, () => system.startWorker(files.database));
 
-  function committed(): void {
+  function committed(isShown = true): void {
     last++;
+    if (isShown) shown = last;
     timer ??= setTimeout(syncInBackground, SYNC_WITHIN_MS).unref();
     checkpoints.committed(openLog());
   }
@@ -87,13 +95,34 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   }
 
   function sync(): void | Promise<void> {
-    if (failure) return Promise.reject(failure);
-    if (durable === last) return undefined;
-    if (!running) return startSync();
-    return covered === last ? running : (next ??= running.then(startSync));
+    return failure ? Promise.reject(failure) : syncUpTo(last);
   }
 
-  function check(until: Stored): void {
+  function syncShown(): void | Promise<void> {
+    const current = readVersion();
+    if (current === undefined || current !== version) {
+      version = current;
+      shown = ++last;
+    }
+    return failure && shown > durable ? Promise.reject(failure) : syncUpTo(shown);
+  }
+
+  function syncUpTo(commit: number): void | Promise<void> {
+    if (durable >= commit) return undefined;
+    if (!running) return startSync();
+    return covered >= commit ? running : (next ??= running.then(startSync));
+  }
+
+  /** Undefined if the file is locked for a moment. */
+  function readVersion(): unknown {
+    try {
+      return findVersion.get()!['data_version'];
+    } catch {
+      return undefined;
+    }
+  }
+
+  function check(until: Until): void {
     if (failure && (isGone || until === 'durable')) throw failure;
   }
 
@@ -138,6 +167,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   return {
     committed,
     sync,
+    syncShown,
     check,
     ready: checkpoints.ready,
     async close() {

@@ -25,7 +25,8 @@ export interface ChatStreams {
   wakeReaders(id: string): void;
 }
 
-export type Deliver = (event: NumberedEvent) => void | Promise<void>;
+/** `isLive`: the event is stored nowhere. */
+export type Deliver = (event: NumberedEvent, isLive?: 'live') => void | Promise<void>;
 
 /** `hold` counts what the caller reads. */
 type StreamCaller = Pick<Caller, 'tenant' | 'hold'>;
@@ -54,7 +55,7 @@ export function chatStreams(engine: Pick<Engine, 'store' | 'driven' | 'log'>, st
       get last() {
         return last;
       },
-      add: (event) => deliver({ ...event, seq: ++last }),
+      add: (event) => deliver({ ...event, seq: ++last }, isDelta(event) ? 'live' : undefined),
       async flush(event) {
         if (event) final = { ...event, seq: ++last };
         await streams.append(id, final ? last : last + 1, final ? [final] : []);
@@ -128,7 +129,7 @@ export async function sendEvents(
   const { log, requestId } = c.get('caller');
   const disconnected = new AbortController();
   const onDisconnect = (): void => disconnected.abort();
-  const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect, hasEndMark });
+  const stream = eventStream(c, { heartbeatMs, onDisconnect, hasEndMark });
   try {
     await send(stream, disconnected.signal);
   } catch (error) {
@@ -139,4 +140,9 @@ export async function sendEvents(
   }
   stream.end();
   return RESPONSE_ALREADY_SENT;
+}
+
+/** What is part of an item that is not stored yet. */
+function isDelta({ type }: ChatEvent): boolean {
+  return type === 'token_delta' || type === 'reasoning_delta' || type === 'tool_call_output';
 }

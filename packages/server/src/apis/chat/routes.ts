@@ -46,7 +46,9 @@ function answerRoutes(
         const request = parseChat(await readJson(c, maxBodyBytes));
         c.env.exchange.openStream();
         const { run } = await conversations.start(request, c.get('caller'));
-        return sendEvents(c, heartbeatMs, (stream, signal) => run((event) => stream.send(undefined, event), signal));
+        return sendEvents(c, heartbeatMs, (stream, signal) =>
+          run((event, isLive) => (isLive ? stream.sendLive(undefined, event) : stream.send(undefined, event)), signal),
+        );
       },
     }),
     route({

@@ -7,6 +7,8 @@ import { readJson } from '../../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../../http/respond.ts';
 import { EVENTS, JSON_TYPE, route, type Route } from '../../http/routes.ts';
 import type { Completions, PreparedCompletion } from './completions.ts';
+import type { ChatChunk } from './wire.ts';
+import type { EmitFrame } from './projection.ts';
 import { COMPLETION_BODY, parseCompletion, type ChatParseOptions } from './parse-request.ts';
 
 export interface ChatOptions {
@@ -48,9 +50,11 @@ export function completionRoutes({
 
   async function streamCompletion(c: Context<Env>, prepared: PreparedCompletion): Promise<Response> {
     const disconnected = new AbortController();
-    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
+    const stream = eventStream(c, { heartbeatMs, onDisconnect: () => disconnected.abort() });
     try {
-      await prepared.run((frame) => stream.send(undefined, frame), disconnected.signal);
+      const emit: EmitFrame = (frame) =>
+        isLive(frame) ? stream.sendLive(undefined, frame) : stream.send(undefined, frame);
+      await prepared.run(emit, disconnected.signal);
     } catch (error) {
       const { log, requestId } = c.get('caller');
       const level = error instanceof ApiError ? 'warn' : 'error';
@@ -60,4 +64,10 @@ export function completionRoutes({
     stream.end();
     return RESPONSE_ALREADY_SENT;
   }
+}
+
+/** Whether a chunk extends a message that is not stored yet. The first chunk has the role, also of a completion that is stored. */
+function isLive(frame: ChatChunk | object): boolean {
+  const [choice] = 'choices' in frame ? frame.choices : [];
+  return choice !== undefined && choice.finish_reason === null && !('role' in choice.delta);
 }

@@ -21,7 +21,7 @@ export function mcpRoutes({ open, maxBodyBytes }: McpRoutesOptions): readonly Ro
 
   async function serve(c: Context<Env>): Promise<Response> {
     const caller = c.get('caller');
-    const { incoming, outgoing, exchange } = c.env;
+    const { incoming, exchange } = c.env;
     let body: unknown;
     if (incoming.method === 'POST') {
       try {
@@ -36,7 +36,7 @@ export function mcpRoutes({ open, maxBodyBytes }: McpRoutesOptions): readonly Ro
     const endpoint = await (opened ??= open());
     const request = webRequest(incoming, disconnectSignal(c));
     const response = await endpoint.serve(request, { body, caller, authInfo: authInfoOf(caller) });
-    return sendWebResponse(response, outgoing, exchange.hold);
+    return sendWebResponse(response, c.env);
   }
 
   return [
@@ -78,13 +78,13 @@ function authInfoOf(caller: Caller): AuthInfo {
 /** Sends a response of the SDK. A stream is read only as fast as the client reads it. */
 async function sendWebResponse(
   { status, headers, body }: Response,
-  outgoing: ServerResponse,
-  hold: (bytes: number) => void,
+  { outgoing, exchange }: Env['Bindings'],
 ): Promise<Response> {
   const sent = Object.fromEntries(headers);
   if (!sent['content-type']?.startsWith('text/event-stream')) {
     const bytes = body === null ? undefined : Buffer.from(await new Response(body).arrayBuffer());
-    hold(bytes?.length ?? 0);
+    exchange.hold(bytes?.length ?? 0);
+    await exchange.durable();
     outgoing.writeHead(status, { ...sent, 'Content-Length': bytes?.length ?? 0 }).end(bytes);
     return RESPONSE_ALREADY_SENT;
   }
@@ -96,6 +96,7 @@ async function sendWebResponse(
   for (;;) {
     const { done, value } = await reader.read();
     if (done || outgoing.destroyed) break;
+    await exchange.durable();
     if (!outgoing.write(value)) await hasRoom(outgoing);
   }
   outgoing.end();

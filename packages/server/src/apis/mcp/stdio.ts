@@ -8,6 +8,7 @@ import { requests } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
 import { DEFAULT_TENANT, SCOPES } from '../../http/keys.ts';
 import { newLog } from '../../http/log.ts';
+import { durableOrder } from '../../http/respond.ts';
 import { newRequestId } from '../../ids.ts';
 import { runs } from '../runs/runs.ts';
 import { mcpCalls } from './calls.ts';
@@ -79,6 +80,13 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
   for (const event of ['end', 'close', 'error'] as const) stdin.once(event, end);
   const transport = new StdioServerTransport(stdin, stdout);
   const closeTransport = transport.close.bind(transport);
+  const sendNow = transport.send.bind(transport);
+  const order = durableOrder(engine.store.durable, (error) => {
+    log.error({ err: error }, 'the connection was closed: the store could not be synced');
+    end();
+  });
+  transport.send = (message) =>
+    new Promise((resolve, reject) => order.send(() => sendNow(message).then(resolve, reject)));
   // It closes itself if a message is too large, or if nobody reads what it writes. The streams do not end by that.
   transport.close = () => {
     end();

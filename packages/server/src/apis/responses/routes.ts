@@ -19,7 +19,7 @@ import {
 import { parseCompactRequest } from './compaction.ts';
 import type { EmitEvent } from './output-items.ts';
 import { parseRequest, RESPONSE_BODY, type ParseOptions } from './parse-request.ts';
-import { endedResponse, type FinishedResponse, type PreparedResponse } from './response.ts';
+import { endedResponse, isLive, type FinishedResponse, type PreparedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
 
@@ -189,10 +189,10 @@ export function responsesRoutes({
     requiresAction: boolean,
   ): Promise<Response> {
     const disconnected = new AbortController();
-    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
+    const stream = eventStream(c, { heartbeatMs, onDisconnect: () => disconnected.abort() });
     const emit: EmitEvent = prepared.isResumable
       ? (event) => stream.send(event.type, event, event.sequence_number)
-      : (event) => stream.send(event.type, event);
+      : (event) => (isLive(event) ? stream.sendLive(event.type, event) : stream.send(event.type, event));
     let isCut: boolean | undefined;
     try {
       const hold = (bytes: number): void => c.env.exchange.hold(bytes);

@@ -8,11 +8,13 @@ import { responsesSocket } from './socket.ts';
 /** A socket that records what happens to it. */
 function recordedSocket(): { readonly socket: ClientSocket; readonly seen: unknown[] } {
   const seen: unknown[] = [];
+  const see = (message: object): void => {
+    const { type, error } = message as { type: string; error?: { code: string } };
+    seen.push(error ? error.code : type);
+  };
   const socket: ClientSocket = {
-    send(message) {
-      const { type, error } = message as { type: string; error?: { code: string } };
-      seen.push(error ? error.code : type);
-    },
+    send: see,
+    sendLive: see,
     close: (code) => void seen.push(code),
     holder: () => ({ hold() {}, release() {} }),
     closed: new AbortController().signal,

@@ -9,7 +9,7 @@ import { isObject, type JsonObject } from '../../parse/validate.ts';
 import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import type { LocalConversations } from '../../history/request-conversation.ts';
-import { endedResponse, type FinishedResponse } from './response.ts';
+import { endedResponse, isLive, type FinishedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 
 /**
@@ -50,7 +50,10 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
       const { type: _, stream_options: __, stream_id: streamId, ...fields } = body;
       const request = parseRequest({ ...fields, stream: true }, parseOptions);
       const prepared = await responses.prepare(request, caller, undefined, local);
-      const emit = messageEvents((event) => socket.send(withStream(event, streamId)));
+      const emit = messageEvents((event) => {
+        const sent = withStream(event, streamId);
+        return isLive(event) ? socket.sendLive(sent) : socket.send(sent);
+      });
       const finished = await prepared.run({ requiresAction, emit }, socket.closed);
       throwIfInterrupted(finished);
       if (finished.response.status === 'failed') local.evict(request.previous);

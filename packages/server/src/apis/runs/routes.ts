@@ -48,11 +48,11 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     { after = -1, stopped, deliver }: Streaming<T>,
   ): Promise<Response> {
     const caller = c.get('caller');
-    const { outgoing, exchange } = c.env;
+    const { exchange } = c.env;
     exchange.openStream();
     const reading = new AbortController();
     const stop = (): void => reading.abort();
-    const stream = eventStream(outgoing, { heartbeatMs, onDisconnect: stop });
+    const stream = eventStream(c, { heartbeatMs, onDisconnect: stop });
     stopping.addEventListener('abort', stop, { once: true });
     if (stopping.aborted) stop();
     try {
