@@ -1,0 +1,253 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { frameReader } from '../../server/support/sse-frames.ts';
+import { openSocket } from '../../server/support/socket-client.ts';
+import type { Fact } from './told.ts';
+
+/** Clients of two servers with one store, which remember everything that they are told. */
+export interface Clients {
+  /** Resolves when somebody was told something. */
+  readonly begun: Promise<void>;
+  /** Resolves when the servers are gone, to what was told. */
+  readonly told: Promise<readonly Fact[]>;
+  /** No more requests are sent. */
+  stop(): void;
+}
+
+export type Random = () => number;
+
+const JSON_HEADERS = { 'content-type': 'application/json' };
+const TASKS = [
+  'list the files, then read notes.txt, then search it for word',
+  'read notes.txt, then list the files',
+  'what can you do?',
+];
+/** The statuses of a response that has ended. */
+const ENDED = ['completed', 'failed', 'incomplete', 'cancelled'];
+
+type Note = (fact: Fact) => void;
+type Event = Readonly<Record<string, unknown>>;
+
+interface Response {
+  readonly id: string;
+  readonly status: string;
+  readonly output: readonly unknown[];
+}
+
+type Servers = readonly [one: string, other: string];
+type Scenario = (note: Note, servers: Servers, random: Random) => Promise<void>;
+
+export function startClients(urls: readonly string[], count: number, random: Random): Clients {
+  const facts: Fact[] = [];
+  let isStopped = false;
+  const hasReader = random() < 0.5;
+  const begun = Promise.withResolvers<void>();
+  const note: Note = (fact) => {
+    facts.push(fact);
+    begun.resolve();
+  };
+
+  async function client(): Promise<void> {
+    while (!isStopped) {
+      const [one, other] = hasReader || random() < 0.5 ? urls : urls.toReversed();
+      const scenarios = hasReader ? WITH_READER : SCENARIOS;
+      const scenario = scenarios[Math.floor(random() * scenarios.length)]!;
+      // A server that is killed cuts what it sends. Without one there is nothing more to ask.
+      await scenario(note, [one!, other!], random).catch(() => delay(5));
+    }
+  }
+
+  const all = Promise.all(Array.from({ length: count }, client));
+  return { begun: begun.promise, told: all.then(() => facts), stop: () => void (isStopped = true) };
+}
+
+/** The second server is only asked: it commits nothing itself. */
+const WITH_READER: readonly Scenario[] = [
+  background,
+  background,
+  runEntries,
+  repeated,
+  chat,
+  chat,
+  live,
+  socket,
+  deleted,
+];
+const SCENARIOS: readonly Scenario[] = [...WITH_READER, keyed, keyed];
+
+/** The events of a background response, followed at both servers, and its status. */
+async function background(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const { id } = noteResponse(note, await send(one, '/v1/responses', { input: task(random), background: true }));
+  const follow = (url: string): Promise<void> =>
+    readEvents(url, `/v1/responses/${id}?stream=true`, undefined, (event) => {
+      note({ type: 'event', stream: `events_${id}`, seq: Number(event['sequence_number']) + 1, event });
+      const { response } = event as { readonly response?: Response };
+      if (response) noteResponse(note, response);
+    });
+  const poll = async (): Promise<void> => {
+    for (let status = ''; !ENDED.includes(status);) {
+      const response = noteResponse(note, await get(other, `/v1/responses/${id}`));
+      ({ status } = response);
+    }
+  };
+  await allOf([follow(one), follow(other), poll()]);
+}
+
+async function runEntries(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const { id } = noteResponse(note, await send(one, '/v1/responses', { input: task(random), background: true }));
+  const noteEntry = (entry: object): void =>
+    note({ type: 'entry', run: id, seq: (entry as { seq: number }).seq, entry });
+  for (let status = ''; status !== 'completed';) {
+    // The run starts after its response.
+    const run = await get<{ status?: string }>(other, `/v1/runs/${id}`).catch(notFound);
+    if (run) await readEvents(other, `/v1/runs/${id}/events`, undefined, noteEntry);
+    status = run?.status ?? '';
+  }
+}
+
+/** The same key at both servers, at the same time. */
+async function keyed(note: Note, servers: Servers, random: Random): Promise<void> {
+  const ask = requestWithKey(note, random);
+  await allOf(servers.map(ask));
+}
+
+/** The same key at both servers, one after the other. */
+async function repeated(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const ask = requestWithKey(note, random);
+  await ask(one);
+  await ask(other);
+}
+
+function requestWithKey(note: Note, random: Random): (url: string) => Promise<void> {
+  const key = `key_${random()}`;
+  const input = task(random);
+  return async (url) => {
+    const { id } = noteResponse(note, await send(url, '/v1/responses', { input }, { 'idempotency-key': key }));
+    note({ type: 'key', key, id });
+  };
+}
+
+/** The events of a conversation, at the server that answers and at the other one. */
+async function chat(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const begun = Promise.withResolvers<string>();
+  let stream: string | undefined;
+  const noteEvent = (event: Event): void => {
+    stream ??= String(event['conversation_id']);
+    begun.resolve(stream);
+    note({ type: 'event', stream, seq: Number(event['seq']), event });
+  };
+  const answer = readEvents(one, '/v1/chat', { message: task(random), on_disconnect: 'continue' }, noteEvent);
+  answer.catch(begun.reject);
+  const follow = async (): Promise<void> =>
+    readEvents(other, `/v1/chat/${await begun.promise}/stream?after=0`, undefined, noteEvent);
+  await allOf([answer, follow()]);
+}
+
+async function live(note: Note, [one]: Servers, random: Random): Promise<void> {
+  const noteEvent = eventNoter(note);
+  await readEvents(one, '/v1/responses', { input: task(random), stream: true }, noteEvent);
+}
+
+async function socket(note: Note, [one]: Servers, random: Random): Promise<void> {
+  using opened = await openSocket(one);
+  const noteEvent = eventNoter(note);
+  opened.ws.on('message', (data: Buffer) => noteEvent(JSON.parse(data.toString()) as Record<string, unknown>));
+  await opened.create({ input: task(random) });
+}
+
+/** A response that one server deletes while the other one is asked for it. */
+async function deleted(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const { id } = await send<Response>(one, '/v1/responses', { input: task(random) });
+  const remove = async (): Promise<void> => {
+    await request(one, `/v1/responses/${id}`, { method: 'DELETE' });
+    note({ type: 'deleted', id });
+  };
+  const look = async (): Promise<void> => {
+    while (await get(other, `/v1/responses/${id}`).catch(notFound));
+    note({ type: 'deleted', id });
+  };
+  await allOf([remove(), look()]);
+}
+
+/** Notes the facts in the events of a response that are not stored as events. */
+function eventNoter(note: Note): (event: Event) => void {
+  let id = '';
+  return (event) => {
+    const { type, response, item } = event as { type: string; response?: Response; item?: Item };
+    if (response) ({ id } = noteResponse(note, response));
+    if (type !== 'response.output_item.done' || !item) return;
+    for (const text of [item.arguments, ...(item.content ?? []).map((part) => part.text)]) {
+      if (text) note({ type: 'item', run: id, text });
+    }
+  };
+}
+
+interface Item {
+  readonly arguments?: string;
+  readonly content?: readonly { readonly text?: string }[];
+}
+
+function noteResponse(note: Note, response: Response): Response {
+  const { id, status, output } = response;
+  note(ENDED.includes(status) ? { type: 'response', id, status, output } : { type: 'response', id });
+  return response;
+}
+
+function task(random: Random): string {
+  return TASKS[Math.floor(random() * TASKS.length)]!;
+}
+
+/** Waits for all of them, also if one fails: the others may still be told something. */
+async function allOf(work: readonly Promise<void>[]): Promise<void> {
+  await Promise.allSettled(work);
+  await Promise.all(work);
+}
+
+class Refused extends Error {
+  readonly status: number;
+  constructor(status: number, text: string) {
+    super(text);
+    this.status = status;
+  }
+}
+
+function notFound(error: unknown): undefined {
+  if (!(error instanceof Refused && error.status === 404)) throw error;
+}
+
+async function request(url: string, path: string, init?: RequestInit): Promise<string> {
+  const answer = await fetch(url + path, init);
+  const text = await answer.text();
+  if (!answer.ok) throw new Refused(answer.status, text);
+  return text;
+}
+
+async function get<T = Response>(url: string, path: string): Promise<T> {
+  return JSON.parse(await request(url, path)) as T;
+}
+
+async function send<T = Response>(
+  url: string,
+  path: string,
+  body: object,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<T> {
+  const init = { method: 'POST', headers: { ...JSON_HEADERS, ...headers }, body: JSON.stringify(body) };
+  return JSON.parse(await request(url, path, init)) as T;
+}
+
+/** Reads server-sent events until the stream ends. Rejects if it is cut. */
+async function readEvents(
+  url: string,
+  path: string,
+  body: object | undefined,
+  onEvent: (event: Event) => void,
+): Promise<void> {
+  const post = body && { method: 'POST', body: JSON.stringify(body) };
+  const answer = await fetch(url + path, { ...post, headers: { ...JSON_HEADERS, accept: 'text/event-stream' } });
+  if (!answer.ok) throw new Refused(answer.status, await answer.text());
+  const read = frameReader((frame) => {
+    const data = /^data: (\{.*)$/m.exec(frame)?.[1];
+    if (data !== undefined) onEvent(JSON.parse(data) as Record<string, unknown>);
+  });
+  for await (const chunk of answer.body!.pipeThrough(new TextDecoderStream())) read(chunk);
+}

@@ -1,0 +1,193 @@
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { setTimeout as delay } from 'node:timers/promises';
+import { sqliteStore } from '@treadle/store';
+import { treadle, type TreadleProcess } from '../../command/treadle-process.ts';
+import { startClients, type Clients, type Random } from './clients.ts';
+import { lostFacts, type Fact } from './told.ts';
+
+/*
+ * Power cuts. Two servers (`treadle serve`) with one store are killed at a random time under load, and the log of the store is cut
+ * to what was synced. What any client was told before must be in the store that remains, and the servers start again with it.
+ */
+
+export interface PowerCutOptions {
+  readonly seed: number;
+  readonly cuts: number;
+  /** How long a sync takes, in milliseconds on average. */
+  readonly syncMs: number;
+  /** Syncs do nothing, so that the test must find losses. */
+  readonly isSyncDisabled?: boolean;
+}
+
+export interface PowerCuts {
+  /** How many facts clients were told. */
+  readonly told: number;
+  /** How many cuts lost something. */
+  readonly cutsWithLosses: number;
+  readonly lost: readonly string[];
+}
+
+const CLIENTS = 12;
+/** The load before a cut, in milliseconds. */
+const [LEAST_MS, MOST_MS] = [20, 1_500];
+
+const SETTINGS = `[models.play]
+provider = "demo"
+[server]
+default_tools = ["read", "glob", "grep"]
+log_level = "fatal"
+`;
+
+export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promise<PowerCuts> {
+  const random = randomFrom(seed);
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-power-'));
+  writeFileSync(path.join(folder, 'treadle.toml'), SETTINGS);
+  writeFileSync(path.join(folder, 'notes.txt'), 'the word is treadle\n');
+  const facts: Fact[] = [];
+  let told: readonly Fact[] = [];
+  const lost: string[] = [];
+  let cutsWithLosses = 0;
+  try {
+    let file = newFile(folder, 0);
+    await sqliteStore(file).close();
+    for (let cut = 1; cut <= cuts; cut++) {
+      const next = newFile(folder, cut);
+      const { denied, ...round } = await loadAndCut(folder, { file, next, before: told, random, ...disk });
+      file = next;
+      told = round.told;
+      facts.push(...told);
+      // All of it again at the end: what was durable must also survive later cuts.
+      const missing = await factsLostIn(file, cut === cuts ? facts : told);
+      const found = [...denied, ...missing];
+      if (missing.length > 0) cutsWithLosses += 1;
+      lost.push(...found.map((fact) => `cut ${cut} of seed ${seed}: ${fact}`));
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+  return { told: facts.length, cutsWithLosses, lost };
+}
+
+function newFile(folder: string, number: number): string {
+  mkdirSync(path.join(folder, `${number}`));
+  return path.join(folder, `${number}`, 'runs.db');
+}
+
+interface Round extends Pick<PowerCutOptions, 'syncMs' | 'isSyncDisabled'> {
+  readonly file: string;
+  /** Where the store is that the cut leaves. */
+  readonly next: string;
+  /** What clients were told before the last cut. */
+  readonly before: readonly Fact[];
+  readonly random: Random;
+}
+
+interface Ended {
+  readonly told: readonly Fact[];
+  /** What was told before the last cut and the servers do not know any more. */
+  readonly denied: readonly string[];
+}
+
+async function loadAndCut(cwd: string, { file, next, before, random, ...disk }: Round): Promise<Ended> {
+  const reader = heldReader(file);
+  const database = readFileSync(file);
+  const records = [`${file}-synced-1`, `${file}-synced-2`];
+  const servers = records.map((record) => startServer(cwd, { file, record, ...disk }));
+  let clients: Clients | undefined;
+  try {
+    const urls = await Promise.all(servers.map(urlOf));
+    const denied = await deniedBy(urls, before);
+    clients = startClients(urls, CLIENTS, random);
+    await clients.begun;
+    await delay(LEAST_MS + random() * (MOST_MS - LEAST_MS));
+    for (const { child } of servers) child.kill('SIGKILL');
+    clients.stop();
+    await Promise.all(servers.map(({ ended }) => ended));
+    const told = await clients.told;
+    if (!readFileSync(file).equals(database)) throw new Error('The log was moved into the database before the cut.');
+    copyFileSync(file, next);
+    const synced = Math.max(...records.map((record) => Number(readFileSync(record, 'utf8'))));
+    if (existsSync(`${file}-wal`)) writeFileSync(`${next}-wal`, readFileSync(`${file}-wal`).subarray(0, synced));
+    return { told, denied };
+  } finally {
+    clients?.stop();
+    for (const { child } of servers) child.kill('SIGKILL');
+    reader.close();
+    rmSync(path.dirname(file), { recursive: true });
+  }
+}
+
+/**
+ * Begins a round with an empty log. As long as the reader is open, nothing is moved from the log into the database, so the log only
+ * grows: what was synced is a part of it from its beginning, and the database is durable as it is.
+ */
+function heldReader(file: string): DatabaseSync {
+  const db = new DatabaseSync(file);
+  db.exec('PRAGMA wal_checkpoint(TRUNCATE); BEGIN; SELECT count(*) FROM runs');
+  return db;
+}
+
+function startServer(
+  cwd: string,
+  {
+    file,
+    record,
+    syncMs,
+    isSyncDisabled,
+  }: Pick<Round, 'file' | 'syncMs' | 'isSyncDisabled'> & { readonly record: string },
+): TreadleProcess {
+  const preload = new URL('recorded-syncs.ts', import.meta.url).href;
+  return treadle(['serve', '--port', '0', '--store', `sqlite:${file}`], {
+    cwd,
+    stdin: '',
+    env: {
+      NODE_OPTIONS: `--import=${preload}`,
+      TREADLE_SYNCED: record,
+      TREADLE_SYNC_MS: String(syncMs),
+      ...(isSyncDisabled && { TREADLE_SYNC_LIES: '1' }),
+    },
+  });
+}
+
+async function urlOf({ shows, seen }: TreadleProcess): Promise<string> {
+  await shows('\n');
+  return /http:\/\/\S+/.exec(seen.stdout)![0];
+}
+
+/** Asks servers that have started again for some responses that had ended. */
+async function deniedBy(urls: readonly string[], facts: readonly Fact[]): Promise<readonly string[]> {
+  const ended = new Map(
+    facts.flatMap((fact) => (fact.type === 'response' && fact.status ? [[fact.id, fact.status]] : [])),
+  );
+  const denied: string[] = [];
+  for (const [id, status] of [...ended].slice(-5)) {
+    for (const url of urls) {
+      const { status: now } = (await (await fetch(`${url}/v1/responses/${id}`)).json()) as { readonly status?: string };
+      if (now !== status) denied.push(`${id} was ${status}, and the server says ${now}`);
+    }
+  }
+  return denied;
+}
+
+async function factsLostIn(file: string, facts: readonly Fact[]): Promise<readonly string[]> {
+  const store = sqliteStore(file);
+  try {
+    return await lostFacts(store, facts);
+  } finally {
+    await store.close();
+  }
+}
+
+/** Mulberry32. */
+function randomFrom(seed: number): Random {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d_2b_79_f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}

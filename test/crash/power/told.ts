@@ -1,0 +1,86 @@
+import type { SqliteStore } from '@treadle/store';
+
+/** Something that a client was told. It must be true after a power cut. */
+export type Fact =
+  /** `output` and `status`: of a response that has ended. */
+  | { readonly type: 'response'; readonly id: string; readonly status?: string; readonly output?: unknown }
+  | { readonly type: 'deleted'; readonly id: string }
+  | { readonly type: 'event'; readonly stream: string; readonly seq: number; readonly event: object }
+  | { readonly type: 'entry'; readonly run: string; readonly seq: number; readonly entry: object }
+  /** A text in an item that the client of a run has received. */
+  | { readonly type: 'item'; readonly run: string; readonly text: string }
+  | { readonly type: 'key'; readonly key: string; readonly id: string };
+
+const TENANT = 'default';
+
+/** Names the facts that a store does not have. */
+export async function lostFacts(store: SqliteStore, facts: readonly Fact[]): Promise<readonly string[]> {
+  const streams = new Map<string, Promise<ReadonlyMap<number, object>>>();
+  const runs = new Map<string, Promise<readonly object[]>>();
+  const once = <T>(known: Map<string, T>, key: string, make: () => T): T => {
+    const found = known.get(key) ?? make();
+    known.set(key, found);
+    return found;
+  };
+  const eventsOf = (stream: string) => once(streams, stream, () => allEvents(store, stream));
+  const entriesOf = (run: string) => once(runs, run, () => store.read(run));
+
+  async function whyLost(fact: Fact): Promise<string | undefined> {
+    switch (fact.type) {
+      case 'response': {
+        const record = await store.requests.get(TENANT, fact.id);
+        if (!record) return 'does not exist';
+        if (fact.status !== undefined && record.status !== fact.status) return `is ${record.status}`;
+        const { output } = (record.response ?? {}) as { readonly output?: unknown };
+        return fact.output === undefined || isSame(output, fact.output) ? undefined : 'has another output';
+      }
+      case 'deleted':
+        return (await store.requests.head(TENANT, fact.id)) ? 'exists' : undefined;
+      case 'event': {
+        const event = (await eventsOf(fact.stream)).get(fact.seq);
+        if (!event) return 'does not exist';
+        return isSame(withoutResponse(event), withoutResponse(fact.event)) ? undefined : 'is another event';
+      }
+      case 'entry': {
+        const entry = (await entriesOf(fact.run))[fact.seq];
+        if (!entry) return 'does not exist';
+        return isSame(entry, fact.entry) ? undefined : 'is another entry';
+      }
+      case 'item':
+        return JSON.stringify(await entriesOf(fact.run)).includes(JSON.stringify(fact.text))
+          ? undefined
+          : 'is not recorded';
+      case 'key': {
+        const found = await store.requests.findKey(TENANT, fact.key, Date.now());
+        return found?.response === fact.id ? undefined : `belongs to ${found?.response}`;
+      }
+      default:
+        return fact satisfies never;
+    }
+  }
+
+  const lost: string[] = [];
+  for (const fact of facts) {
+    const why = await whyLost(fact);
+    if (why !== undefined) lost.push(`${JSON.stringify(fact).slice(0, 300)} ${why}`);
+  }
+  return lost;
+}
+
+async function allEvents({ streams }: SqliteStore, stream: string): Promise<ReadonlyMap<number, object>> {
+  const found = new Map<number, object>();
+  for (let last = 0; ; last = Math.max(...found.keys())) {
+    const page = await streams.read(stream, last);
+    if (page.length === 0) return found;
+    for (const { seq, event } of page) found.set(seq, event as object);
+  }
+}
+
+/** Each client sees the response in its own form. */
+function withoutResponse(event: object): object {
+  return { ...event, response: undefined };
+}
+
+function isSame(one: unknown, other: unknown): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
