@@ -208,6 +208,7 @@ function typeText(schema: Readonly<Record<string, unknown>>): string {
 function factsList(tool: Tool, { input }: Example): string {
   const { permissions = [], effect, timeoutMs, verify, exclusive, remembers, resources } = tool;
   const time = typeof timeoutMs === 'function' ? timeoutMs(input) : timeoutMs;
+  const keys = typeof remembers === 'function' ? ['files_read:PATH'] : (remembers ?? []);
   const { timeout_ms: asked } = (tool.parameters['properties'] ?? {}) as Readonly<Record<string, { maximum?: number }>>;
   const longest = asked?.maximum === undefined ? '' : `, up to ${asked.maximum / 1000} s with \`timeout_ms\``;
   return [
@@ -215,7 +216,8 @@ function factsList(tool: Tool, { input }: Example): string {
     `- Effect: \`${effect}\`. ${EFFECTS[effect]}${verify ? ' `verify` finds out what became of a call.' : ''}`,
     `- Time limit: ${time === undefined ? 'that of the run' : time > 86_400_000 ? 'none' : `${time / 1000} s`}${longest}.`,
     ...(exclusive ? ['- It runs alone.'] : []),
-    ...(remembers ? [`- Memory of the run: ${remembers.map((key) => `\`${key}\``).join(', ')}.`] : []),
+    ...(keys.length > 0 ? [`- Memory of the run: ${keys.map((key) => `\`${key}\``).join(', ')}.`] : []),
+    ...(typeof remembers === 'function' ? ['- Calls that name the same file run in call order.'] : []),
     ...(resources && !remembers ? ['- Calls that use the same thing run in call order.'] : []),
   ].join('\n');
 }

@@ -17,7 +17,7 @@ import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
-import { remembering } from './scenarios/remembering.ts';
+import { remembering, rememberingByCall } from './scenarios/remembering.ts';
 import { limited, ruled } from './scenarios/ruled.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { retrying, sleeping } from './scenarios/sleeping.ts';
@@ -49,6 +49,7 @@ export const SCENARIOS: readonly Scenario[] = [
   direct,
   hopeless,
   remembering,
+  rememberingByCall,
   changing,
   narrowing,
   spent,

@@ -144,6 +144,8 @@ export interface CoreFunctions {
     at: number,
   ) => { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] };
   readonly waitsForResource: (call: Call, slots: readonly Slot[]) => boolean;
+  readonly memoryResources: (remembers: unknown, input: unknown) => readonly string[];
+  readonly memoryKeysOf: (tool: { readonly remembers?: unknown }, check: CallCheck) => readonly string[] | undefined;
   readonly shareOfLimits: (state: State, part: number) => Limits;
   readonly timeLeft: (state: State) => Limits;
 

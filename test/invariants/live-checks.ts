@@ -4,10 +4,10 @@ import type { Core } from './core.ts';
 import { checkPairs } from './i1-results.ts';
 import { checkPermission } from './i2-permission.ts';
 import { checkLiveReplay } from './i5-replay.ts';
-import { BLOCKED_MS } from './live-world.ts';
+import { BLOCKED_MS, memoryKeys } from './live-world.ts';
 import type { LiveTrace } from './live.ts';
 import { NOTHING_OBSERVED, observedAfter } from './observed.ts';
-import { ensure, outcomeOf, type Moment } from './trace.ts';
+import { ensure, outcomeOf, same, type Moment } from './trace.ts';
 import { callsOf, hasRules } from './world.ts';
 
 /** The parts of I1, I2, I4, I5 and I6 that can be observed from outside of the driver. */
@@ -35,6 +35,7 @@ export function checkLive(core: Pick<Core, 'replay' | 'step' | 'NEW'>, trace: Li
   checkOnce(trace);
   checkAllowed(core, trace);
   checkLiveReplay(core, trace);
+  checkRemembered(trace);
   const { durationMs: limit = Infinity } = world.rules.limits;
   for (const observation of observations) {
     ensure(!('late' in observation && observation.late), () => `started too late: ${JSON.stringify(observation)}`);
@@ -76,6 +77,30 @@ function checkAllowed({ step, NEW }: Pick<Core, 'step' | 'NEW'>, { world, entrie
 }
 
 const STRICTNESS = { allow: 0, ask: 1, deny: 2 } as const;
+
+/** A call waits for the keys of the memory that it names, and for no others, and changes none but those. */
+function checkRemembered({ world, entries }: LiveTrace): void {
+  const named = new Map<string, readonly string[]>();
+  for (const { event } of entries) {
+    if (event.type === 'model-replied') {
+      const calls = event.content.filter((part) => part.type === 'tool-call');
+      for (const [index, { name, arguments: text }] of calls.entries()) {
+        const { resources, arguments: repaired = text } = event.checks[index]!;
+        if (!resources || name === 'read' || !world.tools.some((facts) => facts.name === name && !facts.client))
+          continue;
+        const keys = memoryKeys(name, JSON.parse(repaired));
+        named.set(`t${turnOf(event.effect)}.tool.${index}`, keys);
+        const waits = resources.filter((resource) => resource.startsWith('memory '));
+        const due = keys.map((key) => `memory ${key}`);
+        ensure(same(waits, due), () => `call ${index} of ${event.effect} waits for ${waits}, and must for ${due}`);
+      }
+    }
+    if (event.type !== 'tool-settled' || event.result.type !== 'result') continue;
+    const changed = Object.keys(event.result.memory ?? {});
+    const keys = named.get(event.effect);
+    ensure(!keys || changed.every((key) => keys.includes(key)), () => `${event.effect} changed ${changed.join()}`);
+  }
+}
 
 /** A tool with the effect `once` runs once in spite of all crashes, unless it was verified in between. */
 function checkOnce({ observations }: LiveTrace): void {

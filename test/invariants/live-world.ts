@@ -275,11 +275,11 @@ export function toolsOf(
       exclusive,
       polling,
       resources: (input) => ('a' in (input as object) ? [JSON.stringify(input)] : []),
-      ...(!client && name !== 'read' && { remembers: ['run', 'attempt'] }),
+      ...(!client && name !== 'read' && { remembers: (input: unknown) => memoryKeys(name, input) }),
       ...(needsApproval && { needsApproval: (input: unknown) => !('b' in (input as object)) }),
       ...(verifiable && { touches: (input: unknown) => [{ type: 'write' as const, path: JSON.stringify(input) }] }),
       ...(!client && {
-        execute(_: unknown, { key, signal, memory, ask }: ToolContext) {
+        execute(input: unknown, { key, signal, memory, ask }: ToolContext) {
           const id = effectIn(key);
           const fate = fateOf(world, callIn(id));
           // What asks has not acted before it has all answers.
@@ -294,7 +294,10 @@ export function toolsOf(
 
           function act(): unknown {
             const { content, isError, inside } = fate;
-            if (memory) Object.assign(memory, fate.memory);
+            // It changes all that it can.
+            for (const [to, value] of Object.entries(memory ? (fate.memory ?? {}) : {})) {
+              if (memoryKeys(name, input).includes(to) || to in memory!) memory![to] = value;
+            }
             const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
             const output = { content, isError, ...(fate.narrow && { narrow: fate.narrow }) };
             if (!fate.parked && !blocks) return later(output, signal);
@@ -323,6 +326,12 @@ export function toolsOf(
     }),
   );
   return made.map((one) => (handsOver && one.name === 'edit' && one.execute ? { ...one, handsTo: 'clerk' } : one));
+}
+
+/** The keys of the memory that a call of a tool uses: of `edit`, those that its input names. */
+export function memoryKeys(name: string, input: unknown): readonly string[] {
+  if (name !== 'edit') return ['run', 'attempt'];
+  return 'a' in (input as object) ? ['run'] : ['attempt'];
 }
 
 /** A question that nobody answers in time is answered by its error. */

@@ -79,3 +79,49 @@ export const remembering: Scenario = {
   }),
   interrupted: {},
 };
+
+/** Notes a thing under a key of its own. `ask` needs approval. */
+function noteByCall(life: Life, name: string, needsApproval: boolean): Tool {
+  const keyOf = (what: unknown): string => `seen:${String(what)}`;
+  return tool({
+    name,
+    description: name,
+    input: WHAT,
+    effect: 'pure',
+    needsApproval,
+    remembers: ({ what }) => [keyOf(what)],
+    async execute({ what }, { key: call, memory }) {
+      if (!life.alive()) return never();
+      life.world.actions.push({ key: call, tool: name, effect: 'pure' });
+      await Promise.resolve();
+      const times = Number(memory![keyOf(what)] ?? 0) + 1;
+      memory![keyOf(what)] = times;
+      return `${Object.keys(memory!).join()}: ${times}`;
+    },
+  });
+}
+
+/** Calls that name what they remember: some of the same key wait for an approval, and others do not. */
+export const rememberingByCall: Scenario = {
+  name: 'tools that remember what each call names',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': {
+          calls: [
+            ['ask', { what: 'a' }],
+            ['see', { what: 'b' }],
+            ['see', { what: 'a' }],
+            ['see', { what: 'b' }],
+          ],
+        },
+        't2.model.0': { calls: [['see', { what: 'a' }]] },
+        't3.model.0': 'Done.',
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [noteByCall(life, 'ask', true), noteByCall(life, 'see', false)],
+    input: 'Note it all.',
+  }),
+  interrupted: {},
+};

@@ -36,6 +36,15 @@ export const carried = [
     'snapshotOf',
     (original) => (state, seq) => original({ ...state, memory: undefined }, seq),
   ),
+  mutant('live', 'calls wait for all memory', 'memoryResources', (original) => (remembers, input) => {
+    return original(typeof remembers === 'function' ? ['run', 'attempt'] : remembers, input);
+  }),
+  mutant('live', 'a call waits for no memory that it names', 'memoryResources', (original) => (remembers, input) => {
+    return typeof remembers === 'function' ? [] : original(remembers, input);
+  }),
+  mutant('live', 'a call gets memory that it does not name', 'memoryKeysOf', (original) => (tool, check) => {
+    return original(tool, check) && ['run', 'attempt'];
+  }),
   mutant(
     'I5',
     'the initial memory is not pinned',

@@ -172,6 +172,83 @@ test.each([[[1]], [{ at: new Date(0) }], [() => 1]])('rejects %s as memory', asy
   await expect(runLoop(options)).rejects.toMatchObject({ code: 'invalid-options' });
 });
 
+describe('a tool that names its keys for each call', () => {
+  const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
+
+  /** Counts how often each thing was seen. `during` is called while a call is in progress. */
+  const seeing = (during: (what: string) => unknown = () => {}, more: object = {}): Tool =>
+    tool({
+      name: 'see',
+      description: 'see',
+      input: WHAT,
+      remembers: ({ what }) => [`seen ${String(what)}`],
+      async execute({ what }, { memory }) {
+        const key = `seen ${String(what)}`;
+        const count = ((memory![key] as number | undefined) ?? 0) + 1;
+        await during(String(what));
+        memory![key] = count;
+        return Object.keys(memory!).join();
+      },
+      ...more,
+    });
+
+  test('gets these keys only, and stores them', async () => {
+    const model = scriptedModel([{ calls: [add('see', 'a')] }, { calls: [add('see', 'a')] }, 'done']);
+    const result = await runLoop({ model, tools: [seeing()], input: 'go', memory: { 'seen b': 5 } });
+    expect(JSON.stringify(result.messages)).not.toContain('seen b');
+    expect(result.memory).toEqual({ 'seen a': 2, 'seen b': 5 });
+  });
+
+  test('runs at the same time as calls with other keys, and in call order with those of the same key', async () => {
+    const events: string[] = [];
+    const bothStarted = Promise.withResolvers<void>();
+    const started = (what: string): Promise<void> => {
+      events.push(what);
+      if (events.includes('a') && events.includes('b')) bothStarted.resolve();
+      return bothStarted.promise;
+    };
+    const calls = [add('see', 'a'), add('see', 'a'), add('see', 'b')];
+    const model = scriptedModel([{ calls }, 'done']);
+    const result = await runLoop({ model, tools: [seeing(started)], input: 'go' });
+    expect(events).toEqual(['a', 'b', 'a']);
+    expect(result.memory).toEqual({ 'seen a': 2, 'seen b': 1 });
+  });
+
+  test('does not wait behind a call with another key that awaits approval', async () => {
+    const seen: string[] = [];
+    const tools = [seeing((what) => seen.push(what), { needsApproval: ({ what }: { what: string }) => what === 'a' })];
+    const calls = [add('see', 'a'), add('see', 'b'), add('see', 'a')];
+    const result = await runLoop({ model: scriptedModel([{ calls }]), tools, input: 'go', journal: memoryJournal() });
+    expect(seen).toEqual(['b']);
+    expect(result.waiting).toHaveLength(2);
+  });
+
+  test.each([
+    ['throws', () => assertFails('no keys'), 'no keys'],
+    ['returns no list', () => 'a', '"remembers" must return a list of keys'],
+    ['returns a promise', () => Promise.reject(new Error('late')), '"remembers" must return a list of keys'],
+    ['names the empty key', () => [''], '"remembers" must return a list of keys'],
+  ])('refuses a call if its function %s', async (_, remembers, problem) => {
+    const ran: string[] = [];
+    const model = scriptedModel([{ calls: [add('see', 'a')] }, 'done']);
+    const tools = [seeing((what) => ran.push(what), { remembers })];
+    const result = await runLoop({ model, tools, input: 'go' });
+    expect(ran).toEqual([]);
+    expect(JSON.stringify(result.messages)).toContain(JSON.stringify(problem).slice(1, -1));
+  });
+
+  test('may name none, and then stores nothing', async () => {
+    const model = scriptedModel([{ calls: [add('see', 'a')] }, 'done']);
+    const result = await runLoop({ model, tools: [seeing(undefined, { remembers: () => [] })], input: 'go' });
+    expect(JSON.stringify(result.messages)).toContain('does not remember');
+    expect(result.memory).toBeUndefined();
+  });
+});
+
+function assertFails(message: string): never {
+  throw new Error(message);
+}
+
 test.each([
   [{ remembers: [] }, 'remembers []. List the keys'],
   [{ remembers: 'todo' }, 'remembers "todo". List the keys'],

@@ -24,7 +24,7 @@ import {
   settledWithin,
 } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
-import { factsOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
+import { factsOf, memoryKeysOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import {
   callModel,
@@ -228,7 +228,8 @@ function runCheckedTool(
     const problem = `The tool "${tool.name}" was not called. ${check.problem}`;
     return settleUncallable(context, effect, errorResult(problem, { errorType: 'invalid_params' }), settle);
   }
-  const memory = tool.remembers && memoryFor(tool.remembers, context.state());
+  const keys = memoryKeysOf(tool, check);
+  const memory = keys && memoryFor(keys, context.state());
   const execution: Execution = {
     tool,
     input,
@@ -248,7 +249,7 @@ function runCheckedTool(
   };
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
-    const done = withChangedMemory(memory, execution, result);
+    const done = withChangedMemory(keys, memory, execution, result);
     return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
   }
   if (signal.aborted) abort(signal.reason);
@@ -258,7 +259,7 @@ function runCheckedTool(
     running.delete(abort);
     context.asking?.get(effect.id)?.end();
     context.held?.callEnded(execution);
-    const done = withChangedMemory(memory, execution, settled);
+    const done = withChangedMemory(keys, memory, execution, settled);
     settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
   });
 }
@@ -451,13 +452,18 @@ function copyMemory(memory: Memory): Record<string, unknown> {
  * Adds the keys of the memory that a call changed to its result, as plain JSON, so that they survive a crash. Keys that it
  * did not change are left out, because another call may have changed them in the meantime.
  */
-function withChangedMemory(before: Memory | undefined, { tool, memory }: Execution, result: Settled): Settled {
-  if (!memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
+function withChangedMemory(
+  keys: readonly string[] | undefined,
+  before: Memory | undefined,
+  { tool, memory }: Execution,
+  result: Settled,
+): Settled {
+  if (!keys || !memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
   try {
     if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
-    const unknown = Object.keys(memory).find((key) => !tool.remembers!.includes(key));
+    const unknown = Object.keys(memory).find((key) => !keys.includes(key));
     if (unknown !== undefined) throw new Error(`the tool does not remember "${unknown}". Add the key to "remembers"`);
-    const changed = tool.remembers!.flatMap((key): [string, unknown][] => {
+    const changed = keys.flatMap((key): [string, unknown][] => {
       const now = JSON.stringify(memory[key] ?? null);
       return now === JSON.stringify(before?.[key] ?? null) ? [] : [[key, JSON.parse(now)]];
     });

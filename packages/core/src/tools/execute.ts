@@ -157,7 +157,8 @@ function checkedInput(tool: Tool, validated: Validated, repaired: string | undef
       input,
     };
   } catch (thrown) {
-    return { check: { problem: `Its "resources" function failed: ${messageOf(thrown)}` } };
+    const names = typeof tool.remembers === 'function' ? '"resources" or "remembers"' : '"resources"';
+    return { check: { problem: `Its ${names} function failed: ${messageOf(thrown)}` } };
   }
 }
 

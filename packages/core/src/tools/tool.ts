@@ -6,6 +6,7 @@ import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts } from '../ledger/port.ts';
 import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, CallingOptions } from '../driver/options.ts';
+import type { CallCheck } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
@@ -52,10 +53,11 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
   /**
-   * The keys of the run's memory that the tool uses. It gets a copy of their values, and what it changes is stored with its
-   * result if the call succeeds. Calls that share a key run in call order.
+   * The keys of the run's memory that the tool, or a call of it, uses. It gets a copy of their values, and what it changes is
+   * stored with its result if the call succeeds. Calls that share a key run in call order. If the function throws, the call
+   * is refused.
    */
-  readonly remembers?: readonly string[];
+  readonly remembers?: readonly string[] | ((input: OutputOf<S>) => readonly string[]);
   /**
    * What a call would touch, for the policy: paths, commands, addresses. Empty: the call is harmless. Absent, and if it
    * throws: the policy gets `unknown`.
@@ -243,8 +245,8 @@ export interface Tool {
   readonly share?: number;
   /** If the calling run has a ledger, its run draws on it instead of a share of the limits. */
   readonly drawsOnLedger?: true;
-  /** The keys of the memory that it gets. */
-  readonly remembers?: readonly string[];
+  /** The keys of the memory that it gets. `memoryKeysOf` has those of a call. */
+  readonly remembers?: readonly string[] | ((input: unknown) => readonly string[]);
   /** The agent that a successful call hands the run over to. */
   readonly handsTo?: string;
   /** That agent. Absent: `agents` of the run has it. */
@@ -328,7 +330,7 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
     exclusive: definition.exclusive ?? false,
     polling: definition.polling ?? false,
     ...(remembers && {
-      resources: (given: OutputOf<S>) => [...(resources?.(given) ?? []), ...remembers.map(memoryResource)],
+      resources: (given: OutputOf<S>) => [...(resources?.(given) ?? []), ...memoryResources(remembers, given)],
     }),
   };
   if (definition.parameters) requireSchema(`The input of tool "${name}"`, input, 'invalid-tool');
@@ -342,8 +344,20 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   return made as unknown as Tool;
 }
 
-function memoryResource(key: string): string {
-  return `memory ${key}`;
+const MEMORY = 'memory ';
+
+/** The resources that stand for the keys of the memory that a call uses. */
+function memoryResources<I>(remembers: readonly string[] | ((input: I) => readonly string[]), input: I): string[] {
+  const keys: unknown = typeof remembers === 'function' ? remembers(input) : remembers;
+  if (isKeys(keys)) return keys.map((key) => MEMORY + key);
+  void Promise.resolve(keys).catch(() => {});
+  throw new Error('"remembers" must return a list of keys');
+}
+
+/** The keys of the memory that a call gets: those that it shares with no other call while it runs. */
+export function memoryKeysOf({ remembers }: Tool, { resources = [] }: CallCheck): readonly string[] | undefined {
+  if (typeof remembers !== 'function') return remembers;
+  return resources.filter((one) => one.startsWith(MEMORY)).map((one) => one.slice(MEMORY.length));
 }
 
 function checkDefinition(definition: ToolDefinition<Schema>): void {
@@ -374,7 +388,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (definition.asWritten && (definition.execute || definition.resources)) {
     throw invalidTool(name, 'has asWritten, but is not executed by the client alone', 'Leave out asWritten');
   }
-  if (remembers !== undefined && !isKeys(remembers)) {
+  if (remembers !== undefined && typeof remembers !== 'function' && !(isKeys(remembers) && remembers.length > 0)) {
     throw invalidTool(name, `remembers ${JSON.stringify(remembers)}`, 'List the keys of the memory that it uses');
   }
   if (remembers && !definition.execute) {
@@ -408,8 +422,8 @@ export function timeoutOf({ timeoutMs }: Tool, input: unknown): number | undefin
   }
 }
 
-function isKeys(value: unknown): boolean {
-  return Array.isArray(value) && value.length > 0 && value.every((key) => typeof key === 'string' && key !== '');
+function isKeys(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every((key) => typeof key === 'string' && key !== '');
 }
 
 function invalidTool(name: string, what: string, remedy: string): TreadleError {

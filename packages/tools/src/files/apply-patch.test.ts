@@ -11,6 +11,7 @@ import { applyPatchTool } from './apply-patch.ts';
 import { parsePatch } from './patch-format.ts';
 import { applyHunks, type Hunk } from './patch-hunks.ts';
 import { readFiles, versionOf } from './read-files.ts';
+import { workspace } from './workspace.ts';
 
 let base: string;
 let folder: string;
@@ -375,7 +376,7 @@ test('declares every path, and nothing for a patch that cannot be applied', () =
       { type: 'write', path },
     ]),
   );
-  expect(resources!({ patch })).toEqual(['file a', 'file b', 'file c', 'memory files_read']);
+  expect(resources!({ patch })).toEqual(['a', 'b', 'c'].map((path) => `memory files_read:${path}`));
   expect(touches!({ patch: 'nonsense' })).toEqual([]);
 });
 
@@ -410,27 +411,27 @@ test.each([
 test('says if a file has changed since the run read it', async () => {
   await put({ 'a.txt': LINES });
   const memory: Record<string, unknown> = {};
-  readFiles({ memory }).note('a.txt', versionOf('other'));
+  readFiles(workspace(local(folder).files), { memory }).note('a.txt', versionOf('other'));
   const context = { signal: AbortSignal.any([]), report: () => {}, memory } as unknown as ToolContext;
   const patch = begin('*** Update File: a.txt\n@@\n-one\n+ONE\n*** Add File: b.txt\n+new');
   expect(await tools.get('apply_patch')!.execute!({ patch }, context)).toContain(
     '"a.txt" had changed since you last read it',
   );
-  expect(readFiles({ memory }).compare('b.txt', versionOf('new\n'))).toBe('same');
+  expect(readFiles(workspace(local(folder).files), { memory }).compare('b.txt', versionOf('new\n'))).toBe('same');
 });
 
 test('a file that the run has not read is not known at its new place', async () => {
   await put({ 'a.txt': 'unread\n', 'b.txt': 'read\n' });
   const memory: Record<string, unknown> = {};
-  readFiles({ memory }).note('b.txt', versionOf('read\n'));
+  readFiles(workspace(local(folder).files), { memory }).note('b.txt', versionOf('read\n'));
   const context = { signal: AbortSignal.any([]), report: () => {}, memory } as unknown as ToolContext;
   const patch = begin(
     '*** Update File: a.txt\n*** Move to: x.txt\n*** Update File: b.txt\n*** Move to: y.txt\n*** Update File: y.txt\n*** Move to: z.txt',
   );
   await tools.get('apply_patch')!.execute!({ patch }, context);
-  expect(readFiles({ memory }).compare('x.txt', versionOf('unread\n'))).toBe('unread');
-  expect(readFiles({ memory }).compare('z.txt', versionOf('read\n'))).toBe('same');
-  expect(readFiles({ memory }).compare('b.txt', versionOf('read\n'))).toBe('unread');
+  expect(readFiles(workspace(local(folder).files), { memory }).compare('x.txt', versionOf('unread\n'))).toBe('unread');
+  expect(readFiles(workspace(local(folder).files), { memory }).compare('z.txt', versionOf('read\n'))).toBe('same');
+  expect(readFiles(workspace(local(folder).files), { memory }).compare('b.txt', versionOf('read\n'))).toBe('unread');
 });
 
 test('ends a search that would take very long when it is cancelled or its time is over', async () => {

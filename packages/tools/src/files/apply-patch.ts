@@ -7,7 +7,7 @@ import { runJob } from '../workers/run-job.ts';
 import { listing } from './listing.ts';
 import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
 import type { Hunk, LinesThere, Patched } from './patch-hunks.ts';
-import { FILES_READ, readFiles, versionOf } from './read-files.ts';
+import { fileKey, readFiles, versionOf } from './read-files.ts';
 import { contentOf, demandStorable, readWhole, textOf, type WholeFile } from './whole-text.ts';
 import { UnreachableError, workspace, type Workspace } from './workspace.ts';
 
@@ -44,8 +44,7 @@ export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
     effect: 'once',
     touches: ({ patch }) => pathsOf(String(patch)).flatMap(touchesOf),
     permissions: ['file_read', 'file_write'],
-    resources: ({ patch }) => pathsOf(String(patch)).map((path) => `file ${path}`),
-    remembers: [FILES_READ],
+    remembers: ({ patch }) => pathsOf(String(patch)).map((path) => fileKey(space, path)),
     timeoutMs: timeoutFor('files'),
     execute: ({ patch }, context) => applyPatch(space, String(patch), context),
     verify: ({ patch }, context) => verifyPatch(space, String(patch), context.signal),
@@ -78,18 +77,18 @@ async function applyPatch(space: Workspace, patch: string, context: ToolContext)
   signal.throwIfAborted();
   await writeAll(space, [...plan.files.values()]);
 
-  const known = readFiles(context);
-  for (const { shown, before, from = before, after } of plan.files.values()) {
+  const known = readFiles(space, context);
+  for (const { shown, path, before, from = before && { path, file: before }, after } of plan.files.values()) {
     if (after === undefined) continue;
-    const state = from ? known.compare(from.file.shown, versionOf(from.bytes)) : 'same';
+    const state = from ? known.compare(from.path, versionOf(from.file.bytes)) : 'same';
     if (state === 'changed') {
       plan.notes.push(
         `${JSON.stringify(shown)} had changed since you last read it: read it again before you rely on what you know of it`,
       );
     }
-    if (state === 'same') known.note(shown, versionOf(after));
+    if (state === 'same') known.note(path, versionOf(after));
   }
-  for (const { shown, after } of plan.files.values()) if (after === undefined) known.forget(shown);
+  for (const { path, after } of plan.files.values()) if (after === undefined) known.forget(path);
   const notes = plan.notes.slice(0, MAX_NOTES);
   if (plan.notes.length > notes.length) notes.push(`${plan.notes.length - notes.length} more notes`);
   const summary = listing(MAX_SUMMARY);
@@ -131,7 +130,7 @@ interface Change {
   readonly path: string;
   readonly before: WholeFile | undefined;
   /** What was moved here. */
-  from?: WholeFile | undefined;
+  from?: { readonly path: string; readonly file: WholeFile } | undefined;
   /** Undefined: no file. */
   after: Uint8Array | undefined;
   executable: boolean | undefined;
@@ -235,7 +234,7 @@ async function planPatch(
         const target = await changeAt(part.to);
         demandNothingAt(target, part.to, 'Move the file to another name, or delete that file first.');
         change.after = undefined;
-        target.from = change.from ?? change.before;
+        target.from = change.from ?? (change.before && { path: change.path, file: change.before });
         target.after = after;
         target.executable = executable;
         summary.push(`R ${path} -> ${part.to} ${counts}`);
@@ -266,7 +265,7 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
       const { path, before, from, after, executable } = change;
       const stamp = before && { stamp: before.file.stamp };
       // What is moved is still at its old place.
-      const like = from && { like: from.file.real };
+      const like = from && { like: from.file.file.real };
       if (after !== undefined) await write(path, after, { before, executable, ...stamp, ...like });
       else if (before) await space.remove(path, stamp);
       done.push(change);

@@ -8,6 +8,7 @@ import { local } from '../local/local.ts';
 import { applyPatchTool } from './apply-patch.ts';
 import { editTool } from './edit.ts';
 import { readFiles, versionOf } from './read-files.ts';
+import { workspace } from './workspace.ts';
 import { readTool } from './read.ts';
 import { writeTool } from './write.ts';
 
@@ -168,7 +169,7 @@ test('of changes that several runs make at the same time, none is lost', async (
 test('says if the file has changed since the run read it', async () => {
   await put('one\n');
   const memory: Record<string, unknown> = {};
-  const known = readFiles({ memory });
+  const known = readFiles(workspace(local(folder).files), { memory });
   known.note('a.txt', versionOf('one\n'));
   const context = { signal: AbortSignal.any([]), memory } as unknown as ToolContext;
   const used = tools.get('edit')!;
@@ -179,7 +180,9 @@ test('says if the file has changed since the run read it', async () => {
   expect(await used.execute!({ path: 'a.txt', old_text: 'two', new_text: 'three' }, context)).toContain(
     'The file has changed since you last read it.',
   );
-  expect(readFiles({ memory }).compare('a.txt', versionOf('three\nand more\n'))).toBe('changed');
+  expect(readFiles(workspace(local(folder).files), { memory }).compare('a.txt', versionOf('three\nand more\n'))).toBe(
+    'changed',
+  );
 });
 
 test('verify tells an applied edit from one that was not, and says if it cannot', async () => {
@@ -187,7 +190,7 @@ test('verify tells an applied edit from one that was not, and says if it cannot'
   const verify = async (content: string, input: object, read?: string): Promise<string> => {
     await put(content);
     const memory: Record<string, unknown> = {};
-    if (read !== undefined) readFiles({ memory }).note('a.txt', versionOf(read));
+    if (read !== undefined) readFiles(workspace(local(folder).files), { memory }).note('a.txt', versionOf(read));
     const context = { signal: AbortSignal.any([]), memory } as unknown as ToolContext;
     return ((await used.verify!({ path: 'a.txt', ...input }, context)) as { type: string }).type;
   };

@@ -4,7 +4,7 @@ import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { JobError, runJob } from '../workers/run-job.ts';
 import { count } from './listing.ts';
-import { FILES_READ, readFiles, versionOf } from './read-files.ts';
+import { fileKey, readFiles, versionOf } from './read-files.ts';
 import {
   applyEdits,
   cutLine,
@@ -76,8 +76,7 @@ export function editTool({ files }: Pick<Ops, 'files'>): Tool {
       { type: 'write', path: String(path) },
     ],
     permissions: ['file_read', 'file_write'],
-    resources: ({ path }) => [`file ${String(path)}`],
-    remembers: [FILES_READ],
+    remembers: ({ path }) => [fileKey(space, path)],
     timeoutMs: timeoutFor('files'),
     execute: (input, context) => edit(space, input as unknown as EditInput, context),
     verify: (input, context) => verifyEdit(space, input as unknown as EditInput, context),
@@ -95,14 +94,14 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   if (text === stored.text)
     throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
-  const known = readFiles(context);
+  const known = readFiles(space, context);
   const { shown, stamp } = whole.file;
-  const state = known.compare(shown, versionOf(whole.bytes));
+  const state = known.compare(input.path, versionOf(whole.bytes));
   const content = contentOf(stored, text);
   signal.throwIfAborted();
   await space.write(input.path, content, { stamp });
   // Who has not seen the rest of the file, or not its current content, has not seen it by an edit.
-  if (state === 'same') known.note(shown, versionOf(content));
+  if (state === 'same') known.note(input.path, versionOf(content));
   return [
     `Edited ${JSON.stringify(shown)}: ${count(replacements, 'replacement')}.`,
     ...(state === 'changed'
@@ -130,7 +129,7 @@ async function verifyEdit(space: Workspace, input: EditInput, context: ToolConte
   const whole = await readWhole(space, input.path, context.signal);
   const stored = textOf(whole.bytes, input.path);
   const text = lineFeeds(stored.text);
-  const state = readFiles(context).compare(whole.file.shown, versionOf(whole.bytes));
+  const state = readFiles(space, context).compare(input.path, versionOf(whole.bytes));
   const applies = (await applied(stored.text, edits, context.signal)).type === 'edited';
   // What the run knows is the content before the edit, because an interrupted call has recorded nothing.
   if (state === 'same') return { type: applies ? 'not-done' : 'unknown' };

@@ -1,39 +1,36 @@
 import { hash } from 'node:crypto';
 import type { ToolContext } from '@treadle/core';
 import type { FileStatus } from '../ops.ts';
+import type { Workspace } from './workspace.ts';
 
-/** The key of the run's memory, for `remembers` of a tool. Calls of such tools run in call order. */
-export const FILES_READ = 'files_read';
+/** The key of the run's memory for a file, for `remembers` of a tool. Calls that name the same file run in call order. */
+export function fileKey({ normalized }: Pick<Workspace, 'normalized'>, path: unknown): string {
+  return `files_read:${normalized(String(path))}`;
+}
 
-const MAX_FILES = 100;
-
-/** Which content of which files the run has seen or written. Paths are those that `Located.shown` has. */
+/** Which content of which files the run has seen or written, by path: a file with two paths has to be read by each. */
 export interface ReadFiles {
-  /** `unread`: not by this run, or so long ago that it is forgotten. `changed`: somebody else changed it since. */
+  /** `unread`: not by this run. `changed`: somebody else changed it since. */
   compare(path: string, version: string): 'same' | 'changed' | 'unread';
   note(path: string, version: string): void;
   forget(path: string): void;
 }
 
 /** What is recorded in the memory of the run. Without a run, nothing is. */
-export function readFiles({ memory = {} }: Pick<ToolContext, 'memory'>): ReadFiles {
-  // Pairs, because the keys of an object would not keep their order.
-  const known = new Map(isPairs(memory[FILES_READ]) ? memory[FILES_READ] : []);
-  const store = (): void => void (memory[FILES_READ] = [...known].slice(-MAX_FILES));
+export function readFiles(
+  space: Pick<Workspace, 'normalized'>,
+  { memory = {} }: Pick<ToolContext, 'memory'>,
+): ReadFiles {
   return {
     compare(path, version) {
-      const seen = known.get(path);
+      const seen = memory[fileKey(space, path)];
       return seen === undefined ? 'unread' : seen === version ? 'same' : 'changed';
     },
     note(path, version) {
-      // The order stays the same if nothing is new, so that nothing has to be recorded.
-      if (known.get(path) === version) return;
-      known.delete(path);
-      known.set(path, version);
-      store();
+      memory[fileKey(space, path)] = version;
     },
     forget(path) {
-      if (known.delete(path)) store();
+      delete memory[fileKey(space, path)];
     },
   };
 }
@@ -43,11 +40,4 @@ export function versionOf(content: string | Uint8Array | Pick<FileStatus, 'size'
   const hashed =
     typeof content === 'string' || content instanceof Uint8Array ? content : `${content.size} ${content.modifiedMs}`;
   return hash('sha256', hashed, 'base64url').slice(0, 12);
-}
-
-function isPairs(value: unknown): value is [string, string][] {
-  return (
-    Array.isArray(value) &&
-    value.every((pair) => Array.isArray(pair) && pair.length === 2 && pair.every((one) => typeof one === 'string'))
-  );
 }

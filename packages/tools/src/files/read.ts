@@ -9,7 +9,7 @@ import { JobError } from '../workers/run-job.ts';
 import { binaryKindOf, imageTypeOf, isPdf } from './file-kind.ts';
 import { count, listing, shownName } from './listing.ts';
 import { pdfPages } from './pdf-pages.ts';
-import { FILES_READ, readFiles, versionOf } from './read-files.ts';
+import { fileKey, readFiles, versionOf } from './read-files.ts';
 import { encodingOf, MAX_WHOLE_BYTES, readBytes, readTextFrom } from './text-file.ts';
 import { quoted, UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
 
@@ -64,7 +64,7 @@ export function readTool({ files }: Pick<Ops, 'files'>): Tool {
     touches: ({ path }) => [{ type: 'read', path: String(path) }],
     permissions: ['file_read'],
     timeoutMs: timeoutFor('files'),
-    remembers: [FILES_READ],
+    remembers: ({ path }) => [fileKey(space, path)],
     execute: (input, context) => read(space, input as unknown as ReadInput, context),
   });
 }
@@ -80,7 +80,7 @@ async function read(space: Workspace, input: ReadInput, context: ToolContext): P
     const isWhole = opened.size <= MAX_WHOLE_BYTES;
     const bytes = await readBytes(opened, context.signal, isWhole ? MAX_WHOLE_BYTES : HEAD_BYTES);
     const output = await readOpened(opened, { file, bytes, isWhole }, input, context);
-    readFiles(context).note(file.shown, versionOf(isWhole ? bytes : opened));
+    readFiles(space, context).note(input.path, versionOf(isWhole ? bytes : opened));
     return output;
   } finally {
     await opened.handle.close();

@@ -1,4 +1,4 @@
-import { relative } from 'node:path/posix';
+import { relative, resolve } from 'node:path/posix';
 import { DeniedError } from '../denied.ts';
 import type { ChangeOptions, FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
@@ -13,6 +13,8 @@ export interface Workspace {
   write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
   remove(path: string, options?: ChangeOptions): Promise<void>;
   rename(from: string, to: string): Promise<void>;
+  /** The path from the working folder, however it is written. Does not look at the files, so it does not follow links. */
+  normalized(path: string): string;
 }
 
 export interface Located {
@@ -47,6 +49,7 @@ export function workspace(files: FileOps): Workspace {
     write: (path, content, options) => guarded(path, files.write(path, content, options)),
     remove: (path, options) => guarded(path, files.remove(path, options)),
     rename: (from, to) => guarded(from, files.rename(from, to)),
+    normalized: (path) => relative(files.folder, resolve(files.folder, path)) || '.',
   };
 }
 

@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { registry, runLoop, type ToolContext } from '@treadle/core';
+import { memoryJournal, registry, runLoop, tool, type ToolContext } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { local } from '../local/local.ts';
@@ -57,6 +57,35 @@ test('replaces only files that the run has read and nobody has changed since', a
   await read('./a.txt');
   expect(await write('a.txt', 'new')).toBe('Replaced a.txt: 1 line, 3 bytes.');
   expect(await write('a.txt', 'newer')).toBe('Replaced a.txt: 1 line, 5 bytes.');
+});
+
+test('knows a file by its path, however it is written', async () => {
+  await put('a.txt', 'old');
+  await read(join(folder, 'x/../a.txt'));
+  expect(await write('./a.txt', 'new')).toBe('Replaced a.txt: 1 line, 3 bytes.');
+});
+
+test('reads of other files do not wait for a write that awaits approval, and run at the same time', async () => {
+  await Promise.all(['a.txt', 'b.txt', 'c.txt'].map((path) => put(path, path)));
+  const ops = local(folder);
+  let open = 0;
+  const both = Promise.withResolvers<void>();
+  const files = {
+    ...ops.files,
+    async open(path: string) {
+      if (++open === 2) both.resolve();
+      await both.promise;
+      return ops.files.open(path);
+    },
+  };
+  const tools = [readTool({ files }), tool({ ...writeTool(ops), needsApproval: true })];
+  const calls = [
+    { name: 'write', arguments: { path: 'a.txt', content: 'new' } },
+    ...['b.txt', 'c.txt', './a.txt'].map((path) => ({ name: 'read', arguments: { path } })),
+  ];
+  const result = await runLoop({ model: scriptedModel([{ calls }]), tools, input: 'go', journal: memoryJournal() });
+  expect(result.waiting).toMatchObject([{ type: 'approval', call: { name: 'write' } }]);
+  expect(Object.keys(result.memory!).sort()).toEqual(['files_read:b.txt', 'files_read:c.txt']);
 });
 
 test('replaces a file that cannot be decoded only if it is told to', async () => {

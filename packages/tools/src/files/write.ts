@@ -3,7 +3,7 @@ import type { Ops, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { count, shownName } from './listing.ts';
-import { FILES_READ, readFiles, versionOf } from './read-files.ts';
+import { fileKey, readFiles, versionOf } from './read-files.ts';
 import { encodeText, MAX_WHOLE_BYTES, PLAIN_FORM, readBytes, textFormOf } from './text-file.ts';
 import { demandStorable, isDamagedText } from './whole-text.ts';
 import { quoted, UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
@@ -40,7 +40,7 @@ export function writeTool({ files }: Pick<Ops, 'files'>): Tool {
     touches: ({ path }) => [{ type: 'write', path: String(path) }],
     permissions: ['file_write'],
     timeoutMs: timeoutFor('files'),
-    remembers: [FILES_READ],
+    remembers: ({ path }) => [fileKey(space, path)],
     execute: (input, context) => write(space, input as unknown as WriteInput, context),
     verify: (input, context) => verify(space, input as unknown as WriteInput, context),
   });
@@ -61,10 +61,10 @@ async function write(
   context: ToolContext,
 ): Promise<string> {
   demandStorable('content', content);
-  const known = readFiles(context);
+  const known = readFiles(space, context);
   const found = await look(space, path, context.signal);
   if (found && overwrite !== true) {
-    const state = known.compare(found.file.shown, found.version);
+    const state = known.compare(path, found.version);
     if (state !== 'same') throw new ToolError(refusal(found.file, state));
     if (found.isWhole && isDamagedText(found.bytes)) {
       throw new ToolError(
@@ -77,7 +77,7 @@ async function write(
   context.signal.throwIfAborted();
   await store(space, path, bytes, { create: !found, ...(found && overwrite !== true && { stamp: found.file.stamp }) });
   const { shown } = found?.file ?? (await space.locate(path));
-  known.note(shown, versionOf(bytes));
+  known.note(path, versionOf(bytes));
   return report(found ? 'Replaced' : 'Created', shown, content, bytes);
 }
 
@@ -86,7 +86,7 @@ async function verify(space: Workspace, { path, content }: WriteInput, context: 
   const found = await look(space, path, context.signal).catch(() => undefined);
   const bytes = bytesFor(content, found);
   if (!found || versionOf(bytes) !== found.version) return { type: 'not-done' };
-  readFiles(context).note(found.file.shown, found.version);
+  readFiles(space, context).note(path, found.version);
   return { type: 'done', result: report('Wrote', found.file.shown, content, bytes) };
 }
 
