@@ -14,7 +14,7 @@ import { guarded } from './scenarios/guarded.ts';
 import { handingOver } from './scenarios/handing-over.ts';
 import { holding } from './scenarios/holding.ts';
 import { length } from './scenarios/length.ts';
-import { narrowing } from './scenarios/narrowing.ts';
+import { narrowing, narrowingBySource } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
 import { remembering, rememberingByCall } from './scenarios/remembering.ts';
@@ -52,6 +52,7 @@ export const SCENARIOS: readonly Scenario[] = [
   rememberingByCall,
   changing,
   narrowing,
+  narrowingBySource,
   spent,
   sharedBudget,
   failing,

@@ -5,6 +5,7 @@ import type {
   Amounts,
   Ask,
   AssistantPart,
+  Autonomy,
   Call,
   CallCheck,
   CancelPhase,
@@ -28,6 +29,7 @@ import type {
   Next,
   Outcome,
   Phase,
+  Policy,
   Question,
   RecordedVerdict,
   Rules,
@@ -133,7 +135,12 @@ export interface CoreFunctions {
   readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling, ErrorType] | undefined;
   readonly isToolAllowed: (state: State, name: string) => boolean;
   readonly isWithinNarrowing: (state: State, name: string) => boolean;
-  readonly narrower: (first: Narrowing | undefined, second: Narrowing | undefined) => Narrowing | undefined;
+  readonly withNarrowing: (had: Narrowings, given: Narrowing | Narrowings) => Narrowings;
+  readonly withoutNarrowing: (had: Narrowings, source: string | undefined) => Narrowings;
+  readonly isNarrowedBy: (state: State, source: string | undefined) => boolean;
+  readonly isNarrowingJudged: (state: State) => boolean;
+  readonly lets: (narrowing: Narrowing, name: string) => boolean;
+  readonly lowestAutonomy: (narrowings: Narrowing | Narrowings) => Autonomy | undefined;
   readonly narrowedChoice: (state: State, choice: State['choice']) => State['choice'];
   readonly offeredTools: (state: State) => readonly ToolFacts[];
   readonly isRepeatedCall: (state: State, call: Call) => boolean;
@@ -193,6 +200,7 @@ export interface CoreFunctions {
 
   // The policy, in the driver.
   readonly stricterVerdict: (a: Verdict | undefined, b: Verdict | undefined) => Verdict | undefined;
+  readonly askingPolicy: (names: readonly string[], source: string) => Policy;
   readonly mustApprove: (tool: unknown, recorded: true | undefined, input: unknown) => boolean;
   readonly policyChange: (judging: unknown, at: number) => Promise<Event | undefined>;
 
@@ -222,6 +230,8 @@ export interface CoreFunctions {
   readonly refusalOf: (name: string, budget: Budget | undefined, amounts: Amounts) => string | undefined;
   readonly chargeOf: (reservation: Reservation, used: Amounts) => Amounts;
 }
+
+type Narrowings = State['narrowed'];
 
 type Mutable<T> = { -readonly [Field in keyof T]: T[Field] };
 

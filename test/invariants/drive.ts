@@ -109,8 +109,12 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
           tools: changed ? world.tools : world.otherTools,
           ...(pick % 3 > 0 && { from: 'next-turn' }),
         });
-      case 'lift':
-        return feed({ type: 'narrowing-lifted', at: now, ...(pick % 2 === 0 && { by: 'ann' }) });
+      case 'lift': {
+        const { source } = observed.narrowed[pick % observed.narrowed.length] ?? {};
+        const named = pick % 7 === 0 ? 'nothing' : pick % 2 === 0 ? source : undefined;
+        const by = pick % 3 === 0 && { by: 'ann' };
+        return feed({ type: 'narrowing-lifted', at: now, ...by, ...(named !== undefined && { source: named }) });
+      }
       case 'open':
         return feed({
           type: 'resource-opened',

@@ -5,7 +5,7 @@ import { isExternal, activeMsAt } from './observed.ts';
 import { turnOf } from './answers.ts';
 import { followedBy, type Expected } from './expected.ts';
 import type { Handling } from './call-handling.ts';
-import { referenceOf } from './reference.ts';
+import { asSet, referenceOf } from './reference.ts';
 import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 
 /** I6: limits hold: turns, calls, tokens, cost, time, errors, and calls that run at once. */
@@ -35,8 +35,8 @@ export function checkLimits(trace: Trace): void {
     checkAtOnce(moment, trace);
     if (agents[at]) checkAgent(moment, agents[at]);
     else checkMemory(moment, memories[at]!);
-    const { narrowed = {}, narrowing = {} } = moment.after;
-    const narrow = [narrowed, narrowing];
+    const { narrowed = [], narrowing = [] } = moment.after;
+    const narrow = [asSet(narrowed), asSet(narrowing)];
     const holder = [moment.after.handedTo, moment.after.model, moment.after.handoff?.agent];
     ensure(
       same(holder, holders[at]),

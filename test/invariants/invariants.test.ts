@@ -97,6 +97,10 @@ test('the worlds contain every type of event, applied and ignored, and every out
     const shown = share(({ moments }) => moments.some((moment) => moment.applied && isShown(moment)));
     expect(shown, name).toBeGreaterThanOrEqual(0.05);
   }
+  for (const [name, isShown] of Object.entries(RARE_FEATURES)) {
+    const shown = traces.filter(({ moments }) => moments.some((moment) => moment.applied && isShown(moment)));
+    expect(shown.length, name).toBeGreaterThan(0);
+  }
   expect(new Set(traces.map(({ last }) => outcomeText(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
   const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ applied }) => applied).map(sceneOf)));
   expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
@@ -169,7 +173,7 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
     event.type === 'question-answered' && effects.some(({ type }) => type === 'call-tool'),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
-  'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event) !== undefined,
+  'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event).length > 0,
   'a call outside of the narrowing is refused': ({ event, before }) =>
     event.type === 'model-replied' &&
     event.content.some((part) => part.type === 'tool-call' && isOutside(before, part.name)),
@@ -181,6 +185,25 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a tool of a plain run changes the memory': ({ event, before }) => memoryIn(event) !== undefined && !before.agent,
   'a tool removes a key of the memory': ({ event, before }) =>
     Object.entries(memoryIn(event) ?? {}).some(([key, value]) => value === null && before.memory?.[key] !== undefined),
+};
+
+/** What must occur, even if it is rare. */
+const RARE_FEATURES: typeof FEATURES = {
+  'a tool that a narrowing takes away is called': ({ event, before }) =>
+    event.type === 'model-replied' &&
+    event.content.some((part) => part.type === 'tool-call' && takesAway(before, part.name)),
+  'a marked tool is called in a narrowed run': ({ event, before }) =>
+    event.type === 'model-replied' &&
+    event.content.some(
+      (part) =>
+        part.type === 'tool-call' &&
+        isOutside(before, part.name) &&
+        before.tools.some((facts) => facts.name === part.name && facts.unnarrowed),
+    ),
+  'a narrowing judges a call': ({ event, before }) =>
+    event.type === 'calls-judged' && before.narrowed?.some(({ ask, rules }) => ask ?? rules) === true,
+  'the narrowing of a source is lifted, and others stay': ({ event, after }) =>
+    event.type === 'narrowing-lifted' && event.source !== undefined && after.narrowing !== undefined,
 };
 
 function hasAnswers({ phase }: State): boolean {
@@ -205,7 +228,16 @@ function drawsOnLedger({ tools }: State, name: string): boolean {
 
 function isOutside({ narrowed, tools }: State, name: string | undefined): boolean {
   const known = tools.some((facts) => facts.name === name);
-  return known && narrowed?.tools !== undefined && !narrowed.tools.includes(name!);
+  return (
+    known &&
+    narrowed?.some(({ tools: some, without }) => some?.includes(name!) === false || without?.includes(name!)) === true
+  );
+}
+
+function takesAway({ narrowed, tools }: State, name: string): boolean {
+  return (
+    tools.some((facts) => facts.name === name) && narrowed?.some(({ without }) => without?.includes(name)) === true
+  );
 }
 
 function memoryIn(event: Event): Memory | undefined {

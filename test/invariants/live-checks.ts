@@ -66,7 +66,12 @@ function checkAllowed({ step, NEW }: Pick<Core, 'step' | 'NEW'>, { world, entrie
         const given = before.rules.judged && world.policy === undefined ? scripted[index]?.verdict : undefined;
         const own = call.needsApproval && !call.arguments.includes('"b"') ? 1 : 0;
         const entries = before.policies?.filter(hasRules).map(({ tools = {} }) => tools[call.name] ?? 'allow') ?? [];
-        const due = Math.max(own, ...[...entries, given?.type ?? 'allow'].map((type) => STRICTNESS[type]));
+        const narrow = (before.narrowed ?? []).flatMap(
+          ({ ask, rules }) =>
+            [ask?.includes(call.name) ? 'ask' : 'allow', rules?.tools?.[call.name] ?? 'allow'] as const,
+        );
+        const all = [...entries, ...narrow, given?.type ?? 'allow'];
+        const due = Math.max(own, ...all.map((type) => STRICTNESS[type]));
         const is = event.verdicts[index]?.type;
         ensure(!is || STRICTNESS[is] >= due, () => `call ${index} of ${event.effect} was recorded as "${is}"`);
       }

@@ -1,5 +1,6 @@
 import type {
   Answer,
+  Autonomy,
   Guardrail,
   Guardrails,
   LoopOptions,
@@ -29,7 +30,7 @@ import {
 import type { AgentCode, Core } from './core.ts';
 import { MOST_TOKENS } from './live-budget.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
-import { callsOf, type Fate, type World } from './world.ts';
+import { callsOf, hasRules, type Fate, type World } from './world.ts';
 
 /** Called when an effect starts, with its id. `effect`: that of the tool that it calls or verifies. */
 export type OnStart = (type: Performed, id: string, effect?: ToolEffect) => void;
@@ -56,6 +57,7 @@ export function optionsOf({ rules, tools, input, memory, narrow, facts }: World)
     budgeted,
     references: ________,
     errorTypes: ______,
+    marks: _________,
     output: ____,
     allowedTools: given,
     toolChoice: choice,
@@ -209,6 +211,12 @@ export function guardrailsOf(
 
 type Spoken = Extract<ReturnType<typeof modelEvent>, { effect: string }>;
 
+interface Judging {
+  readonly isOpen: (id: string) => boolean;
+  /** Called with the level that the policy is told. */
+  readonly onJudge: (autonomy: Autonomy | undefined) => void;
+}
+
 /**
  * `level`: how strict its rules are; undefined: it is code. `isOpen`: whether an effect is outstanding, because a change of
  * the rules judges too.
@@ -217,15 +225,22 @@ export function policyOf(
   world: World,
   { later }: ManualScheduler,
   onStart: OnStart,
-  { level, isOpen }: { readonly level: number | undefined; readonly isOpen: (id: string) => boolean },
+  { level, isOpen, onJudge }: Judging & { readonly level: number | undefined },
 ): Policy {
   return {
     ...(level !== undefined && {
       rules: { level },
       withRules: (rules) =>
-        policyOf(world, { later } as ManualScheduler, () => {}, { ...(rules as { level: number }), isOpen }),
+        hasRules(rules)
+          ? policy({}).withRules(rules)
+          : policyOf(world, { later } as ManualScheduler, () => {}, {
+              ...(rules as { level: number }),
+              isOpen,
+              onJudge,
+            }),
     }),
-    judge(calls, { turn, signal }) {
+    judge(calls, { turn, signal, autonomy }) {
+      onJudge(autonomy);
       if (isOpen(`t${turn}.judge.0`)) onStart('judge-calls', `t${turn}.judge.0`);
       const verdicts = callsOf(replyOf(world, turn))
         .slice(0, calls.length)
@@ -240,13 +255,14 @@ export function rulePolicyOf(
   rules: PolicyRules,
   { clock }: ManualScheduler,
   onStart: OnStart,
-  { opening, isOpen }: { readonly opening: number; readonly isOpen: (id: string) => boolean },
+  { opening, isOpen, onJudge }: Judging & { readonly opening: number },
 ): Policy {
   const { limits: _, ...made } = policy(opening % 2 === 0 ? { ...rules, autonomy: 0 } : rules, { clock });
   return {
     ...made,
     judge(calls, context) {
       const id = `t${context.turn}.judge.0`;
+      onJudge(context.autonomy);
       if (isOpen(id)) onStart('judge-calls', id);
       return made.judge(calls, context);
     },
@@ -267,7 +283,7 @@ export function toolsOf(
   const parked = new Set<string>();
   const started = new Map<string, number>();
   const handsOver = !world.rules.agent && world.moves.length % 3 === 0;
-  const made = world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable, needsApproval }) =>
+  const made = world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable, ...marks }) =>
     tool({
       name,
       description,
@@ -276,7 +292,8 @@ export function toolsOf(
       polling,
       resources: (input) => ('a' in (input as object) ? [JSON.stringify(input)] : []),
       ...(!client && name !== 'read' && { remembers: (input: unknown) => memoryKeys(name, input) }),
-      ...(needsApproval && { needsApproval: (input: unknown) => !('b' in (input as object)) }),
+      ...(marks.needsApproval && { needsApproval: (input: unknown) => !('b' in (input as object)) }),
+      ...(marks.unnarrowed && { unnarrowed: true }),
       ...(verifiable && { touches: (input: unknown) => [{ type: 'write' as const, path: JSON.stringify(input) }] }),
       ...(!client && {
         execute(input: unknown, { key, signal, memory, ask }: ToolContext) {

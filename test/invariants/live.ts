@@ -1,5 +1,6 @@
 import type {
   Answer,
+  Autonomy,
   ContinueOptions,
   Item,
   JournalEntry,
@@ -26,6 +27,7 @@ import {
   type Performed,
 } from './live-world.ts';
 import type { Core } from './core.ts';
+import { SOURCES } from './generate/rules.ts';
 import { liveBudget } from './live-budget.ts';
 import { slowJournal, type Durability, type SlowJournal } from './slow-journal.ts';
 import { manualScheduler } from './manual-scheduler.ts';
@@ -142,13 +144,19 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   const tools = toolsOf(core, world, scheduler, onStart, () => opening);
   const isOpen = (id: string): boolean =>
     core.outstanding(core.replay(journal.appended).state).some((effect) => effect.id === id);
+  const onJudge = (autonomy: Autonomy | undefined): void => {
+    const { narrowed = [] } = core.replay(journal.appended).state;
+    const due = narrowed.flatMap((one) => one.autonomy ?? []).toSorted()[0];
+    if (autonomy !== due)
+      observations.push({ type: 'stuck', why: `the policy was told level ${autonomy}, not ${due}` });
+  };
   /** With rules that change whenever the run is resumed, some worlds start without a policy. */
   const policy = (): Policy | undefined => {
     if (world.policy === undefined)
-      return judged ? policyOf(world, scheduler, onStart, { level: undefined, isOpen }) : undefined;
+      return judged ? policyOf(world, scheduler, onStart, { level: undefined, isOpen, onJudge }) : undefined;
     if (!judged && opening === 1) return undefined;
-    if (hasRules(world.policy)) return rulePolicyOf(world.policy, scheduler, onStart, { opening, isOpen });
-    return policyOf(world, scheduler, onStart, { level: opening % 2, isOpen });
+    if (hasRules(world.policy)) return rulePolicyOf(world.policy, scheduler, onStart, { opening, isOpen, onJudge });
+    return policyOf(world, scheduler, onStart, { level: opening % 2, isOpen, onJudge });
   };
   const code = {
     model: modelOf(world, scheduler, onStart, 'live'),
@@ -278,7 +286,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     if (act === 'cancel') stop('cancel');
     else if (act === 'fork') stop('detach');
     else if (act === 'input') send(`input ${pick} at ${count}`);
-    else if (act === 'lift') void run.liftNarrowing?.();
+    else if (act === 'lift')
+      void run.liftNarrowing?.('ann', pick % 5 === 0 ? SOURCES[pick % SOURCES.length] : undefined);
     else if (act === 'tools' && run.changeTools && pick % 2 === 0) void run.changeTools(someTools(pick));
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
     else if (act === 'deadline' && pick % 3 === 0) scheduler.set(pick % 2 === 0 ? HOUR : -HOUR);
@@ -296,7 +305,7 @@ interface StartedRun {
   readonly cancel: () => void;
   readonly detach: () => unknown;
   readonly send: (text: string) => Promise<boolean> | undefined;
-  readonly liftNarrowing?: () => unknown;
+  readonly liftNarrowing?: (by?: string, source?: string) => unknown;
   readonly changeTools?: (tools: readonly Tool[]) => unknown;
 }
 

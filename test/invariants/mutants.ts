@@ -54,6 +54,7 @@ const SLOW: ReadonlySet<string> = new Set([
   'a failed compaction after a refusal is ignored',
   'a submit before any output is answered although it must end the run',
   'answers are not found when the tool is called again',
+  'the rules of a narrowing do not make calls judged',
   'the tool choice of a turn uses up that of the run',
 ]);
 

@@ -32,8 +32,8 @@ export interface Observed {
   readonly at: number;
   readonly activeMs: number;
   readonly rules: Rules | undefined;
-  /** Something has narrowed what the run may do. */
-  readonly narrowed: boolean;
+  /** What has narrowed the run. */
+  readonly narrowed: readonly Narrowing[];
   /** The model call whose failure ended the run. If it is marked as lost, it is repeated, and the run continues. */
   readonly failed: string | undefined;
   /** When the failed model call may be repeated, because the model asked to wait. */
@@ -69,7 +69,7 @@ export const NOTHING_OBSERVED: Observed = {
   at: 0,
   activeMs: 0,
   rules: undefined,
-  narrowed: false,
+  narrowed: [],
   failed: undefined,
   retryAt: undefined,
   retries: 0,
@@ -96,7 +96,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'resource-closed':
       return (live || observed.failed !== undefined) && observed.resources.has(event.name);
     case 'narrowing-lifted':
-      return live && observed.narrowed;
+      return live && observed.narrowed.some(({ source }) => event.source === undefined || event.source === source);
     case 'run-forked':
     case 'cancel-requested':
       return live;
@@ -243,7 +243,7 @@ export function observedAfter(
     at: Math.max(observed.at, event.at),
     activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event),
     rules: began ? event.rules : observed.rules,
-    narrowed: event.type !== 'narrowing-lifted' && (observed.narrowed || narrowIn(event) !== undefined),
+    narrowed: narrowedAfter(observed.narrowed, event),
     failed: outcome?.type === 'failed' ? (refusedAfter(observed, event) ?? failedStill(observed, event)) : undefined,
     retryAt: outcome?.type === 'failed' ? retryAfter(observed, event) : undefined,
     retries: retriesAfter(observed, event, effects),
@@ -252,9 +252,15 @@ export function observedAfter(
 }
 
 /** How an event narrows the run. */
-export function narrowIn(event: Event): Narrowing | undefined {
-  if (event.type === 'run-started') return event.narrow;
-  return event.type === 'tool-settled' && event.result.type === 'result' ? event.result.narrow : undefined;
+export function narrowIn(event: Event): readonly Narrowing[] {
+  if (event.type === 'run-started') return [event.narrow ?? []].flat();
+  return event.type === 'tool-settled' && event.result.type === 'result' ? [event.result.narrow ?? []].flat() : [];
+}
+
+/** What narrows the run after an event: a source is lifted alone, or all of them. */
+export function narrowedAfter(narrowed: readonly Narrowing[], event: Event): readonly Narrowing[] {
+  if (event.type !== 'narrowing-lifted') return [...narrowed, ...narrowIn(event)];
+  return narrowed.filter(({ source }) => event.source !== undefined && source !== event.source);
 }
 
 /** The agent that an event hands the run over to, and the index of the call. */

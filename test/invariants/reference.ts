@@ -18,7 +18,7 @@ import { attemptsOf, type Attempts, type Checked, type Claim, type View } from '
 import { handlingsOf, type Handling } from './call-handling.ts';
 import { refusalType } from './error-types.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
-import { handoffIn, narrowIn } from './observed.ts';
+import { handoffIn, narrowedAfter } from './observed.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
 import { usageTotals, countsOf } from './counts.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
@@ -46,7 +46,7 @@ export interface Reference {
   /** After each moment: the definition of the program that is the model. */
   readonly programs: readonly unknown[];
   /** After each moment: what the run may do in this turn, and from the next turn on. */
-  readonly narrowings: readonly (readonly Narrowing[])[];
+  readonly narrowings: readonly (readonly unknown[])[];
   /** The remaining limits when the reply of a turn arrived. */
   readonly remaining: ReadonlyMap<Turn, Limits>;
 }
@@ -110,8 +110,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   };
   /** Whether every narrowing has the tool, or it is one that always stays. */
   const isOpen = (name: string): boolean => {
-    const stays = ['question', rules.agent?.output, rules.agent?.submit].includes(name);
-    return stays || narrowed.every(({ tools: some }) => some?.includes(name) ?? true);
+    if ([rules.agent?.output, rules.agent?.submit].includes(name)) return true;
+    const marked = tools.some((tool) => tool.name === name && tool.unnarrowed);
+    if (rules.marks ? marked : name === 'question') return true;
+    return narrowed.every(({ tools: some = [name], without = [] }) => some.includes(name) && !without.includes(name));
   };
   const end = (...words: readonly unknown[]): Expected => ({ type: 'end', outcome: words.join(' ') });
   const isPolling = ({ part: { name } }: CallRecord): boolean =>
@@ -414,8 +416,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function follow(moment: Moment, at: number): Expected {
     const { event } = moment;
     if (!NO_PROGRESS.has(event.type)) deaths.clear();
-    const narrow = narrowIn(event);
-    if (narrow) narrowings = [...narrowings, narrow];
+    narrowings = narrowedAfter(narrowings, event);
     const handed = handoffIn(event);
     if (handed && handed.index > (handoff?.index ?? -1)) {
       handoff = handed;
@@ -449,8 +450,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'resource-closed':
         return NOTHING;
       case 'narrowing-lifted':
-        narrowed = [];
-        narrowings = [];
+        narrowed = narrowedAfter(narrowed, event);
         return NOTHING;
       case 'turn-prepared':
         ({ decision } = event);
@@ -505,7 +505,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const counts: number[][] = [];
   const agents: (View | undefined)[] = [];
   const memories: Memory[] = [];
-  const allNarrowings: Narrowing[][] = [];
+  const allNarrowings: unknown[][] = [];
   const holders: (string | undefined)[][] = [];
   const programs: unknown[] = [];
   const allLaterTools: (readonly ToolFacts[] | undefined)[] = [];
@@ -517,7 +517,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     allLaterTools.push(laterTools);
     programs.push(program);
     holders.push([agentName, model, handoff?.agent]);
-    allNarrowings.push([together(narrowed), together(narrowings)]);
+    allNarrowings.push([asSet(narrowed), asSet(narrowings)]);
     memories.push(Object.fromEntries([...memory].toSorted(([a], [b]) => (a < b ? -1 : 1))));
     return next;
   });
@@ -545,10 +545,8 @@ function withinLimits(rules: Rules, { turns = Infinity, calls = Infinity }: Poli
   return { ...rules, maxTurns: Math.min(rules.maxTurns, turns), limits };
 }
 
-/** The lowest autonomy, and the names that every list has. */
-function together(narrowings: readonly Narrowing[]): Narrowing {
-  const lists = narrowings.flatMap(({ tools }) => (tools ? [tools] : []));
-  const levels = narrowings.flatMap(({ autonomy }) => autonomy ?? []).toSorted();
-  const names = lists[0]?.filter((name) => lists.every((list) => list.includes(name)));
-  return { ...(names && { tools: names.toSorted() }), ...(levels.length > 0 && { autonomy: levels[0]! }) };
+/** Narrowings without order, each once. */
+export function asSet(narrowings: readonly Narrowing[]): readonly string[] {
+  const texts = narrowings.map((one) => JSON.stringify(Object.entries(one).toSorted(([a], [b]) => (a < b ? -1 : 1))));
+  return [...new Set(texts)].toSorted();
 }

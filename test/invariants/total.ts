@@ -34,12 +34,14 @@ const memory = fc.oneof(
   fc.dictionary(word, fc.oneof(word, fc.constant(null)), { maxKeys: 2 }),
   word,
 );
+const names = fc.oneof(word, fc.array(fc.oneof(word, number), { maxLength: 2 }));
 const narrow = fc.oneof(
   fc.record(
-    { tools: fc.oneof(word, fc.array(fc.oneof(word, number), { maxLength: 2 })), autonomy: number },
+    { tools: names, without: names, ask: names, autonomy: number, source: fc.oneof(word, number), rules: word },
     { requiredKeys: [] },
   ),
   word,
+  fc.array(fc.oneof(word, fc.constant(null), fc.record({ without: names })), { maxLength: 2 }),
 );
 const check: Arbitrary<CallCheck> = fc.record(
   { problem: word, errorType: fc.constant('not_found'), arguments: word, resources: fc.array(word, { maxLength: 2 }) },
@@ -56,6 +58,7 @@ const tool: Arbitrary<ToolFacts> = fc.record(
     client: fc.boolean(),
     verifiable: fc.boolean(),
     share: number,
+    unnarrowed: fc.constant(true as const),
   },
   { requiredKeys: ['name', 'description', 'parameters', 'effect', 'exclusive', 'polling', 'client', 'verifiable'] },
 );
@@ -105,7 +108,7 @@ const event: Arbitrary<Event> = fc.oneof(
   }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }), from: fc.constant('next-turn') }),
-  of('narrowing-lifted', {}),
+  of('narrowing-lifted', { source: fc.oneof(word, fc.constant(undefined)) }),
   of('resource-opened', {
     runId: word,
     name: fc.oneof(word, number),

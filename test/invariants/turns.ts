@@ -68,7 +68,8 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
         .filter((part): part is ToolCall => part.type === 'tool-call')
         .map((part, index) => {
           const facts = tools.find(({ name }) => name === part.name);
-          const mustBeJudged = permissions.isJudged() || facts?.needsApproval === true;
+          const isNarrowed = before.narrowed?.some(({ ask, rules }) => ask ?? rules) === true;
+          const mustBeJudged = permissions.isJudged() || isNarrowed || facts?.needsApproval === true;
           return { index, part, check: event.checks[index], facts, log: [], permissions: [], mustBeJudged };
         });
       turns.push({

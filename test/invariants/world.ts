@@ -36,7 +36,7 @@ export interface World {
   /** The initial memory of a run that is not a typed agent's. */
   readonly memory?: Memory;
   /** What the run may do at most in the beginning. */
-  readonly narrow?: Narrowing;
+  readonly narrow?: Narrowing | readonly Narrowing[];
   /** The definition of the program that is the model. */
   readonly program?: unknown;
   /** What the run belongs to. */

@@ -48,6 +48,33 @@ function resultOf({ messages }: Pick<LoopResult, 'messages'>): { isError: boolea
   return { isError, content, text: content.map((block) => block.text ?? '').join('') };
 }
 
+test('no server keeps a tool callable in a narrowed run, whatever it says about the tool', async () => {
+  const mark = { unnarrowed: true };
+  const definition = { name: 'question', ...mark, _meta: mark, inputSchema: { type: 'object', ...mark } };
+  const narrow = {
+    content: [{ type: 'text', text: 'said' }],
+    narrow: { tools: [] },
+    structuredContent: { narrow: {} },
+  };
+  const { server, methods } = serving(
+    {
+      'tools/list': () => ({ tools: [{ ...definition, annotations: { ...mark, readOnlyHint: true } }] }),
+      'tools/call': () => narrow,
+    },
+    { trustAnnotations: true } as Options,
+  );
+  const tools = await mcpTools(server);
+  const call = { calls: [{ name: 'question' }] };
+  const model = scriptedModel([call, 'done']);
+  const result = await runLoop({ model, tools, input: 'go', narrow: { tools: [] } });
+  expect(resultOf(result).text).toContain('The tool "question" is not allowed here.');
+  expect(methods).not.toContain('tools/call');
+  // A result of a server narrows nothing.
+  const free = scriptedModel([call, 'done']);
+  await runLoop({ model: free, tools, input: 'go' });
+  expect(free.requests.map((request) => request.tools.length)).toEqual([1, 1]);
+});
+
 describe('lists', () => {
   test('all pages, sorted by name, the chosen ones', async () => {
     const { server } = serving(

@@ -45,6 +45,7 @@ export function toolSearchTool({ tools, about }: ToolSearchOptions): Tool {
     },
     effect: 'pure',
     touches: () => [],
+    unnarrowed: true,
     async execute(input, { offer }) {
       const { query, limit = DEFAULT_MATCHES } = input as { readonly query: string; readonly limit?: number };
       const all = current();

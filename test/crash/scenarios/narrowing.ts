@@ -1,11 +1,12 @@
-import { agentTool, tool, type Tool } from '@treadle/core';
+import { agentTool, tool, type Narrowing, type Tool } from '@treadle/core';
+import { policy } from '@treadle/core/policy';
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { look, put, slow } from '../tools.ts';
 import { never, recordRequest, type Life } from '../world.ts';
 
 /** Narrows the run, as a skill does that is activated. */
-function activate(life: Life, name: string, tools: readonly string[], autonomy: 1 | 2): Tool {
+function activate(life: Life, name: string, narrow: Narrowing): Tool {
   return tool({
     name,
     description: name,
@@ -14,7 +15,7 @@ function activate(life: Life, name: string, tools: readonly string[], autonomy: 
       if (!life.alive()) return never();
       life.world.actions.push({ key, tool: name, effect: 'pure' });
       await Promise.resolve();
-      return { content: `${name} is active`, narrow: { tools, autonomy } };
+      return { content: `${name} is active`, narrow };
     },
   });
 }
@@ -60,8 +61,8 @@ export const narrowing: Scenario = {
         { onAsk },
       ),
       tools: [
-        activate(life, 'skill_a', ['look', 'slow', 'delegate', 'skill_b'], 2),
-        activate(life, 'skill_b', ['delegate', 'slow', 'look', 'put_elsewhere'], 1),
+        activate(life, 'skill_a', { tools: ['look', 'slow', 'delegate', 'skill_b'], autonomy: 2 }),
+        activate(life, 'skill_b', { tools: ['delegate', 'slow', 'look', 'put_elsewhere'], autonomy: 1 }),
         slow(life, () => life.live!.liftNarrowing('ann')),
         agentTool({ name: 'delegate', description: 'delegate', model: child, tools: [look(life), put(life)] }),
         look(life),
@@ -76,5 +77,54 @@ export const narrowing: Scenario = {
       input: 'Use your skills.',
     };
   },
+  interrupted: {},
+};
+
+/** Narrowings with sources: one asks people, one has rules, a tool stays callable, and a person lifts one of them. */
+export const narrowingBySource: Scenario = {
+  name: 'a run that several sources narrow, one of which is lifted',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': {
+          calls: [
+            ['skill', {}],
+            ['put', { what: 'a' }],
+          ],
+        },
+        't2.model.0': {
+          calls: [
+            ['put', { what: 'b' }],
+            ['look', { what: 'c' }],
+            ['stay', {}],
+            ['skill', {}],
+          ],
+        },
+        't3.model.0': { calls: [['slow', { what: 'd' }]] },
+        't4.model.0': {
+          calls: [
+            ['put', { what: 'e' }],
+            ['skill', {}],
+          ],
+        },
+        't5.model.0': 'Done.',
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [
+      activate(life, 'skill', {
+        source: 'skill:x',
+        ask: ['look'],
+        rules: { tools: { put: 'deny' } },
+      }),
+      slow(life, () => life.live!.liftNarrowing('ann', 'skill:x')),
+      tool({ ...activate(life, 'stay', { source: 'plan', without: ['skill'] }), unnarrowed: true }),
+      look(life),
+      put(life),
+    ],
+    policy: policy({ autonomy: 3 }),
+    narrow: [{ source: 'plan', without: ['stay'] }, { tools: ['skill', 'put', 'look', 'slow'] }],
+    input: 'Use your skills.',
+  }),
   interrupted: {},
 };

@@ -1,4 +1,5 @@
 import type { Autonomy, Narrowing, Rules, ToolChoice, ToolFacts } from '@treadle/core';
+import type { PolicyRules } from '@treadle/core/policy';
 import fc, { type Arbitrary } from 'fast-check';
 import { mostly, optionally, rarely } from './chance.ts';
 
@@ -21,6 +22,7 @@ const facts = (name: string): Arbitrary<ToolFacts> =>
       optionally('needsApproval', 25, fc.constant(true as const)),
       optionally('ttlMs', 30, fc.nat(60)),
       optionally('drawsOnLedger', 50, fc.constant(true as const)),
+      optionally('unnarrowed', 12, fc.constant(true as const)),
     )
     .map(([always, ...others]) => Object.assign({}, always, ...others) as ToolFacts);
 
@@ -42,14 +44,24 @@ export const someChoice: Arbitrary<ToolChoice> = fc.oneof(
   fc.constantFrom(...NAMES).map((tool) => ({ tool })),
 );
 
+/** Who narrows. */
+export const SOURCES = ['plan', 'skill:x'] as const;
+
 export const narrowing: Arbitrary<Narrowing> = fc
   .tuple(
-    optionally('tools', 80, fc.subarray([...NAMES, 'nothing'], { minLength: 0 })),
-    optionally('autonomy', 60, fc.constantFrom<Autonomy>(0, 1, 2, 3)),
+    optionally('tools', 60, fc.subarray([...NAMES, 'nothing'], { minLength: 0 })),
+    optionally('without', 20, fc.subarray([...NAMES, 'nothing'], { minLength: 1 })),
+    optionally('ask', 15, fc.subarray([...NAMES, 'nothing'], { minLength: 1 })),
+    optionally('autonomy', 50, fc.constantFrom<Autonomy>(0, 1, 2, 3)),
+    optionally('source', 50, fc.constantFrom(...SOURCES)),
+    optionally(
+      'rules',
+      8,
+      fc.constantFrom<PolicyRules>({ tools: { edit: 'deny' } }, { tools: { read: 'ask', write: 'allow' } }),
+    ),
   )
-  .map(([tools, autonomy]) =>
-    'tools' in tools || 'autonomy' in autonomy ? { ...tools, ...autonomy } : { autonomy: 3 },
-  );
+  .map((given): Narrowing => Object.assign({}, ...given))
+  .map((given) => (Object.keys(given).length > 0 ? given : { autonomy: 3 }));
 
 /** `early`: the percentage with a threshold that applies before the model rejects the conversation. */
 export function compactions(early: number): Arbitrary<NonNullable<Rules['compaction']>> {
@@ -78,6 +90,7 @@ export const rules: Arbitrary<Rules> = fc
     optionally('maxCallsPerTurn', 20, fc.constantFrom(1, 2, 3)),
     optionally('allowedTools', 20, fc.subarray([...NAMES], { minLength: 1 })),
     optionally('errorTypes', 80, fc.constant(true as const)),
+    optionally('marks', 80, fc.constant(true as const)),
     optionally('budgeted', 20, fc.constant(true as const)),
     optionally('retryLater', 97, fc.constantFrom(1, 1, 2)),
     optionally('prepared', 30, fc.constant(true as const)),

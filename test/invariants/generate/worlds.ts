@@ -97,7 +97,7 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arb
         otherTools: toolset,
         input,
         memory: mostly(undefined, 70, initialMemory),
-        narrow: mostly(undefined, narrowed, narrowing),
+        narrow: mostly(undefined, narrowed, fc.oneof(narrowing, fc.array(narrowing, { minLength: 1, maxLength: 3 }))),
         budget,
         facts,
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
@@ -197,7 +197,7 @@ const spending: Arbitrary<Ruled> = long.map(({ rules: some, replies: said }) => 
   replies: said,
 }));
 
-const lifting = movesOf({ ...USUAL, lift: 12, lose: 12 });
+const lifting = movesOf({ ...USUAL, lift: 16, lose: 12 });
 
 /** Programs: replies without tokens, results and calls by reference, child runs that draw on a ledger. */
 const programmed: Arbitrary<Ruled> = fc
@@ -250,15 +250,15 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 1, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(guarded, restless) },
-  { weight: 1, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
-  { weight: 10, arbitrary: worldsOf(programmed, lifting) },
-  { weight: 4, arbitrary: worldsOf(carrying, changing, 60) },
-  { weight: 8, arbitrary: worldsOf(asking) },
+  { weight: 13, arbitrary: worldsOf(programmed, lifting) },
+  { weight: 5, arbitrary: worldsOf(carrying, changing, 60) },
+  { weight: 10, arbitrary: worldsOf(asking) },
   { weight: 4, arbitrary: worldsOf(asking, ruling) },
-  { weight: 10, arbitrary: worldsOf(rejudged, ruling) },
-  { weight: 12, arbitrary: worldsOf(parking).map(parkingTools) },
-  { weight: 3, arbitrary: worldsOf(agents) },
+  { weight: 13, arbitrary: worldsOf(rejudged, ruling) },
+  { weight: 16, arbitrary: worldsOf(parking).map(parkingTools) },
+  { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

@@ -108,38 +108,70 @@ export const carried = [
   mutant(
     'I6',
     'a narrowing replaces the one before',
-    'narrower',
-    (original) => (first, second) => original(undefined, second ?? first),
+    'withNarrowing',
+    (original) => (had, given) => original(undefined, given) ?? had,
   ),
   mutant(
     'I6',
     'a later narrowing is ignored',
-    'narrower',
-    (original) => (first, second) => original(first ?? second, undefined),
+    'withNarrowing',
+    (original) => (had, given) => had ?? original(had, given),
   ),
-  mutant('I6', 'the highest autonomy applies', 'narrower', (original) => (first, second) => {
-    const both = original(first, second);
-    const levels = [first, second].flatMap((one) => one?.autonomy ?? []);
-    return levels.length === 0 ? both : { ...both, autonomy: levels.toSorted().at(-1)! };
+  mutant('I6', 'only the first of several narrowings is kept', 'withNarrowing', (original) => (had, given) => {
+    return original(had, Array.isArray(given) ? given.slice(0, 1) : given);
   }),
-  mutant('I6', 'a narrowing widens the tools', 'narrower', (original) => (first, second) => {
-    const tools = [first, second].flatMap((one) => one?.tools ?? []);
-    const both = original(first, second);
-    return both?.tools ? { ...both, tools: [...new Set(tools)].toSorted() } : both;
+  mutant('live', 'the highest autonomy applies', 'lowestAutonomy', () => (narrowings) => {
+    return [narrowings ?? []]
+      .flat()
+      .flatMap(({ autonomy }) => autonomy ?? [])
+      .toSorted()
+      .at(-1);
   }),
-  mutant(
-    'I6',
-    'the autonomy of a narrowing is lost',
-    'narrower',
-    (original) => (first, second) => without(original(first, second) ?? {}, 'autonomy'),
-  ),
+  mutant('live', 'the autonomy of a narrowing is lost', 'lowestAutonomy', () => () => undefined),
+  mutant('I6', 'a narrowing widens the tools', 'isWithinNarrowing', (original) => (state, name) => {
+    return state.narrowed?.some((one) => original({ ...state, narrowed: [one] }, name)) ?? true;
+  }),
   mutant(
     'I6',
     'a narrowing also takes the tools of the loop',
     'isWithinNarrowing',
-    () =>
-      ({ narrowed }, name) =>
-        narrowed?.tools?.includes(name) ?? true,
+    (original) => (state, name) => original({ ...state, rules: without(state.rules, 'agent') }, name),
+  ),
+  mutant(
+    'I6',
+    'a narrowing also takes the tools that are marked',
+    'isWithinNarrowing',
+    (original) => (state, name) => original({ ...state, tools: [] }, name),
+  ),
+  mutant('I6', 'a mark counts in a run without marks', 'isWithinNarrowing', (original) => (state, name) => {
+    const marked = state.tools.some((facts) => facts.name === name && facts.unnarrowed);
+    return marked || original(state, name);
+  }),
+  mutant('I6', 'the name of a tool keeps it callable', 'isWithinNarrowing', (original) => (state, name) => {
+    return name === 'question' || original(state, name);
+  }),
+  mutant('I6', 'what a narrowing takes away stays', 'lets', (original) => (one, name) => {
+    return original(without(one, 'without'), name);
+  }),
+  mutant('I6', 'a narrowing that takes tools away has no list', 'lets', (original) => (one, name) => {
+    return original(one.without ? without(one, 'tools') : one, name);
+  }),
+  mutant('I2', 'calls that only a narrowing judges are not judged', 'isNarrowingJudged', () => () => false),
+  mutant('I2', 'the rules of a narrowing do not make calls judged', 'isNarrowingJudged', () => ({ narrowed = [] }) => {
+    return narrowed.some(({ ask }) => ask);
+  }),
+  mutant('live', 'nobody is asked about calls that a narrowing asks about', 'askingPolicy', (original) => () => {
+    return original([], 'nobody');
+  }),
+  mutant('I6', 'lifting a source lifts all', 'withoutNarrowing', (original) => (had) => original(had, undefined)),
+  mutant('I6', 'lifting a source lifts nothing', 'withoutNarrowing', (original) => (had, source) => {
+    return source === undefined ? original(had, source) : had;
+  }),
+  mutant(
+    'I3',
+    'a source that narrows nothing can be lifted',
+    'isNarrowedBy',
+    (original) => (state) => original(state, undefined),
   ),
   mutant(
     'I6',

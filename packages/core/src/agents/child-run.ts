@@ -3,7 +3,7 @@ import type { LoopResult, RunEnvironment } from '../driver/options.ts';
 import { inheritedPolicies } from '../driver/judge.ts';
 import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
-import { narrower } from '../machine/narrowing.ts';
+import { withNarrowing } from '../machine/narrowing.ts';
 import type { Limits } from '../machine/rules.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import type { ErrorFacts } from '../messages.ts';
@@ -56,7 +56,7 @@ export async function runChild(
     if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
     if (!resumed && signal.aborted)
       return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
-    const narrowed = narrower(narrow, run.narrowed);
+    const narrowed = withNarrowing(run.narrowed, narrow);
     const facts = resumed ? {} : await run.facts();
     const first = {
       ...(narrowed && { narrow: narrowed }),

@@ -143,7 +143,8 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
       : line('turn not prepared', problem, 'red', took),
   'input-added': ({ messages }) => messages.map(({ content }) => line('user added', textOf(content), 'bold')),
   'tools-changed': ({ tools, from }) => line(from ? 'tools from the next turn on' : 'tools now', namesOf(tools)),
-  'narrowing-lifted': ({ by }) => line('narrowing lifted', by === undefined ? undefined : `by ${by}`, 'bold'),
+  'narrowing-lifted': ({ by, source }) =>
+    line(source === undefined ? 'narrowing lifted' : `narrowing of ${source} lifted`, by && `by ${by}`, 'bold'),
   'model-replied': ({ content, model, usage, finish, attempts, effect: reply }, { took, states }, children) => {
     const text = content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
     const calls = content.filter((part) => part.type === 'tool-call');

@@ -2,10 +2,11 @@ import { messageOf } from '../errors.ts';
 import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
-import { isWithinNarrowing } from '../machine/narrowing.ts';
+import { isWithinNarrowing, lowestAutonomy } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { callsLimit, turnsLimit } from '../machine/step.ts';
 import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } from '../policy/port.ts';
+import type { PolicyRules } from '../policy/rules.ts';
 import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
 import type { Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
@@ -18,7 +19,8 @@ import type { ContinueOptions } from './options.ts';
  *
  * 1. The policy of the options. If it fails, every call is denied.
  * 2. The same policy with every other rules that the run has recorded. The strictest verdict applies.
- * 3. `needsApproval` of the tools, also without a policy. A run that had a policy and is resumed without one has every
+ * 3. The narrowings of the run: tools whose calls people have to approve, also without a policy, and rules.
+ * 4. `needsApproval` of the tools, also without a policy. A run that had a policy and is resumed without one has every
  *    call denied.
  *
  * The verdicts are recorded with what each call would touch, if its tool declares that. This is loaded when the first call is
@@ -72,10 +74,11 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
   const { state, options, signal } = judging;
   const { runId, turn, principal, narrowed, written } = state;
   const allowed = allowedNames(state);
+  const autonomy = lowestAutonomy(narrowed);
   const about = {
     runId,
     turn,
-    ...(narrowed?.autonomy !== undefined && { autonomy: narrowed.autonomy }),
+    ...(autonomy !== undefined && { autonomy }),
     ...(allowed && { allowed }),
     ...(written && { written }),
     ...(principal && { principal }),
@@ -83,7 +86,8 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
     signal,
   };
   const calls = described.map(({ call }) => call);
-  const results = appliedPolicies(state, options.policy).map((policy) => policy.judge(calls, about));
+  const policies = [...appliedPolicies(state, options.policy), ...narrowingPolicies(state, options.policy)];
+  const results = policies.map((policy) => policy.judge(calls, about));
   const finish = (all: readonly (readonly Verdict[])[]): Verdicts => {
     const verdicts = described.map((one, index) => recordedVerdict(one, all, index));
     // A policy that returned too few has the rest denied.
@@ -98,7 +102,7 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
 /** The tools that the run may call; undefined if that is all of them. */
 function allowedNames(state: State): readonly string[] | undefined {
   const { allowedTools } = state.rules;
-  if (!allowedTools && !state.narrowed?.tools) return undefined;
+  if (!allowedTools && !state.narrowed) return undefined;
   const isAllowed = (name: string): boolean => isWithinNarrowing(state, name) && (allowedTools?.includes(name) ?? true);
   return state.tools.flatMap(({ name }) => (isAllowed(name) ? name : []));
 }
@@ -115,6 +119,37 @@ function appliedPolicies(state: State, policy: Policy | undefined): readonly Pol
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
   return [policy, ...others.map((rules) => withRecorded(policy, rules))];
+}
+
+/** What the narrowings of the run say about calls. */
+function narrowingPolicies({ narrowed = [] }: State, policy: Policy | undefined): readonly Policy[] {
+  return narrowed.flatMap(({ ask, rules, source = 'what narrows the run' }) => [
+    ...(ask ? [askingPolicy(ask, source)] : []),
+    ...(rules ? [narrowingRules({ autonomy: 3, ...rules }, source, policy)] : []),
+  ]);
+}
+
+function askingPolicy(names: readonly string[], source: string): Policy {
+  const ask: Verdict = { type: 'ask', rule: 'narrowing', reason: `${source} requires it` };
+  return { judge: (calls) => calls.map(({ name }) => (names.includes(name) ? ask : ALLOW)) };
+}
+
+/** The policy of the run with the rules of a narrowing. Throws if it cannot apply them. */
+function narrowingRules(rules: PolicyRules, source: string, policy: Policy | undefined): Policy {
+  if (!policy?.withRules) {
+    throw new Error(
+      `${source} has rules, and the run has no policy that can apply them, such as policy({ autonomy: 3 })`,
+    );
+  }
+  const judged = policy.withRules(rules);
+  return {
+    async judge(calls, about) {
+      const verdicts = await judged.judge(calls, about);
+      return verdicts.map((verdict) =>
+        verdict.type === 'allow' ? verdict : { ...verdict, reason: `${source}: ${verdict.reason ?? 'people decide'}` },
+      );
+    },
+  };
 }
 
 function withRecorded(policy: Policy, rules: unknown): Policy {

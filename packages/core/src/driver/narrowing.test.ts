@@ -1,13 +1,16 @@
 import { describe, expect, test } from 'vitest';
 import { agentTool } from '../agents/agent-tool.ts';
+import { childRunId } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import { replay } from '../journal/replay.ts';
-import { narrower, READ_RESULT_DESCRIPTION, type Narrowing } from '../machine/narrowing.ts';
+import { lowestAutonomy, READ_RESULT_DESCRIPTION, withNarrowing, type Narrowing } from '../machine/narrowing.ts';
+import { policy as rulePolicy } from '../policy/policy.ts';
 import type { Policy } from '../policy/port.ts';
 import { scriptedModel, type ScriptedModel } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
 import type { LoopOptions, LoopResult, StartedRun } from './options.ts';
+import { approve } from './make-answer.ts';
 import { runLoop, startLoop } from './run.ts';
 
 const call = (...names: readonly string[]) => ({ calls: names.map((name) => ({ name })) });
@@ -74,7 +77,7 @@ test('the option "narrow" applies from the first turn on', async () => {
   expect(model.requests[0]).toMatchObject({ tools: [{ name: 'a' }], toolChoice: 'auto' });
 });
 
-test('"question", "read_result" and the tools of the loop stay callable', async () => {
+test('a tool that is marked, "read_result" and the tools of the loop stay callable', async () => {
   const long = tool({
     name: 'long',
     description: 'long',
@@ -82,7 +85,7 @@ test('"question", "read_result" and the tools of the loop stay callable', async 
   });
   const model = scriptedModel([call('long'), call('question', 'read_result', 'long'), 'done']);
   const more = { journal: memoryJournal(), maxResultChars: 100 };
-  const result = await run(model, [long, named('question')], more);
+  const result = await run(model, [long, tool({ ...named('question'), unnarrowed: true })], more);
   expect(offeredTo(model)[1]).toEqual(['question', 'read_result']);
   expect(resultsOf(result).slice(-3)).toEqual([
     'question',
@@ -99,7 +102,7 @@ test('a tool that pretends to page through results does not start', async () => 
     execute: () => (started = true),
   });
   const result = await run(scriptedModel([call('read_result_x'), 'done']), [fake], { narrow: { tools: [] } });
-  expect(resultsOf(result)).toEqual(['The run is narrowed, and may not call "read_result_x".']);
+  expect(resultsOf(result)[0]).toContain('The tool "read_result_x" is not allowed here. Allowed tools: none.');
   expect(result.messages.at(-2)).toMatchObject({ content: [{ errorType: 'permission_denied' }] });
   expect(started).toBe(false);
 });
@@ -174,22 +177,219 @@ test('a child run is narrowed as its parent is, and by its own definition', asyn
   expect(offeredTo(inside)[0]).toEqual(['b']);
 });
 
-test.each([{ tools: 'a' }, { tools: [1] }, { autonomy: 4 }, { autonomy: '1' }, { tool: ['a'] }, 'all'])(
-  'rejects %j as a narrowing',
-  async (bad) => {
-    const narrow = bad as Narrowing;
-    await expect(run(scriptedModel(['done']), [], { narrow })).rejects.toThrow('"narrow" is');
-    const result = await run(scriptedModel([call('skill'), 'done']), [narrowing('skill', narrow)]);
-    expect(resultsOf(result)).toEqual([expect.stringContaining('returned a "narrow" that is not valid')]);
-    const model = scriptedModel(['done']);
-    expect(() => agentTool({ name: 'child', description: '', model, narrow })).toThrow('"narrow" is');
-  },
-);
+test.each([
+  { tools: 'a' },
+  { tools: [1] },
+  { without: 'a' },
+  { ask: [1] },
+  { autonomy: 4 },
+  { autonomy: '1' },
+  { source: '' },
+  { source: 1 },
+  { rules: 'none' },
+  { rules: [] },
+  { rules: { at: new Date(0) } },
+  { tool: ['a'] },
+  'all',
+])('rejects %j as a narrowing', async (bad) => {
+  const narrow = bad as Narrowing;
+  await expect(run(scriptedModel(['done']), [], { narrow })).rejects.toThrow('"narrow" is');
+  const result = await run(scriptedModel([call('skill'), 'done']), [narrowing('skill', narrow)]);
+  expect(resultsOf(result)).toEqual([expect.stringContaining('returned a "narrow" that is not valid')]);
+  const model = scriptedModel(['done']);
+  expect(() => agentTool({ name: 'child', description: '', model, narrow })).toThrow('"narrow" is');
+});
 
-test('the order of narrowings makes no difference', () => {
-  const one: Narrowing = { tools: ['c', 'a', 'b'], autonomy: 2 };
-  const two: Narrowing = { tools: ['b', 'c', 'c', 'd'] };
-  expect(narrower(one, two)).toEqual({ tools: ['b', 'c'], autonomy: 2 });
-  expect(JSON.stringify(narrower(one, two))).toBe(JSON.stringify(narrower(two, one)));
-  expect(narrower(undefined, {})).toBeUndefined();
+test('a narrowing that is there already, or is none, adds nothing', () => {
+  const one: Narrowing = { tools: ['a'], autonomy: 2 };
+  const had = withNarrowing(undefined, [one, { source: 'plan', autonomy: 1 }]);
+  expect(had).toHaveLength(2);
+  expect(lowestAutonomy(had)).toBe(1);
+  expect(withNarrowing(had, { autonomy: 2, tools: ['a'] })).toBe(had);
+  for (const none of [{}, [], null, 'x', undefined]) expect(withNarrowing(had, none as never)).toBe(had);
+  expect(withNarrowing(undefined, {})).toBeUndefined();
+});
+
+const unmarked = named('question');
+
+test('the name of a tool does not keep it callable', async () => {
+  const result = await run(scriptedModel([call('question'), 'done']), [unmarked], { narrow: { tools: [] } });
+  expect(resultsOf(result)[0]).toContain('The tool "question" is not allowed here.');
+});
+
+test('a call of a tool that has lost its mark does not start', async () => {
+  const journal = memoryJournal();
+  const options = { journal, runId: 'r' };
+  const asking = tool({ ...unmarked, unnarrowed: true, needsApproval: true });
+  const narrow: Narrowing = { tools: [] };
+  const paused = await run(scriptedModel([call('question')]), [asking], { ...options, narrow });
+  const [wait] = paused.waiting;
+  const tools = [tool({ ...unmarked, needsApproval: true })];
+  const result = await runLoop({ ...options, model: scriptedModel(['done']), tools, answers: [approve(wait!)] });
+  expect(resultsOf(result)).toEqual(['The run is narrowed, and may not call "question".']);
+});
+
+describe('without', () => {
+  test('takes tools away, and leaves those that are offered later', async () => {
+    const found = named('found');
+    const search = tool({
+      name: 'search',
+      description: 'search',
+      execute: async (_, { offer }) => {
+        await offer([found]);
+        return 'found';
+      },
+    });
+    const model = scriptedModel([call('skill'), call('search', 'b'), call('found'), 'done']);
+    const result = await run(model, [narrowing('skill', { without: ['b', 'skill'] }), search, named('b')]);
+    expect(offeredTo(model).slice(1)).toEqual([['search'], ['search', 'found'], ['search', 'found']]);
+    expect(resultsOf(result)[2]).toContain('The tool "b" is not allowed here. Allowed tools: search.');
+    expect(resultsOf(result)[3]).toBe('found');
+  });
+
+  test('applies together with "tools", whatever names it', async () => {
+    const narrow: Narrowing[] = [{ tools: ['a', 'b'] }, { source: 'plan', without: ['b', 'stays'] }];
+    const model = scriptedModel(['done']);
+    const stays = tool({ ...named('stays'), unnarrowed: true });
+    await run(model, [named('a'), named('b'), named('c'), stays], { narrow });
+    expect(offeredTo(model)).toEqual([['a', 'stays']]);
+  });
+});
+
+const ALLOWS: Policy = { judge: (calls) => calls.map(() => ({ type: 'allow' })) };
+
+describe('ask', () => {
+  const skill = narrowing('skill', { source: 'skill:deploy', ask: ['b'] });
+  const script = [call('skill', 'b'), call('a', 'b')];
+
+  test.each([
+    ['without a policy', {}],
+    ['with a policy that allows the call', { policy: ALLOWS }],
+  ])('makes people approve calls %s', async (_, more) => {
+    const options = { ...more, journal: memoryJournal(), runId: 'r' };
+    const never = tool({ ...named('b'), needsApproval: () => false });
+    const tools = [skill, named('a'), never];
+    const paused = await run(scriptedModel(script), tools, options);
+    expect(paused.waiting).toMatchObject([
+      { type: 'approval', call: { name: 'b', turn: 2 }, reason: 'skill:deploy requires it' },
+    ]);
+    const answers = [approve(paused.waiting[0]!)];
+    const result = await runLoop({ ...options, model: scriptedModel(['done']), tools, answers });
+    expect(resultsOf(result)).toEqual(['skill', 'b', 'a', 'b']);
+  });
+
+  test('does not allow what a policy denies', async () => {
+    const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'deny', reason: 'no' })) };
+    const result = await run(scriptedModel([call('b'), 'done']), [named('b')], { policy, narrow: { ask: ['b'] } });
+    expect(resultsOf(result)[0]).toContain('no');
+  });
+});
+
+describe('rules', () => {
+  const deny = { source: 'skill:x', rules: { tools: { b: 'deny' } } } as const;
+
+  const policy = rulePolicy({ autonomy: 3 });
+
+  test('are judged beside those of the host, and the strictest verdict applies', async () => {
+    const model = scriptedModel([call('a', 'b'), 'done']);
+    const result = await run(model, [named('a'), named('b')], { policy, narrow: deny });
+    expect(resultsOf(result)).toEqual([
+      'a',
+      'The call of "b" was denied: skill:x: the entry "b" denies it. Use another tool.',
+    ]);
+  });
+
+  test('allow nothing that the policy of the host denies', async () => {
+    const denying = rulePolicy({ autonomy: 3, tools: { b: 'deny' } });
+    const narrow: Narrowing = { rules: { tools: { b: 'allow' } } };
+    const result = await run(scriptedModel([call('b'), 'done']), [named('b')], { policy: denying, narrow });
+    expect(resultsOf(result)[0]).toContain('"b" was denied');
+  });
+
+  test('that are malformed deny every call', async () => {
+    const narrow = { rules: { tools: { b: 'maybe' } } } as unknown as Narrowing;
+    const result = await run(scriptedModel([call('a'), 'done']), [named('a')], { policy, narrow });
+    expect(resultsOf(result)[0]).toContain('The rules of the policy are malformed');
+  });
+
+  test.each([
+    ['without a policy', {}],
+    ['with a policy that is code', { policy: ALLOWS }],
+  ])('deny every call %s, which cannot apply them', async (_, more) => {
+    const result = await run(scriptedModel([call('a'), 'done']), [named('a')], { ...more, narrow: deny });
+    expect(resultsOf(result)[0]).toContain('skill:x has rules, and the run has no policy that can apply them');
+  });
+
+  test('count no calls', async () => {
+    const model = scriptedModel([{ calls: Array.from({ length: 15 }, () => ({ name: 'a' })) }, 'done']);
+    const many = rulePolicy({ autonomy: 3, rate: { second: 100 } });
+    const result = await run(model, [named('a')], { policy: many, narrow: deny });
+    expect(new Set(resultsOf(result))).toEqual(new Set(['a']));
+  });
+
+  test('apply to child runs', async () => {
+    const inner = scriptedModel([call('b'), 'done']);
+    const child = agentTool({ name: 'child', description: 'child', model: inner, tools: [named('b')] });
+    const model = scriptedModel([{ calls: [{ name: 'child', arguments: { task: 'go' } }] }, 'done']);
+    await run(model, [child], { policy, narrow: deny });
+    expect(JSON.stringify(inner.requests.at(-1)!.messages)).toContain('was denied');
+  });
+});
+
+describe('a source', () => {
+  const narrow: readonly Narrowing[] = [
+    { source: 'plan', without: ['b'] },
+    { source: 'skill:x', without: ['c'] },
+  ];
+
+  /** Lifts what `source` narrows, and calls all tools in the next turn. */
+  async function lifting(source: string | undefined): Promise<{ readonly lifted: boolean; readonly offered: unknown }> {
+    const model = scriptedModel([call('lift'), 'done']);
+    let lifted = false;
+    const lift = tool({
+      name: 'lift',
+      description: 'lift',
+      execute: async () => void (lifted = await live.liftNarrowing('ann', source)),
+    });
+    const tools = [lift, named('b'), named('c')];
+    const live: StartedRun = startLoop({ model, journal: memoryJournal(), tools, narrow, input: 'go' });
+    await live.result;
+    return { lifted, offered: offeredTo(model)[1] };
+  }
+
+  test.each([
+    ['plan', true, ['lift', 'b']],
+    ['skill:x', true, ['lift', 'c']],
+    ['skill:y', false, ['lift']],
+    ['', false, ['lift']],
+    [undefined, true, ['lift', 'b', 'c']],
+  ])('%j is lifted alone', async (source, lifted, offered) => {
+    expect(await lifting(source)).toEqual({ lifted, offered });
+  });
+
+  test('is inherited by child runs', async () => {
+    const inner = scriptedModel(['done']);
+    const child = agentTool({ name: 'child', description: 'child', model: inner, tools: [named('a'), named('b')] });
+    const journal = memoryJournal();
+    const model = scriptedModel([{ calls: [{ name: 'child', arguments: { task: 'go' } }] }, 'done']);
+    await run(model, [child], { narrow, journal, runId: 'r' });
+    expect(offeredTo(inner)).toEqual([['a']]);
+    const [entry] = await journal.read(childRunId('r', 't1.tool.0'));
+    expect(entry!.event).toMatchObject({ narrow });
+  });
+});
+
+test('a run that begins with calls is narrowed from the first of them on', async () => {
+  const input = [
+    { role: 'user' as const, content: 'go' },
+    { role: 'assistant' as const, content: [{ type: 'tool-call' as const, id: '1', name: 'b', arguments: '{}' }] },
+  ];
+  const result = await runLoop({
+    model: scriptedModel(['done']),
+    tools: [named('a'), named('b')],
+    input,
+    answered: [],
+    narrow: { tools: ['a'] },
+  });
+  expect(resultsOf(result)[0]).toContain('The tool "b" is not allowed here.');
 });

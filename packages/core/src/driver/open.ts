@@ -2,7 +2,7 @@ import { journalError, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
-import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
+import { isNarrowing, isReadResult, lowestAutonomy, NARROWING_FORM } from '../machine/narrowing.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
@@ -284,7 +284,7 @@ export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: Age
   const { toolChoice = 'auto', allowedTools, tools = [], policy, narrow } = options;
   const { defaults } = options.model;
   const limits = limitsOf(options.limits);
-  const policyLimits = policy?.limits?.(narrow?.autonomy) ?? NO_LIMITS;
+  const policyLimits = policy?.limits?.(lowestAutonomy(narrow)) ?? NO_LIMITS;
   const rules: Rules = {
     wording: CURRENT_WORDING,
     finish: agent ? 'output' : (options.finish ?? 'plain'),
@@ -311,6 +311,7 @@ export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: Age
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
     errorTypes: true,
+    marks: true,
     ...(options.model.references && { references: true }),
     ...(options.ledger && { budgeted: true }),
     ...(options.retryLater && {
@@ -356,11 +357,9 @@ function guardrailRules(guardrails: Guardrails): Pick<Rules, 'guardrails'> {
   return stages.length === 0 ? {} : { guardrails: Object.fromEntries(stages) };
 }
 
-export function narrowOption(narrow: Narrowing): Narrowing {
-  if (isNarrowing(narrow)) return structuredClone(narrow);
-  throw invalidOptions(
-    `"narrow" is ${JSON.stringify(narrow)}. Use { tools: [names], autonomy: 0 to 3 }, or one of the two`,
-  );
+export function narrowOption(narrow: NonNullable<LoopOptions['narrow']>): NonNullable<LoopOptions['narrow']> {
+  if ([narrow].flat().every(isNarrowing)) return structuredClone(narrow);
+  throw invalidOptions(`"narrow" is ${JSON.stringify(narrow)}. ${NARROWING_FORM}`);
 }
 
 /** A copy of the initial memory. A key with the value `null` is not set. */

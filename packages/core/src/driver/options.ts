@@ -74,7 +74,7 @@ export interface LoopOptions<S extends Schema = Schema> extends RunEnvironment, 
   /** What tools with `remembers` find in the beginning: plain JSON by key. `memory` of the result is what they left. */
   readonly memory?: Memory;
   /** What the run may do at most. Results of tools may narrow it further. */
-  readonly narrow?: Narrowing;
+  readonly narrow?: Narrowing | readonly Narrowing[];
   /** The run that this one is a child of. */
   readonly parent?: Parent;
   /** Requires a `runId` and a `journal`: see `StartOrResumeOptions`. */
@@ -384,10 +384,10 @@ export interface StartedRun {
    */
   changeTools(tools: readonly Tool[]): Promise<boolean>;
   /**
-   * Undoes all narrowing at once. `by`: who decided it, for the journal. False: the run has ended or paused, or is not
-   * narrowed. Resolves when that is durable, like `send`.
+   * Undoes narrowing at once: that of a source, or all. `by`: who decided it, for the journal. False: the run has ended or
+   * paused, or is not narrowed so. Resolves when that is durable, like `send`.
    */
-  liftNarrowing(by?: string): Promise<boolean>;
+  liftNarrowing(by?: string, source?: string): Promise<boolean>;
   /**
    * Resolves when the answer is durable. Rejects with `answer-unfit` if the run does not wait for it, with `answer-refused`
    * if `verifyAnswer` refuses it, else like `send`.

@@ -205,12 +205,11 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
     .catch(context.fail);
 }
 
-/** Checks the narrowing again where the tool starts. Only the loop's own tool may page through results. */
+/** Checks the narrowing again where the tool starts, for what this process has. Only the loop's own tool pages through results. */
 function mayStart(context: RunContext, tool: Tool): boolean {
-  const state = context.state();
-  const allowed = state.narrowed?.tools;
-  if (allowed === undefined || allowed.includes(tool.name)) return true;
-  return isWithinNarrowing(state, tool.name) && (tool === context.readResult || !isReadResult(factsOf(tool)));
+  const facts = factsOf(tool);
+  const tools = isReadResult(facts) && tool !== context.readResult ? [] : [facts];
+  return isWithinNarrowing({ ...context.state(), tools }, tool.name);
 }
 
 function runCheckedTool(

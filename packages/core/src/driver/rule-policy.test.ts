@@ -95,6 +95,7 @@ test('a narrowed run may still ask: the policy gets what the run may call, not o
   const question = tool({
     name: 'question',
     description: 'Asks',
+    unnarrowed: true,
     touches: () => [],
     execute: () => (ran.push('question'), 'yes'),
   });

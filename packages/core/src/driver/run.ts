@@ -322,8 +322,11 @@ export function driveRun(
     send: (input) =>
       handled(async () => record({ type: 'input-added', at: clock.now(), messages: inputMessages(input) })),
     changeTools: (changed) => handled(async () => changeTools(changed)),
-    liftNarrowing: (by) =>
-      handled(async () => record({ type: 'narrowing-lifted', at: clock.now(), ...(by !== undefined && { by }) })),
+    liftNarrowing: (by, source) =>
+      handled(async () => {
+        const named = { ...(by !== undefined && { by }), ...(source !== undefined && { source }) };
+        return record({ type: 'narrowing-lifted', at: clock.now(), ...named });
+      }),
     answer: (answer) => handled(async () => recordAnswer(answer)),
   };
 }

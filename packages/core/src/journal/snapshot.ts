@@ -12,7 +12,7 @@ interface StoredState extends Omit<State, 'history'> {
 }
 
 /** Increase it when the meaning of a field of `State` changes. A new or renamed field is detected by `FIELDS`. */
-const EDITION = 4;
+const EDITION = 5;
 
 /** The fields that a state of this version has. JSON drops undefined fields, so the stored state cannot tell. */
 const FIELDS: string = Object.keys(NEW).toSorted().join(' ');

@@ -48,7 +48,7 @@ type Fact =
       /** The initial memory; that of a typed agent is in its rules. */
       readonly memory?: Memory;
       /** What the run may do at most. */
-      readonly narrow?: Narrowing;
+      readonly narrow?: Narrowing | readonly Narrowing[];
       /** The rules of the policy, if it has any. */
       readonly policy?: unknown;
       /** The definition of the program that is the model. */
@@ -78,8 +78,8 @@ type Fact =
       readonly tools: readonly ToolFacts[];
       readonly from?: 'next-turn';
     }
-  /** Somebody outside of the run undid all narrowing. */
-  | { readonly type: 'narrowing-lifted'; readonly at: number; readonly by?: string }
+  /** Somebody outside of the run undid the narrowing of a source, or all. */
+  | { readonly type: 'narrowing-lifted'; readonly at: number; readonly by?: string; readonly source?: string }
   | {
       readonly type: 'model-replied';
       readonly at: number;

@@ -1,52 +1,107 @@
 import type { ToolChoice } from '../model.ts';
+import { isPlain } from '../plain.ts';
+import type { PolicyRules } from '../policy/rules.ts';
+import { stableJson } from './history.ts';
 import type { ToolFacts } from './rules.ts';
 import type { State } from './state.ts';
 
 /**
- * What a run may do at most. A result of a tool narrows the run from the next turn on, and never widens it: the tools are
- * intersected, and the lowest autonomy applies. Only `narrowing-lifted`, an event from outside, undoes it.
+ * What a run may do at most. A result of a tool narrows the run from the next turn on, and never widens it: every narrowing
+ * of a run applies. Only `narrowing-lifted`, an event from outside, undoes it.
  */
 export interface Narrowing {
+  /** Who narrows, such as `skill:NAME` or `plan`. It can be lifted by this name. */
+  readonly source?: string;
   /** The names of the tools that may be called. */
   readonly tools?: readonly string[];
-  /** How far the run may act without being asked, for the policy. */
+  /** The names of tools that may not be called. */
+  readonly without?: readonly string[];
+  /** The names of tools whose calls people have to approve. */
+  readonly ask?: readonly string[];
+  /** How far the run may act without being asked, for the policy. The lowest applies. */
   readonly autonomy?: Autonomy;
+  /** Calls are judged by them too, and the strictest verdict applies. Their `autonomy` is 3 by default. */
+  readonly rules?: PolicyRules;
 }
+
+/** The narrowings of a run. Their order does not matter. Undefined: none. */
+export type Narrowings = readonly Narrowing[] | undefined;
 
 /** 0: read only, 1: supervised, 2: bounded, 3: full. */
 export type Autonomy = 0 | 1 | 2 | 3;
 
-/** Both together. The result does not depend on the order. Ignores what is not a narrowing. */
-export function narrower(first: Narrowing | undefined, second: Narrowing | undefined): Narrowing | undefined {
-  const sets = [first, second].flatMap((one) => (Array.isArray(one?.tools) ? [one.tools as readonly string[]] : []));
-  const [some, others = some] = sets;
-  const tools = some && [...new Set(some)].filter((name) => others!.includes(name)).toSorted();
-  const levels = [first, second].flatMap((one) => (isAutonomy(one?.autonomy) ? one.autonomy : []));
-  const autonomy = levels.length === 0 ? undefined : (Math.min(...levels) as Autonomy);
-  if (!tools && autonomy === undefined) return undefined;
-  return { ...(tools && { tools }), ...(autonomy !== undefined && { autonomy }) };
+/** Adds one narrowing or several. Ignores what is not a narrowing, and what is there already. */
+export function withNarrowing(had: Narrowings, given: Narrowing | Narrowings): Narrowings {
+  const known = had?.map(stableJson) ?? [];
+  const added = listOf(given).filter((one) => Object.keys(one).length > 0 && !known.includes(stableJson(one)));
+  return added.length === 0 ? had : [...(had ?? []), ...added];
 }
 
-/** Whether a value is a valid narrowing. */
+/** Whether something narrows the run, in this turn or from the next one on. `source`: only what has this name. */
+export function isNarrowedBy({ narrowed = [], narrowing = [] }: State, source: string | undefined): boolean {
+  return [...narrowed, ...narrowing].some((one) => source === undefined || one.source === source);
+}
+
+/** Without those of a source, or without all. */
+export function withoutNarrowing(had: Narrowings, source: string | undefined): Narrowings {
+  const kept = source === undefined ? [] : (had ?? []).filter((one) => one.source !== source);
+  return kept.length === 0 ? undefined : kept;
+}
+
+function listOf(given: unknown): readonly Narrowing[] {
+  return [given].flat().filter((one) => typeof one === 'object' && one !== null) as readonly Narrowing[];
+}
+
+export function lowestAutonomy(narrowings: Narrowing | Narrowings): Autonomy | undefined {
+  const levels = listOf(narrowings).flatMap(({ autonomy }) => (isAutonomy(autonomy) ? autonomy : []));
+  return levels.length === 0 ? undefined : (Math.min(...levels) as Autonomy);
+}
+
+/** Whether a value is a valid narrowing. Malformed rules deny every call. */
 export function isNarrowing(value: unknown): value is Narrowing {
   if (typeof value !== 'object' || value === null) return false;
-  const { tools, autonomy, ...others } = value as Record<string, unknown>;
-  const named = tools === undefined || (Array.isArray(tools) && tools.every((name) => typeof name === 'string'));
-  return named && (autonomy === undefined || isAutonomy(autonomy)) && Object.keys(others).length === 0;
+  const { source = '-', tools = [], without = [], ask = [], autonomy = 0, rules = {}, ...others } = value as Narrowing;
+  const lists: readonly unknown[] = [tools, without, ask];
+  return (
+    typeof source === 'string' &&
+    source !== '' &&
+    lists.every((names) => Array.isArray(names) && names.every((name) => typeof name === 'string')) &&
+    isAutonomy(autonomy) &&
+    typeof rules === 'object' &&
+    !Array.isArray(rules) &&
+    isPlain(rules) &&
+    Object.keys(others).length === 0
+  );
 }
+
+export const NARROWING_FORM =
+  'Use some of { source, tools: [names], without: [names], ask: [names], autonomy: 0 to 3, rules }';
 
 function isAutonomy(value: unknown): value is Autonomy {
   return value === 0 || value === 1 || value === 2 || value === 3;
 }
 
-/** Whether the narrowing of the run lets a tool be called. The model can always ask, read on, and finish. */
-export function isWithinNarrowing({ narrowed, rules: { agent }, tools }: State, name: string): boolean {
-  if (narrowed?.tools === undefined || narrowed.tools.includes(name)) return true;
-  if (name === QUESTION || name === agent?.output || name === agent?.submit) return true;
-  return tools.some((facts) => facts.name === name && isReadResult(facts));
+/** Whether a narrowing of the run can make people decide about calls, also without a policy. */
+export function isNarrowingJudged({ narrowed }: State): boolean {
+  return narrowed?.some(({ ask, rules }) => ask ?? rules) ?? false;
 }
 
-/** The tool with which a model asks a person. */
+/**
+ * Whether the narrowing of the run lets a tool be called. The model can always finish, and call tools that are marked. In runs
+ * of earlier versions, without marks, it can ask and read on.
+ */
+export function isWithinNarrowing({ narrowed, rules: { agent, marks }, tools }: State, name: string): boolean {
+  if (!narrowed?.some((one) => !lets(one, name))) return true;
+  if (name === agent?.output || name === agent?.submit) return true;
+  const facts = tools.find((one) => one.name === name);
+  return facts !== undefined && (marks ? facts.unnarrowed === true : name === QUESTION || isReadResult(facts));
+}
+
+function lets({ tools, without }: Narrowing, name: string): boolean {
+  return !(Array.isArray(tools) && !tools.includes(name)) && !(Array.isArray(without) && without.includes(name));
+}
+
+/** The tool with which a model asks a person, in runs of earlier versions. */
 const QUESTION = 'question';
 
 /** A tool choice that the narrowing makes impossible does not apply. */

@@ -27,6 +27,8 @@ export interface Rules {
   readonly judged: boolean;
   /** Error results in the history have an `errorType`. Runs of earlier versions do not have this rule. */
   readonly errorTypes?: true;
+  /** Tools that stay callable are marked, as `unnarrowed`. In runs of earlier versions they are known by their names. */
+  readonly marks?: true;
   /** Results that are too long are stored as blobs, the history refers to them, and calls may do so too. */
   readonly references?: true;
   /** A ledger reserves what an effect may use before it starts. */
@@ -120,6 +122,8 @@ export interface ToolFacts {
   readonly ttlMs?: number;
   /** Calls do not count for the limit of calls. */
   readonly uncounted?: true;
+  /** It stays callable however the run is narrowed. */
+  readonly unnarrowed?: true;
   /** Calls are judged also without a policy, because people may have to approve them. */
   readonly needsApproval?: true;
   /** Of the definition that somebody else gave. Approvals are bound to it. */

@@ -2,7 +2,7 @@ import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { PolicyLimits, Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
-import type { Narrowing } from './narrowing.ts';
+import type { Narrowings } from './narrowing.ts';
 import type { AskedQuestion, Question } from './questions.ts';
 import type { OpenResource } from './resources.ts';
 import type { Handoff, Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
@@ -52,8 +52,8 @@ export interface State {
   /** What tools remember. A typed agent has its memory in `agent`. */
   readonly memory: Memory | undefined;
   /** What the run may do in this turn, and from the next turn on, at most. */
-  readonly narrowed: Narrowing | undefined;
-  readonly narrowing: Narrowing | undefined;
+  readonly narrowed: Narrowings;
+  readonly narrowing: Narrowings;
   /** The estimated number of tokens in the history. */
   readonly contextTokens: number;
   /** The model was asked whether everything is done (finish `confirm`). */

@@ -39,7 +39,14 @@ import type { CallCheck, Event, Moment, RecordedVerdict } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, added, appendMessage, emptyHistory, estimateTokens, mapped, stableJson } from './history.ts';
-import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
+import {
+  isNarrowedBy,
+  isNarrowingJudged,
+  isReadResult,
+  isWithinNarrowing,
+  withNarrowing,
+  withoutNarrowing,
+} from './narrowing.ts';
 import { askedIn, clientSlot, deadlineOf, isAnswerable, parkedAgain, parkedSlot, parkingOf } from './parking.ts';
 import { askingQuestions, fitsQuestions, withQuestionSettled } from './questions.ts';
 import { fitsResources, resourcesAfter } from './resources.ts';
@@ -148,7 +155,11 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'tools-changed':
       return onToolsChanged(state, event);
     case 'narrowing-lifted':
-      return withoutEffects({ ...state, narrowed: undefined, narrowing: undefined });
+      return withoutEffects({
+        ...state,
+        narrowed: withoutNarrowing(state.narrowed, event.source),
+        narrowing: withoutNarrowing(state.narrowing, event.source),
+      });
     case 'resource-opened':
     case 'resource-closed':
       return withoutEffects({ ...state, resources: resourcesAfter(state, event) });
@@ -243,7 +254,7 @@ export function fits(state: State, event: Event): boolean {
     case 'resource-closed':
       return canResume(state) && fitsResources(state, event);
     case 'narrowing-lifted':
-      return isLive(state) && (state.narrowed ?? state.narrowing) !== undefined;
+      return isLive(state) && isNarrowedBy(state, event.source);
     case 'run-forked':
     case 'cancel-requested':
       return isLive(state);
@@ -361,7 +372,7 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
     history,
     choice: rules.toolChoice,
     agent: rules.agent && nextAttempt(rules.agent, undefined, 0),
-    narrowing: event.narrow && narrower(undefined, event.narrow),
+    narrowing: event.narrow && withNarrowing(undefined, event.narrow),
     policies: policy === undefined ? undefined : [policy],
     at,
   };
@@ -380,6 +391,8 @@ function continueTurn(state: Draft, answered: readonly ToolResult[]): Next {
   const last = state.history.items[state.history.length - 1];
   const calls = last?.role === 'assistant' ? last.content.filter((part) => part.type === 'tool-call') : [];
   if (calls.length === 0) return nextTurn(state);
+  // Not in runs of earlier versions.
+  if (state.rules.marks) state.narrowed = state.narrowing;
   const unforced: State = { ...state, choice: 'auto' };
   const slots = planCalls(
     unforced,
@@ -387,7 +400,7 @@ function continueTurn(state: Draft, answered: readonly ToolResult[]): Next {
     calls.map(() => CHECKED_LATER),
     answered,
   );
-  if (mustBeJudged(slots, isJudged(state))) {
+  if (mustBeJudged(slots, isJudged(state) || isNarrowingJudged(state))) {
     return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
   state.calls += countQueued(slots);
@@ -709,7 +722,7 @@ function onCallsReply(state: Draft, calls: readonly ToolCall[], checks: readonly
   const choiceStands = byCalls || toolChoiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
   if (!choiceStands) state.choice = 'auto';
   state.lacked = undefined;
-  if (mustBeJudged(slots, isJudged(state))) {
+  if (mustBeJudged(slots, isJudged(state) || isNarrowingJudged(state))) {
     return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
   state.calls += countQueued(slots);
@@ -1037,7 +1050,7 @@ function chargeCall(state: Draft, event: CallEvent): Draft {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
   const { usage, calls = 0, memory, narrow, handoff } = event.result;
   const remembering = memory ? withMemory(state, memory) : state;
-  const narrowing = narrow ? { ...remembering, narrowing: narrower(state.narrowing, narrow) } : remembering;
+  const narrowing = narrow ? { ...remembering, narrowing: withNarrowing(state.narrowing, narrow) } : remembering;
   const handed = handoff ? withHandoff(narrowing, handoff, event.effect) : narrowing;
   if (!usage) return handed;
   return { ...handed, usage: addUsage(state.usage, usage), calls: state.calls + calls };

@@ -41,6 +41,7 @@ export function readResultTool(name: string, runId: string, { maxResultChars }: 
   return tool({
     name,
     description: READ_RESULT_DESCRIPTION,
+    unnarrowed: true,
     touches: () => [],
     input: {
       type: 'object',

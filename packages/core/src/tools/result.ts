@@ -1,6 +1,6 @@
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../machine/events.ts';
-import { isNarrowing } from '../machine/narrowing.ts';
+import { isNarrowing, NARROWING_FORM } from '../machine/narrowing.ts';
 import type { Waiting } from '../machine/state.ts';
 import { ERROR_TYPES, type ErrorFacts, type ErrorType, type ResultBlock, type Source } from '../messages.ts';
 
@@ -94,8 +94,9 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
   const output = { type: 'result', content: blocks as ResultBlock[], isError: failed, ...facts } as const;
   if (narrow === undefined) return output as SettledResult;
   if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) } as SettledResult;
-  const remedy = 'Use { tools: [names], autonomy: 0 to 3 }, or one of the two';
-  return errorResult(`The tool "${name}" returned a "narrow" that is not valid. ${remedy}. Its result is lost.`);
+  return errorResult(
+    `The tool "${name}" returned a "narrow" that is not valid. ${NARROWING_FORM}. Its result is lost.`,
+  );
 }
 
 const ERROR_KEYS: readonly string[] = ['errorType', 'stderr', ...NUMBERS];

@@ -7,7 +7,7 @@ import type { Amounts } from '../ledger/port.ts';
 import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, CallingOptions } from '../driver/options.ts';
 import type { CallCheck } from '../machine/events.ts';
-import type { Narrowing } from '../machine/narrowing.ts';
+import type { Narrowing, Narrowings } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
@@ -48,6 +48,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly asWritten?: boolean;
   /** Calls do not count for `limits.calls`. */
   readonly uncounted?: boolean;
+  /** It stays callable however the run is narrowed. For tools that you trust, never what a server asks for. */
+  readonly unnarrowed?: boolean;
   /** What a call may use of the budgets of the run's ledger, besides the call itself. */
   readonly spends?: Amounts;
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
@@ -186,7 +188,7 @@ export interface CallingRun {
   /** The tool's share of the remaining limits of the run. */
   readonly limits: Limits;
   /** What the run may do in this turn; the tool's own run may do no more. */
-  readonly narrowed: Narrowing | undefined;
+  readonly narrowed: Narrowings;
   /** What the run is driven with. The tool's own run inherits what concerns it. */
   readonly options: CallingOptions;
   readonly state: () => State;
@@ -241,6 +243,7 @@ export interface Tool {
   /** Executed by the client, which gets the raw arguments. */
   readonly asWritten?: boolean;
   readonly uncounted?: boolean;
+  readonly unnarrowed?: boolean;
   /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
   /** If the calling run has a ledger, its run draws on it instead of a share of the limits. */
@@ -285,6 +288,7 @@ const TOOL_OPTIONS: KnownOptions = {
     custom: 'object',
     asWritten: 'boolean',
     uncounted: 'boolean',
+    unnarrowed: 'boolean',
     spends: 'object',
     resources: 'function',
     remembers: '',
@@ -446,6 +450,7 @@ export function factsOf(made: Tool): ToolFacts {
     ...(typeof made.timeoutMs === 'number' && { timeoutMs: made.timeoutMs }),
     ...(made.ttlMs !== undefined && { ttlMs: made.ttlMs }),
     ...(made.uncounted && { uncounted: true as const }),
+    ...(made.unnarrowed && { unnarrowed: true as const }),
     ...(made.share !== undefined && { share: made.share }),
     ...(made.drawsOnLedger && { drawsOnLedger: true as const }),
     ...(made.needsApproval && { needsApproval: true as const }),

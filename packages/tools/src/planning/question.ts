@@ -44,6 +44,7 @@ export function questionTool({ canAnswer = true, ttlMs }: QuestionToolOptions = 
     },
     effect: 'idempotent',
     touches: () => [],
+    unnarrowed: true,
     timeoutMs: TIMEOUTS.other.defaultMs,
     async execute({ prompt, choices }, { ask }) {
       if (!canAnswer) return NOBODY_ANSWERS;

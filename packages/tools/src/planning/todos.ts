@@ -53,6 +53,7 @@ export function todoWriteTool(): Tool {
     effect: 'pure',
     touches: () => [],
     remembers: [TODOS],
+    unnarrowed: true,
     timeoutMs: TIMEOUTS.other.defaultMs,
     execute(input, { memory }) {
       const list = readTodos(memory);
@@ -83,6 +84,7 @@ export function todoReadTool(): Tool {
     effect: 'pure',
     touches: () => [],
     remembers: [TODOS],
+    unnarrowed: true,
     timeoutMs: TIMEOUTS.other.defaultMs,
     execute({ status, priority }, { memory }) {
       const { todos } = readTodos(memory);
