@@ -15,7 +15,7 @@ import { handingOver } from './scenarios/handing-over.ts';
 import { holding } from './scenarios/holding.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing, narrowingBySource } from './scenarios/narrowing.ts';
-import { parked } from './scenarios/parked.ts';
+import { failedOutside, parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
 import { remembering, rememberingByCall } from './scenarios/remembering.ts';
 import { limited, ruled } from './scenarios/ruled.ts';
@@ -59,6 +59,7 @@ export const SCENARIOS: readonly Scenario[] = [
   guarded,
   handingOver,
   parked,
+  failedOutside,
   programmed,
   ending,
   asking,

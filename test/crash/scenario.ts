@@ -31,12 +31,14 @@ export interface AgentScenario extends ScenarioBase {
 
 type Executing = Required<Pick<ExecuteAgentOptions<unknown, unknown>, 'journal' | 'runId' | 'clock' | 'answers'>>;
 
+type ResultAnswer = Extract<Answer, { type: 'result' }>;
+
 interface ScenarioBase {
   readonly name: string;
   /** What a person decides about a call. Default: approve. With `expire`, a parked call gets no result in time, too. */
   readonly decide?: (call: Call) => 'approve' | 'deny' | 'expire';
   /** The result of a parked call that comes from outside; undefined: its tool gives the result. */
-  readonly outside?: (call: Call) => string | undefined;
+  readonly outside?: (call: Call) => string | Omit<ResultAnswer, 'type' | 'effect'> | undefined;
   /** Whether people approve a call for the rest of the run. */
   readonly forRun?: (call: Call) => boolean;
   /** Creates the run in the journal if it is not simply started. */
@@ -143,7 +145,8 @@ async function answersTo(scenario: Scenario, { clock }: World, entries: readonly
   // Without a result from outside, resuming the run asks the tools of parked calls again.
   const content = scenario.outside?.(wait.call);
   if (content === undefined) await clock.advance(Math.max(0, (wait.wakeAt ?? 0) - clock.now()));
-  return content === undefined ? [] : [{ type: 'result', effect: wait.effect, content }];
+  if (content === undefined) return [];
+  return [{ type: 'result', effect: wait.effect, ...(typeof content === 'string' ? { content } : content) }];
 }
 
 function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer {

@@ -113,7 +113,7 @@ function isLate({ answer }: Fate): boolean {
 
 /** A result from outside, or the deadline if it has passed. */
 function resultGiven(
-  { content, isError }: Fate,
+  { content, isError, facts }: Fate,
   effect: string,
   now: number,
   expiry: number | undefined,
@@ -121,7 +121,7 @@ function resultGiven(
 ): Event {
   const at = calm ? Math.min(now, (expiry ?? Infinity) - 1) : now;
   if (expiry !== undefined && at >= expiry) return { type: 'deadline-passed', at, effect };
-  return { type: 'client-result-given', at, effect, content, isError };
+  return { type: 'client-result-given', at, effect, content, isError, ...(isError && facts) };
 }
 
 function asAsked(now: number) {

@@ -61,8 +61,8 @@ function errorFactsOf(
 ): ErrorFacts {
   const answer = answerIn(call);
   if (answer) {
-    const facts = answer.type === 'tool-settled' && answer.result.type === 'result' ? answer.result : undefined;
-    const { errorType = 'execution_failed', exitCode, stderr, httpStatus, protocolCode } = facts ?? {};
+    const facts: ErrorFacts = answer.type === 'client-result-given' ? answer : (answer.result as ErrorFacts);
+    const { errorType = 'execution_failed', exitCode, stderr, httpStatus, protocolCode } = facts;
     return {
       errorType,
       ...(exitCode !== undefined && { exitCode }),

@@ -214,7 +214,7 @@ const event: Arbitrary<Event> = fc.oneof(
   of('deadline-passed', { question: fc.oneof(number, word) }),
   of('approval-given', { digest: word, approved: fc.boolean(), reason: word }),
   of('approval-given', { digest: word, approved: fc.boolean(), by: fc.oneof(word, number), forRun: fc.boolean() }),
-  of('client-result-given', { content: blocks, isError: fc.boolean() }),
+  of('client-result-given', { content: blocks, isError: fc.boolean(), exitCode: number, stderr: word }),
   of('effect-lost', { cause: fc.constantFrom('restart', 'device', 'parked') }),
   of('effect-lost', { cause: fc.constant('restart'), died: fc.constant(true) }),
   of('budget-refused', { reason: word }),

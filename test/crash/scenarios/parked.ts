@@ -36,3 +36,13 @@ export const parked: Scenario = {
   outside: ({ arguments: text }) => (text.includes('stuck') ? 'opened by hand' : undefined),
   interrupted: { 'run/t3.tool.1': ['16', '17'] },
 };
+
+/** The same, but the call with a result from outside has failed. */
+export const failedOutside: Scenario = {
+  ...parked,
+  name: 'parked calls, one of which has failed',
+  outside: ({ arguments: text }) =>
+    text.includes('stuck')
+      ? { content: 'It was too slow.', isError: true, errorType: 'timeout', exitCode: 124, stderr: 'Killed' }
+      : undefined,
+};

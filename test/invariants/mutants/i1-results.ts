@@ -46,6 +46,11 @@ export const results = [
     const accepted = original(history, part, inReply, turn);
     return part.type === 'tool-call' && part.id === '' ? { ...part, ...accepted, id: '' } : accepted;
   }),
+  mutant('I1', 'the error facts of a result from outside are lost', 'slotAfter', (original) => (state, slot, event) => {
+    if (event.type !== 'client-result-given') return original(state, slot, event);
+    const { type, at, effect, content, isError } = event;
+    return original(state, slot, { type, at, effect, content, isError });
+  }),
   mutant(
     'I1',
     'an error that a client returns is recorded as a success',

@@ -5,10 +5,10 @@ import type { Event } from '../machine/events.ts';
 import { findQuestion, type Question } from '../machine/questions.ts';
 import type { State, Waiting } from '../machine/state.ts';
 import { fits } from '../machine/step.ts';
-import { arePartsOf } from '../messages.ts';
+import type { ErrorFacts } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
-import { truncateContent } from '../tools/result.ts';
+import { blocksOf, ERROR_KEYS, errorFactsOf, truncateResult } from '../tools/result.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
 import { validateJson } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
@@ -106,7 +106,7 @@ export function answerEvent(
     return undefined;
   }
   if (event.type !== 'client-result-given') return event;
-  return { ...event, content: truncateContent(event.content, state.rules.maxResultChars) };
+  return { ...event, ...truncateResult({ ...event, type: 'result' }, state.rules.maxResultChars), type: event.type };
 }
 
 type QuestionAnswer = Extract<Answer, { type: 'answer' }>;
@@ -162,13 +162,13 @@ export function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: numb
     const approved = answer.approved === true;
     return { ...given, type: 'approval-given', at, approved, ...(approved && forRun === true && { forRun }) };
   }
-  const { effect, content, isError = false } = answer;
-  const blocks = typeof content === 'string' ? ([{ type: 'text', text: content }] as const) : content;
-  if (!arePartsOf('result', blocks)) {
-    throw new TreadleError(
-      'answer-unfit',
-      `The result for "${effect}" is neither a text nor an array of complete content blocks.`,
-    );
-  }
-  return { type: 'client-result-given', at, effect, content: blocks, isError };
+  const { effect, isError = false } = answer;
+  const content = blocksOf(answer.content);
+  const facts: ErrorFacts = isError ? errorFactsOf(answer) : {};
+  const wrong = ERROR_KEYS.find((key) => answer[key] !== undefined && facts[key] === undefined);
+  if (content && !wrong) return { type: 'client-result-given', at, effect, content, isError, ...facts };
+  const problem = content
+    ? `has no valid "${wrong}", or has one without "isError"`
+    : 'is neither a text nor an array of complete content blocks';
+  throw new TreadleError('answer-unfit', `The result for "${effect}" ${problem}.`);
 }

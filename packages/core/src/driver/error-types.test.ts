@@ -2,13 +2,16 @@ import { describe, expect, test } from 'vitest';
 import { resultsOf } from '../../test/results.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import { replay } from '../journal/replay.ts';
+import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
+import type { Waiting } from '../machine/state.ts';
 import type { ErrorFacts, ToolResult } from '../messages.ts';
 import type { Policy } from '../policy/port.ts';
 import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel, type ScriptedCall } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
-import type { LoopOptions } from './options.ts';
+import { answer } from './make-answer.ts';
+import type { Answer, LoopOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const named = (execute: () => unknown): readonly Tool[] => [
@@ -26,6 +29,67 @@ async function resultOf(
 
 const judging = (verdict: ReturnType<Policy['judge']>): Policy => ({ judge: () => verdict });
 const INPUT = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'] } as const;
+
+describe('a result from outside', () => {
+  const tools = [tool({ name: 'x', description: 'x' })];
+
+  async function answered(given: object): Promise<{ readonly result: ToolResult; readonly events: readonly Event[] }> {
+    const options = { journal: memoryJournal(), runId: 'r', tools, maxResultChars: 100 };
+    const paused = await runLoop({ ...options, model: scriptedModel([{ calls: [{ name: 'x' }] }]), input: 'Go.' });
+    const { effect } = paused.waiting[0]!;
+    const answers = [{ type: 'result', effect, content: 'failed', isError: true, ...given } as Answer];
+    const done = await runLoop({ ...options, model: scriptedModel(['Continued.']), answers });
+    const events = (await options.journal.read('r')).map(({ event }) => event);
+    return { result: resultsOf(done)[0]!, events };
+  }
+
+  const FACTS = { errorType: 'timeout', exitCode: 124, stderr: 'late', httpStatus: 504, protocolCode: -1 } as const;
+
+  test('has the error facts that it is given with', async () => {
+    const { result, events } = await answered(FACTS);
+    expect(result).toMatchObject({ isError: true, ...FACTS });
+    expect(events.find(({ type }) => type === 'client-result-given')).toMatchObject(FACTS);
+    expect((await answered({})).result).toMatchObject({ errorType: 'execution_failed' });
+  });
+
+  test('has the images and files that it is given with, and only their own fields', async () => {
+    const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'aGk=' } } as const;
+    const file = { type: 'file', mediaType: 'text/plain', name: 'b', source: { type: 'url', url: 'x:b' } } as const;
+    const { result } = await answered({ content: [{ ...image, other: 1 }, file], isError: false });
+    expect(result.content).toEqual([image, file]);
+  });
+
+  test('is cut like that of a tool', async () => {
+    const { result } = await answered({ content: 'c'.repeat(500), stderr: 'e'.repeat(500) });
+    expect(result.stderr!.length).toBeLessThan(200);
+    expect(JSON.stringify(result.content).length).toBeLessThan(300);
+  });
+
+  test('answer() makes it of what a tool may return', () => {
+    const wait = { type: 'client', effect: 't1.client.0', call: { name: 'x' } } as Waiting;
+    expect(answer(wait, { content: 'no', isError: true, exitCode: 2, errorType: 'not_found' })).toMatchObject({
+      isError: true,
+      exitCode: 2,
+      errorType: 'not_found',
+    });
+    const failed = Object.assign(new Error('gone'), { code: 'ENOENT' });
+    expect(answer(wait, failed)).toMatchObject({ isError: true, errorType: 'not_found' });
+  });
+
+  test.each([
+    ['an error type that there is not', { errorType: 'odd' }, 'no valid "errorType"'],
+    ['an exit code that is not a number', { exitCode: '1' }, 'no valid "exitCode"'],
+    ['an exit code that is not whole', { exitCode: 0.5 }, 'no valid "exitCode"'],
+    ['a stderr that is not a text', { stderr: ['x'] }, 'no valid "stderr"'],
+    ['facts of an error without one', { isError: false, exitCode: 1 }, '"isError"'],
+    ['a block that is not complete', { content: [{ type: 'image', mediaType: 'image/png' }] }, 'content blocks'],
+  ])('with %s is refused', async (_, given, problem) => {
+    await expect(answered(given)).rejects.toMatchObject({
+      code: 'answer-unfit',
+      message: expect.stringContaining(problem),
+    });
+  });
+});
 
 describe('the loop decides the type of an error', () => {
   test.each([

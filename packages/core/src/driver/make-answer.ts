@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { Waiting } from '../machine/state.ts';
-import { resultOf } from '../tools/result.ts';
+import { errorFactsOf, resultOf } from '../tools/result.ts';
 import type { Answer } from './options.ts';
 
 type Approval = Extract<Answer, { type: 'approval' }>;
@@ -26,9 +26,11 @@ export function answer(wait: Waiting, value: unknown, facts: AnswerFacts = {}): 
   const { type, effect } = wait;
   if (type === 'question') return { ...facts, type: 'answer', effect, value };
   if (type === 'approval') throw wrongKind(wait, 'approve(wait) or deny(wait, reason)');
-  const { content, isError } = resultOf(wait.call.name, value) as Extract<Answer, { type: 'result' }>;
+  const result = resultOf(wait.call.name, value) as Extract<Answer, { type: 'result' }>;
+  const { content, isError = false } = result;
   const { signature } = facts;
-  return { type: 'result', effect, content, isError: isError === true, ...(signature !== undefined && { signature }) };
+  const about = { ...(isError && errorFactsOf(result)), ...(signature !== undefined && { signature }) };
+  return { type: 'result', effect, content, isError, ...about };
 }
 
 function approvalOf(wait: Waiting, given: Omit<Approval, 'type' | 'effect' | 'digest'>): Answer {

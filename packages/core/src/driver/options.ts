@@ -2,7 +2,7 @@ import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
 import type { CallAnswered, CallStarted, Item, TurnStarted } from '../journal/items.ts';
-import type { InputMessage, Message, ResultBlock, ToolResult } from '../messages.ts';
+import type { ErrorFacts, InputMessage, Message, ResultBlock, ToolResult } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal } from '../policy/port.ts';
@@ -307,15 +307,15 @@ export type Answer =
       /** For `verifyAnswer`. Not recorded. */
       readonly signature?: string;
     }
-  /** The result of a parked call, or of a call that the client executes. */
-  | {
+  /** The result of a parked call, or of a call that the client executes. With an error, the facts say more about it. */
+  | ({
       readonly type: 'result';
       readonly effect: string;
       readonly content: string | readonly ResultBlock[];
       readonly isError?: boolean;
       /** For `verifyAnswer`. Not recorded. */
       readonly signature?: string;
-    }
+    } & ErrorFacts)
   /** The answer to a question of a tool: one of its choices, a value that its schema accepts, or a text. */
   | {
       readonly type: 'answer';

@@ -172,13 +172,13 @@ type Fact =
       readonly forRun?: true;
     }
   /** A result from outside: of a call that the client executes, or of a parked call. */
-  | {
+  | ({
       readonly type: 'client-result-given';
       readonly at: number;
       readonly effect: string;
       readonly content: readonly ResultBlock[];
       readonly isError: boolean;
-    }
+    } & ErrorFacts)
   | {
       readonly type: 'output-checked';
       readonly at: number;

@@ -1121,7 +1121,7 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       }
       return slot.type === 'asking' && !isApproved(slot, event) ? withApproval(slot, event) : { type: 'queued', call };
     case 'client-result-given':
-      return settledSlot(call, event.content, event.isError);
+      return settledSlot(call, event.content, event.isError, 'ran', event);
     case 'deadline-passed':
       if (slot.type === 'questioning') return withQuestionSettled(slot, event);
       if (slot.type !== 'asking') return expiredSlot(rules, call);

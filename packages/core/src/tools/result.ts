@@ -56,7 +56,7 @@ export function errorFactsOf(thrown: unknown): ErrorFacts {
   }
 }
 
-const NUMBERS = ['exitCode', 'httpStatus', 'protocolCode'];
+const NUMBERS = ['exitCode', 'httpStatus', 'protocolCode'] as const;
 
 /** Errors of the operating system. */
 const SYSTEM_ERRORS: Readonly<Record<string, ErrorType>> = {
@@ -82,16 +82,11 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
   if (typeof value !== 'object' || value === null || !('content' in value)) return undefined;
   const { content, isError, narrow, ...others } = value as Record<string, unknown>;
   const failed = isError === true;
-  if (Object.keys(others).some((key) => !failed || !ERROR_KEYS.includes(key))) return undefined;
-  const blocks: readonly (ResultBlock | undefined)[] =
-    typeof content === 'string'
-      ? [{ type: 'text', text: content }]
-      : Array.isArray(content)
-        ? content.map(blockOf)
-        : [undefined];
-  if (blocks.includes(undefined)) return undefined;
+  if (Object.keys(others).some((key) => !failed || !ERROR_KEYS.includes(key as keyof ErrorFacts))) return undefined;
+  const blocks = blocksOf(content);
+  if (!blocks) return undefined;
   const facts = failed ? errorFactsOf(others) : undefined;
-  const output = { type: 'result', content: blocks as ResultBlock[], isError: failed, ...facts } as const;
+  const output = { type: 'result', content: blocks, isError: failed, ...facts } as const;
   if (narrow === undefined) return output as SettledResult;
   if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) } as SettledResult;
   return errorResult(
@@ -99,7 +94,14 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
   );
 }
 
-const ERROR_KEYS: readonly string[] = ['errorType', 'stderr', ...NUMBERS];
+export const ERROR_KEYS: readonly (keyof ErrorFacts)[] = ['errorType', 'stderr', ...NUMBERS];
+
+/** A text or content blocks as content blocks; undefined for anything else. */
+export function blocksOf(content: unknown): readonly ResultBlock[] | undefined {
+  if (typeof content === 'string') return [{ type: 'text', text: content }];
+  const blocks: readonly unknown[] = Array.isArray(content) ? content.map(blockOf) : [undefined];
+  return blocks.includes(undefined) ? undefined : (blocks as readonly ResultBlock[]);
+}
 
 /** Copies the known fields of a block. Other fields may have no JSON form, and the tool may change its object later. */
 function blockOf(block: unknown): ResultBlock | undefined {

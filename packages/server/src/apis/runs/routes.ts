@@ -1,4 +1,4 @@
-import type { Answer, Effect, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
+import type { Answer, Effect, ErrorType, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
 import { exactText } from '@treadle/core/describe';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
@@ -380,6 +380,9 @@ const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.st
           effect: text,
           content: z.string(),
           is_error: z.boolean().optional(),
+          error_type: text.optional(),
+          exit_code: z.int().optional(),
+          stderr: z.string().optional(),
         }),
       ],
     ),
@@ -397,8 +400,18 @@ function answerOf(answer: WireAnswer): Answer {
     case 'answer':
       return { type: 'answer', effect: answer.effect, value: answer.value };
     case 'result': {
-      const { type, effect, content, is_error: isError = false } = answer;
-      return { type, effect, content, isError };
+      const { type, effect, content, is_error: isError = false, stderr } = answer;
+      const { error_type: errorType, exit_code: exitCode } = answer;
+      return {
+        type,
+        effect,
+        content,
+        isError,
+        // The loop refuses one that there is not.
+        ...(errorType !== undefined && { errorType: errorType as ErrorType }),
+        ...(exitCode !== undefined && { exitCode }),
+        ...(stderr !== undefined && { stderr }),
+      };
     }
     default:
       return answer satisfies never;

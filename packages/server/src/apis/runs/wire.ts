@@ -70,6 +70,10 @@ export type WireAnswer =
       readonly effect: string;
       readonly content: string;
       readonly is_error?: boolean | undefined;
+      /** More about an error. */
+      readonly error_type?: string | undefined;
+      readonly exit_code?: number | undefined;
+      readonly stderr?: string | undefined;
     };
 
 export interface WireEntryPage {
