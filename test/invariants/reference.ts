@@ -230,7 +230,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     if (text.trim() === '') return askAgain('content', moment);
     if (lacked !== 'output') lacked = undefined;
     if (pending > 0) return continueRun(moment);
-    if (rules.finish === 'confirm' && !confirmed) {
+    if (rules.finish === 'confirm' && !confirmed && !(rules.marks && tools.length === 0)) {
       confirmed = true;
       return continueRun(moment);
     }

@@ -34,6 +34,8 @@ const result: LoopResult = newResult({
   waiting: [],
   text: '',
   messages: [results('look', 'look!', 'answer!'), results('submit!', '__proto__!')],
+  model: 'm',
+  toolsUsed: [],
   usage: { inputTokens: 1, outputTokens: 2, cachedTokens: 3, cacheWriteTokens: 4, reasoningTokens: 5, cost: 6 },
   turns: 5,
   calls: 2,

@@ -119,5 +119,16 @@ async function successOf(
 
 /** The result of a run that was not started. */
 function emptyResult(runId: string): LoopResult {
-  return newResult({ runId, waiting: [], text: '', messages: [], usage: NO_USAGE, turns: 0, calls: 0, durationMs: 0 });
+  return newResult({
+    runId,
+    waiting: [],
+    text: '',
+    messages: [],
+    model: '',
+    toolsUsed: [],
+    usage: NO_USAGE,
+    turns: 0,
+    calls: 0,
+    durationMs: 0,
+  });
 }

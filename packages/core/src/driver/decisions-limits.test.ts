@@ -72,6 +72,8 @@ test('turn limit: the calls of the last reply are executed and recorded, then th
     text: '',
     messages: [userText('Count.'), ...turn(0, 1), ...turn(1, 2)],
     usage: { inputTokens: 20, outputTokens: 10, cost: 0 },
+    model: 'scripted',
+    toolsUsed: ['count'],
     turns: 2,
     calls: 2,
     durationMs: 0,

@@ -408,7 +408,8 @@ test.each(['plain', 'confirm'] as const)(
       'Both answers.',
       ...(finish === 'confirm' ? ['Both answers, again.'] : []),
     ]);
-    const live = streamLoop({ model, input: 'Go.', finish, clock });
+    const tools = [tool({ name: 'unused', description: 'unused', execute: () => '' })];
+    const live = streamLoop({ model, tools, input: 'Go.', finish, clock });
     await clock.advance(0);
     expect(await live.send('One more thing.')).toBe(true);
     gate.resolve('First answer.');

@@ -3,7 +3,7 @@ import { resultTexts } from '../../test/results.ts';
 import { textOf, userText, type Message } from '../messages.ts';
 import type { Policy } from '../policy/port.ts';
 import { manualClock, scriptedModel, type ScriptedReply } from '../testing/index.ts';
-import { tool } from '../tools/tool.ts';
+import { tool, type Tool } from '../tools/tool.ts';
 import type { Item } from '../journal/items.ts';
 import type { LoopResult } from './options.ts';
 import { runLoop, startLoop, streamLoop } from './run.ts';
@@ -499,4 +499,23 @@ test('startLoop returns a run that accepts input, is not iterable, and notifies 
   expect((await run.result).text).toBe('Two.');
   expect(deltas.join('')).toBe('One.Two.');
   expect(Symbol.asyncIterator in run).toBe(false);
+});
+
+test('a run that has to confirm its answer, and has no tools, calls the model once', async () => {
+  const model = scriptedModel(['Answer.']);
+  const result = await runLoop({ model, input: 'Task.', finish: 'confirm' });
+  expect([result.text, result.turns]).toEqual(['Answer.', 1]);
+});
+
+test('a result names the model, and the tools whose calls ran', async () => {
+  const used = (name: string): Tool => tool({ name, description: name, execute: () => name });
+  const calls = [{ name: 'b' }, { name: 'a' }, { name: 'denied' }, { name: 'b' }, { name: 'unknown' }];
+  const policy: Policy = {
+    judge: (all) => all.map(({ name }) => (name === 'denied' ? { type: 'deny', reason: 'no' } : { type: 'allow' })),
+  };
+  const tools = ['a', 'b', 'c', 'denied'].map(used);
+  const model = scriptedModel([{ calls }, 'Done.']);
+  const result = await runLoop({ model, tools, input: 'Task.', policy });
+  expect(result).toMatchObject({ model: model.id, toolsUsed: ['a', 'b'] });
+  expect((await runLoop({ model: scriptedModel(['Done.']), input: 'Task.' })).toolsUsed).toEqual([]);
 });

@@ -347,6 +347,10 @@ export interface LoopResult<Output = unknown> {
   /** The progress of a typed agent. */
   readonly agent?: AgentState;
   readonly messages: readonly Message[];
+  /** The id of the model that the run is with. */
+  readonly model: string;
+  /** The names of the tools that were called, as `messages` has them, without calls that were denied; sorted. */
+  readonly toolsUsed: readonly string[];
   readonly usage: Usage;
   readonly turns: number;
   /** Calls that were allowed to run. */

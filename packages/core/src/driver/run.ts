@@ -429,7 +429,7 @@ export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
 }
 
 function loopResult(runId: string, state: State): LoopResult {
-  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
+  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo, model } = state;
   const messages = messagesOf(state.history);
   const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : phase.type === 'ended' ? phase.wakeAt : undefined;
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
@@ -444,9 +444,19 @@ function loopResult(runId: string, state: State): LoopResult {
     ...(memory && { memory }),
     ...(handedTo !== undefined && { handedTo }),
     ...(agent && { agent }),
+    model,
+    toolsUsed: toolsUsed(messages.slice(inputLength), state),
     usage,
     turns: turn,
     calls,
     durationMs: activeMs,
   });
+}
+
+function toolsUsed(messages: LoopResult['messages'], { tools }: State): readonly string[] {
+  const results = messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
+  const used = results.filter(({ name, isError, errorType }) => {
+    return errorType !== 'denied' && (!isError || tools.some((facts) => facts.name === name));
+  });
+  return [...new Set(used.map(({ name }) => name))].toSorted();
 }

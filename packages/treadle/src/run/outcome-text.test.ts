@@ -11,6 +11,8 @@ const result = (outcome?: Outcome): Result => ({
   waiting: [],
   text: '',
   messages: [],
+  model: 'm',
+  toolsUsed: [],
   usage: { inputTokens: 0, outputTokens: 0 },
   turns: 2,
   calls: 1,

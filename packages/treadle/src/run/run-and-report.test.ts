@@ -10,6 +10,8 @@ const result = (more: Partial<Result>): Result => ({
   waiting: [],
   text: '',
   messages: [],
+  model: 'm',
+  toolsUsed: [],
   usage: { inputTokens: 0, outputTokens: 0 },
   turns: 1,
   calls: 0,

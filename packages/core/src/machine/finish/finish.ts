@@ -46,11 +46,12 @@ const plain: FinishStrategy = {
 
 /**
  * After the first reply without calls the model is asked once whether everything is done. It may call tools in reply;
- * its next reply without calls restates the answer and ends the run.
+ * its next reply without calls restates the answer and ends the run. Without tools there is nothing left to do, so it is
+ * not asked, except in runs of earlier versions, which have no marks.
  */
 const confirm: FinishStrategy = {
   onText: (state) =>
-    state.confirmed
+    state.confirmed || (state.rules.marks && state.tools.length === 0)
       ? { type: 'end' }
       : { type: 'ask', text: wordingOf(state.rules).confirm, changes: { confirmed: true } },
 };
