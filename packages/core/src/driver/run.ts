@@ -445,7 +445,7 @@ function loopResult(runId: string, state: State): LoopResult {
     ...(handedTo !== undefined && { handedTo }),
     ...(agent && { agent }),
     model,
-    toolsUsed: toolsUsed(messages.slice(inputLength), state),
+    toolsUsed: toolsUsed(messages, state),
     usage,
     turns: turn,
     calls,
@@ -453,10 +453,15 @@ function loopResult(runId: string, state: State): LoopResult {
   });
 }
 
-function toolsUsed(messages: LoopResult['messages'], { tools }: State): readonly string[] {
-  const results = messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
-  const used = results.filter(({ name, isError, errorType }) => {
-    return errorType !== 'denied' && (!isError || tools.some((facts) => facts.name === name));
-  });
-  return [...new Set(used.map(({ name }) => name))].toSorted();
+function toolsUsed(messages: LoopResult['messages'], { inputLength, tools }: State): readonly string[] {
+  const used: string[] = [];
+  for (let at = inputLength; at < messages.length; at++) {
+    const message = messages[at]!;
+    if (message.role !== 'tool') continue;
+    for (const { name, isError, errorType } of message.content) {
+      if (used.includes(name) || errorType === 'denied') continue;
+      if (!isError || tools.some((facts) => facts.name === name)) used.push(name);
+    }
+  }
+  return used.toSorted();
 }
