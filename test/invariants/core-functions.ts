@@ -138,7 +138,7 @@ export interface CoreFunctions {
   readonly withNarrowing: (had: Narrowings, given: Narrowing | Narrowings) => Narrowings;
   readonly withoutNarrowing: (had: Narrowings, source: string | undefined) => Narrowings;
   readonly isNarrowedBy: (state: State, source: string | undefined) => boolean;
-  readonly isNarrowingJudged: (state: State) => boolean;
+  readonly isNarrowingJudged: (narrowed: NonNullable<Narrowings>) => boolean;
   readonly lets: (narrowing: Narrowing, name: string) => boolean;
   readonly lowestAutonomy: (narrowings: Narrowing | Narrowings) => Autonomy | undefined;
   readonly narrowedChoice: (state: State, choice: State['choice']) => State['choice'];
@@ -152,7 +152,7 @@ export interface CoreFunctions {
   ) => { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] };
   readonly waitsForResource: (call: Call, slots: readonly Slot[]) => boolean;
   readonly memoryResources: (remembers: unknown, input: unknown) => readonly string[];
-  readonly memoryKeysOf: (tool: { readonly remembers?: unknown }, check: CallCheck) => readonly string[] | undefined;
+  readonly memoryKeysOf: (check: CallCheck) => readonly string[];
   readonly shareOfLimits: (state: State, part: number) => Limits;
   readonly timeLeft: (state: State) => Limits;
 

@@ -42,9 +42,7 @@ export const carried = [
   mutant('live', 'a call waits for no memory that it names', 'memoryResources', (original) => (remembers, input) => {
     return typeof remembers === 'function' ? [] : original(remembers, input);
   }),
-  mutant('live', 'a call gets memory that it does not name', 'memoryKeysOf', (original) => (tool, check) => {
-    return original(tool, check) && ['run', 'attempt'];
-  }),
+  mutant('live', 'a call gets memory that it does not name', 'memoryKeysOf', () => () => ['run', 'attempt']),
   mutant(
     'I5',
     'the initial memory is not pinned',
@@ -157,7 +155,7 @@ export const carried = [
     return original(one.without ? without(one, 'tools') : one, name);
   }),
   mutant('I2', 'calls that only a narrowing judges are not judged', 'isNarrowingJudged', () => () => false),
-  mutant('I2', 'the rules of a narrowing do not make calls judged', 'isNarrowingJudged', () => ({ narrowed = [] }) => {
+  mutant('I2', 'the rules of a narrowing do not make calls judged', 'isNarrowingJudged', () => (narrowed) => {
     return narrowed.some(({ ask }) => ask);
   }),
   mutant('live', 'nobody is asked about calls that a narrowing asks about', 'askingPolicy', (original) => () => {

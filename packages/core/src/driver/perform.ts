@@ -227,7 +227,8 @@ function runCheckedTool(
     const problem = `The tool "${tool.name}" was not called. ${check.problem}`;
     return settleUncallable(context, effect, errorResult(problem, { errorType: 'invalid_params' }), settle);
   }
-  const keys = memoryKeysOf(tool, check);
+  const { remembers } = tool;
+  const keys = typeof remembers === 'function' ? memoryKeysOf(check) : remembers;
   const memory = keys && memoryFor(keys, context.state());
   const execution: Execution = {
     tool,

@@ -82,8 +82,8 @@ function isAutonomy(value: unknown): value is Autonomy {
 }
 
 /** Whether a narrowing of the run can make people decide about calls, also without a policy. */
-export function isNarrowingJudged({ narrowed }: State): boolean {
-  return narrowed?.some(({ ask, rules }) => ask ?? rules) ?? false;
+export function isNarrowingJudged(narrowed: NonNullable<State['narrowed']>): boolean {
+  return narrowed.some(({ ask, rules }) => ask ?? rules);
 }
 
 /**

@@ -212,7 +212,8 @@ function withoutEffects(state: State): Next {
 function withTime(state: State, event: Event): Draft {
   const restarted = (event.type === 'effect-lost' && event.cause === 'restart') || event.type === 'policy-changed';
   const activeMs = restarted ? state.activeMs : activeMsAt(state, event);
-  return { ...state, at: Math.max(state.at, event.at), activeMs, deaths: deathsAfter(state, event) } as Draft;
+  const deaths = state.deaths || event.type === 'effect-lost' ? deathsAfter(state, event) : undefined;
+  return { ...state, at: Math.max(state.at, event.at), activeMs, deaths } as Draft;
 }
 
 /**
@@ -400,7 +401,7 @@ function continueTurn(state: Draft, answered: readonly ToolResult[]): Next {
     calls.map(() => CHECKED_LATER),
     answered,
   );
-  if (mustBeJudged(slots, isJudged(state) || isNarrowingJudged(state))) {
+  if (mustBeJudged(state, slots)) {
     return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
   state.calls += countQueued(slots);
@@ -722,7 +723,7 @@ function onCallsReply(state: Draft, calls: readonly ToolCall[], checks: readonly
   const choiceStands = byCalls || toolChoiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
   if (!choiceStands) state.choice = 'auto';
   state.lacked = undefined;
-  if (mustBeJudged(slots, isJudged(state) || isNarrowingJudged(state))) {
+  if (mustBeJudged(state, slots)) {
     return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
   state.calls += countQueued(slots);
@@ -730,7 +731,8 @@ function onCallsReply(state: Draft, calls: readonly ToolCall[], checks: readonly
 }
 
 /** Whether a queued call has to be judged before it runs. */
-function mustBeJudged(slots: readonly Slot[], judged: boolean): boolean {
+function mustBeJudged(state: State, slots: readonly Slot[]): boolean {
+  const judged = isJudged(state) || (state.narrowed && isNarrowingJudged(state.narrowed));
   for (let index = 0; index < slots.length; index++) {
     const { type, call } = slots[index]!;
     if (type === 'queued' && (judged || call.needsApproval)) return true;

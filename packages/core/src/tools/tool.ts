@@ -359,8 +359,7 @@ function memoryResources<I>(remembers: readonly string[] | ((input: I) => readon
 }
 
 /** The keys of the memory that a call gets: those that it shares with no other call while it runs. */
-export function memoryKeysOf({ remembers }: Tool, { resources = [] }: CallCheck): readonly string[] | undefined {
-  if (typeof remembers !== 'function') return remembers;
+export function memoryKeysOf({ resources = [] }: CallCheck): readonly string[] {
   return resources.filter((one) => one.startsWith(MEMORY)).map((one) => one.slice(MEMORY.length));
 }
 
