@@ -45,6 +45,11 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'models.NAME.price.cache_write': ['that of `input`', 'of tokens that the provider wrote to its cache'],
   'models.NAME.fallback': ['`[]`', 'other entries, called in this order if this one fails'],
 
+  'chat.instructions': [
+    'those of the command',
+    'what [`treadle chat`](runs.md#chat) tells the model; `--system` overrides it, and `AGENTS.md` is added to it',
+  ],
+
   'orchestrator.tool_loop_enabled': ['`true`', '`false`: no tools are offered, and no MCP server is started'],
   'orchestrator.max_tool_iterations': [
     '`10` for a message of `chat` and a response of `serve`; `20` for `run`',
@@ -109,6 +114,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'server.shutdown_grace_ms': ['`10000`', 'how long runs may continue when the server is stopped'],
   'server.retention_days': ['`30`', 'how long responses are stored after they ended or paused; `0` is for ever'],
   'server.requires_action_status': ['`false`', 'use the status `requires_action` for all clients'],
+  'server.instructions': [
+    '',
+    'what the model is told in every request, [before anything else](server.md#instructions): a text, or a table of texts by the name of the model, with `"*"` for the others',
+  ],
   'server.wait_for_answers': ['`false`', 'stored responses wait for approvals and [answers](runs-api.md#answers)'],
   'server.chat_titles': ['`true`', 'the model writes titles for [conversations](chat.md#conversations)'],
   'server.cors_origins': ['`[]`', 'web pages that may use the server'],

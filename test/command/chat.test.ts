@@ -1,4 +1,8 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { existsSync, readFileSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
@@ -24,9 +28,13 @@ async function chat(steps: readonly Step[], stdin: string, args: readonly string
 }
 
 /** The same in its own process: for signals and closed pipes. */
-async function chatProcess(steps: readonly Step[], stdin: string | undefined): Promise<TreadleProcess> {
+async function chatProcess(
+  steps: readonly Step[],
+  stdin: string | undefined,
+  args: readonly string[] = [],
+): Promise<TreadleProcess> {
   server = await scriptedOpenAi(steps);
-  return treadle(['chat', '--model', 'scripted', '--base-url', server.baseURL], {
+  return treadle(['chat', '--model', 'scripted', '--base-url', server.baseURL, ...args], {
     cwd: play.folder,
     ...(stdin !== undefined && { stdin }),
   });
@@ -104,4 +112,88 @@ test('exits without an error when standard output is closed', async () => {
   const { child, ended } = await chatProcess([{ text: ['x'.repeat(1_000_000)] }], 'hi\n');
   child.stdout.destroy();
   expect(await ended).toMatchObject({ signal: null, stderr: '' });
+});
+
+test('remembers between messages, also of an earlier chat, and forgets at /clear', async () => {
+  const add: Step = { calls: [{ name: 'todowrite', arguments: '{"task":"Buy tea"}' }] };
+  const list: Step = { calls: [{ name: 'todoread', arguments: '{}' }] };
+  const said = { text: ['Ok.'] };
+  const read: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
+  const write: Step = { calls: [{ name: 'write', arguments: '{"path":"notes.txt","content":"new"}' }] };
+  const first = await chat([add, said, list, said], 'one\ntwo\n');
+  expect(first.stderr).toMatch(/Buy tea[^]*todoread[^]*Buy tea/);
+  await server!.close();
+  const next = await chat([list, said, read, said, write, said], 'three\nfour\nfive\n', ['--continue', '--yes']);
+  expect(next.stderr).toMatch(/todoread[^]*Buy tea/);
+  // A file that was read in one message may be written in the next one.
+  expect(await readFile(path.join(play.folder, 'notes.txt'), 'utf8')).toBe('new');
+  await server!.close();
+  const cleared = await chat([list, said, list, said], 'six\n/clear\nseven\n', ['--continue']);
+  expect(cleared.stderr.match(/Buy tea/g)).toHaveLength(1);
+});
+
+test('tells the model what [chat] says, unless there is --system, and AGENTS.md', async () => {
+  await writeFile(path.join(play.folder, 'treadle.toml'), '[chat]\ninstructions = "Speak French."\n');
+  await writeFile(path.join(play.folder, 'AGENTS.md'), 'Use tabs.');
+  const told = (): unknown => server!.requests[0]!.messages[0]!.content;
+  await chat([{ text: ['Oui.'] }], 'hi\n');
+  expect(told()).toMatch(/^Speak French\.[^]*Use tabs\./);
+  await server!.close();
+  await chat([{ text: ['Ja.'] }], 'hi\n', ['--system', 'Speak German.']);
+  expect(told()).toMatch(/^Speak German\.[^]*Use tabs\./);
+  await server!.close();
+  server = await scriptedOpenAi([{ text: ['Yes.'] }]);
+  await command(['run', '--model', 'scripted', '--base-url', server.baseURL, 'hi'], play.folder, '');
+  expect(told()).not.toContain('French');
+});
+
+describe.runIf(process.platform === 'linux')('shells and jobs', () => {
+  const bash = (args: object): Step => ({ calls: [{ name: 'bash', arguments: JSON.stringify(args) }] });
+  const said: Step = { text: ['Ok.'] };
+  const isAlive = (pid: number): boolean => {
+    const stat = `/proc/${pid}/stat`;
+    // A zombie has ended.
+    return existsSync(stat) && !/\) Z/.test(readFileSync(stat, 'utf8'));
+  };
+
+  test('pass from message to message, and end with the chat', async () => {
+    const steps = [
+      bash({ command: 'X=tea', session: 's' }),
+      said,
+      bash({ command: 'echo "X is $X in $$"', session: 's' }),
+      said,
+    ];
+    const { stderr } = await chat(steps, 'one\ntwo\n', ['--yes']);
+    const [, pid] = /returned: X is tea in (\d+)/.exec(stderr)!;
+    expect(isAlive(Number(pid))).toBe(false);
+  });
+
+  test('of a chat that was killed are killed before the next one says that they are gone', async () => {
+    const pidFile = path.join(play.folder, 'pid');
+    const job = bash({ command: `echo $$ > ${pidFile}; exec sleep 1000`, background: true });
+    const killed = await chatProcess([job, said], undefined, ['--yes']);
+    killed.child.stdin.write('one\n');
+    await killed.shows('Ok.');
+    // The end of the run, and what it has left, are stored when the next message is asked for.
+    await vi.waitUntil(async () => (await keptIn(play.folder)) === 1, { timeout: 20_000 });
+    const pid = Number(await readFile(pidFile, 'utf8'));
+    killed.child.kill('SIGKILL');
+    await killed.ended;
+    expect(isAlive(pid)).toBe(true);
+    await server!.close();
+    const read: Step = { calls: [{ name: 'background_read', arguments: '{"handle":"bash-t1.0"}' }] };
+    const { stderr } = await chat([read, said], 'two\n', ['--continue', '--yes']);
+    expect(stderr).toContain('There is no job "bash-t1.0" in the background.');
+    expect(isAlive(pid)).toBe(false);
+    expect(await keptIn(play.folder)).toBe(0);
+  });
+
+  async function keptIn(folder: string): Promise<number> {
+    const db = new DatabaseSync(path.join(folder, '.treadle/treadle.db'), { readOnly: true });
+    try {
+      return db.prepare('SELECT count(*) AS kept FROM kept_processes').get()!['kept'] as number;
+    } finally {
+      db.close();
+    }
+  }
 });

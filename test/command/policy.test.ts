@@ -425,7 +425,7 @@ describe('on a terminal', () => {
     await shows('Verdict: ask, by the rule autonomy');
     await shows('Allow it? [y/N/a/e] ');
     type('q\r');
-    await shows('Answer y (yes), n (no), a (yes, for the rest of this run) or e (explain): ');
+    await shows('Answer y (yes), n (no), a (yes, for the rest of this run or chat) or e (explain): ');
     type('n\r');
     await shows('Done.\n');
     if (name === 'chat') type('/exit\r');

@@ -224,9 +224,13 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'guardrails-checked',
 ]);
 
-function startOf({ rules, tools, input, memory, narrow, policy, program, facts }: World, at: number): Event {
+function startOf(
+  { rules, tools, input, memory, narrow, grants, taken, policy, program, facts }: World,
+  at: number,
+): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
-  const optional = { ...(memory && { memory }), ...(narrow && { narrow }), ...(policy !== undefined && { policy }) };
+  const carried = { ...(memory && { memory }), ...(narrow && { narrow }), ...(grants && { grants }) };
+  const optional = { ...carried, ...(taken && { resources: taken }), ...(policy !== undefined && { policy }) };
   const defined = program !== undefined && { program };
   return { type: 'run-started', at, ...pinned, input, ...optional, ...defined, ...facts };
 }

@@ -172,6 +172,8 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a call runs with answers': ({ event, effects }) =>
     event.type === 'question-answered' && effects.some(({ type }) => type === 'call-tool'),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
+  'a run starts with grants': ({ event }) => event.type === 'run-started' && event.grants !== undefined,
+  'a run takes over a process': ({ event }) => event.type === 'run-started' && event.resources !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
   'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event).length > 0,
   'a call outside of the narrowing is refused': ({ event, before }) =>

@@ -49,7 +49,7 @@ export type Performed =
   | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
-export function optionsOf({ rules, tools, input, memory, narrow, facts }: World): Omit<LoopOptions, 'model'> {
+export function optionsOf({ rules, tools, input, memory, narrow, grants, facts }: World): Omit<LoopOptions, 'model'> {
   const {
     wording: _,
     judged: __,
@@ -77,6 +77,7 @@ export function optionsOf({ rules, tools, input, memory, narrow, facts }: World)
     input,
     ...(memory && { memory }),
     ...(narrow && { narrow }),
+    ...(grants && { carried: { grants } }),
     ...facts,
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),

@@ -174,6 +174,7 @@ function askedAfter({ asked }: Observed, event: Event): Observed['asked'] {
 }
 
 function resourcesAfter({ resources }: Observed, event: Event): Observed['resources'] {
+  if (event.type === 'run-started') return new Map(event.resources?.map((one) => [one.name, one]));
   if (event.type !== 'resource-opened' && event.type !== 'resource-closed') return resources;
   const now = new Map(resources);
   now.delete(event.name);

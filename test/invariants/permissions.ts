@@ -1,5 +1,14 @@
 import { createHash } from 'node:crypto';
-import type { Ask, CallCheck, Event, RecordedVerdict, ToolCall, ToolFacts, Touch } from '@treadle/core';
+import {
+  stableJson,
+  type Ask,
+  type CallCheck,
+  type Event,
+  type RecordedVerdict,
+  type ToolCall,
+  type ToolFacts,
+  type Touch,
+} from '@treadle/core';
 import { askUnderRules, DAY } from './observed.ts';
 
 /** Whether a call may run: by the last verdict on it, by people, or by what they allowed for the rest of the run. */
@@ -43,7 +52,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
   }
 
   /** A grant of the same tool for each touch, by enough of the people who may approve. */
-  const factsOf = (name: string): string => JSON.stringify(tools().find((tool) => tool.name === name));
+  const factsOf = (name: string): string => definitionOf(tools().find((tool) => tool.name === name));
 
   function isGranted(name: string, { touches = UNDECLARED, required = 1, approvers, eachTime }: Asked): boolean {
     if (eachTime) return false;
@@ -70,7 +79,15 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
     last,
     isJudged: () => judged,
     follow(event) {
-      if (event.type === 'run-started') judged = event.rules.judged || event.policy !== undefined;
+      if (event.type === 'run-started') {
+        judged = event.rules.judged || event.policy !== undefined;
+        for (const { tool, touches, definition, by } of event.grants ?? []) {
+          // It also counts if the tools become what they were.
+          const granted = { tool, facts: definition, by };
+          grants.push({ ...granted, touch: undefined });
+          for (const touch of touches) grants.push({ ...granted, touch: textOf(touch) });
+        }
+      }
       if (event.type === 'policy-changed') judged = true;
     },
     judge(call, verdict, time, at) {
@@ -102,10 +119,16 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
 /** A touch of a tool that people have allowed. A grant without touches has an undefined one. */
 interface GrantedTouch {
   readonly tool: string;
-  /** The tool when it was allowed. */
+  /** A digest of the tool when it was allowed. */
   readonly facts: string;
   readonly touch: string | undefined;
   readonly by: readonly string[];
+}
+
+function definitionOf(facts: ToolFacts | undefined): string {
+  return createHash('sha256')
+    .update(stableJson(facts ?? null))
+    .digest('hex');
 }
 
 type Asked = Extract<RecordedVerdict, { type: 'ask' }>;

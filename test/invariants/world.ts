@@ -8,7 +8,9 @@ import type {
   Memory,
   Message,
   ModelErrorCode,
+  Grant,
   Narrowing,
+  OpenResource,
   ProviderData,
   ReasoningPart,
   ResultBlock,
@@ -37,6 +39,10 @@ export interface World {
   readonly memory?: Memory;
   /** What the run may do at most in the beginning. */
   readonly narrow?: Narrowing | readonly Narrowing[];
+  /** What people have allowed before in the conversation. */
+  readonly grants?: readonly Grant[];
+  /** What it takes over of the last run of the conversation. Only for `step`: a live run gets it from its host. */
+  readonly taken?: readonly OpenResource[];
   /** The definition of the program that is the model. */
   readonly program?: unknown;
   /** What the run belongs to. */

@@ -931,8 +931,29 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
   test('finds, renames and deletes conversations', async () => {
     await using chat = await openChat(['Lions roar.', 'Planes fly.']);
     const { page, server } = chat;
+    const setInstructions = async (text: string): Promise<void> => {
+      await page.getByLabel('Actions for the conversation').click();
+      await page.locator('.menu').getByRole('button', { name: 'Instructions' }).click();
+      await page.getByLabel('What the model is told').fill(text);
+      await button(page, 'Save').click();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+    };
+    // A menu closes when the focus leaves it.
+    await page.waitForFunction(() => document.activeElement?.id === 'message');
+    await setInstructions('Be wild.');
     await chat.send('Tell me about lions');
     await chat.ended();
+    const instructions = async (): Promise<unknown> => {
+      const { body } = await server.send('GET', `/v1/chat/${new URL(page.url()).hash.split('/').at(-1)}`);
+      return body.instructions;
+    };
+    expect(await instructions()).toBe('Be wild.');
+    await page.locator('header').getByRole('button', { name: 'Instructions', exact: true }).click();
+    expect(await page.getByLabel('What the model is told').inputValue()).toBe('Be wild.');
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await setInstructions('Be tame.');
+    expect(await instructions()).toBe('Be tame.');
     await page.getByRole('link', { name: 'New chat' }).click();
     await page.getByRole('heading', { name: 'New chat', level: 1 }).waitFor();
     await chat.send('Tell me about planes');

@@ -101,6 +101,7 @@ describe('a message', () => {
       title: 'Hi',
       created_at: expect.any(Number),
       updated_at: expect.any(Number),
+      instructions: null,
       messages: [
         {
           id: meta!['message_id'],

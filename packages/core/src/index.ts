@@ -68,6 +68,8 @@ export type {
   Guardrail,
   GuardrailAnswer,
   Guardrails,
+  KeptResource,
+  KeptResources,
   KillProcess,
   PrepareTurn,
   RunOptions,
@@ -106,7 +108,15 @@ export {
   type JournalStep,
   type Replayed,
 } from './journal/replay.ts';
-export { isPaused, outstanding, requestOf, waiting, type Effect, type RequestDraft } from './machine/effects.ts';
+export {
+  carriedFrom,
+  isPaused,
+  outstanding,
+  requestOf,
+  waiting,
+  type Effect,
+  type RequestDraft,
+} from './machine/effects.ts';
 export type { CallCheck, Event, GuardrailVerdict, RecordedVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
@@ -131,6 +141,7 @@ export type {
   Ask,
   Call,
   CancelPhase,
+  Carried,
   Grant,
   Limit,
   Outcome,

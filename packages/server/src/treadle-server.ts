@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { checkOptions, TreadleError, type OptionNames, type Policy, type Tool } from '@treadle/core';
+import { resourceKeeper } from '@treadle/store';
 import type { Logger } from 'pino';
 import { completions } from './apis/completions/completions.ts';
 import { completionRoutes } from './apis/completions/routes.ts';
@@ -41,6 +42,11 @@ export interface TreadleServerOptions {
   readonly executors?: readonly ToolExecutor[];
   /** Names of `tools` that are available to every request; default none. */
   readonly defaultTools?: readonly string[];
+  /**
+   * What every request tells the model, before the instructions of its conversation and its own: one text, or one for each model
+   * by name, with `*` for the others.
+   */
+  readonly instructions?: string | Readonly<Record<string, string>>;
   /** The MCP servers that requests may use: those that they name by their URL, and those that are configured here. */
   readonly mcpServers?: McpServersOptions;
   /**
@@ -149,6 +155,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const metrics = serverMetrics(registry);
   if (options.webhooks) checkWebhooks(options.webhooks);
   const { policy, toolTimeoutMs = 60_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
+  const kept = resourceKeeper({
+    store: store.keptProcesses,
+    onProblem: (run, why) => log.warn({ run, why }, 'a resource was not closed'),
+  });
   const engine: Engine = {
     models,
     store,
@@ -164,10 +174,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       toolTimeoutMs,
       errorLimit: options.errorLimit ?? 3,
     },
+    ...(options.instructions !== undefined && { instructionsFor: instructionsBy(options.instructions) }),
     ...(policy && { policy }),
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
     waits: options.waitForAnswers ?? false,
     keys,
+    kept,
     driven: new Map(),
     runs: activeRuns({
       max: maxConcurrentRuns,
@@ -255,7 +267,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
 
   function startBackgroundTasks(): () => void {
     const stopWatching = metrics.watchEventLoop();
-    const stopPruning = pruneResponses(store, retentionMs, log, () => cancelAbandonedCalls(store, stored));
+    const stopPruning = pruneResponses(store, retentionMs, log, async () => {
+      await kept.killAbandoned();
+      await cancelAbandonedCalls(store, stored);
+    });
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
     return () => {
@@ -277,6 +292,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     if (options.webhooks && !isClosed) stopWebhooks = sendWebhooks(options.webhooks, { store, log });
     if (!isClosed) stopInbox = serveInbox(engine, allRuns.performHere);
     try {
+      await kept.killAbandoned();
       const recovered = await stored.recover();
       log.info({ recovered }, RECOVERED);
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
@@ -296,9 +312,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       isClosed = true;
       stopBackgroundTasks();
       stopping.abort();
-      return server.close(graceMs).finally(() => {
+      return server.close(graceMs).finally(async () => {
         stopInbox();
-        return stopWebhooks();
+        await kept.close();
+        await stopWebhooks();
       });
     },
   };
@@ -420,6 +437,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   tools: 'array',
   executors: 'array',
   defaultTools: 'array',
+  instructions: '',
   mcpServers: 'object',
   policy: '.judge',
   askingPolicy: '.judge',
@@ -484,6 +502,27 @@ function checkServerOptions(options: TreadleServerOptions): void {
     throw invalidOption(`defaultTools contains "${name}", which is not one of the tools: ${known}.`);
   }
   if (options.mcp?.agents) checkMcpNames(tools, options.mcp.agents);
+  checkInstructions(options);
+}
+
+function checkInstructions({ instructions = {}, models: { models } }: TreadleServerOptions): void {
+  if (typeof instructions === 'string') return;
+  for (const [name, text] of Object.entries(instructions)) {
+    if (name !== '*' && !models.has(name)) {
+      const known = [...models.keys()].join(', ');
+      throw invalidOption(
+        `instructions names "${name}", which is not one of the models: ${known}. "*" is for the others.`,
+      );
+    }
+    if (typeof text !== 'string') throw invalidOption(`The instructions for "${name}" are not a text.`);
+  }
+}
+
+function instructionsBy(
+  given: NonNullable<TreadleServerOptions['instructions']>,
+): (model: string) => string | undefined {
+  const texts = new Map(Object.entries(typeof given === 'string' ? { '*': given } : given));
+  return (model) => texts.get(model) ?? texts.get('*');
 }
 
 function checkServers({ servers = [], defaults = [] }: McpServersOptions): void {

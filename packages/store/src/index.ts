@@ -9,6 +9,8 @@ export { createFolder } from './folders.ts';
 export type { Holder } from './holder.ts';
 export { INBOX_PATIENCE_MS, type InboxStore, type RunRequest } from './ports/inbox.ts';
 export type { NoticeStore, RunNotice } from './ports/notices.ts';
+export { resourceKeeper, type KeeperOptions, type ResourceKeeper } from './kept-resources.ts';
+export type { AbandonedProcesses, KeptProcessStore } from './ports/kept-processes.ts';
 export { heldProcess, killProcess } from './processes.ts';
 export type {
   IdempotencyKey,

@@ -107,7 +107,7 @@ const fate: Arbitrary<Fate> = fc
   )
   .map((given) => Object.assign({}, ...given));
 
-const touch: Arbitrary<Touch> = fc.constantFrom<Touch>(
+export const touch: Arbitrary<Touch> = fc.constantFrom<Touch>(
   { type: 'read', path: '/a' },
   { type: 'write', path: '/a' },
   { type: 'write', path: '/b' },

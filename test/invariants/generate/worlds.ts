@@ -1,8 +1,18 @@
-import type { Amounts, Memory, Message, Rules, RunFacts } from '@treadle/core';
+import { createHash } from 'node:crypto';
+import {
+  stableJson,
+  type Amounts,
+  type Grant,
+  type Memory,
+  type Message,
+  type Rules,
+  type RunFacts,
+  type ToolFacts,
+} from '@treadle/core';
 import type { PolicyRules } from '@treadle/core/policy';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Fate, Move, Reply, World } from '../world.ts';
-import { handoff } from './calls.ts';
+import { handoff, touch } from './calls.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { answers, askingReplies, turnScript, longReplies, parkedReplies, queuedReplies, replies } from './replies.ts';
@@ -41,6 +51,30 @@ const facts: Arbitrary<RunFacts> = fc
     optionally('labels', 15, fc.constantFrom({}, { team: 'sales' })),
   )
   .map((given) => Object.assign({}, ...given) as RunFacts);
+
+/** What people have allowed of tools by their names. Some of them have changed since. */
+const grants = fc.array(
+  fc.record({
+    tool: fc.constantFrom(...NAMES),
+    touches: fc.oneof(fc.constant([{ type: 'unknown' as const }]), fc.array(touch, { maxLength: 2 })),
+    by: fc.subarray(['ann', 'bob']),
+    hasChanged: rarely(20),
+  }),
+  { minLength: 1, maxLength: 3 },
+);
+
+function grantsOf(
+  tools: readonly ToolFacts[],
+  given: typeof grants extends Arbitrary<infer T> ? T : never,
+): readonly Grant[] {
+  return given.map(({ tool, touches, by, hasChanged }) => {
+    const facts = tools.find(({ name }) => name === tool) ?? null;
+    const definition = createHash('sha256')
+      .update(hasChanged ? '' : stableJson(facts))
+      .digest('hex');
+    return { tool, touches, definition, by };
+  });
+}
 
 const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
@@ -105,13 +139,17 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arb
       }),
       optionally('policy', 35, fc.oneof(fc.constantFrom({ level: 0 }, { level: 1 }), policyRules)),
       optionally('program', 15, fc.constantFrom({ version: 1 }, 'a text')),
+      mostly(undefined, 25, grants),
+      mostly(undefined, 10, fc.constant([{ runId: 'run', name: 'shell', process: { pid: 7 } }])),
     )
-    .map(([ruled, { tools, otherTools, memory, narrow, ...others }, policy, program]) => ({
+    .map(([ruled, { tools, otherTools, memory, narrow, ...others }, policy, program, allowed, taken]) => ({
       ...ruled,
       ...policy,
       ...program,
       ...(memory && !ruled.rules.agent && { memory }),
       ...(narrow && { narrow }),
+      ...(taken && { taken }),
+      ...(allowed && { grants: grantsOf(withAnswers(tools, ruled.rules), allowed) }),
       tools: withAnswers(tools, ruled.rules),
       otherTools: withAnswers(otherTools, ruled.rules),
       ...others,

@@ -198,6 +198,26 @@ export const carried = [
     (original) => (event) => original(without(event, 'narrow')),
   ),
   mutant(
+    'I6',
+    'what people have allowed in the conversation is lost',
+    'onRunStarted',
+    (original) => (event) => original(without(event, 'grants')),
+  ),
+  mutant('I2', 'a grant of the conversation covers anything', 'onRunStarted', (original) => (event) => {
+    const touches = [{ type: 'unknown' as const }, { type: 'read' as const, path: '/a' }];
+    const grants = event.tools.map((facts) => {
+      const definition = event.grants?.find(({ tool }) => tool === facts.name)?.definition ?? '';
+      return { tool: facts.name, touches, definition, by: ['ann', 'bob', 'cid'] };
+    });
+    return event.grants ? original({ ...event, grants }) : original(event);
+  }),
+  mutant(
+    'I5',
+    'what people have allowed in the conversation is not pinned',
+    'pinnedBy',
+    (original) => (event) => original(event.type === 'run-started' ? without(event, 'grants') : event),
+  ),
+  mutant(
     'I5',
     'a snapshot lacks the narrowing',
     'snapshotOf',

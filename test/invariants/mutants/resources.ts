@@ -1,4 +1,4 @@
-import { accepts, mutant } from './mutant.ts';
+import { accepts, mutant, without } from './mutant.ts';
 
 /** Processes that tools have started for a run: the state has those that have not ended. */
 export const resources = [
@@ -11,6 +11,12 @@ export const resources = [
   mutant('I4', 'a process is recorded for the wrong run', 'resourcesAfter', (original) => (state, event) => {
     return original(state, event.type === 'resource-opened' ? { ...event, runId: state.runId } : event);
   }),
+  mutant(
+    'I4',
+    'a process that the run takes over is not recorded',
+    'onRunStarted',
+    (original) => (event) => original(without(event, 'resources')),
+  ),
   mutant(
     'I3',
     'a process that is not there is closed',

@@ -34,8 +34,10 @@ export function listConversations(query: {
 
 export const getConversation = (id: string, signal: AbortSignal): Promise<ChatConversation> =>
   request('GET', pathOf(id), { signal });
-export const renameConversation = (id: string, title: string): Promise<ChatConversation> =>
-  request('PATCH', pathOf(id), { body: { title } });
+export const changeConversation = (
+  id: string,
+  changes: { readonly title: string } | { readonly instructions: string },
+): Promise<ChatConversation> => request('PATCH', pathOf(id), { body: changes });
 export const deleteConversation = (id: string): Promise<unknown> => request('DELETE', pathOf(id));
 export const branchConversation = (id: string, message: string): Promise<ChatConversation> =>
   request('POST', pathOf(id, 'branch'), { body: { message_id: message } });

@@ -94,12 +94,16 @@ export interface Conversation {
   /** Undefined until the server has named it. */
   readonly id: ReadonlySignal<string | undefined>;
   readonly title: Signal<string | null>;
+  /** What the model is told in the conversation. A new one is created with it. Empty: nothing. */
+  readonly instructions: ReadonlySignal<string>;
   readonly messages: ReadonlySignal<readonly Message[]>;
   readonly state: ReadonlySignal<'loading' | 'ready' | 'missing' | 'failed'>;
   readonly problem: ReadonlySignal<string | undefined>;
   /** An answer is in progress, or waits for an answer of the user. */
   readonly isBusy: ReadonlySignal<boolean>;
   load(): Promise<void>;
+  /** For the next messages. Resolves when the server has them, or, before the first message, at once. */
+  instruct(instructions: string): Promise<void>;
   /** Shows what others have done since: messages that they sent, and approvals that they gave. */
   refresh(): Promise<void>;
   /** Resolves when the server has the message. Rejects if it was refused, or may not have arrived; also after `close`. */
@@ -129,6 +133,7 @@ export function openConversation(
 ): Conversation {
   const id = signal(given);
   const title = signal<string | null>(null);
+  const instructions = signal('');
   const messages = signal<readonly Message[]>([]);
   const state = signal<'loading' | 'ready' | 'missing' | 'failed'>(given === undefined ? 'ready' : 'loading');
   const problem = signal<string | undefined>(undefined);
@@ -315,6 +320,7 @@ export function openConversation(
     isStreaming = false;
     batch(() => {
       title.value = found.title;
+      instructions.value = found.instructions ?? '';
       const before = messages.value;
       messages.value = found.messages.map((message, index) => {
         const known = before[index];
@@ -389,11 +395,16 @@ export function openConversation(
   return {
     id,
     title,
+    instructions,
     messages,
     state,
     problem,
     isBusy,
     load,
+    async instruct(text) {
+      if (id.value !== undefined) await api.changeConversation(id.value, { instructions: text });
+      instructions.value = text;
+    },
     async refresh() {
       const last = messages.value.at(-1);
       if (id.value === undefined || state.value !== 'ready' || last?.role !== 'assistant') return;
@@ -424,6 +435,7 @@ export function openConversation(
       const names = tools.map(({ name }) => name);
       const body: api.NewMessage = {
         ...(id.value !== undefined && { conversation_id: id.value }),
+        ...(id.value === undefined && instructions.value !== '' && { instructions: instructions.value }),
         message: text,
         ...(attachments.length > 0 && { attachments }),
         ...(model !== undefined && { model }),

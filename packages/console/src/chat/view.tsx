@@ -325,9 +325,11 @@ interface HeaderProps {
 }
 
 function Header({ conversation, name, isDemo }: HeaderProps): JSX.Element {
-  const { id } = conversation;
+  const { id, instructions } = conversation;
   const menu = useRef<HTMLDetailsElement>(null);
-  const dialog = useSignal<'rename' | 'delete' | undefined>(undefined);
+  const dialog = useSignal<'instructions' | 'rename' | 'delete' | undefined>(undefined);
+  const onClose = (): void => void (dialog.value = undefined);
+  const isStored = id.value !== undefined;
   const { models = [] } = serverInfo.value ?? {};
   const standard = models.find((one) => one.is_default);
 
@@ -351,35 +353,51 @@ function Header({ conversation, name, isDemo }: HeaderProps): JSX.Element {
           {isDemo ? 'Demo model' : standard.id}
         </button>
       )}
-      {id.value !== undefined && (
-        <details
-          ref={menu}
-          class="menu"
-          onBlur={({ relatedTarget, currentTarget }) => {
-            if (!currentTarget.contains(relatedTarget as Node | null)) currentTarget.open = false;
-          }}
+      {instructions.value !== '' && (
+        <button
+          type="button"
+          class="button small-button"
+          title={instructions.value.slice(0, 500)}
+          onClick={() => (dialog.value = 'instructions')}
         >
-          <summary class="icon-button" aria-label="Actions for the conversation">
-            <Icon name="more" />
-          </summary>
-          <div class="menu-items card">
-            <button type="button" onClick={choose(() => (dialog.value = 'rename'))}>
-              <Icon name="edit" size={16} /> Rename
-            </button>
-            <button type="button" onClick={choose(() => void save('markdown').catch(report))}>
-              <Icon name="export" size={16} /> Export as Markdown
-            </button>
-            <button type="button" onClick={choose(() => void save('json').catch(report))}>
-              <Icon name="export" size={16} /> Export as JSON
-            </button>
-            <button type="button" class="danger" onClick={choose(() => (dialog.value = 'delete'))}>
-              <Icon name="trash" size={16} /> Delete
-            </button>
-          </div>
-        </details>
+          Instructions
+        </button>
       )}
-      {dialog.value === 'rename' && <Rename conversation={conversation} onClose={() => (dialog.value = undefined)} />}
-      {dialog.value === 'delete' && <Delete conversation={conversation} onClose={() => (dialog.value = undefined)} />}
+      <details
+        ref={menu}
+        class="menu"
+        onBlur={({ relatedTarget, currentTarget }) => {
+          if (!currentTarget.contains(relatedTarget as Node | null)) currentTarget.open = false;
+        }}
+      >
+        <summary class="icon-button" aria-label="Actions for the conversation">
+          <Icon name="more" />
+        </summary>
+        <div class="menu-items card">
+          <button type="button" onClick={choose(() => (dialog.value = 'instructions'))}>
+            <Icon name="file" size={16} /> Instructions
+          </button>
+          {isStored && (
+            <>
+              <button type="button" onClick={choose(() => (dialog.value = 'rename'))}>
+                <Icon name="edit" size={16} /> Rename
+              </button>
+              <button type="button" onClick={choose(() => void save('markdown').catch(report))}>
+                <Icon name="export" size={16} /> Export as Markdown
+              </button>
+              <button type="button" onClick={choose(() => void save('json').catch(report))}>
+                <Icon name="export" size={16} /> Export as JSON
+              </button>
+              <button type="button" class="danger" onClick={choose(() => (dialog.value = 'delete'))}>
+                <Icon name="trash" size={16} /> Delete
+              </button>
+            </>
+          )}
+        </div>
+      </details>
+      {dialog.value === 'instructions' && <Instructions conversation={conversation} onClose={onClose} />}
+      {dialog.value === 'rename' && <Rename conversation={conversation} onClose={onClose} />}
+      {dialog.value === 'delete' && <Delete conversation={conversation} onClose={onClose} />}
     </header>
   );
 }
@@ -396,18 +414,51 @@ function Totals({ messages }: { readonly messages: readonly Message[] }): JSX.El
   );
 }
 
-function Rename({
-  conversation,
-  onClose,
-}: {
+interface ConversationDialog {
   readonly conversation: Conversation;
   readonly onClose: () => void;
-}): JSX.Element {
+}
+
+function Instructions({ conversation, onClose }: ConversationDialog): JSX.Element {
+  const text = useSignal(conversation.instructions.value);
+  async function save(): Promise<void> {
+    await conversation.instruct(text.value.trim());
+    onClose();
+  }
+  return (
+    <Dialog title="Instructions" onClose={onClose}>
+      <form
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void save().catch(report);
+        }}
+      >
+        <label class="field">
+          <span>What the model is told in this conversation</span>
+          <textarea
+            rows={8}
+            maxLength={100_000}
+            placeholder="Such as: Answer in French, and briefly."
+            value={text.value}
+            onInput={({ currentTarget }) => (text.value = currentTarget.value)}
+          />
+        </label>
+        <p class="muted small">It applies from the next message on. Leave it empty for none.</p>
+        <button type="submit" class="button primary">
+          Save
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+function Rename({ conversation, onClose }: ConversationDialog): JSX.Element {
   const title = useSignal(conversation.title.value ?? '');
   async function rename(): Promise<void> {
     const given = title.value.trim();
     if (given === '') return;
-    await api.renameConversation(conversation.id.value!, given);
+    await api.changeConversation(conversation.id.value!, { title: given });
     conversation.title.value = given;
     void loadList();
     onClose();
@@ -438,13 +489,7 @@ function Rename({
   );
 }
 
-function Delete({
-  conversation,
-  onClose,
-}: {
-  readonly conversation: Conversation;
-  readonly onClose: () => void;
-}): JSX.Element {
+function Delete({ conversation, onClose }: ConversationDialog): JSX.Element {
   async function remove(): Promise<void> {
     const id = conversation.id.value!;
     await api.deleteConversation(id);

@@ -180,7 +180,7 @@ function ApprovalButtons({ wait: { effect, digest }, isBusy, answer }: FormProps
         class="button"
         disabled={isBusy}
         onClick={() => decide(true, true)}
-        title="Also later calls of the tool that touch nothing else"
+        title="Also later calls of the tool that touch nothing else, in this run and the rest of its conversation"
       >
         Approve for this run
       </button>

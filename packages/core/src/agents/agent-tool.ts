@@ -38,7 +38,7 @@ export interface AgentToolDefinition<S extends Schema>
 type JudgedBy = 'touches' | 'permissions' | 'operation' | 'needsApproval';
 
 /** Options that the calling run sets. */
-type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'ledger' | 'signal' | 'clock' | 'output';
+type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'ledger' | 'signal' | 'clock' | 'output' | 'carried';
 
 const HOUR = 3_600_000;
 /** Part of the recorded parameters: a change would make resumed runs report changed tools. */
@@ -48,7 +48,18 @@ const TASK = {
   required: ['task'],
 } as const;
 
-const SET_BY_CALLER = ['runId', 'parent', 'journal', 'ledger', 'signal', 'clock', 'output', 'resume', 'answers'];
+const SET_BY_CALLER = [
+  'runId',
+  'parent',
+  'journal',
+  'ledger',
+  'signal',
+  'clock',
+  'output',
+  'carried',
+  'resume',
+  'answers',
+];
 
 const AGENT_TOOL_OPTIONS: KnownOptions = {
   names: {

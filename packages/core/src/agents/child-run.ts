@@ -104,6 +104,8 @@ const INHERITED: { readonly [Name in keyof Required<RunEnvironment>]: 'inherited
   guardrails: 'own',
   prepareTurn: 'own',
   holdIdleMs: 'own',
+  // The run of a call is not a run of the conversation.
+  kept: 'own',
   // Answers for the run of a call are verified, and rejections audited, by the run that calls it.
   verifyAnswer: 'own',
   audit: 'own',

@@ -4,7 +4,7 @@ import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, lowestAutonomy, NARROWING_FORM } from '../machine/narrowing.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
-import type { State } from '../machine/state.ts';
+import type { Carried, Grant, State } from '../machine/state.ts';
 import { isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
 import {
@@ -51,16 +51,18 @@ type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Starts a new run. Throws for misuse. */
 export function openRun(
-  options: LoopOptions | StartOrResumeOptions,
+  given: LoopOptions | StartOrResumeOptions,
   runId: string,
   clock: Clock,
   agent?: AgentRules,
 ): Opening {
+  const options = withCarried(given);
   const { tools = [], instructions, model, parent } = options;
   // Copies, because they are pinned in the journal and the caller may change the originals.
   const settings = options.settings ? copyOf(options.settings) : {};
   const principal = options.principal && copyOf(options.principal);
   const policy = options.policy && recordedRules(options.policy);
+  const grants = options.carried && grantsOption(options.carried, principal);
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),
@@ -76,6 +78,7 @@ export function openRun(
     ...(parent && { parent }),
     ...(options.memory && { memory: memoryOption(options.memory) }),
     ...(options.narrow && { narrow: narrowOption(options.narrow) }),
+    ...(grants && { grants }),
     ...(policy !== undefined && { policy }),
     ...(model.program !== undefined && { program: recordedProgram(model) }),
     ...runFactsOf(options),
@@ -199,6 +202,7 @@ export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
   retryLater: '',
   runId: 'name',
   memory: 'object',
+  carried: 'object',
   narrow: '',
   parent: 'object',
   answered: 'array',
@@ -228,6 +232,7 @@ export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
   beforePause: 'function',
   canAnswer: 'boolean',
   holdIdleMs: 'number',
+  kept: '.take',
   killProcess: 'function',
   matchPattern: 'function',
   clock: '.now',
@@ -355,6 +360,28 @@ function guardrailRules(guardrails: Guardrails): Pick<Rules, 'guardrails'> {
   }
   const stages = given.filter(([, checks]) => checks.length > 0).map(([stage]) => [stage, true]);
   return stages.length === 0 ? {} : { guardrails: Object.fromEntries(stages) };
+}
+
+/** The options with what the run takes over of its conversation. The run may do no more than the one before. */
+function withCarried<O extends LoopOptions | StartOrResumeOptions>(options: O): O {
+  const { carried, memory, narrow } = options;
+  if (!carried) return options;
+  return {
+    ...options,
+    ...(carried.memory && { memory: { ...carried.memory, ...memory } }),
+    ...(carried.narrow && { narrow: [carried.narrow, narrow ?? []].flat() }),
+  };
+}
+
+/** A copy of the grants that count for a run of `principal`. They are from the state of another run. */
+function grantsOption(
+  { grants, principal: from }: Carried,
+  principal: LoopOptions['principal'],
+): readonly Grant[] | undefined {
+  if (!grants || from?.subject !== principal?.subject || from?.tenant !== principal?.tenant) return undefined;
+  const isGranted = isPlain(grants) && Array.isArray(grants) && grants.every((one) => one?.definition);
+  if (isGranted) return copyOf(grants);
+  throw invalidOptions('"carried" is not what a run has left. Pass "carried" of its result');
 }
 
 export function narrowOption(narrow: NonNullable<LoopOptions['narrow']>): NonNullable<LoopOptions['narrow']> {

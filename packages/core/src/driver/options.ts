@@ -13,7 +13,7 @@ import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, Memory, OutputCheck, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
-import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
+import type { AgentState, Carried, Outcome, Waiting } from '../machine/state.ts';
 
 import type { HandoffAgent } from './handoff.ts';
 
@@ -75,6 +75,11 @@ export interface LoopOptions<S extends Schema = Schema> extends RunEnvironment, 
   readonly memory?: Memory;
   /** What the run may do at most. Results of tools may narrow it further. */
   readonly narrow?: Narrowing | readonly Narrowing[];
+  /**
+   * What the run takes over of the last run of its conversation: `carried` of the result, or `carriedFrom` the state. `memory`
+   * and `narrow` are added to it.
+   */
+  readonly carried?: Carried;
   /** The run that this one is a child of. */
   readonly parent?: Parent;
   /** Requires a `runId` and a `journal`: see `StartOrResumeOptions`. */
@@ -235,6 +240,11 @@ export interface RunEnvironment {
   /** A resource that no call has used for this time is closed; default 300,000, 0: never before the end. */
   readonly holdIdleMs?: number;
   /**
+   * Passes resources that tools allow to pass (`passes`) on to the next run of the conversation: `resourceKeeper` of
+   * `@treadle/store`. Without it they are closed with the run.
+   */
+  readonly kept?: KeptResources;
+  /**
    * Ends processes that tools of the run have started and that survived the process that drove it: `killProcess` of
    * `@treadle/store`. It is called when the run is resumed. Without it they are left alone.
    */
@@ -246,6 +256,23 @@ export interface RunEnvironment {
    */
   readonly matchPattern?: PatternMatcher;
   readonly clock?: Clock;
+}
+
+/** What keeps resources between the runs of a conversation. */
+export interface KeptResources {
+  /** Called when a run starts. What it returns belongs to the run from then on. */
+  take(): readonly KeptResource[];
+  /** Called when a run has ended that has taken or opened resources, with those that pass. Must not reject. */
+  keep(runId: string, left: readonly KeptResource[]): Promise<void>;
+}
+
+export interface KeptResource {
+  readonly name: string;
+  readonly value: unknown;
+  readonly close: (value: unknown) => unknown;
+  readonly isBusy?: (value: unknown) => boolean;
+  /** Recorded with the run that has it. */
+  readonly process?: HeldProcess;
 }
 
 /**
@@ -344,6 +371,8 @@ export interface LoopResult<Output = unknown> {
   readonly handedTo?: string;
   /** What tools with `remembers` left, and what the run was started with. */
   readonly memory?: Memory;
+  /** What the next run of a conversation takes over, as its option `carried`. Absent: nothing. */
+  readonly carried?: Carried;
   /** The progress of a typed agent. */
   readonly agent?: AgentState;
   readonly messages: readonly Message[];

@@ -38,7 +38,15 @@ import {
 import { agentNamed, handoffFacts } from './handoff.ts';
 import type { judgeCalls } from './judge.ts';
 import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
-import type { Answer, GuardedContent, Guardrail, GuardrailAnswer, RunOptions, TurnChanges } from './options.ts';
+import type {
+  Answer,
+  GuardedContent,
+  Guardrail,
+  GuardrailAnswer,
+  KeptResources,
+  RunOptions,
+  TurnChanges,
+} from './options.ts';
 import type { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
@@ -100,8 +108,8 @@ export interface AskingTool {
 export interface HeldResources {
   /** A call does not use them any more. */
   readonly callEnded: (execution: Execution) => void;
-  /** Closes all of them. Never rejects. */
-  readonly closeAll: () => Promise<void>;
+  /** Passes them on, or closes them. Never rejects. */
+  readonly endRun: (kept: KeptResources | undefined) => Promise<void>;
 }
 
 /** The code of a typed agent. */

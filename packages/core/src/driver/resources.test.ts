@@ -2,12 +2,13 @@ import { describe, expect, test } from 'vitest';
 import { resultTexts } from '../../test/results.ts';
 import { agentTool } from '../agents/agent-tool.ts';
 import { forkRun } from '../journal/fork.ts';
-import { replay } from '../journal/replay.ts';
 import type { Item } from '../journal/items.ts';
+import { replay } from '../journal/replay.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
 import { tool, type HoldOptions, type Tool, type ToolContext } from '../tools/tool.ts';
 import type { Policy } from '../policy/port.ts';
+import type { KeptResource, KeptResources, LoopOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const nextTick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
@@ -419,5 +420,95 @@ describe('the process of a resource', () => {
     const killed: unknown[] = [];
     await runLoop({ ...run, killProcess: (process) => killed.push(process) > 0 });
     expect(killed).toEqual([PROCESS]);
+  });
+});
+
+describe('a resource that may outlive its run', () => {
+  /** Keeps what each run leaves for the next one. */
+  function shelf() {
+    let left: KeptResource[] = [];
+    const kept: KeptResources = {
+      take: () => left.splice(0),
+      keep: async (_, resources) => void (left = [...resources]),
+    };
+    return { kept, names: () => left.map(({ name }) => name) };
+  }
+  const held = { process: () => PROCESS, passes: true as const };
+
+  test('passes to the next run of the conversation, with its process', async () => {
+    const { log, tools } = shells(held);
+    const { kept, names } = shelf();
+    const journal = memoryJournal();
+    const say = async (runId: string, ...script: ScriptStep[]) =>
+      resultTexts(await runLoop({ model: scriptedModel(script), tools, journal, runId, kept, input: 'Go.' }));
+    expect(await say('a', call('run'), 'Done.')).toEqual(['shell 1, new']);
+    expect(names()).toEqual(['shell']);
+    // A message that does not use it passes it on.
+    expect(await say('b', 'Done.')).toEqual([]);
+    expect(await say('c', call('run'), 'Done.')).toEqual(['shell 1']);
+    expect(log).toEqual(['open 1', 'use shell 1', 'use shell 1']);
+    const [started] = await journal.read('c');
+    expect(started!.event).toMatchObject({ resources: [{ runId: 'c', name: 'shell', process: PROCESS }] });
+    expect(replay(await journal.read('b')).state.resources).toEqual([{ runId: 'b', name: 'shell', process: PROCESS }]);
+  });
+
+  test.each<[string, HoldOptions<string>, Partial<LoopOptions>]>([
+    ['the tool does not allow it', { process: () => PROCESS }, {}],
+    ['the run pauses', held, { policy: { judge: (calls) => calls.map(() => ({ type: 'ask' as const })) } }],
+  ])('is closed if %s', async (_, options, more) => {
+    const { log, tools } = shells(options);
+    const { kept, names } = shelf();
+    const client = tool({ name: 'client', description: '', needsApproval: true, execute: () => '' });
+    const model = scriptedModel([call('run'), call('client'), 'Done.']);
+    await runLoop({ model, tools: [...tools, client], kept, journal: memoryJournal(), input: 'Go.', ...more });
+    expect(names()).toEqual([]);
+    expect(log.filter((line) => line.startsWith('open'))).toHaveLength(
+      log.filter((line) => line.startsWith('close')).length,
+    );
+  });
+
+  test('passes on if the run is cancelled, and is closed if it is detached', async () => {
+    const { log, tools } = shells(held);
+    const { kept, names } = shelf();
+    const hang = tool({ name: 'hang', description: '', execute: () => new Promise(() => {}) });
+    const stopped = async (stop: (live: ReturnType<typeof streamLoop>) => unknown): Promise<void> => {
+      const model = scriptedModel([call('run'), call('hang')]);
+      const live = streamLoop({ model, tools: [...tools, hang], kept, input: 'Go.' });
+      for await (const item of live) if (item.type === 'call-started' && item.call.name === 'hang') stop(live);
+      await live.result;
+    };
+    await stopped((live) => live.cancel());
+    expect(names()).toEqual(['shell']);
+    await stopped((live) => void live.detach());
+    expect([names(), log.at(-1)]).toEqual([[], 'close shell 1']);
+  });
+
+  test('is killed if the run that has taken it over is resumed, and not by a fork of it', async () => {
+    const { tools } = shells(held);
+    const journal = memoryJournal();
+    const taken = { name: 'shell', value: 'shell 0', close: () => {}, process: PROCESS };
+    const kept: KeptResources = { take: () => [taken], keep: async () => {} };
+    const fail: ScriptStep = { type: 'failure', error: { code: 'network', message: 'gone', retryable: false } };
+    await runLoop({ model: scriptedModel([fail]), tools, journal, runId: 'b', kept, input: 'Go.' });
+    const killed: HeldProcess[] = [];
+    const killProcess = (process: HeldProcess): boolean => (killed.push(process), true);
+    await forkRun({ journal, runId: 'b', at: 0, newRunId: 'f' });
+    const resumed = { model: scriptedModel(['Done.', 'Done.']), tools, journal, killProcess };
+    await runLoop({ ...resumed, runId: 'f' });
+    expect(killed).toEqual([]);
+    await runLoop({ ...resumed, runId: 'b' });
+    expect(killed).toEqual([PROCESS]);
+  });
+
+  test('is closed when the next run does not use it for holdIdleMs', async () => {
+    const { log, tools } = shells(held);
+    const { kept } = shelf();
+    const clock = manualClock(0);
+    await runLoop({ model: scriptedModel([call('run'), 'Done.']), tools, kept, clock, input: 'Go.' });
+    const wait = tool({ name: 'wait', description: '', execute: () => (clock.advance(300_000), nextTick()) });
+    const model = scriptedModel([call('wait'), call('run'), 'Done.']);
+    const result = await runLoop({ model, tools: [...tools, wait], kept, clock, input: 'Go.', toolTimeoutMs: 1e9 });
+    expect(resultTexts(result).at(-1)).toBe('shell 2, new');
+    expect(log.slice(0, 4)).toEqual(['open 1', 'use shell 1', 'close shell 1', 'open 2']);
   });
 });

@@ -1,8 +1,10 @@
 import type { messageOf } from '../errors.ts';
 import type { slotFor } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Execution, RunningCall } from '../tools/execute.ts';
 import type { Held, HoldRequest } from '../tools/tool.ts';
+import type { KeptResource } from './options.ts';
 import type { HeldResources, RunContext } from './perform.ts';
 
 /*
@@ -11,8 +13,10 @@ import type { HeldResources, RunContext } from './perform.ts';
  *
  * 1. A resource is opened by the first call that holds it. Later and concurrent calls get the same one.
  * 2. It is closed when the run is not driven any more, whatever the reason, and before another process may drive the run.
- *    It is also closed when no call has used it for `holdIdleMs`; the next call opens a new one.
- * 3. The process of a resource is recorded before any call gets the resource, and its mark before it is opened.
+ *    It is also closed when no call has used it for `holdIdleMs`; the next call opens a new one. If the run has ended, and its
+ *    tool allows it, it is passed to `kept` instead, which gives it to the next run of the conversation.
+ * 3. The process of a resource is recorded before any call gets the resource, and its mark before it is opened. One that is taken
+ *    over is recorded in `run-started`.
  * 4. A failure to open one is an error of the call, and the next call tries again. A failure to close one is reported.
  */
 
@@ -27,10 +31,12 @@ interface Resource {
   readonly name: string;
   readonly opened: Promise<unknown>;
   readonly close: (resource: unknown) => unknown;
-  /** Whether it must not be closed now although no call uses it. */
-  isBusy: (() => boolean) | undefined;
-  /** Its process is recorded. */
-  isRecorded: boolean;
+  readonly isBusy: ((resource: unknown) => boolean) | undefined;
+  readonly passes: boolean;
+  /** Set when it is open. */
+  value: { readonly it: unknown } | undefined;
+  /** Its process, if it is recorded. */
+  process: HeldProcess | undefined;
   /** The calls that use it, until they end. */
   readonly users: Set<Execution>;
   cancelTimer: (() => void) | undefined;
@@ -38,6 +44,24 @@ interface Resource {
 
 interface OpenResources extends HeldResources {
   readonly hold: (execution: Execution, request: HoldRequest) => Promise<Held<unknown>>;
+  readonly adopt: (taken: KeptResource) => void;
+}
+
+type RunStarted = Extract<Event, { type: 'run-started' }>;
+
+/** Gives a new run what the last run of its conversation has left. Returns its first events, with the processes in the start. */
+export function takeKept(
+  run: HoldingRun,
+  [started, ...others]: readonly Event[],
+  taken: readonly KeptResource[],
+): readonly Event[] {
+  const { context } = run;
+  const resources = openResources(run);
+  context.held = resources;
+  for (const one of taken) resources.adopt(one);
+  const { runId } = context;
+  const processes = taken.flatMap(({ name, process }) => (process ? { runId, name, process } : []));
+  return [{ ...(started as RunStarted), ...(processes.length > 0 && { resources: processes }) }, ...others];
 }
 
 /** Gives a running tool a resource of its run. */
@@ -85,14 +109,16 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     return { resource: await resource.opened, isNew: known === undefined };
   }
 
-  function openResource({ name, open: make, close, process, marked, isBusy }: HoldRequest): Resource {
+  function openResource({ name, open: make, close, process, marked, isBusy, passes }: HoldRequest): Resource {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const resource: Resource = {
       name,
       opened: promise,
       close,
-      isBusy: undefined,
-      isRecorded: false,
+      isBusy,
+      passes: passes === true,
+      value: undefined,
+      process: undefined,
       users: new Set(),
       cancelTimer: undefined,
     };
@@ -101,13 +127,13 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
       await closing.get(name);
       if (marked) await recordProcess(resource, marked);
       const value = await make();
-      if (isBusy) resource.isBusy = () => isBusy(value);
       try {
         if (process) await recordProcess(resource, process(value));
       } catch (error) {
         await closeValue(resource, value);
         throw error;
       }
+      resource.value = { it: value };
       return value;
     })().then(resolve, (error: unknown) => {
       // The next call tries again.
@@ -134,7 +160,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
     };
     const recorded = await context.record({ type: 'resource-opened', at: clock.now(), runId, name, process });
     if (recorded !== true) throw new Error(`The run has ended, so the resource "${name}" is closed.`);
-    resource.isRecorded = true;
+    resource.process = process;
   }
 
   /** Closes it with a time limit, also if it is still being opened. Never rejects. */
@@ -166,7 +192,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
 
   function closeIdleLater(resource: Resource): void {
     resource.cancelTimer = clock.timer(holdIdleMs, () => {
-      if (resource.isBusy?.()) closeIdleLater(resource);
+      if (resource.isBusy?.(resource.value?.it)) closeIdleLater(resource);
       else closeIdle(resource);
     });
   }
@@ -174,7 +200,7 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
   function closeIdle(resource: Resource): void {
     const { name } = resource;
     const work = closeResource(resource).then(async () => {
-      if (resource.isRecorded) await context.record({ type: 'resource-closed', at: clock.now(), name });
+      if (resource.process) await context.record({ type: 'resource-closed', at: clock.now(), name });
     });
     // If the journal fails, the run stops.
     const settled = work.catch(() => {}).then(() => void closing.delete(name));
@@ -189,10 +215,35 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
         closeIdleLater(resource);
       }
     },
-    async closeAll() {
+    adopt({ name, value, close, isBusy, process }) {
+      const resource: Resource = {
+        name,
+        opened: Promise.resolve(value),
+        close,
+        isBusy,
+        passes: true,
+        value: { it: value },
+        process,
+        users: new Set(),
+        cancelTimer: undefined,
+      };
+      open.set(name, resource);
+      if (holdIdleMs !== 0) closeIdleLater(resource);
+    },
+    async endRun(kept) {
+      const left = kept ? Array.from(open.values()).filter(({ passes, value }) => passes && value) : [];
+      for (const { name, cancelTimer } of left) {
+        cancelTimer?.();
+        open.delete(name);
+      }
       await Promise.all([...Array.from(open.values(), closeResource), ...closing.values()]);
+      await kept?.keep(runId, left.map(keptOf));
     },
   };
+}
+
+function keptOf({ name, value, close, isBusy, process }: Resource): KeptResource {
+  return { name, value: value!.it, close, ...(isBusy && { isBusy }), ...(process && { process }) };
 }
 
 function checkRequest({ tool }: Execution, { name, open, close, process }: HoldRequest): void {

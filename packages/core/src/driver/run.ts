@@ -2,7 +2,7 @@ import { messageOf, outcomeProblem, pauseProblem, RunError, TreadleError } from 
 import type { Item } from '../journal/items.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { Lease } from '../journal/port.ts';
-import { isPaused, slotFor, waiting } from '../machine/effects.ts';
+import { carriedFrom, isPaused, slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
@@ -220,6 +220,7 @@ export function driveRun(
   async function drive(): Promise<LoopResult> {
     let cancelDeadline: (() => void) | undefined;
     let lease: Lease | undefined;
+    let hasEnded = false;
     try {
       if (detached) return loopResult(runId, NEW);
       // A journal created here is not shared, so it needs no lease.
@@ -278,13 +279,20 @@ export function driveRun(
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
+      let { events } = opening;
+      const taken = opened && options.kept?.take();
+      if (taken?.length) {
+        const { takeKept } = await import('./resources.ts');
+        events = takeKept({ context, slotFor, messageOf }, events, taken);
+      }
       if (handoff) changeToAgent(context, handoff, opening.state.turn);
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      shell.begin(opening.events, early);
+      shell.begin(events, early);
       const { durationMs } = opening.rules.limits;
       if (durationMs !== undefined) cancelDeadline = watchDeadline(shell, durationMs, clock);
       const last = await shell.done;
+      hasEnded = last.phase.type === 'ended';
       // They were aborted, and their cancellation has to be durable before the process may end.
       if (context.children.size > 0) await Promise.allSettled(context.children);
       const { orphans } = shell;
@@ -301,7 +309,7 @@ export function driveRun(
     } finally {
       cancelDeadline?.();
       signal?.removeEventListener('abort', onAbort);
-      if (context?.held) await context.held.closeAll();
+      if (context?.held) await context.held.endRun(hasEnded ? options.kept : undefined);
       ended = true;
       if (lease) await lease.release();
     }
@@ -432,6 +440,7 @@ function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo, model } = state;
   const messages = messagesOf(state.history);
   const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : phase.type === 'ended' ? phase.wakeAt : undefined;
+  const carried = carriedFrom(state);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return newResult({
     runId,
@@ -442,6 +451,7 @@ function loopResult(runId: string, state: State): LoopResult {
     ...(output !== undefined && { output }),
     messages,
     ...(memory && { memory }),
+    ...(carried && { carried }),
     ...(handedTo !== undefined && { handedTo }),
     ...(agent && { agent }),
     model,

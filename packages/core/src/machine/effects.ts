@@ -3,7 +3,7 @@ import type { History } from './history.ts';
 import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
 import { openQuestions } from './questions.ts';
 import type { Memory, Rules, ToolFacts } from './rules.ts';
-import type { Ask, Call, Phase, Slot, State, Waiting } from './state.ts';
+import type { Ask, Call, Carried, Phase, Slot, State, Waiting } from './state.ts';
 import { wordingOf } from './wording.ts';
 
 /** Something for the driver to do. Each effect is settled by exactly one event with its id. */
@@ -194,6 +194,11 @@ function offeredTools(state: State): readonly ToolFacts[] {
 /** What the tools of a run remember. */
 export function memoryOf({ agent, memory }: State): Memory | undefined {
   return agent ? agent.memory : memory;
+}
+
+/** What the next run of a conversation starts with, if it follows this state. Undefined: nothing. */
+export function carriedFrom({ memory, narrowing, grants, principal }: State): Carried | undefined {
+  return (memory ?? narrowing ?? grants) && { memory, narrow: narrowing, grants, principal };
 }
 
 /**

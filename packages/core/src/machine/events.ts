@@ -11,9 +11,9 @@ import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { PolicyLimits, Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { AskedQuestion } from './questions.ts';
-import type { HeldProcess } from './resources.ts';
+import type { HeldProcess, OpenResource } from './resources.ts';
 import type { Handoff, Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
-import type { Waiting } from './state.ts';
+import type { Grant, Waiting } from './state.ts';
 
 /** When something was observed. */
 export interface Moment {
@@ -49,6 +49,10 @@ type Fact =
       readonly memory?: Memory;
       /** What the run may do at most. */
       readonly narrow?: Narrowing | readonly Narrowing[];
+      /** What people have allowed in the conversation that the run continues. */
+      readonly grants?: readonly Grant[];
+      /** The processes that the run takes over of the last run of its conversation. */
+      readonly resources?: readonly OpenResource[];
       /** The rules of the policy, if it has any. */
       readonly policy?: unknown;
       /** The definition of the program that is the model. */

@@ -246,7 +246,7 @@ export interface Ask {
   readonly onlyThisCall?: true;
 }
 
-/** What people have allowed for the rest of a run: calls of a tool that touch no more than this. */
+/** What people have allowed for the rest of a run, and of its conversation: calls of a tool that touch no more than this. */
 export interface Grant {
   readonly tool: string;
   readonly touches: readonly Touch[];
@@ -254,6 +254,16 @@ export interface Grant {
   readonly definition: string;
   /** Who allowed it. Empty if the approval has no name. */
   readonly by: readonly string[];
+}
+
+/** What a run of a conversation leaves for the next one, which takes it as the option `carried`. Plain JSON. */
+export interface Carried {
+  readonly memory?: Memory | undefined;
+  readonly narrow?: Narrowings;
+  /** They count only for a run with the same subject and tenant. */
+  readonly grants?: readonly Grant[] | undefined;
+  /** For whom the run was driven. */
+  readonly principal?: Principal | undefined;
 }
 
 export interface Streak {

@@ -374,6 +374,8 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
     choice: rules.toolChoice,
     agent: rules.agent && nextAttempt(rules.agent, undefined, 0),
     narrowing: event.narrow && withNarrowing(undefined, event.narrow),
+    grants: event.grants,
+    resources: event.resources,
     policies: policy === undefined ? undefined : [policy],
     at,
   };

@@ -150,6 +150,8 @@ export interface HoldOptions<T> {
   readonly marked?: HeldProcess;
   /** It works although no call uses it, so it is not closed for being idle. Must not throw. */
   readonly isBusy?: (resource: T) => boolean;
+  /** It may outlive the run: the next run of the conversation gets it, if the run has the option `kept`. */
+  readonly passes?: true;
 }
 
 export interface Held<T> {

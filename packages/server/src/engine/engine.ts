@@ -1,5 +1,5 @@
 import type { Model, Policy, StartedRun } from '@treadle/core';
-import type { Store } from '@treadle/store';
+import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/limits.ts';
@@ -44,6 +44,8 @@ export interface Engine {
   readonly serverTools: ServerTools;
   readonly store: ServerStore;
   readonly limits: RunLimits;
+  /** What a model is told in every request, before anything else. Absent: nothing. */
+  readonly instructionsFor?: (model: string) => string | undefined;
   readonly policy?: Policy;
   /** Judges the calls of conversations with a person who answers approvals, without keys. Absent: `policy`. */
   readonly askingPolicy?: Policy;
@@ -51,6 +53,8 @@ export interface Engine {
   readonly keys?: Pick<Keys, 'whyRevoked' | 'onReplaced'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
   readonly waits?: boolean;
+  /** Keeps what tools hold between the runs of a conversation. Absent: it is closed with each run. */
+  readonly kept?: ResourceKeeper;
   readonly runs: ActiveRuns;
   /** The runs that this process drives, by id. `addDriven` adds and removes them. */
   readonly driven: Map<string, RunControls>;

@@ -1,7 +1,7 @@
-import type { Message, UserMessage } from '@treadle/core';
+import type { Carried, Message, UserMessage } from '@treadle/core';
 import type { ConversationRecord, RequestHead } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
-import { MAX_CONVERSATION_CHARS, type ConversationBefore } from './conversation.ts';
+import { MAX_CONVERSATION_CHARS, type ConversationBefore, type LastRun } from './conversation.ts';
 import type { ServerStore } from '../engine/engine.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import type { RunCaller } from '../engine/tools.ts';
@@ -33,6 +33,9 @@ interface MessageHistory {
   readonly messages: readonly Message[];
   /** The texts of system and developer messages. */
   readonly system: readonly string[];
+  /** What its run takes over of the last run, and that run. */
+  readonly carried: Carried | undefined;
+  readonly after: LastRun | undefined;
 }
 
 /** A conversation as it was read. */
@@ -140,7 +143,8 @@ export function conversationHistories({
       const { before, added: stored } = await historyBefore(conversation.id, upTo, reader);
       if (before?.open) throw conversationWaits(conversation.id);
       const added = [...stored, ...given];
-      if (added.length === 0) return { messages: [...(before?.messages ?? []), message], system: before?.system ?? [] };
+      const { messages: said = [], system: told = [], carried, after } = before ?? {};
+      if (added.length === 0) return { messages: [...said, message], system: told, carried, after };
       const items = [...added, userItem('msg_new', message)];
       const { messages, system, open } = await restore(items, reader, { before, isStored: true }).catch(
         (error: unknown) => {
@@ -150,7 +154,7 @@ export function conversationHistories({
       );
       if (open) throw conversationWaits(conversation.id);
       // As an item, an image has no name.
-      return { messages: [...messages.slice(0, -1), message], system };
+      return { messages: [...messages.slice(0, -1), message], system, carried, after };
     },
   };
 }

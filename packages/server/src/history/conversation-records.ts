@@ -49,7 +49,7 @@ export function recordIdOf(runId: string): string {
   return MESSAGE_PREFIX + runId.slice(RESPONSE_PREFIX.length);
 }
 
-function runIdOf(recordId: string): string {
+export function runIdOf(recordId: string): string {
   return isChatRecord(recordId) ? RESPONSE_PREFIX + recordId.slice(MESSAGE_PREFIX.length) : recordId;
 }
 
@@ -162,6 +162,8 @@ export interface AddedRecord {
   /** The title of the conversation, if it has none. */
   readonly title: string;
   readonly metadata?: Readonly<Record<string, string>>;
+  /** The instructions of a new conversation. */
+  readonly instructions?: string | undefined;
   readonly keys?: readonly IdempotencyKey[];
   /** The list in the request, as `create` of the store takes it. */
   readonly input?: readonly unknown[];
@@ -182,13 +184,14 @@ export async function addToConversation(store: ServerStore, added: AddedRecord):
 
 async function writeRecord(
   { conversations, requests: records }: ServerStore,
-  { record, conversation, before, follows, text, title, metadata, keys, input }: AddedRecord,
+  { record, conversation, before, follows, text, title, metadata, instructions, keys, input }: AddedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
   const head = before?.head !== undefined && { head: before.head };
   const after = follows?.after !== undefined && { after: follows.after };
   const branch = follows && { branch: { id: newConversationId(), ...after } };
-  const created = { id: conversation, tenant, title: '', createdAt, ...(metadata && { metadata }) };
+  const given = { ...(metadata && { metadata }), ...(instructions && { instructions }) };
+  const created = { id: conversation, tenant, title: '', createdAt, ...given };
   // They are written in this order, and together.
   const [, isExtended] = await Promise.all([
     before ? undefined : conversations.create(created),

@@ -1,8 +1,10 @@
 import {
+  carriedFrom,
   messagesOf,
   TreadleError,
   walkInSlices,
   type AssistantPart,
+  type Carried,
   type Message,
   type ResultBlock,
   type SaidText,
@@ -22,6 +24,16 @@ export interface Conversation {
   readonly instructions: readonly string[];
   /** Set if the last message is a reply with calls that the run begins with. */
   readonly open?: OpenTurn;
+  /** What the run takes over of the last run of the conversation. */
+  readonly carried?: Carried | undefined;
+  /** The last run of the conversation, whose resources it takes over. */
+  readonly after?: LastRun | undefined;
+}
+
+/** `hasProcesses`: its tools have started some, which may have survived the process that drove it. */
+export interface LastRun {
+  readonly id: string;
+  readonly hasProcesses: boolean;
 }
 
 /** The most characters of a conversation, and of the input of a request. */
@@ -146,6 +158,9 @@ export interface ConversationBefore {
   readonly open?: { readonly calls: readonly PausedCall[] };
   /** The labels of other servers whose tools a response of the conversation has reported. */
   readonly reported?: readonly string[];
+  /** What the next run takes over: memory, grants and narrowing. */
+  readonly carried?: Carried;
+  readonly after?: LastRun;
 }
 
 /** The calls at the end of a conversation that its next run begins with. Plain JSON. */
@@ -246,7 +261,10 @@ export function sharedConversations(): (
 /** The conversation that a request continues. `id` is the response's. */
 export function conversationBefore(id: string, state: State, system: readonly string[]): ConversationBefore {
   const messages = messagesOf(state.history);
-  if (state.phase.type !== 'tools') return { messages, system };
+  const carried = carriedFrom(state);
+  const after = { id: state.runId, hasProcesses: state.resources !== undefined };
+  const before = { messages, system, after, ...(carried && { carried }) };
+  if (state.phase.type !== 'tools') return before;
   const calls = state.phase.slots.map((slot) => ({
     wireId: (slot.type === 'asking' ? approvalIdFor : callIdFor)(id, slot.call.turn, slot.call.index),
     callId: slot.call.id,
@@ -255,5 +273,5 @@ export function conversationBefore(id: string, state: State, system: readonly st
     ...(slot.type === 'asking' && { needs: 'approval' as const }),
     ...(slot.type === 'queued' && { needs: 'nothing' as const }),
   }));
-  return { messages, system, open: { calls } };
+  return { ...before, open: { calls } };
 }

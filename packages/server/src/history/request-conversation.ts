@@ -113,7 +113,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
         { ...caller, hold: hold && count },
         accepted,
       );
-      return { ...withInput(request, restored, before), counted, continues };
+      return { ...withInput(request, restored, before, continues.conversation.instructions), counted, continues };
     }
     const { previous } = request;
     const reader = { tenant: caller.tenant, hold: hold && count };
@@ -141,6 +141,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     { instructions = '' }: ResponseRequest,
     { input, messages, system, open }: RestoredHistory,
     before: ConversationBefore | undefined,
+    told = '',
   ): Omit<RequestConversation, 'counted' | 'continues'> {
     const sent = input.flatMap((item) =>
       item.type === 'mcp_list_tools' && item.error === undefined ? item.server_label : [],
@@ -148,7 +149,13 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     return {
       input,
       system,
-      conversation: { messages, instructions: [instructions, ...system], ...(open && { open }) },
+      conversation: {
+        messages,
+        instructions: [told, instructions, ...system],
+        ...(open && { open }),
+        carried: before?.carried,
+        after: before?.after,
+      },
       before,
       reported: new Set([...(before?.reported ?? []), ...sent]),
     };

@@ -4,6 +4,7 @@ import {
   startLoop,
   TreadleError,
   type Answer,
+  type Carried,
   type Event,
   type Item,
   type Journal,
@@ -86,6 +87,12 @@ export interface RunPlan {
   readonly context?: unknown;
   /** The run begins with the calls at the end of `messages`. */
   readonly open?: OpenTurn;
+  /** What a new run takes over of the last run of its conversation. */
+  readonly carried?: Carried;
+  /** The id of the run that a new one continues. */
+  readonly after?: string;
+  /** A later run may continue it, so that what its tools hold is kept. */
+  readonly keeps?: boolean;
   /** The client approves calls in its next request, and the response waits for that. */
   readonly approvals?: boolean;
   /** The run is resumed only to be cancelled. It does nothing. */
@@ -95,7 +102,7 @@ export interface RunPlan {
 /** What of the plan of a stored run follows from its record. */
 export type StoredRunPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'isCancelled'>;
 
-interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals'> {
+interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals' | 'keeps'> {
   /** The lists of tools that the run was started with, if it is resumed. */
   readonly lists?: readonly ServerList[] | undefined;
 }
@@ -105,15 +112,19 @@ interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn
  * it is not driven: `Requests` does so for requests.
  */
 export async function planRun(
-  engine: Pick<Engine, 'models' | 'serverTools' | 'policy' | 'waits'>,
+  engine: Pick<Engine, 'models' | 'serverTools' | 'instructionsFor' | 'policy' | 'waits' | 'kept'>,
   request: RunRequest,
   conversation: Conversation,
   { lists, ...run }: PlannedRun,
 ): Promise<RunPlan> {
-  const size = conversationSize(conversation);
-  const { messages, instructions, open } = conversation;
+  const { messages, open, carried, after } = conversation;
+  const told = engine.instructionsFor?.(request.model ?? engine.models.default) ?? '';
+  const instructions = [told, ...conversation.instructions];
+  const size = conversationSize({ messages, instructions });
   const { approvals = false } = run;
   if (size > LARGE) await nextTurn();
+  // Before the model is told that they are gone.
+  if (after?.hasProcesses) await engine.kept?.killAbandoned(after.id);
   return {
     ...run,
     request,
@@ -122,6 +133,8 @@ export async function planRun(
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
     ...(open && { open: { ...open, followUp: mergeSameRole(open.followUp) } }),
+    ...(carried && { carried }),
+    ...(after && { after: after.id }),
     policy: engine.policy,
     toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
@@ -162,7 +175,7 @@ export interface ResumedRun {
 /** Starts or resumes a run. */
 export function driveRun(
   plan: RunPlan,
-  engine: Pick<Engine, 'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics'>,
+  engine: Pick<Engine, 'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics' | 'kept'>,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
@@ -214,6 +227,7 @@ export function driveRun(
     // They are sent to the client.
     durableItems: true,
     ...(!waits && { canAnswer: false }),
+    ...(plan.keeps && engine.kept && { kept: engine.kept.after(plan.after) }),
     killProcess,
     matchPattern,
     onItem(item: Item): void | Promise<void> {
@@ -242,6 +256,7 @@ export function driveRun(
           tools: [...toolset.tools, ...calledTools(toolset.foundTools, plan.messages)],
           input: plan.messages,
           ...(open && { answered: open.answered }),
+          ...(plan.carried && { carried: plan.carried }),
           ...(plan.instructions !== '' && { instructions: plan.instructions }),
           toolChoice: toolset.toolChoice,
           ...(toolset.allowedTools && { allowedTools: toolset.allowedTools }),

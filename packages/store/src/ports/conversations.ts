@@ -12,6 +12,8 @@ export interface ConversationRecord {
   readonly head?: string;
   /** What its client has attached to it. Absent: nothing. */
   readonly metadata?: Readonly<Record<string, string>>;
+  /** What the model is told in this conversation. Absent: nothing. */
+  readonly instructions?: string;
 }
 
 /**
@@ -37,6 +39,8 @@ export interface ConversationStore {
   rename(tenant: string, id: string, title: string, options?: { readonly ifTitle?: string }): Promise<boolean>;
   /** Replaces the metadata. Durable when it resolves. False if there is no such conversation. */
   setMetadata(tenant: string, id: string, metadata: Readonly<Record<string, string>>): Promise<boolean>;
+  /** The same for the instructions. An empty text removes them. */
+  setInstructions(tenant: string, id: string, instructions: string): Promise<boolean>;
   /**
    * Deletes the conversation, its stream of events, and its responses with their runs. False if it does not exist. Rejects
    * with `run-driven` while one of the runs has a driver. The conversation is gone, and that is durable, before the responses
@@ -52,7 +56,7 @@ export interface ConversationStore {
 
 export interface NewConversation extends Pick<
   ConversationRecord,
-  'id' | 'tenant' | 'title' | 'createdAt' | 'metadata'
+  'id' | 'tenant' | 'title' | 'createdAt' | 'metadata' | 'instructions'
 > {
   /**
    * Starts with the responses of another conversation, up to and including this one. If that conversation does not have it

@@ -2,6 +2,7 @@ import type { Budgets } from '@treadle/core/budgets';
 import type { RateStore } from '@treadle/core/policy';
 import type { ConversationStore } from './conversations.ts';
 import type { InboxStore } from './inbox.ts';
+import type { KeptProcessStore } from './kept-processes.ts';
 import type { NoticeStore } from './notices.ts';
 import type { RequestStore } from './requests.ts';
 import type { StoredRuns } from './runs.ts';
@@ -21,6 +22,8 @@ export interface Store extends StoredRuns, SecretKeys {
   readonly notices: NoticeStore;
   /** Requests to the processes that drive runs. */
   readonly inbox: InboxStore;
+  /** Processes that tools have started, between the runs of a conversation. */
+  readonly keptProcesses: KeptProcessStore;
   /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
   readonly budgets: Budgets;
   /** Counts calls for the rates of a policy, for all processes with this store. */

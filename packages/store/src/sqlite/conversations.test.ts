@@ -53,6 +53,22 @@ test('metadata is replaced as a whole, only by its tenant', async () => {
   expect(listed.map(({ metadata }) => metadata)).toEqual([undefined, { owner: 'ann' }]);
 });
 
+test('instructions are set by their tenant, and what an edit moves to a branch has them too', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const { conversations } = store;
+  const told = async (id: string) => (await conversations.get('acme', id))?.instructions;
+  await conversations.create({ ...conversation('c'), instructions: 'Be brief.' });
+  for (const response of ['r1', 'r2']) await extend(store, 'c', response);
+  await addResponse(store, 'r3');
+  const branch = { id: 'moved', after: 'r1' };
+  expect(await conversations.extend('c', { response: 'r3', head: 'r2', text: '', at: 1, branch })).toBe(true);
+  expect(await conversations.setInstructions('bolt', 'c', 'Pay me.')).toBe(false);
+  expect(await conversations.setInstructions('acme', 'c', '')).toBe(true);
+  expect(await Promise.all(['c', 'moved'].map(told))).toEqual([undefined, 'Be brief.']);
+  expect((await conversations.list({ tenant: 'acme', limit: 9 })).filter((one) => one.instructions)).toHaveLength(1);
+});
+
 test('a branch shares responses, which are deleted with the last conversation that has them', async () => {
   await using temp = tempStore();
   const store = temp.open();

@@ -16,7 +16,7 @@ import type { Streams } from './streams.ts';
 /** The methods of a `ConversationStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Conversations extends Pick<
   ConversationStore,
-  'create' | 'extend' | 'setText' | 'rename' | 'setMetadata' | 'delete' | 'prune'
+  'create' | 'extend' | 'setText' | 'rename' | 'setMetadata' | 'setInstructions' | 'delete' | 'prune'
 > {
   readonly get: (tenant: string, id: string) => ConversationRecord | undefined;
   readonly list: (filter: ConversationFilter) => readonly ConversationRecord[];
@@ -32,6 +32,7 @@ interface ConversationRow {
   readonly updated_at: number;
   readonly head: string | null;
   readonly metadata: string | null;
+  readonly instructions: string | null;
 }
 
 interface ConversationsParts {
@@ -40,7 +41,7 @@ interface ConversationsParts {
   readonly streams: Streams;
 }
 
-const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head, metadata';
+const COLUMNS = 'id, conversation, tenant, title, created_at, updated_at, head, metadata, instructions';
 
 /** How many conversations are found in one transaction. */
 const PRUNE_CONVERSATIONS = 20;
@@ -62,8 +63,8 @@ const TEXTS_AT_ONCE = 10;
 
 export function openConversations(db: DatabaseSync, { commit, requests, streams }: ConversationsParts): Conversations {
   const insert = db.prepare(
-    `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata)
-     VALUES (?, ?, ?, ?, ?, ?, ?)
+    `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata, instructions)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
      ON CONFLICT DO NOTHING`,
   );
   const find = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE conversation = ?`);
@@ -84,6 +85,7 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
   const findDeleted = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE tenant > ? AND tenant < ?`);
   const updateTitle = db.prepare('UPDATE conversations SET title = ? WHERE id = ?');
   const updateMetadata = db.prepare('UPDATE conversations SET metadata = ? WHERE id = ?');
+  const updateInstructions = db.prepare('UPDATE conversations SET instructions = ? WHERE id = ?');
   const remove = db.prepare('DELETE FROM conversations WHERE id = ?');
   // The part without a response is the title.
   const insertPart = db.prepare('INSERT INTO conversation_parts (conversation, response) VALUES (?, ?)');
@@ -152,9 +154,10 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
     const parts = partsOf(row);
     const shared = after === undefined ? 0 : parts.findIndex(({ response }) => response === after) + 1;
     if (after !== undefined && shared === 0) return false;
-    const { changes, lastInsertRowid: branch } = insert.run(id, row.tenant, row.title, at, at, row.head, null);
+    const { tenant, title, head, instructions } = row;
+    const { changes, lastInsertRowid: branch } = insert.run(id, tenant, title, at, at, head, null, instructions);
     if (changes === 0) throw conversationExists(id);
-    addPart(Number(branch), null, row.title);
+    addPart(Number(branch), null, title);
     const first = Math.min(0, findFirstPart.get()!['id'] as number) - shared;
     for (const [index, part] of parts.entries()) {
       if (index < shared) insertPartAs.run(first + index, branch, part.response);
@@ -224,14 +227,15 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
   }
 
   return {
-    async create({ id, tenant, title, createdAt, metadata, branchOf }) {
+    async create({ id, tenant, title, createdAt, metadata, instructions, branchOf }) {
       for (const text of [id, tenant]) checkName(text);
       let copied: readonly CopiedPart[] = [];
       await commit.write(() => {
         const source = branchOf && sourceOf(tenant, branchOf);
         const head = source && branchOf ? branchOf.upTo : null;
         const attached = metadata ? JSON.stringify(metadata) : null;
-        const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head, attached);
+        const told = instructions ?? null;
+        const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head, attached, told);
         if (changes === 0) throw conversationExists(id);
         addPart(Number(lastInsertRowid), null, title);
         if (source && branchOf) copied = copyParts(lastInsertRowid, source, branchOf.upTo);
@@ -290,6 +294,14 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
         const row = rowOf(id);
         if (row?.tenant !== tenant) return false;
         updateMetadata.run(JSON.stringify(metadata), row.id);
+        return true;
+      }),
+
+    setInstructions: (tenant, id, instructions) =>
+      commit.write(() => {
+        const row = rowOf(id);
+        if (row?.tenant !== tenant) return false;
+        updateInstructions.run(instructions === '' ? null : instructions, row.id);
         return true;
       }),
 
@@ -371,7 +383,8 @@ function openTexts(db: DatabaseSync) {
   };
 }
 
-function toRecord({ conversation: id, tenant, title, head, metadata, ...row }: ConversationRow): ConversationRecord {
+function toRecord(given: ConversationRow): ConversationRecord {
+  const { conversation: id, tenant, title, head, metadata, instructions, ...row } = given;
   return {
     id,
     tenant,
@@ -380,6 +393,7 @@ function toRecord({ conversation: id, tenant, title, head, metadata, ...row }: C
     updatedAt: row.updated_at,
     ...(head !== null && { head }),
     ...(metadata !== null && { metadata: JSON.parse(metadata) as Readonly<Record<string, string>> }),
+    ...(instructions !== null && { instructions }),
   };
 }
 

@@ -228,6 +228,16 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   ALTER TABLE leases ADD COLUMN place TEXT;
   ALTER TABLE leases ADD COLUMN thread TEXT;
   `,
+  // `instructions`: what the model is told in the conversation; null: nothing. `keeper` (who keeps them) and `processes` are
+  // plain JSON.
+  `
+  ALTER TABLE conversations ADD COLUMN instructions TEXT;
+  CREATE TABLE kept_processes (
+    run TEXT PRIMARY KEY,
+    keeper TEXT NOT NULL,
+    processes TEXT NOT NULL
+  ) STRICT;
+  `,
 ];
 
 /** The version of the tables. */

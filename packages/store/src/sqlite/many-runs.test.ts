@@ -94,11 +94,13 @@ test('no statement scans a whole table of 10,000 runs', async () => {
       .all()
       .map(({ detail }) => ({ sql, detail: String(detail) })),
   );
-  // Lists of all budgets and of all reservations that are not settled read all of them. The number of notices is limited.
+  // Lists of all budgets and of all reservations that are not settled read all of them. The number of notices is limited, and so is
+  // that of processes that are kept.
   const whole = [
     'SELECT * FROM budgets ORDER BY name',
     'SELECT * FROM reservations ORDER BY id',
     'SELECT id FROM notices ORDER BY id DESC LIMIT 1 OFFSET ?',
+    'SELECT run, keeper, processes FROM kept_processes',
   ];
   expect(
     plans.filter(

@@ -1,3 +1,4 @@
+import { VERSION } from './database.ts';
 import type { JournalEntry } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
@@ -7,7 +8,6 @@ import { remote } from '../../test/remote.ts';
 import { response } from '../../test/responses.ts';
 import { thisProcess } from '../holder.ts';
 import type { RequestRecord } from '../ports/requests.ts';
-import { VERSION } from './database.ts';
 
 // Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
@@ -759,7 +759,8 @@ test('requests of earlier versions get the kind that their id tells', async () =
   const raw = temp.raw();
   raw.exec(`ALTER TABLE leases DROP COLUMN place; ALTER TABLE leases DROP COLUMN thread;
             ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
-            PRAGMA user_version = ${VERSION - 2}`);
+            ALTER TABLE conversations DROP COLUMN instructions; DROP TABLE kept_processes;
+            PRAGMA user_version = ${VERSION - 3}`);
   const store = temp.open();
   const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));
   expect(found.map((head) => [head?.id, head?.kind])).toEqual(kinds);

@@ -13,6 +13,7 @@ import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
 import { openInbox } from './inbox.ts';
+import { openKeptProcesses } from './kept-processes.ts';
 import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
@@ -111,6 +112,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const blobs = openBlobs(db, commit);
   const requests = openRequests(db, { commit, leases, runs, messages, shared });
   const conversations = openConversations(db, { commit, requests, streams });
+  const kept = openKeptProcesses(db, commit, machine);
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
   let closing: Promise<void> | undefined;
@@ -202,6 +204,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       list: (filter) => reading(() => conversations.list(filter)),
       responses: (id) => reading(() => conversations.responses(id)),
     },
+    keptProcesses: { ...kept, abandoned: (runId) => reading(() => kept.abandoned(runId)) },
     notices: { ...notices, nextDue: () => reading(notices.nextDue) },
     inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
     requests: {

@@ -16,8 +16,10 @@ import { matchPattern } from '../patterns.ts';
 /*
  * Calls that run in the background: the call returns a handle, and the tool goes on working. What it reports is its output.
  *
- * 1. A job has no time limit. It ends by itself, when it is stopped, or when the run is not driven any more.
- * 2. A handle is unique in its run, also after a resume. What was started before the resume is gone, and reading it says so.
+ * 1. A job has no time limit. It ends by itself, when it is stopped, or when the run is not driven any more, unless the next
+ *    run of the conversation gets it.
+ * 2. A handle is unique among those jobs, and in its run, also after a resume. What was started before the resume is gone, and
+ *    reading it says so.
  * 3. A job can hold resources only until the call has returned, and cannot ask questions or change the memory of the run.
  */
 
@@ -67,7 +69,7 @@ interface Job {
   readonly stop: AbortController;
 }
 
-/** The jobs of a run. */
+/** The jobs of a run, and of those before it in its conversation. */
 interface Jobs {
   start(made: Tool, input: unknown, context: ToolContext): Promise<Job>;
   get(handle: string): Job;
@@ -155,7 +157,8 @@ function standardInput(schema: StandardSchema): Schema {
 }
 
 function holdJobs({ hold }: ToolContext): Promise<Jobs> {
-  return hold('background jobs', openJobs, (jobs) => jobs.close(), { isBusy: (jobs) => jobs.isBusy() }).then(
+  const isBusy = (jobs: Jobs): boolean => jobs.isBusy();
+  return hold('background jobs', openJobs, (jobs) => jobs.close(), { isBusy, passes: true }).then(
     ({ resource }) => resource,
   );
 }
@@ -165,13 +168,23 @@ async function startInBackground(made: Tool, input: unknown, context: ToolContex
   const job = await jobs.start(made, input, context);
   const next = job.result
     ? readJob(job, 0)
-    : `It runs until it ends, until background_stop, or until the run pauses or ends. Read its output with background_read.`;
+    : 'It runs until it ends or until background_stop. It may be stopped when you wait for the user for long: then reading it says so. ' +
+      'Read its output with background_read.';
   return `Started in the background as ${job.handle}.\n${next}`;
 }
 
 function openJobs(): Jobs {
   const jobs = new Map<string, Job>();
+  /** Also of jobs that were dropped: a later run of the conversation may start one in the same turn. */
+  const used = new Set<string>();
   const isRunning = ({ result }: Job): boolean => result === undefined;
+
+  function newHandle(base: string): string {
+    let handle = base;
+    for (let count = 2; used.has(handle); count++) handle = `${base}-${count}`;
+    used.add(handle);
+    return handle;
+  }
 
   return {
     async start(made, input, context) {
@@ -185,7 +198,7 @@ function openJobs(): Jobs {
       }
       const ended = [...jobs.values()].filter((job) => !isRunning(job));
       for (const { handle } of ended.slice(0, Math.max(0, ended.length - MAX_ENDED + 1))) jobs.delete(handle);
-      const { job, begun } = startJob(made, input, context);
+      const { job, begun } = startJob(made, input, context, newHandle);
       jobs.set(job.handle, job);
       await begun;
       return job;
@@ -195,8 +208,8 @@ function openJobs(): Jobs {
       if (job) return job;
       const known = [...jobs.keys()].join(', ') || 'none';
       throw new BackgroundError(
-        `There is no job ${JSON.stringify(shortText(handle, 100))} in the background. If you started it, it was stopped when the run paused, was resumed, or ` +
-          `it was dropped after it had ended. Jobs: ${known}. Start it again if you still need it.`,
+        `There is no job ${JSON.stringify(shortText(handle, 100))} in the background. If you started it, it was stopped when the run paused, was resumed, or nobody had used it ` +
+          `for long, or it was dropped after it had ended. Jobs: ${known}. Start it again if you still need it.`,
         'not_found',
       );
     },
@@ -222,10 +235,11 @@ function startJob(
   made: Tool,
   input: unknown,
   context: ToolContext,
+  newHandle: (base: string) => string,
 ): { readonly job: Job; readonly begun: Promise<void> } {
   const ended = Promise.withResolvers<void>();
   const job: Job = {
-    handle: `${made.name}-${context.key.slice(context.key.lastIndexOf('/') + 1).replace('.tool.', '.')}`,
+    handle: newHandle(`${made.name}-${context.key.slice(context.key.lastIndexOf('/') + 1).replace('.tool.', '.')}`),
     tool: made.name,
     about: shortText(JSON.stringify(input), 100),
     startedAt: Date.now(),

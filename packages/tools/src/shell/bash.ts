@@ -164,7 +164,7 @@ async function runInSession({ ops, space, input, context, limitMs }: BashCall): 
       `bash session ${name}`,
       () => openSession(ops.exec, mark),
       (open) => open.close(),
-      { process: (open) => open.process, ...(marked && { marked }) },
+      { process: (open) => open.process, ...(marked && { marked }), passes: true },
     )
     .catch((error: unknown) => {
       throw startFailure(error);

@@ -2,7 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { TreadleError, type HeldProcess, type ToolContext } from '@treadle/core';
 import type { ExecOps, ExecRequest, Execution } from '../ops.ts';
 
-/** The programs that a run has started. All of them have its mark, and are killed when the run is not driven any more. */
+/**
+ * The programs that a run has started, and those before it in its conversation. All of them have the same mark, and are killed when
+ * the run is not driven any more, unless the next run of the conversation gets them.
+ */
 interface Programs {
   readonly process: HeldProcess;
   start(request: ExecRequest): Promise<Execution>;
@@ -15,7 +18,7 @@ const MAX_TRIES = 5;
 
 /**
  * Starts a program for a call. The first one of a run is recorded with the mark of the run, so that all of them are killed
- * when the run is resumed after its process was killed. They may outlive the call, and do not outlive the run.
+ * when the run is resumed after its process was killed. They may outlive the call.
  */
 export async function startForCall(exec: ExecOps, request: ExecRequest, context: ToolContext): Promise<Execution> {
   const { signal } = context;
@@ -35,7 +38,7 @@ export async function startForCall(exec: ExecOps, request: ExecRequest, context:
           return openPrograms(exec, mark, first);
         },
         (open: Programs) => open.close(),
-        { process: (open) => open.process, ...(marked && { marked }), isBusy: (open) => open.isBusy() },
+        { process: (open) => open.process, ...(marked && { marked }), isBusy: (open) => open.isBusy(), passes: true },
       );
       programs = held.resource;
     } catch (error) {

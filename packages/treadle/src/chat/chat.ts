@@ -1,17 +1,21 @@
 import {
   addUsage,
+  carriedFrom,
   messageOf,
   messagesOf,
   NO_USAGE,
   userText,
+  type Carried,
   type Message,
   type RunStore,
   type RunSummary,
   type StartedRun,
 } from '@treadle/core';
+import type { ResourceKeeper } from '@treadle/store';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { approveByFlag, userName } from '../run/ask-approval.ts';
+import { loadStorePackage } from '../config/store.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText, workText } from '../run/outcome-text.ts';
@@ -64,6 +68,7 @@ export const chatCommand: Command = defineCommand({
     const session = await openSession(values, io, {
       defaults: { maxTurns: 10, closingTurn: true },
       canAsk: onTerminal,
+      isChat: true,
       writeLine: (line) => void io.stderr.write(`${line}\n`),
     });
     for (const text of session.notices) io.stderr.write(`${text}\n`);
@@ -78,15 +83,22 @@ export const chatCommand: Command = defineCommand({
     const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
+    const { resourceKeeper } = await loadStorePackage();
+    const keeper = resourceKeeper({
+      store: session.store.keptProcesses,
+      onProblem: (_, why) => dialogue.writeLine(why),
+    });
+    await keeper.killAbandoned();
     const conversation = startConversation({
       session,
+      keeper,
       io,
       dialogue,
       colours,
       logCalls,
       resuming,
       yes: values.yes === true,
-      messages: last?.messages ?? [],
+      last,
       showsUsage: onTerminal,
     });
     const chat: Chat = {
@@ -112,6 +124,7 @@ export const chatCommand: Command = defineCommand({
       dialogue.close();
       const problem = await history?.saved();
       if (problem !== undefined) io.stderr.write(`${problem}\n`);
+      await keeper.close();
       await session.close();
     }
   },
@@ -120,6 +133,8 @@ export const chatCommand: Command = defineCommand({
 interface LastConversation {
   readonly run: RunSummary;
   readonly messages: readonly Message[];
+  /** What the next message takes over. */
+  readonly carried: Carried | undefined;
 }
 
 /** The newest run that has ended and that the command can continue. */
@@ -127,7 +142,8 @@ async function lastConversation(store: RunStore): Promise<LastConversation | und
   for (const run of await store.list({ status: ['completed', 'exhausted', 'failed', 'cancelled'], limit: Infinity })) {
     if (isChild(run) || !run.runId.startsWith('run_')) continue;
     const state = await stateAfter({ summary: run, entries: await store.read(run.runId) });
-    if (foreignRunReason(state) === undefined) return { run, messages: messagesOf(state.history) };
+    if (foreignRunReason(state) !== undefined) continue;
+    return { run, messages: messagesOf(state.history), carried: carriedFrom(state) };
   }
   return undefined;
 }
@@ -148,8 +164,11 @@ interface Conversation {
   readonly unsent: string[];
 }
 
+const NOTHING = { messages: [], carried: undefined } as const;
+
 function startConversation(options: {
   readonly session: Session;
+  readonly keeper: ResourceKeeper;
   readonly io: Io;
   readonly dialogue: Dialogue;
   readonly colours: Colours;
@@ -158,13 +177,15 @@ function startConversation(options: {
   readonly resuming: Parameters<typeof nextSteps>[1];
   /** The user has approved everything with --yes. */
   readonly yes: boolean;
-  /** Of a conversation that is continued. */
-  readonly messages: readonly Message[];
+  /** The conversation that is continued. */
+  readonly last: LastConversation | undefined;
   /** A line with time, tokens and cost follows each answer. */
   readonly showsUsage: boolean;
 }): Conversation {
-  const { session, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
-  let { messages } = options;
+  const { session, keeper, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
+  let { messages, carried }: Pick<LastConversation, 'messages' | 'carried'> = options.last ?? NOTHING;
+  /** The run of the last message, which has left its shells. */
+  let previous = options.last?.run.runId;
   let spent: Spent = { messages: 0, turns: 0, calls: 0, usage: NO_USAGE };
   const unsent: string[] = [];
   /** Names of tools that were offered on the way. */
@@ -173,7 +194,9 @@ function startConversation(options: {
     unsent,
     spent: () => spent,
     clear() {
-      messages = [];
+      ({ messages, carried } = NOTHING);
+      if (previous !== undefined) void keeper.drop(previous);
+      previous = undefined;
       found.clear();
     },
     async send(text) {
@@ -192,6 +215,8 @@ function startConversation(options: {
             ...session.options,
             tools: session.toolsWith(found),
             input: [...messages, userText(text)],
+            ...(carried && { carried }),
+            kept: keeper.after(previous),
           },
           allTools: session.allTools,
           store: session.store,
@@ -213,7 +238,8 @@ function startConversation(options: {
           answer: dialogue.answer,
           user: userName(),
         });
-        messages = result.messages;
+        ({ messages, carried } = { carried: undefined, ...result });
+        previous = result.runId;
         spent = {
           messages: spent.messages + 1,
           turns: spent.turns + result.turns,

@@ -11,6 +11,8 @@ import type { Shape } from './shape.ts';
 export interface Config {
   readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
   readonly server?: ServerConfig;
+  /** `instructions`: what `treadle chat` tells the model instead of its own, unless there is --system. */
+  readonly chat?: { readonly instructions?: string };
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
   readonly mcp?: { readonly servers?: Readonly<Record<string, McpServerEntry>> };
@@ -152,6 +154,7 @@ export const CONFIG_SHAPE: Shape = {
     },
     policy: { type: 'checked', check: ruleProblems },
     server: SERVER_SHAPE,
+    chat: { type: 'table', fields: { instructions: text } },
     store: { type: 'table', fields: { url: text } },
     mcp: MCP_SHAPE,
     edge: later,

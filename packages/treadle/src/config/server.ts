@@ -20,6 +20,8 @@ export interface ServerConfig {
   readonly tools?: readonly string[];
   /** The tools of the server that every request gets. */
   readonly default_tools?: readonly string[];
+  /** What the model is told in every request: one text, or one for each model by name, with `*` for the others. */
+  readonly instructions?: string | Readonly<Record<string, string>>;
   /** Sends the status `requires_action` to every client. Official clients do not support it. */
   readonly requires_action_status?: boolean;
   /** Stored responses wait for approvals and answers, which the runs API takes. */
@@ -163,6 +165,11 @@ export const SERVER_SHAPE: Shape = {
     max_open_streams: count,
     tools: { type: 'texts' },
     default_tools: { type: 'texts' },
+    instructions: {
+      type: 'either',
+      text: { type: 'text' },
+      table: { type: 'table', fields: {}, others: { type: 'text' } },
+    },
     requires_action_status: { type: 'switch' },
     wait_for_answers: { type: 'switch' },
     chat_titles: { type: 'switch' },

@@ -30,8 +30,11 @@ export function parseStoreUrl(url: string, { from, folder }: { from: string; fol
   return { type: 'sqlite', file: path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path) };
 }
 
+/** A store of runs. What keeps nothing has only these. */
+export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcesses'>>;
+
 /** Opens the store of a command that creates runs. Creates the store if it does not exist. */
-export async function openStore(location: StoreLocation): Promise<RunStore & Partial<Pick<Store, 'rates'>>> {
+export async function openStore(location: StoreLocation): Promise<SessionStore> {
   if (location.type === 'memory') return memoryJournal();
   await createStoreFolder(dirname(location.file));
   return openUrl(`sqlite:${location.file}`, 'Or run without storing anything: --store memory:');

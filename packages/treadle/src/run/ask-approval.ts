@@ -16,7 +16,7 @@ export type ExplainRequest = (request: ApprovalRequest) => Promise<readonly stri
 /** `a` is not possible if the rule asks each time. */
 const QUESTION = { once: 'Allow it? [y/N/a/e] ', eachTime: 'Allow it? [y/N/e] ' } as const;
 const KEYS = {
-  once: 'Answer y (yes), n (no), a (yes, for the rest of this run) or e (explain): ',
+  once: 'Answer y (yes), n (no), a (yes, for the rest of this run or chat) or e (explain): ',
   eachTime: 'Answer y (yes), n (no) or e (explain); it is asked about each time: ',
 } as const;
 

@@ -98,9 +98,15 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       if (answer && !signal.aborted) answers.push(answer);
     }
     if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
-    const { model, policy } = start;
+    const { model, policy, kept } = start;
     const tools = options.allTools?.() ?? start.tools;
-    const next = { runId: result.runId, model, ...(tools && { tools }), ...(policy && { policy }) };
+    const next = {
+      runId: result.runId,
+      model,
+      ...(tools && { tools }),
+      ...(policy && { policy }),
+      ...(kept && { kept }),
+    };
     rejected = undefined;
     try {
       result = await follow({ ...next, answers });

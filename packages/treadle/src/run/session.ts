@@ -4,7 +4,7 @@ import { CommandError } from '../command-line/command.ts';
 import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
-import { openStore } from '../config/store.ts';
+import { openStore, type SessionStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
@@ -21,7 +21,7 @@ import { textOrFile } from './task-input.ts';
 /** The settings that flags, configuration and environment result in. */
 export interface Session {
   readonly context: CommandContext;
-  readonly store: RunStore;
+  readonly store: SessionStore;
   /** The options of each run, without its input, as they are now. */
   readonly options: Omit<LoopOptions, 'input' | 'journal'>;
   readonly explain: ExplainRequest;
@@ -52,9 +52,11 @@ export async function openSession(
     readonly defaults?: Pick<LoopOptions, 'maxTurns' | 'closingTurn'>;
     readonly canAsk: boolean;
     readonly writeLine: (line: string) => void;
+    /** It is a chat: [chat] of the configuration applies. */
+    readonly isChat?: true;
   },
 ): Promise<Session> {
-  const { defaults, canAsk, writeLine } = options;
+  const { defaults, canAsk, writeLine, isChat } = options;
   const context = await resolveContext(values, io);
   const { config } = context.loaded;
   const choice = chooseModel(values, context.loaded, io.env);
@@ -63,7 +65,8 @@ export async function openSession(
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
-  const system = values.system === undefined ? undefined : (await textOrFile(values.system, io)).trim();
+  const configured = isChat && config.chat?.instructions;
+  const system = values.system === undefined ? configured : (await textOrFile(values.system, io)).trim();
   const model = await openModel(choice);
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);

@@ -31,6 +31,7 @@ requests_per_minute = 2
 max_concurrent_runs = 3
 max_open_streams = 30
 default_tools = ["read", "grep"]
+instructions = "Be brief."
 requires_action_status = false
 max_body_bytes = 4
 max_bytes_in_progress = 40
@@ -70,6 +71,7 @@ default_tool_timeout_ms = 9
     maxConcurrentRuns: 3,
     maxOpenStreams: 30,
     defaultTools: ['read', 'grep'],
+    instructions: 'Be brief.',
     requiresAction: false,
     maxBodyBytes: 4,
     maxBytesInProgress: 40,

@@ -40,6 +40,7 @@ export function serveOptions(
     maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
     maxOpenStreams: server.max_open_streams,
     defaultTools: server.default_tools?.filter((name) => !isMcpWord(name)),
+    instructions: server.instructions,
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
     chatTitles: server.chat_titles,

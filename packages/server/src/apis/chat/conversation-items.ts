@@ -36,8 +36,11 @@ import {
 export interface ConversationItems {
   /** A new conversation, or the one that was created with the key. Rejects with an `ApiError`. */
   create(created: NewItems, caller: ItemCaller, key?: RequestKey): Promise<ConversationRecord>;
-  /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
-  update(id: string, metadata: Metadata, caller: ItemCaller): Promise<ConversationRecord>;
+  /**
+   * Replaces what is given. An empty text removes the instructions. Rejects with a 404 for a conversation of another tenant,
+   * like all that follow.
+   */
+  update(id: string, changes: Partial<Attached>, caller: ItemCaller): Promise<ConversationRecord>;
   list(id: string, page: PageQuery, caller: ItemCaller): Promise<ItemsPage>;
   /** Rejects with a 404 if the conversation has no such item. */
   retrieve(id: string, item: string, caller: ItemCaller): Promise<InputItem>;
@@ -53,12 +56,15 @@ export interface ConversationItems {
 /** `hold` counts the bytes of what is read. */
 type ItemCaller = RunCaller & Reader;
 
-type Metadata = Readonly<Record<string, string>>;
+/** What a client sets for a conversation. */
+interface Attached {
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly instructions?: string | undefined;
+}
 
-export interface NewItems {
+export interface NewItems extends Attached {
   /** As a request has them: some ids are incomplete. */
   readonly items: readonly InputItem[];
-  readonly metadata: Metadata;
 }
 
 export interface ItemsPage {
@@ -107,7 +113,7 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
   }
 
   async function createConversation(
-    { items: given, metadata }: NewItems,
+    { items: given, metadata, instructions }: NewItems,
     caller: ItemCaller,
     key?: RequestKey,
   ): Promise<ConversationRecord> {
@@ -120,11 +126,12 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
     checkUnique(items);
     // A key is stored with a record.
     if (items.length === 0 && !key) {
-      await conversations.create({ id, tenant, title: '', createdAt: Date.now(), metadata });
+      const told = instructions ? { instructions } : {};
+      await conversations.create({ id, tenant, title: '', createdAt: Date.now(), metadata, ...told });
       return findConversation(store, id, caller);
     }
     const record = recordOfItems(id, items, caller);
-    const added = { record, conversation: id, before: undefined, ...textAndTitle(items), metadata };
+    const added = { record, conversation: id, before: undefined, ...textAndTitle(items), metadata, instructions };
     try {
       await addToConversation(store, { ...added, ...(key && { keys: [stored.keyToStore(key, Date.now())] }) });
     } catch (error) {
@@ -255,9 +262,10 @@ export function conversationItems({ store, stored, accept }: ConversationItemsOp
 
   return {
     create: createConversation,
-    async update(id, metadata, caller) {
+    async update(id, { metadata, instructions }, caller) {
       await findConversation(store, id, caller);
-      await conversations.setMetadata(caller.tenant, id, metadata);
+      if (metadata) await conversations.setMetadata(caller.tenant, id, metadata);
+      if (instructions !== undefined) await conversations.setInstructions(caller.tenant, id, instructions);
       return findConversation(store, id, caller);
     },
     list: listItems,

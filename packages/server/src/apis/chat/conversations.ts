@@ -28,6 +28,7 @@ import {
   isChatRecord,
   messageIds,
   recordIdOf,
+  runIdOf,
   type StoredAnswer,
   type StoredMessage,
 } from '../../history/conversation-records.ts';
@@ -78,7 +79,8 @@ export interface Conversations {
   messages(id: string, caller: Caller): Promise<readonly ChatMessage[]>;
   /** Rejects with a 404 if the conversation has no such attachment. */
   attachment(id: string, attachment: string, caller: Caller): Promise<Attachment & { readonly bytes: Buffer }>;
-  rename(id: string, title: string, caller: Caller): Promise<void>;
+  /** Instructions apply from the next message on. An empty text removes them. */
+  update(id: string, changes: ConversationChanges, caller: Caller): Promise<void>;
   /** Cancels the run that is in progress. */
   delete(id: string, caller: Caller): Promise<void>;
   /** A new conversation with the messages up to an answer, or with those before a message. Resolves to its id. */
@@ -99,6 +101,11 @@ export interface Conversations {
    * has died is resumed.
    */
   events(id: string, caller: Caller): EventSource<Numbered<NumberedEvent>>;
+}
+
+export interface ConversationChanges {
+  readonly title?: string | undefined;
+  readonly instructions?: string | undefined;
 }
 
 export interface ProgressOptions {
@@ -232,8 +239,9 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     streams.wakeReaders(id);
     for (const response of all) {
       // A branch may have it too.
-      const isDeleted = response.startsWith(RESPONSE_PREFIX) && !(await records.head(caller.tenant, response));
-      if (isDeleted) await options.onResponseDeleted(response, caller.tenant);
+      if (await records.head(caller.tenant, response)) continue;
+      if (response.startsWith(RESPONSE_PREFIX)) await options.onResponseDeleted(response, caller.tenant);
+      else await engine.kept?.drop(runIdOf(response));
     }
   }
 
@@ -252,12 +260,13 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     if (isAnswer && all[at]!.status === 'in_progress') throw conversationBusy(id);
     const last = all[isAnswer ? at : at - 1];
     const branch = newConversationId();
-    const { tenant, title } = found;
+    const { tenant, title, instructions } = found;
     await conversations.create({
       id: branch,
       tenant,
       title,
       createdAt: Date.now(),
+      ...(instructions !== undefined && { instructions }),
       ...(last && { branchOf: { id, upTo: last.id } }),
     });
     return branch;
@@ -276,9 +285,10 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     find: (id, caller) => findConversation(store, id, caller),
     messages: messagesIn,
     attachment: findAttachment,
-    async rename(id, title, caller) {
+    async update(id, { title, instructions }, caller) {
       await findConversation(store, id, caller);
-      await conversations.rename(caller.tenant, id, title);
+      if (title !== undefined) await conversations.rename(caller.tenant, id, title);
+      if (instructions !== undefined) await conversations.setInstructions(caller.tenant, id, instructions);
     },
     delete: deleteConversation,
     branch: branchFrom,

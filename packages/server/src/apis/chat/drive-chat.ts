@@ -1,6 +1,6 @@
 import { isPaused, waiting, type Item, type Message } from '@treadle/core';
 import type { RequestRecord } from '@treadle/store';
-import { storedState } from '../../history/conversation.ts';
+import { storedState, type Conversation } from '../../history/conversation.ts';
 import type { Engine, ServerStore } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
 import { projected, walkRun } from '../../requests/projection.ts';
@@ -48,6 +48,8 @@ export interface ChatDriver {
 }
 
 interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
+  readonly carried: Conversation['carried'];
+  readonly after: Conversation['after'];
   readonly messages: readonly Message[];
   /** The texts of system and developer messages. */
   readonly system?: readonly string[];
@@ -57,7 +59,7 @@ interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
 export async function planMessage(
   given: Engine,
   { model, tools, approvals }: Pick<StoredMessage, 'model' | 'tools' | 'approvals'>,
-  { messages, system = [], ...run }: PlannedMessage,
+  { messages, system = [], carried, after, ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
   const engine = judgedFor(given, { approvals, key: run.caller.key });
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
@@ -70,8 +72,8 @@ export async function planMessage(
     truncation: 'auto',
     ...(model !== undefined && { model }),
   };
-  const conversation = { messages: messages.map(sentMessage), instructions: system };
-  const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true });
+  const conversation = { messages: messages.map(sentMessage), instructions: system, carried, after };
+  const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true, keeps: true });
   const input = textInputFor(plan.model, model ?? engine.models.default);
   return { plan: input ? { ...plan, model: input.model } : plan, input };
 }
@@ -195,11 +197,19 @@ export async function planResumedChat(
   const message = record.request as StoredMessage;
   const { conversation, onDisconnect, after } = message;
   const continues = onDisconnect === 'continue';
-  const { messages, system } = resume
-    ? { messages: [], system: [] }
+  const {
+    messages,
+    system,
+    carried,
+    after: last,
+  } = resume
+    ? { messages: [], system: [], carried: undefined, after: undefined }
     : await histories.forMessage({ id: conversation, tenant }, record.previous, message.message, { hold });
-  const told = [...system, ...(message.instructions ?? [])];
-  const { plan, input } = await planMessage(engine, message, { ...run, waits: true, messages, system: told });
+  // Those of a run that has started are in its journal.
+  const { instructions = '' } = (!resume && (await store.conversations.get(tenant, conversation))) || {};
+  const told = [instructions, ...system, ...(message.instructions ?? [])];
+  const planned = { ...run, waits: true, messages, system: told, carried, after: last };
+  const { plan, input } = await planMessage(engine, message, planned);
 
   async function drive() {
     const sink = streams.storedSink(plan, conversation, await store.streams.last(conversation));

@@ -14,6 +14,7 @@ import { inputSchema } from '../responses/parse-input.ts';
 import { checkIncluded } from '../responses/parse-request.ts';
 import type { ConversationItems } from './conversation-items.ts';
 import type { Conversations } from './conversations.ts';
+import { instructionsField } from './routes.ts';
 
 interface ItemRoutesOptions {
   readonly items: ConversationItems;
@@ -50,7 +51,8 @@ export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOpt
       headers: KEY_HEADER,
       async handle(c) {
         const { body, key } = await keyedBodyOf(c, createBody, 'conversations');
-        const created = { items: body.items ?? [], metadata: body.metadata ?? {} };
+        const { metadata: given, instructions } = body;
+        const created = { items: body.items ?? [], metadata: given ?? {}, instructions: instructions ?? undefined };
         return sendJson(c, wireConversation(await items.create(created, c.get('caller'), key)));
       },
     }),
@@ -67,14 +69,18 @@ export function itemRoutes({ items, conversations, maxBodyBytes }: ItemRoutesOpt
       method: 'POST',
       path: '/v1/conversations/:id',
       scope: 'chat:write',
-      summary: 'Replace the metadata of a conversation',
+      summary: 'Replace the metadata or the instructions of a conversation',
       body: updateBody,
       async handle(c) {
-        const { metadata: given } = await bodyOf(c, updateBody);
-        if (given === undefined) {
+        const { metadata: given, instructions } = await bodyOf(c, updateBody);
+        if (given === undefined && instructions === undefined) {
           throw badRequest("Missing required parameter: 'metadata'.", 'metadata', 'missing_required_parameter');
         }
-        return sendJson(c, wireConversation(await items.update(c.req.param('id'), given ?? {}, c.get('caller'))));
+        const changes = {
+          ...(given !== undefined && { metadata: given ?? {} }),
+          ...(instructions !== undefined && { instructions: instructions ?? '' }),
+        };
+        return sendJson(c, wireConversation(await items.update(c.req.param('id'), changes, c.get('caller'))));
       },
     }),
     route({
@@ -145,8 +151,8 @@ const list = inputSchema(DEFAULT_LIMITS);
 const { metadata } = SHARED_FIELDS;
 
 /** Unknown fields are ignored. */
-const createBody = z.object({ items: list.nullish(), metadata });
-const updateBody = z.object({ metadata });
+const createBody = z.object({ items: list.nullish(), metadata, instructions: instructionsField });
+const updateBody = z.object({ metadata, instructions: instructionsField });
 const itemsBody = z.object({ items: list });
 
 const INCLUDE: Parameters = {
@@ -161,6 +167,8 @@ function checkInclude(c: Context<Env>): void {
   checkIncluded([...(c.req.queries('include') ?? []), ...(c.req.queries('include[]') ?? [])]);
 }
 
-function wireConversation({ id, createdAt, metadata: attached = {} }: ConversationRecord): object {
-  return { id, object: 'conversation', created_at: Math.floor(createdAt / 1000), metadata: attached };
+/** `instructions` is not of the API of OpenAI, so it is there only if the conversation has some. */
+function wireConversation({ id, createdAt, metadata: attached = {}, instructions }: ConversationRecord): object {
+  const told = instructions === undefined ? {} : { instructions };
+  return { id, object: 'conversation', created_at: Math.floor(createdAt / 1000), metadata: attached, ...told };
 }

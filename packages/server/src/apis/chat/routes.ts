@@ -152,11 +152,15 @@ function storedRoutes({ conversations, maxBodyBytes }: ChatRoutesOptions): reado
       method: 'PATCH',
       path: `/v1/chat/${CONVERSATION}`,
       scope: 'chat:write',
-      summary: 'Rename a conversation',
-      body: renameBody,
+      summary: 'Change the title or the instructions of a conversation',
+      body: changesBody,
       async handle(c) {
-        const { title } = validateBody(renameBody, await readJson(c, maxBodyBytes));
-        await conversations.rename(c.req.param('id'), title, c.get('caller'));
+        const { title, instructions } = validateBody(changesBody, await readJson(c, maxBodyBytes));
+        if (title === undefined && instructions === undefined) {
+          throw badRequest("Send 'title' or 'instructions'.", 'title', 'missing_required_parameter');
+        }
+        const told = instructions === undefined ? undefined : (instructions ?? '');
+        await conversations.update(c.req.param('id'), { title, instructions: told }, c.get('caller'));
         return sendConversation(c, conversations, c.req.param('id'));
       },
     }),
@@ -229,7 +233,8 @@ async function sendConversation(c: Context<Env>, conversations: Conversations, i
   const caller = c.get('caller');
   const found = await conversations.find(id, caller);
   const messages = await conversations.messages(id, caller);
-  return sendJson(c, { ...wireConversation(found), messages } satisfies ChatConversation);
+  const { instructions = null } = found;
+  return sendJson(c, { ...wireConversation(found), instructions, messages } satisfies ChatConversation);
 }
 
 /** The protocol that `Accept` names: `text/event-stream; protocol=ag-ui`. Undefined if it names none. Throws a 406 for another. */
@@ -290,22 +295,30 @@ const MAX_MESSAGE_CHARS = 1_000_000;
 const text = z.string().min(1).max(MAX_MESSAGE_CHARS);
 const name = z.string().min(1).max(200);
 
+/** What the model is told in a conversation. Null or empty: nothing. */
+export const instructionsField: z.ZodOptional<z.ZodNullable<z.ZodString>> = z.string().max(100_000).nullish();
+
 const chatBody: z.ZodType<ChatBody> = z.strictObject({
   conversation_id: name.nullish(),
   // May be empty if there are attachments.
   message: z.string().max(MAX_MESSAGE_CHARS),
   attachments: attachmentsSchema.nullish(),
   model: name.nullish(),
+  instructions: instructionsField,
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
   approvals: z.enum(['ask']).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
 } satisfies Record<keyof ChatBody, z.ZodType>);
 
 function parseChat(body: unknown): ChatRequest {
-  const { conversation_id, message, attachments, model, tools, approvals, on_disconnect } = validateBody(
-    chatBody,
-    body,
-  );
+  const valid = validateBody(chatBody, body);
+  const { conversation_id, message, attachments, model, instructions, tools, approvals, on_disconnect } = valid;
+  if (conversation_id != null && instructions != null) {
+    throw badRequest(
+      "'instructions' is for a new conversation. Change those of an existing one with PATCH /v1/chat/{id}.",
+      'instructions',
+    );
+  }
   if (message === '' && !attachments?.length) {
     throw badRequest('The message has neither a text nor attachments.', 'message', 'empty_input');
   }
@@ -313,13 +326,17 @@ function parseChat(body: unknown): ChatRequest {
     ...(conversation_id != null && { conversation: conversation_id }),
     ...messageWith(message, attachments ?? []),
     ...(model != null && { model }),
+    ...(instructions != null && { told: instructions }),
     ...(tools != null && { tools }),
     ...(approvals != null && { approvals }),
     onDisconnect: on_disconnect ?? 'cancel',
   };
 }
 
-const renameBody = z.strictObject({ title: z.string().min(1).max(200) });
+const changesBody = z.strictObject({
+  title: z.string().min(1).max(200).optional(),
+  instructions: instructionsField,
+});
 const branchBody = z.strictObject({ message_id: name });
 const messageBody = z.strictObject({ message: text });
 

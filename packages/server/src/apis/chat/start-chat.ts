@@ -45,6 +45,8 @@ export interface ChatRequest {
   readonly list?: ClientList;
   /** For this message only. */
   readonly instructions?: readonly string[];
+  /** Of a new conversation: what the model is told in all of it. */
+  readonly told?: string;
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
@@ -83,11 +85,15 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const reader = { tenant, hold: count };
     const place = list ? await placeOfList(store, before, list, reader) : { after: head?.id, given: [] };
     const given = { hold: count, given: place.given };
-    const { messages, system } = await histories.forMessage({ id, tenant }, place.after, message, given);
-    const run = { id: newResponseId(), caller, messages, system: [...system, ...instructions], waits: true };
-    const { plan, input } = await planMessage(engine, request, run);
+    const history = await histories.forMessage({ id, tenant }, place.after, message, given);
+    const { messages, system, carried, after } = history;
+    const told = before ? before.instructions : request.told;
+    const texts = [told ?? '', ...system, ...instructions];
+    const run = { id: newResponseId(), caller, messages, system: texts, carried, after };
+    const { plan, input } = await planMessage(engine, request, { ...run, waits: true });
     const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
-    return { plan, input, messages, system, place, at: { conversation: id, before, follows } };
+    const at = { conversation: id, before, follows, instructions: told };
+    return { plan, input, messages, system, place, at };
   }
 
   const { plan, title, record, releaseCapacity } = await stored.create({
@@ -146,7 +152,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
 async function addGiven(
   store: ServerStore,
   { after, given }: ListPlace,
-  at: Pick<AddedRecord, 'conversation' | 'before' | 'follows'>,
+  at: Pick<AddedRecord, 'conversation' | 'before' | 'follows' | 'instructions'>,
   caller: Caller,
 ): Promise<ConversationRecord | undefined> {
   if (given.length === 0) return undefined;
@@ -233,9 +239,10 @@ export async function createFork(
   const { warnings: _, ...before } = original.request as StoredMessage;
   const conversation = newConversationId();
   const createdAt = Date.now();
-  const title = (await conversations.get(tenant, before.conversation))?.title ?? '';
+  const { title = '', instructions } = (await conversations.get(tenant, before.conversation)) ?? {};
   const branchOf = previous !== undefined && { branchOf: { id: before.conversation, upTo: previous } };
-  await conversations.create({ id: conversation, tenant, title, createdAt, ...branchOf });
+  const told = instructions !== undefined && { instructions };
+  await conversations.create({ id: conversation, tenant, title, createdAt, ...told, ...branchOf });
   const message: StoredMessage = {
     ...before,
     conversation,

@@ -181,6 +181,8 @@ export interface ChatBody {
   readonly message: string;
   readonly attachments?: readonly SentAttachment[] | null | undefined;
   readonly model?: string | null | undefined;
+  /** Of a new conversation: what the model is told in all of it. */
+  readonly instructions?: string | null | undefined;
   readonly tools?: readonly string[] | null | undefined;
   readonly approvals?: 'ask' | null | undefined;
   readonly on_disconnect?: 'cancel' | 'continue' | null | undefined;
@@ -196,6 +198,8 @@ export interface ChatSummary {
 }
 
 export interface ChatConversation extends ChatSummary {
+  /** What the model is told in the conversation. Null: nothing. */
+  readonly instructions: string | null;
   readonly messages: readonly ChatMessage[];
 }
 

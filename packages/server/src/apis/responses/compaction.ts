@@ -85,8 +85,9 @@ async function summariseConversation(
     otherTools: [],
     toolChoice: 'none',
   } as const;
-  const withoutTools = { ...engine, serverTools: { executors: [], defaultTools: [] } };
-  const plan = await planRun(withoutTools, planned, conversation, { id: newResponseId(), caller });
+  const { instructionsFor: _, ...others } = engine;
+  const bare = { ...others, serverTools: { executors: [], defaultTools: [] } };
+  const plan = await planRun(bare, planned, conversation, { id: newResponseId(), caller });
   hold(plan.size);
   const output = walkRun(LAST_REPLY);
   const { finished } = requests.drive<StoredEnd & Partial<FinalEnd>>(plan, {

@@ -86,7 +86,8 @@ export function responseCreator(
       ));
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
-    const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true });
+    const keeps = request.store || local !== undefined;
+    const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true, keeps });
     return { plan, request, system, before, counted, reported, continues, compaction };
   }
 

@@ -353,6 +353,7 @@ export function responses(
   async function forgetResponse(id: string, tenant: string): Promise<void> {
     await store.streams.delete(streamOf(id));
     conversations.forgetOutput(tenant, id);
+    await engine.kept?.drop(id);
     all.forget(id);
   }
 

@@ -80,7 +80,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       ? { messages: [], instructions: [] }
       : (await requestConversation(request, run.caller, { isStored: true, upTo, hold })).conversation;
     const conversation = { ...restored, ...(open && { open }) };
-    const planned = { ...run, waits, approvals: true, lists: lists ?? [] };
+    const planned = { ...run, waits, approvals: true, keeps: request.store, lists: lists ?? [] };
     const made = await planRun(engine, request, conversation, planned);
     const plan = { ...made, ...(resume && { size: historySize(state) }) };
 
