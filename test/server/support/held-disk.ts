@@ -2,6 +2,7 @@ import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { callbackify } from 'node:util';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 
 /** Two stores with the same file, as two servers have them. The test decides what the syncs of the first one do. */
@@ -28,7 +29,7 @@ export async function heldDisk(): Promise<HeldDisk> {
     log ??= descriptor;
     if (descriptor !== log) return fdatasync(descriptor, done);
     count += 1;
-    onSync().then(() => done(null), done);
+    callbackify(onSync)(done);
   }) as typeof fdatasync;
   syncBuiltinESMExports();
   const store = sqliteStore(file);
