@@ -18,6 +18,12 @@ export interface Disk {
   readonly durable: () => number;
   /** Makes the first `commits` transactions durable. */
   readonly synced: (commits: number) => void;
+  /** The size of the write-ahead log. */
+  readonly logBytes: () => number;
+  /** Moves the log into the database, which syncs it first. Returns the number of its frames, as SQLite does. */
+  readonly checkpoint: () => { readonly log: number };
+  /** How many frames of the log a transaction takes. */
+  framesPerCommit: number;
   /** Undoes all transactions but the first `commits`. */
   readonly rollBackTo: (commits: number) => void;
   /** How writes fail at present. */
@@ -30,9 +36,11 @@ export interface Disk {
 
 /**
  * `statement`: a full disk, found by a statement. `rolled back`: the same, and SQLite has rolled back the transaction.
- * `commit`: a full disk, found by the commit. `locked`: another program has the write lock.
+ * `commit`: a full disk, found by the commit. `locked`: another program has the write lock. `sync`: syncs fail.
  */
-export type DiskFault = 'statement' | 'rolled back' | 'commit' | 'locked';
+export type DiskFault = 'statement' | 'rolled back' | 'commit' | 'locked' | 'sync';
+
+const FRAME_BYTES = 4_096;
 
 type Aggregate = Parameters<DatabaseSync['aggregate']>[1];
 
@@ -50,6 +58,11 @@ export function createDisk(db: DatabaseSync): Disk {
   let durable = 0;
   /** Open savepoints of committed transactions. */
   let savepoints = 0;
+  /** Frames in the log, and the most that it ever had: its file does not shrink. */
+  let [frames, mostFrames] = [0, 0];
+  let isMoved = false;
+  /** Of all transactions, also those that were undone. */
+  let version = 0;
 
   const begin = prepare('SAVEPOINT store');
   const release = prepare('RELEASE store');
@@ -72,19 +85,35 @@ export function createDisk(db: DatabaseSync): Disk {
       }
       disk.synced(commits);
     },
+    logBytes: () => mostFrames * FRAME_BYTES,
+    checkpoint() {
+      if (disk.fault === 'commit' || disk.fault === 'sync') throw sqliteError(13, 'database or disk is full');
+      disk.synced(commits);
+      isMoved = true;
+      return { log: frames };
+    },
+    framesPerCommit: 1,
     fault: undefined,
     room: 0,
     reset() {
       db.exec('ROLLBACK; BEGIN');
-      [commits, durable, savepoints] = [0, 0, 0];
+      [commits, durable, savepoints, frames, mostFrames] = [0, 0, 0, 0, 0];
       disk.fault = undefined;
     },
   };
   db.exec('BEGIN');
   return disk;
 
+  /** A transaction after a checkpoint starts the log from its beginning. */
+  function addFrames(): void {
+    frames = isMoved ? disk.framesPerCommit : frames + disk.framesPerCommit;
+    mostFrames = Math.max(mostFrames, frames);
+    isMoved = false;
+  }
+
   function open(onCommit: () => void): DatabaseSync {
     const own = new Map<string, Aggregate>();
+    let others = 0;
     let writing = false;
     let changed = false;
 
@@ -103,6 +132,9 @@ export function createDisk(db: DatabaseSync): Disk {
           if (!changed) return void release.run();
           commits++;
           savepoints++;
+          addFrames();
+          version++;
+          others--;
           return onCommit();
         case 'ROLLBACK':
           return undo();
@@ -130,7 +162,14 @@ export function createDisk(db: DatabaseSync): Disk {
       changed = true;
     }
 
+    /** What SQLite reports about commits of other connections, and about the log. */
+    const pragmas: Readonly<Record<string, () => object>> = {
+      'PRAGMA data_version': () => ({ data_version: version + others }),
+      'PRAGMA wal_checkpoint(PASSIVE)': disk.checkpoint,
+    };
+
     function prepareOwn(sql: string): StatementSync {
+      if (Object.hasOwn(pragmas, sql)) return { get: pragmas[sql] } as unknown as StatementSync;
       const statement = prepare(sql);
       const writes = /^\s*(INSERT|UPDATE|DELETE|REPLACE)\b/i.test(sql);
       const calling =

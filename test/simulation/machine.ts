@@ -2,6 +2,8 @@ import type { DatabaseSync } from 'node:sqlite';
 import type { Clock, StartedRun } from '@treadle/core';
 import type { Holder, SqliteStore } from '@treadle/store';
 import type { Disk } from './disk.ts';
+import { EPOCH } from './platform.ts';
+import { useLogFile } from './replaced/fs.ts';
 import type { Owner, Scheduler } from './scheduler.ts';
 
 /** The lease time of all stores. */
@@ -16,20 +18,33 @@ interface Machine {
   readonly processState: (holder: Holder) => 'alive' | 'dead' | 'unknown';
   readonly defer: (act: () => void, ms?: number) => void;
   readonly busyTimeoutMs: number;
+}
+
+/** The write-ahead log. */
+interface Wal {
   readonly sync: () => void | Promise<void>;
+}
+
+/** What the log gets of the machine, apart from its file. */
+interface WalSystem {
+  readonly syncFile: (descriptor: number) => Promise<void>;
+  readonly startWorker: () => object;
 }
 
 /** The parts of the store that its package does not export. */
 export interface StoreCode {
   readonly openDatabase: (file: string, busyTimeoutMs: number) => DatabaseSync;
-  readonly storeOn: (db: DatabaseSync, machine: Machine) => SqliteStore;
+  readonly storeOn: (db: DatabaseSync, machine: Machine & Wal) => SqliteStore;
+  readonly openWal: (db: DatabaseSync, location: string, system: WalSystem) => Wal;
+  /** The log on a real machine. */
+  readonly SYSTEM: WalSystem;
 }
 
 /** Loads them by path: packages may be imported only by what they export. */
 export async function loadStore(): Promise<StoreCode> {
   const load = async (file: string): Promise<object> =>
     (await import(new URL(`../../packages/store/src/sqlite/${file}.ts`, import.meta.url).href)) as object;
-  return { ...(await load('database')), ...(await load('store')) } as StoreCode;
+  return { ...(await load('database')), ...(await load('store')), ...(await load('wal')) } as StoreCode;
 }
 
 /** Where pids are valid: a machine, or a container. All hosts share the disk. */
@@ -88,13 +103,15 @@ interface MachineOptions {
 }
 
 export function createMachines(
-  { storeOn }: StoreCode,
+  { storeOn, openWal, SYSTEM }: StoreCode,
   { scheduler, disk, hosts: counts, onCommit }: MachineOptions,
 ): Machines {
-  const { random, now, after, log } = scheduler;
+  const { random, now, after, log, current, within } = scheduler;
   const hosts = Array.from({ length: random.pick(counts) }, (_, index) => createHost(index));
   const everyProcess: Process[] = [];
   const syncMs = random.pick([0, 2, 20, 200]);
+  disk.framesPerCommit = random.pick([1, 1, 100, 700]);
+  useLogFile({ sync: syncDisk, bytes: disk.logBytes });
 
   function createHost(index: number): Host {
     const rate = 0.95 + random.next() * 0.1;
@@ -133,19 +150,7 @@ export function createMachines(
       driving: new Map(),
       store: undefined as never,
     };
-    const store = storeOn(
-      disk.open(() => onCommit(process)),
-      {
-        location: 'the simulated disk',
-        ttlMs: LEASE_MS,
-        clock,
-        holder,
-        processState: (other) => stateOf(other),
-        defer: (act, ms = random.next()) => void after(process, ms, 'flush', act),
-        busyTimeoutMs: 5_000,
-        sync: () => syncDisk(process),
-      },
-    );
+    const store = within(process, () => openStore(process));
     // Snapshots after a few entries, so that short runs have some.
     Object.assign(process, { store: { ...store, snapshotFrom: 4 } });
     everyProcess.push(process);
@@ -153,21 +158,59 @@ export function createMachines(
     return process;
   }
 
+  function openStore(process: Process): SqliteStore {
+    const { clock, holder } = process;
+    const location = 'the simulated disk';
+    const db = disk.open(() => onCommit(process));
+    const wal = openWal(db, location, { ...SYSTEM, startWorker: () => checkpointWorker(process) });
+    return storeOn(db, {
+      location,
+      ttlMs: LEASE_MS,
+      clock,
+      holder,
+      processState: (other) => stateOf(other),
+      defer: (act, ms = random.next()) => void after(process, ms, 'flush', act),
+      busyTimeoutMs: 5_000,
+      ...wal,
+    });
+  }
+
+  /** The worker thread for checkpoints. */
+  function checkpointWorker(process: Process): object {
+    let finished = (_: { readonly log: number }): void => {};
+    const checkpoint = (): { readonly log: number } => {
+      try {
+        return disk.checkpoint();
+      } catch {
+        return { log: -1 };
+      }
+    };
+    return {
+      ref() {},
+      unref() {},
+      off() {},
+      on(event: string, listener: typeof finished) {
+        if (event === 'message') finished = listener;
+      },
+      postMessage: () =>
+        void after(process, random.between(1, 300), 'ends a checkpoint', () => finished(checkpoint())),
+    };
+  }
+
   function stateOf({ host, pid, startedAt }: Holder): 'alive' | 'dead' {
     const other = alive().find(({ holder }) => holder.host === host && holder.pid === pid);
     return other && other.holder.startedAt === startedAt ? 'alive' : 'dead';
   }
 
-  /** A sync that starts now covers what is committed now. */
-  function syncDisk(process: Process): void | Promise<void> {
+  /** A sync that starts now covers what is committed now, by any process. */
+  function syncDisk(done: (error: Error | null) => void): void {
     const covered = disk.commits();
-    if (syncMs === 0) return disk.synced(covered);
-    const { promise, resolve } = Promise.withResolvers<void>();
+    const process = current();
     after(process, random.next() * syncMs, `synced ${covered}`, () => {
+      if (disk.fault === 'sync') return done(new Error('EIO: i/o error, fdatasync'));
       disk.synced(covered);
-      resolve();
+      done(null);
     });
-    return promise;
   }
 
   function clockOf(host: Host, owner: () => Process): Clock & { monotonic: () => number } {
@@ -224,5 +267,3 @@ export function createMachines(
     },
   };
 }
-
-const EPOCH = 1_700_000_000_000;

@@ -1,4 +1,5 @@
 import { crc32 } from 'node:zlib';
+import { NODE } from './platform.ts';
 
 /** All randomness of a schedule. The same seed gives the same numbers. */
 export interface Random {
@@ -37,6 +38,9 @@ export interface Owner {
   readonly stalledUntil: number;
 }
 
+/** The outside world: whatever it has scheduled happens. */
+export const OUTSIDE: Owner = { name: 'world', alive: true, stalledUntil: 0 };
+
 interface Callback {
   at: number;
   readonly owner: Owner;
@@ -56,6 +60,10 @@ export interface Scheduler {
   readonly after: (owner: Owner, ms: number, label: string, run: () => void) => () => void;
   /** Runs the next callback, and waits until all promise callbacks that follow from it have run. False if there is none. */
   readonly step: () => Promise<boolean>;
+  /** Whoever the callback belongs to that runs now, with all promise callbacks that follow from it. */
+  readonly current: () => Owner;
+  /** Runs `act` as a part of another owner: timers that it sets belong to that one. */
+  readonly within: <T>(owner: Owner, act: () => T) => T;
   /** Adds a line to the trace. */
   readonly log: (line: string) => void;
   /** A digest of all lines. */
@@ -68,6 +76,7 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
   const queue: Callback[] = [];
   let now = 0;
   let digest = 0;
+  let current = OUTSIDE;
 
   function insert(callback: Callback): void {
     let place = queue.length;
@@ -93,8 +102,10 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
       }
       now = Math.max(now, callback.at);
       log(`${owner.name}: ${label}`);
+      current = owner;
       run();
       await promisesSettled();
+      current = OUTSIDE;
       return true;
     }
   }
@@ -111,6 +122,16 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
       };
     },
     step,
+    current: () => current,
+    within(owner, act) {
+      const before = current;
+      current = owner;
+      try {
+        return act();
+      } finally {
+        current = before;
+      }
+    },
     log,
     digest: () => digest,
   };
@@ -118,5 +139,5 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
 
 /** Resolves after all pending promise callbacks have run. */
 function promisesSettled(): Promise<void> {
-  return new Promise((resolve) => void setImmediate(resolve));
+  return new Promise((resolve) => void NODE.setImmediate(resolve));
 }

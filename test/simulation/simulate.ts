@@ -4,8 +4,9 @@ import { createChecks, Violation, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
 import { createLedger } from './ledger.ts';
 import { createMachines, loadStore, type Driving, type Machines, type Process } from './machine.ts';
+import { useScheduler } from './platform.ts';
 import { codeOf, planRun, rootOf, type Plan, type World } from './runs.ts';
-import { startScheduler, type Owner, type Scheduler } from './scheduler.ts';
+import { OUTSIDE, startScheduler, type Scheduler } from './scheduler.ts';
 
 /** How a schedule went. */
 export interface Simulated {
@@ -66,9 +67,6 @@ const PROFILES: readonly Profile[] = [
   { faults: ['damage', 'damage', 'crash', 'crash'], rates: [0.1, 0.2], hosts: [1] },
 ];
 
-/** The outside world: whatever it has scheduled happens. */
-const OUTSIDE: Owner = { name: 'world', alive: true, stalledUntil: 0 };
-
 /** More steps than any schedule needs to come to its end when all faults have stopped. */
 const MOST_STEPS = 4_000;
 
@@ -86,6 +84,7 @@ export async function simulate(seed: number, print?: (line: string) => void): Pr
   let failure: Error | undefined;
   const report = (error: Error): void => void (failure ??= error);
   const scheduler = startScheduler(seed, print);
+  useScheduler(scheduler);
   const ledger = createLedger();
   const checks = createChecks(core, { scheduler, disk, ledger, cover, report });
   const profile = scheduler.random.pick(PROFILES);
@@ -110,6 +109,7 @@ export async function simulate(seed: number, print?: (line: string) => void): Pr
   } catch (error) {
     report(error as Error);
   }
+  useScheduler(undefined);
   const digest = scheduler.digest();
   if (failure === undefined) return { seed, steps, digest, covered };
   const check = failure instanceof Violation ? failure.check : 'error';
