@@ -18,7 +18,8 @@ export function childRunId(runId: string, effect: string): string {
 export async function childRuns(store: Pick<RunStore, 'list' | 'read'>, runId: string): Promise<readonly RunSummary[]> {
   const children: RunSummary[] = [];
   for (const run of await store.list({ parent: runId, limit: Infinity })) {
-    const [first] = await store.read(run.runId);
+    // Forks are not read: a damaged one is no problem of this run.
+    const [first] = run.runId.startsWith(`${runId}.`) ? await store.read(run.runId) : [];
     if (callerOf(first) === runId) children.push(run);
   }
   return children;
