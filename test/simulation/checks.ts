@@ -8,37 +8,10 @@ import { messagesOf, outcomeOf, same, type Moment, type Trace } from '../invaria
 import type { Disk } from './disk.ts';
 import type { Act, Execution, Ledger } from './ledger.ts';
 import { LEASE_MS, type Machines, type Process } from './machine.ts';
-import { CRASH_LIMIT, rootOf, type Core } from './runs.ts';
+import { CRASH_LIMIT, rootOf, type Core, type Resource } from './runs.ts';
 import type { Scheduler } from './scheduler.ts';
-
-/** The names of the checks, as failures report them. */
-export type CheckName =
-  | 'I1 to I6'
-  | 'I5 replay'
-  | 'I8 durable'
-  | 'I9 order'
-  | 'acknowledged'
-  | 'append only'
-  | 'cancel order'
-  | 'crash loop'
-  | 'damage'
-  | 'effect twice'
-  | 'ending'
-  | 'error'
-  | 'issued'
-  | 'lease'
-  | 'ledger and journal'
-  | 'takeover'
-  | 'tokens';
-
-export class Violation extends Error {
-  readonly check: CheckName;
-
-  constructor(check: CheckName, message: string) {
-    super(message);
-    this.check = check;
-  }
-}
+import { createStoreChecks } from './store-checks.ts';
+import { ensure, Violation } from './violation.ts';
 
 /** What the store must contain of a run: derived from its rows when they were committed, with `step` alone. */
 export interface Reference {
@@ -52,6 +25,10 @@ export interface Reference {
   readonly issued: Map<string, number>;
   /** It was damaged in the store, when this was the last token. Nothing may drive it with a later one. */
   damage?: { readonly token: number; readonly commits: number } | undefined;
+  /** The transaction in which it was deleted. */
+  deleted?: number | undefined;
+  /** How many of its entries somebody was shown. */
+  shown: number;
 }
 
 interface LeaseSeen {
@@ -99,14 +76,17 @@ export function createChecks(
     readonly scheduler: Scheduler;
     readonly disk: Disk;
     readonly ledger: Ledger;
+    readonly resources: readonly Resource[];
+    /** Whether a run draws on the budget, by the id of the run that people have started. */
+    readonly isBudgeted: (root: string) => boolean;
     readonly cover: (what: string) => void;
     readonly report: (failure: Error) => void;
   },
 ) {
-  const { scheduler, disk, ledger, cover, report } = parts;
+  const { scheduler, disk, ledger, resources, isBudgeted, cover, report } = parts;
   const { now } = scheduler;
   const findRuns = disk.prepare('SELECT id, run, entries, status FROM runs');
-  const findEntries = disk.prepare('SELECT entry FROM entries WHERE run = ? AND seq >= ? ORDER BY seq');
+  const findEntries = disk.prepare('SELECT seq, entry FROM entries WHERE run = ? AND seq >= ? ORDER BY seq');
   const findLeases = disk.prepare('SELECT token, run, pid, process_start, expires_at FROM leases');
   const runs = new Map<string, Reference>();
   const leases = new Map<string, LeaseSeen>();
@@ -115,6 +95,9 @@ export function createChecks(
   const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
   const inputs = new Map<string, string>();
   const attempts = new Map<string, number>();
+  const tables = createStoreChecks(disk);
+  /** Runs that may be deleted, and forks, by their ids. */
+  const [deletable, forks] = [new Set<string>(), new Set<string>()];
   let lastToken = 0;
   let machines: Machines;
   /** Deaths of which the journal may have no record. */
@@ -122,8 +105,26 @@ export function createChecks(
 
   /** Reads what a process has just committed. */
   function onCommit(process: Process): void {
-    for (const row of findRuns.all() as unknown as readonly RunRow[]) checkRun(row, process);
+    const rows = findRuns.all() as unknown as readonly RunRow[];
+    for (const row of rows) checkRun(row, process);
+    const isDeletion = checkDeleted(rows);
     checkLeases(process);
+    tables.onCommit(isDeletion || disk.commits() % 16 === 0);
+  }
+
+  /** Whether a run was deleted. */
+  function checkDeleted(rows: readonly RunRow[]): boolean {
+    let isDeletion = false;
+    if (rows.length === runs.size) return isDeletion;
+    const stored = new Set(rows.map(({ run }) => run));
+    for (const known of runs.values()) {
+      const { runId, entries, damage, deleted } = known;
+      if (stored.has(runId) || entries.length === 0 || damage || deleted !== undefined) continue;
+      ensure(deletable.has(rootOf(runId)), 'append only', () => `run ${runId} has vanished`);
+      known.deleted = disk.commits();
+      isDeletion = true;
+    }
+    return isDeletion;
   }
 
   function checkRun({ id, run, entries: count, status }: RunRow, writer: Process): void {
@@ -132,10 +133,15 @@ export function createChecks(
     ensure(count > known.entries.length, 'append only', () => `run ${run} lost entries`);
     // As it was before this transaction.
     const held = leases.get(run);
-    ensure(held?.holder === writer, 'lease', () => `${writer.name} appends to run ${run}, and ${describeLease(held)}`);
+    const isFork = known.entries.length === 0 && !held && forks.has(run);
+    ensure(
+      isFork || held?.holder === writer,
+      'lease',
+      () => `${writer.name} appends to run ${run}, and ${describeLease(held)}`,
+    );
     const added = findEntries
       .all(id, known.entries.length)
-      .map(({ entry }) => JSON.parse(entry as string) as JournalEntry);
+      .map(({ seq, entry }) => JSON.parse(tables.entryText(id, seq as number, entry as string)) as JournalEntry);
     const before = known.entries.length;
     const replayed = core.walkJournal(
       added,
@@ -156,13 +162,18 @@ export function createChecks(
       if (event.type === 'tool-parked') cover('parked');
       if (event.type === 'approval-given') cover('approval');
       if (event.type === 'child-started') cover('child run');
+      if (event.type === 'input-added') cover('input');
+      // Deaths count only if they follow each other without another entry.
+      if (event.type === 'input-added' || ANSWERED.has(event.type)) uncounted += CRASH_LIMIT;
+      if (event.type === 'budget-refused') cover('refused budget');
+      if (event.type === 'tool-settled' && event.result.type === 'result' && event.result.handoff) cover('handoff');
     }
   }
 
   function referenceOf(run: string): Reference {
     let known = runs.get(run);
     if (!known) {
-      known = { runId: run, entries: [], states: [core.NEW], commits: [], issued: new Map() };
+      known = { runId: run, entries: [], states: [core.NEW], commits: [], issued: new Map(), shown: 0 };
       runs.set(run, known);
     }
     return known;
@@ -213,11 +224,17 @@ export function createChecks(
   function onPowerFailure(): void {
     uncounted += CRASH_LIMIT;
     leases.clear();
+    tables.onPowerFailure();
+    // They run on the same machines.
+    for (const resource of resources) resource.open = false;
     for (const known of runs.values()) {
       // The damage was written after a transaction that is undone.
       if (known.damage && disk.commits() < known.damage.commits) known.damage = undefined;
+      if (known.deleted !== undefined && disk.commits() < known.deleted) known.deleted = undefined;
       const kept = known.commits.filter((commit) => commit <= disk.commits()).length;
       if (kept < known.entries.length) cover('lost entries');
+      const { runId, shown } = known;
+      ensure(kept >= shown, 'shown', () => `${shown} entries of run ${runId} were shown, and ${kept} survive`);
       known.entries.length = kept;
       known.commits.length = kept;
       known.states.length = kept + 1;
@@ -283,11 +300,43 @@ export function createChecks(
       );
       checkToken(known!.runId, token, process);
     }
+    if (isBudgeted(rootOf(key))) {
+      const found = tables.reservation(key);
+      ensure(found === 'durable', 'budget', () => `${key} starts, and its reservation is ${found}`);
+      cover('reservation');
+    }
+    checkSurvivors(key, process);
     const before = inputs.get(key);
     ensure(before === undefined || before === `${tool} ${input}`, 'issued', () => `${key} was ${before}`);
     inputs.set(key, `${tool} ${input}`);
     // If the process dies before the call is written, the death is not counted.
     if (tool === 'bomb' && !isAccepted) checkCrashLoop(key);
+  }
+
+  /** Processes that an earlier driver of the run has left on this host have been ended. */
+  function checkSurvivors(key: string, { host }: Process): void {
+    const runId = key.slice(0, key.lastIndexOf('/'));
+    const recorded = runs.get(runId)?.states.at(-1)!.resources ?? [];
+    for (const { process } of recorded) {
+      const left = resources.find(({ id }) => id === process.startedAt);
+      if (!left || left.runId !== runId || left.process.alive || left.process.host !== host) continue;
+      ensure(!left.open, 'resource', () => `${key} starts, and resource ${left.id} of ${left.process.name} still runs`);
+    }
+  }
+
+  /** A call gets a resource only if it can be ended after a crash. */
+  function onHeld(key: string, { id, open, runId }: Resource): void {
+    const known = runs.get(key.slice(0, key.lastIndexOf('/')));
+    if (!known || known.damage) return;
+    ensure(open && runId === known.runId, 'resource', () => `${key} gets resource ${id}, which is closed`);
+    const seq = known.entries.findIndex(
+      ({ event }) => event.type === 'resource-opened' && event.process.startedAt === id,
+    );
+    ensure(
+      seq >= 0 && known.commits[seq]! <= disk.durable(),
+      'resource',
+      () => `resource ${id} of ${key} is not recorded`,
+    );
   }
 
   /** Tokens increase with each driver. */
@@ -341,7 +390,7 @@ export function createChecks(
   /** What a caller was told is in the journal and durable. */
   function onResult(runId: string, result: LoopResult): void {
     const known = runs.get(runId);
-    if (!known || known.damage) return;
+    if (!known || known.damage || known.deleted !== undefined) return;
     const { outcome, waiting, detached } = result;
     if (detached) return;
     const place = outcome
@@ -362,13 +411,11 @@ export function createChecks(
   /** The answer was acknowledged: it is in the journal, and durable. */
   function onAnswered(runId: string, path: string): void {
     const effects = path.split('/');
-    const effect = effects.pop()!;
+    const effect = effects.pop()!.replace(/\.question\.(\d+)\.\d+$/, '.tool.$1');
     const known = runs.get([runId, ...effects].join('.'));
-    if (!known || known.damage) return;
+    if (!known || known.damage || known.deleted !== undefined) return;
     const given = known.entries.find(
-      ({ event }) =>
-        (event.type === 'approval-given' || event.type === 'client-result-given' || event.type === 'deadline-passed') &&
-        event.effect === effect,
+      ({ event }) => ANSWERED.has(event.type) && 'effect' in event && event.effect === effect,
     );
     const ended = known.states.at(-1)!.phase.type === 'ended';
     ensure(given !== undefined || ended, 'acknowledged', () => `the answer to ${path} of run ${runId} is not stored`);
@@ -381,9 +428,83 @@ export function createChecks(
     cover('answer');
   }
 
+  /** Somebody was shown the first entries of a run, so that they must survive everything. */
+  function onShown(runId: string, count: number): void {
+    const known = runs.get(runId);
+    if (!known || known.damage || known.deleted !== undefined || count === 0) return;
+    ensure(
+      count <= known.entries.length,
+      'shown',
+      () => `entry ${count - 1} of run ${runId} was shown, and is not stored`,
+    );
+    ensure(
+      known.commits[count - 1]! <= disk.durable(),
+      'shown',
+      () => `entry ${count - 1} of run ${runId} was shown, and is not durable`,
+    );
+    known.shown = Math.max(known.shown, count);
+    cover('shown entries');
+  }
+
+  /**
+   * What was said about a message or an answer that nothing else contains. Accepted: it is in the journal, once, and durable.
+   * Refused: it is not there.
+   */
+  function onSaid(runId: string, mark: string, accepted: boolean): void {
+    const known = runs.get(runId);
+    if (!known || known.damage || known.deleted !== undefined) return;
+    const found = known.entries.filter(({ event }) => JSON.stringify(event).includes(`${mark}"`));
+    if (!accepted)
+      return ensure(found.length === 0, 'acknowledged', () => `"${mark}" was refused, and run ${runId} has it`);
+    ensure(
+      found.length === 1,
+      'acknowledged',
+      () => `"${mark}" was accepted, and run ${runId} has it ${found.length} times`,
+    );
+    ensure(
+      known.commits[found[0]!.seq]! <= disk.durable(),
+      'acknowledged',
+      () => `"${mark}" was accepted, and entry ${found[0]!.seq} of run ${runId} is not durable`,
+    );
+    known.shown = Math.max(known.shown, found[0]!.seq + 1);
+    cover(`accepted ${mark.split(' ')[0]}`);
+  }
+
+  /** The run and its child runs were deleted, and that is durable. */
+  function onDeleted(runId: string): void {
+    for (const known of runs.values()) {
+      if (rootOf(known.runId) !== runId || known.damage || known.entries.length === 0) continue;
+      const { deleted } = known;
+      ensure(deleted !== undefined, 'acknowledged', () => `run ${known.runId} was reported as deleted, and is not`);
+      ensure(deleted <= disk.durable(), 'acknowledged', () => `the deletion of run ${known.runId} is not durable`);
+    }
+    cover('deleted run');
+  }
+
+  /** A run is resumed because its time has come: nobody else has resumed it since. */
+  function onWoken(runId: string, { name, clock }: Process): void {
+    const known = runs.get(runId);
+    if (!known || known.damage || known.deleted !== undefined) return;
+    const wakeAt = known.entries.at(-1)?.wakeAt;
+    ensure(wakeAt !== undefined, 'woken', () => `${name} wakes run ${runId}, which does not sleep`);
+    ensure(wakeAt <= clock.now(), 'woken', () => `${name} wakes run ${runId} ${wakeAt - clock.now()} ms too early`);
+    cover('woken');
+  }
+
+  /** The run is paused until a time, and no answer can end that. */
+  function isAsleep(runId: string): boolean {
+    const known = runs.get(runId);
+    if (known?.entries.at(-1)?.wakeAt === undefined) return false;
+    return core.waiting(known.states.at(-1)!).every(({ type }) => type === 'parked');
+  }
+
   /** When nothing happens any more. */
   function atEnd(): void {
+    tables.onCommit(true);
+    checkSpending();
     for (const known of runs.values()) {
+      // Nobody knows of a fork whose process died while it made it.
+      if (known.deleted !== undefined || (forks.has(known.runId) && known.shown === 0)) continue;
       if (known.damage || known.entries.length === 0 || isOfDamaged(known.runId)) continue;
       const last = known.states.at(-1)!;
       // A child run that its driver stored after the takeover of its parent performs nothing, and nobody knows of it.
@@ -393,6 +514,21 @@ export function createChecks(
     }
     for (const key of new Set(ledger.acts.filter(({ effect }) => effect === 'once').map((act) => act.key)))
       checkActed(key);
+  }
+
+  /** Each call with a result was charged, or is still reserved. */
+  function checkSpending(): void {
+    let calls = 0;
+    for (const { runId, entries, damage, deleted } of runs.values()) {
+      if (!isBudgeted(rootOf(runId)) || damage || deleted !== undefined || isOfDamaged(runId)) continue;
+      for (const { event } of entries) {
+        const isDone =
+          event.type === 'tool-settled' && event.result.type === 'result' && event.effect.includes('.tool.');
+        if (isDone && inputs.has(`${runId}/${event.effect}`)) calls++;
+      }
+    }
+    const charged = tables.calls();
+    ensure(charged >= calls, 'budget', () => `${calls} calls have a result, and ${charged} were charged`);
   }
 
   function isOfDamaged(runId: string): boolean {
@@ -497,6 +633,14 @@ export function createChecks(
 
   return {
     runs,
+    deletable,
+    forks,
+    isAsleep,
+    onHeld: reported(onHeld),
+    onShown: reported(onShown),
+    onSaid: reported(onSaid),
+    onDeleted: reported(onDeleted),
+    onWoken: reported(onWoken),
     use: (all: Machines) => void (machines = all),
     onCommit: reported(onCommit),
     hasBegun,
@@ -518,12 +662,14 @@ function hasChildren({ entries }: Reference): boolean {
 
 /** The end of the id of a child run: the effect that started it. */
 const CHILD = /\.(t\d+\.tool\.\d+)$/;
+const ANSWERED: ReadonlySet<string> = new Set([
+  'approval-given',
+  'client-result-given',
+  'question-answered',
+  'deadline-passed',
+]);
 const UNKNOWN = /not known whether it took effect|was stopped/;
 const FENCED: ReadonlySet<string> = new Set(['bank', 'remove']);
-
-function ensure(holds: boolean, check: CheckName, message: () => string): asserts holds {
-  if (!holds) throw new Violation(check, message());
-}
 
 function describe(replayed: ReturnType<Core['replay']>): string {
   return replayed.type === 'diverged' ? `entry ${replayed.seq}, ${replayed.difference}` : '';

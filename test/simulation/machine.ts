@@ -192,8 +192,7 @@ export function createMachines(
       on(event: string, listener: typeof finished) {
         if (event === 'message') finished = listener;
       },
-      postMessage: () =>
-        void after(process, random.between(1, 300), 'ends a checkpoint', () => finished(checkpoint())),
+      postMessage: () => void after(process, random.between(1, 300), 'ends a checkpoint', () => finished(checkpoint())),
     };
   }
 

@@ -118,6 +118,8 @@ registerHooks({
     const found = REPLACED.find(
       ([file, module]) => module === specifier && context.parentURL?.split('?')[0]!.endsWith(file) === true,
     );
-    return found ? { url: new URL(found[2], import.meta.url).href, shortCircuit: true } : nextResolve(specifier, context);
+    return found
+      ? { url: new URL(found[2], import.meta.url).href, shortCircuit: true }
+      : nextResolve(specifier, context);
   },
 });

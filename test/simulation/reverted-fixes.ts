@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import type { CheckName } from './checks.ts';
+import type { CheckName } from './violation.ts';
 import { simulateMany } from './farm.ts';
 import type { Patch } from './worker.ts';
 

@@ -1,5 +1,6 @@
 import type * as core from '@treadle/core';
 import type { LoopOptions, Policy, Tool, ToolContext, ToolEffect, Verification } from '@treadle/core';
+import { sleepTool } from '@treadle/core/timers';
 import { keyedModel, type Said, type Script } from '../crash/keyed-model.ts';
 import type { Execution, Ledger } from './ledger.ts';
 import type { Process } from './machine.ts';
@@ -13,6 +14,13 @@ export interface Plan {
   readonly script: Script;
   /** Of the child runs. */
   readonly childScript: Script;
+  readonly input: string;
+  /** It draws on the budget that all runs share. */
+  readonly isBudgeted: boolean;
+  /** What its listener receives is shown to people. */
+  readonly isShown: boolean;
+  /** Before it pauses, it waits for answers for a while. */
+  readonly lingers: boolean;
   readonly options: Pick<
     LoopOptions,
     'limits' | 'maxTurns' | 'crashLimit' | 'parallel' | 'maxResultChars' | 'toolTimeoutMs'
@@ -35,6 +43,10 @@ interface ToolKind {
   readonly stubborn?: true;
   readonly long?: true;
   readonly parks?: true;
+  /** Asks a person before it acts. */
+  readonly asks?: true;
+  /** Holds a process of its own while the run is driven. */
+  readonly holds?: true;
   readonly ends?: 'process';
 }
 
@@ -52,20 +64,36 @@ const KINDS: Readonly<Record<string, ToolKind>> = {
   remove: { effect: 'once', verify: 'fenced' },
   forbid: { effect: 'once' },
   job: { effect: 'idempotent', parks: true },
+  ask: { effect: 'idempotent', asks: true },
+  shell: { effect: 'idempotent', holds: true },
   bomb: { effect: 'pure', sync: true, ends: 'process' },
 };
 
 /** Each is as probable as its number of mentions. */
 const USUAL = 'look look search search list put put stamp pay pay wire wire wire bank order send job'.split(' ');
-const RARE = 'remove remove pick forbid child child child wire bank pay'.split(' ');
+const RARE = 'remove remove pick forbid child child child wire bank pay ask ask shell shell nap nap'.split(' ');
+/** The tool that hands a run over to another agent. */
+const HANDOFF = 'hand_off_to_second';
+
+/** Long enough to be stored once for all runs that contain them. */
+const LONG_TEXTS = ['alpha', 'omega'].map((word) => ` ${word}`.repeat(210));
+
+/** The budget of runs that have one. */
+export const BUDGET = 'team';
 
 /** A new run: two to four turns with up to three calls each. `nested`: often with child runs. */
 export function planRun(random: Random, runId: string, nested: boolean): Plan {
   const durationMs = random.chance(0.1) ? random.between(1_000, 60_000) : undefined;
+  const isLong = random.chance(0.2);
+  const text = isLong ? random.pick(LONG_TEXTS) : '';
   return {
     runId,
-    script: scriptOf(random, random.between(1, 3), namesOf(random, nested)),
-    childScript: scriptOf(random, random.between(1, 2), [...USUAL, 'remove']),
+    script: scriptOf(random, random.between(1, 3), namesOf(random, nested), text),
+    childScript: scriptOf(random, random.between(1, 2), [...USUAL, 'remove', 'ask']),
+    input: `Do it.${text}`,
+    isBudgeted: random.chance(0.15),
+    isShown: random.chance(0.15),
+    lingers: random.chance(0.3),
     options: {
       ...SHARED,
       parallel: random.chance(0.8),
@@ -80,7 +108,9 @@ function namesOf(random: Random, nested: boolean): readonly string[] {
   return nested ? ['child', 'child', 'wire', 'pay', 'put'] : USUAL;
 }
 
-function scriptOf(random: Random, turns: number, names: readonly string[]): Script {
+/** More replies than turns: people may send something while the run ends. */
+function scriptOf(random: Random, turns: number, names: readonly string[], text = ''): Script {
+  const last = `It is done.${text}`;
   const said: Said[] = Array.from({ length: turns }, (_, turn) => {
     if (random.chance(0.03)) return { calls: [['bomb', { what: `bomb ${turn}` }]] };
     const count = random.pick([1, 1, 1, 2, 2, 3]);
@@ -88,11 +118,13 @@ function scriptOf(random: Random, turns: number, names: readonly string[]): Scri
       calls: Array.from({ length: count }, (__, index) => {
         const name = random.pick(names);
         const what = `${name} ${turn}.${index}`;
+        if (name === 'nap') return [name, { seconds: random.between(2, 40) }];
         return [name, name === 'child' ? { task: what } : { what }];
       }),
     };
   });
-  return Object.fromEntries([...said, 'It is done.'].map((reply, turn) => [`t${turn + 1}.model.0`, reply]));
+  if (random.chance(0.06)) said.splice(random.between(0, turns - 1), 0, { calls: [[HANDOFF, {}]] });
+  return Object.fromEntries([...said, last, last, last, last].map((reply, turn) => [`t${turn + 1}.model.0`, reply]));
 }
 
 /** What tools, models and policies of a process use of the world. */
@@ -103,30 +135,68 @@ export interface World {
   /** Many calls take longer than a lease. */
   readonly slow: boolean;
   readonly kill: (process: Process) => void;
+  /** Blocks the event loop of a process. */
+  readonly block: (process: Process, ms: number) => void;
   /** Checks that the call may start. */
   readonly onStart: (execution: Execution) => void;
   /** Checks that the call may act, and whether its process is still the driver of the run. */
   readonly isStale: (execution: Execution) => boolean | undefined;
   /** Checks the ledger. */
   readonly onAct: (key: string) => void;
+  /** Checks that the resource is recorded before the call has it. */
+  readonly onHeld: (key: string, resource: Resource) => void;
+  /** The processes that tools have started. They survive the process that drives their run. */
+  readonly resources: Resource[];
   readonly cover: (what: string) => void;
 }
 
+/** A process that a tool has started for its run. */
+export interface Resource {
+  readonly id: string;
+  readonly runId: string;
+  readonly process: Process;
+  open: boolean;
+}
+
 /** The code of a run in one process. */
-export function codeOf(world: World, process: Process, { script, childScript }: Plan): Omit<LoopOptions, 'input'> {
-  const { tool, agentTool } = world.core;
+export function codeOf(world: World, process: Process, plan: Plan): Omit<LoopOptions, 'input'> {
+  const { script, childScript } = plan;
+  const { tool, agentTool, handoff } = world.core;
+  const { after, random } = world.scheduler;
   const policy = policyOf(world, process);
-  const codeFor = (replies: Script): Omit<LoopOptions, 'input'> => ({
-    model: delayedModel(world, process, keyedModel(replies)),
-    tools: [...namesIn(replies)].map(toolNamed),
-    policy,
-  });
+  const codeFor = (replies: Script): Omit<LoopOptions, 'input'> => {
+    const names = [...namesIn(replies)];
+    const model = delayedModel(world, process, keyedModel(replies));
+    const tools = names.filter((name) => name !== HANDOFF).map(toolNamed);
+    const second = { name: 'second', instructions: 'Go on.', tools, model };
+    return { model, tools: names.includes(HANDOFF) ? [...tools, handoff(second)] : tools, policy };
+  };
   const toolNamed = (name: string): Tool => {
+    if (name === 'nap') return sleepTool({ name, clock: process.clock });
     if (name === 'pick') return tool({ name, description: name, input: WHAT });
     if (name !== 'child') return simulatedTool(world, process, name, KINDS[name]!);
     return agentTool({ name, description: name, ...codeFor(childScript), ...SHARED });
   };
-  return codeFor(script);
+  const beforePause = (): Promise<void> => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    after(process, random.between(1, 3_000), 'has waited for answers', resolve);
+    return promise;
+  };
+  return {
+    ...codeFor(script),
+    killProcess: ({ startedAt, host }) => killResource(world, process, startedAt, host),
+    ...(plan.isBudgeted && { ledger: process.store.budgets.ledger([BUDGET]) }),
+    ...(plan.lingers && { beforePause }),
+  };
+}
+
+/** Processes can be ended only on their own host. */
+function killResource({ resources, cover }: World, process: Process, id?: string, host?: string): boolean {
+  if (host !== process.host.name) return false;
+  const found = resources.find((one) => one.id === id);
+  if (found?.open) cover('killed resource');
+  if (found) found.open = false;
+  return true;
 }
 
 /** Only the tools that a script calls: their schemas are in the journal and cost time. */
@@ -203,7 +273,33 @@ function simulatedTool(world: World, process: Process, name: string, kind: ToolK
     return promise;
   }
 
-  function execute({ what }: { readonly what: string }, { key, lease = 0, signal }: ToolContext): unknown {
+  function openResource(key: string): Promise<Resource> {
+    return later(`${key} opens a resource`, random.between(1, 60), () => {
+      const runId = key.slice(0, key.lastIndexOf('/'));
+      const resource: Resource = { id: `r${world.resources.length}`, runId, process, open: true };
+      world.resources.push(resource);
+      return resource;
+    });
+  }
+
+  async function hold({ hold: holdResource, key }: ToolContext): Promise<void> {
+    const { resource } = await holdResource(
+      'shell',
+      () => openResource(key),
+      (one) => later('closes a resource', random.between(0, 30), () => (one.open = false)),
+      { process: ({ id }) => ({ pid: 1, startedAt: id, host: process.host.name }) },
+    );
+    cover('resource');
+    world.onHeld(key, resource);
+  }
+
+  async function ask({ ask: askPerson }: ToolContext, what: string): Promise<void> {
+    await askPerson({ prompt: what, id: 'which' });
+    cover('question');
+  }
+
+  function execute({ what }: { readonly what: string }, context: ToolContext): unknown {
+    const { key, lease = 0, signal } = context;
     const execution: Execution = { key, tool: name, effect, input: what, token: lease, process, at: now() };
     log(`${process.name}: ${key} starts ${name} with token ${lease}`);
     onStart(execution);
@@ -211,12 +307,13 @@ function simulatedTool(world: World, process: Process, name: string, kind: ToolK
     if (sync) {
       actOnce(execution, signal);
       // A synchronous tool can block the event loop.
-      if (random.chance(0.05))
-        process.stalledUntil = Math.max(process.stalledUntil, now() + random.between(1_000, 40_000));
+      if (random.chance(0.05)) world.block(process, random.between(1_000, 40_000));
       return resultOf(execution);
     }
     const ms = random.chance(world.slow ? 0.4 : 0.12) ? random.between(1_500, 120_000) : random.between(1, 400);
-    return later(`${key} is in the middle`, ms, () => actOnce(execution, signal)).then(() =>
+    const prepared = kind.asks ? ask(context, what) : kind.holds ? hold(context) : undefined;
+    const middle = (): Promise<void> => later(`${key} is in the middle`, ms, () => actOnce(execution, signal));
+    return (prepared ? prepared.then(middle) : middle()).then(() =>
       later(`${key} returns`, random.chance(0.1) ? random.between(100, 20_000) : random.between(0, 20), () =>
         resultOf(execution),
       ),

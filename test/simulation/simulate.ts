@@ -1,12 +1,15 @@
 import * as core from '@treadle/core';
-import type { Answer, LoopOptions, TreadleErrorCode, Waiting } from '@treadle/core';
-import { createChecks, Violation, type Checks } from './checks.ts';
+import { createChecks, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
+import type { Cause } from './expected-errors.ts';
+import { createJobs, newJob, type Job } from './jobs.ts';
 import { createLedger } from './ledger.ts';
-import { createMachines, loadStore, type Driving, type Machines, type Process } from './machine.ts';
+import { createMachines, loadStore, type Machines, type Process } from './machine.ts';
+import { createPeople } from './people.ts';
 import { useScheduler } from './platform.ts';
-import { codeOf, planRun, rootOf, type Plan, type World } from './runs.ts';
+import { planRun, type Resource, type World } from './runs.ts';
 import { OUTSIDE, startScheduler, type Scheduler } from './scheduler.ts';
+import { Violation } from './violation.ts';
 
 /** How a schedule went. */
 export interface Simulated {
@@ -19,16 +22,6 @@ export interface Simulated {
   readonly failure?: { readonly check: string; readonly message: string };
 }
 
-/** A run that someone outside wants to be done, by any process. */
-interface Job {
-  readonly plan: Plan;
-  /** Its end was reported. */
-  done: boolean;
-  /** It was not resumed, because it is damaged. */
-  refused: boolean;
-  cancelled: boolean;
-}
-
 type Fault =
   | 'crash'
   | 'power'
@@ -37,6 +30,7 @@ type Fault =
   | 'clock'
   | 'full'
   | 'locked'
+  | 'sync'
   | 'damage'
   | 'start'
   | 'cancel'
@@ -55,7 +49,7 @@ interface Profile {
 
 const ALL: readonly Fault[] = [
   ...(['crash', 'crash', 'crash', 'power', 'stall', 'stall', 'stall', 'suspend', 'clock', 'full', 'locked'] as const),
-  ...(['damage', 'start', 'start', 'cancel', 'detach'] as const),
+  ...(['damage', 'start', 'start', 'cancel', 'detach', 'sync'] as const),
 ];
 
 const MIXED: Profile = { faults: ALL, rates: [0.02, 0.05, 0.1, 0.2], hosts: [1, 2, 2, 3] };
@@ -86,14 +80,24 @@ export async function simulate(seed: number, print?: (line: string) => void): Pr
   const scheduler = startScheduler(seed, print);
   useScheduler(scheduler);
   const ledger = createLedger();
-  const checks = createChecks(core, { scheduler, disk, ledger, cover, report });
+  const resources: Resource[] = [];
+  const jobs: Job[] = [];
+  const isBudgeted = (root: string): boolean => jobs.some(({ plan }) => plan.runId === root && plan.isBudgeted);
+  const checks = createChecks(core, { scheduler, disk, ledger, resources, isBudgeted, cover, report });
   const profile = scheduler.random.pick(PROFILES);
   const machines = createMachines(store, { scheduler, disk, hosts: profile.hosts, onCommit });
   checks.use(machines);
-  const { onStart, isStale, onAct } = checks;
+  const { onStart, isStale, onAct, onHeld } = checks;
+  const { kill } = machines;
   const slow = profile.slow === true;
-  const world: World = { core, scheduler, ledger, slow, kill: machines.kill, onStart, isStale, onAct, cover };
-  const schedule = createSchedule({ profile, scheduler, disk, checks, machines, world, cover, report });
+  const causes = new Set<Cause>();
+  const block = (process: Process, ms: number): void => {
+    causes.add('stall');
+    machines.stall(process, ms);
+  };
+  const checked = { onStart, isStale, onAct, onHeld };
+  const world: World = { core, scheduler, ledger, slow, kill, block, resources, cover, ...checked };
+  const schedule = createSchedule({ profile, scheduler, disk, checks, machines, world, causes, jobs, cover, report });
   function onCommit(process: Process): void {
     checks.onCommit(process);
     schedule.onCommit(process);
@@ -125,6 +129,9 @@ interface ScheduleParts {
   readonly checks: Checks;
   readonly machines: Machines;
   readonly world: World;
+  /** Both are empty at first. */
+  readonly causes: Set<Cause>;
+  readonly jobs: Job[];
   readonly cover: (what: string) => void;
   readonly report: (error: Error) => void;
 }
@@ -138,100 +145,29 @@ interface Schedule {
   readonly describeOpen: () => string;
 }
 
-function createSchedule({ profile, scheduler, disk, checks, machines, world, cover, report }: ScheduleParts): Schedule {
+function createSchedule(parts: ScheduleParts): Schedule {
+  const { profile, scheduler, disk, checks, machines, world, causes, jobs, cover, report } = parts;
   const { random, after, log } = scheduler;
-  const jobs = Array.from({ length: random.pick([1, 1, 1, 2]) }, (_, index): Job => ({
-    plan: planRun(random, `run${index}`, profile.slow === true),
-    done: false,
-    refused: false,
-    cancelled: false,
-  }));
+  for (let index = random.pick([1, 1, 1, 2]); index > 0; index--) {
+    jobs.push(newJob(planRun(random, `run${jobs.length}`, profile.slow === true)));
+  }
   const kinds = profile.faults.filter(() => random.chance(0.5));
   const rate = random.pick(profile.rates);
+  /** How often people do something, at each step. */
+  const actRate = random.pick([0, 0.02, 0.06, 0.15]);
   let remaining = random.between(20, 150);
   let calm = false;
+  const all = { world, checks, machines, causes, jobs, isCalm: () => calm, report };
+  const driver = createJobs(all);
+  const { startProcess, isOver } = driver;
+  const people = createPeople(all, driver);
 
   for (let count = random.between(1, 3); count > 0; count--) startProcess();
-
-  function startProcess(): void {
-    const process = machines.start();
-    after(process, random.between(0, 500), 'looks for work', () => poll(process));
-  }
-
-  /** A process tries to drive an open run from time to time. */
-  function poll(process: Process): void {
-    const open = jobs.filter((job) => !isOver(job) && !process.driving.has(job.plan.runId));
-    if (open.length > 0) drive(process, random.pick(open));
-    after(process, random.between(2_000, calm ? 6_000 : 12_000), 'looks for work', () => poll(process));
-  }
-
-  function drive(process: Process, job: Job): void {
-    const { runId } = job.plan;
-    const driving: Driving = { since: scheduler.now() };
-    process.driving.set(runId, driving);
-    log(`${process.name} tries to drive ${runId}`);
-    driveRun(process, job, driving)
-      .catch((error: unknown) => onError(process, job, error))
-      .finally(() => process.driving.delete(runId));
-  }
-
-  async function driveRun(process: Process, job: Job, driving: Driving): Promise<void> {
-    const { store: journal, clock } = process;
-    const { plan } = job;
-    const { runId } = plan;
-    const entries = await journal.read(runId);
-    const options: Omit<LoopOptions, 'input'> = { ...codeOf(world, process, plan), journal, clock, runId };
-    const replayed = entries.length === 0 ? undefined : core.replay(entries).state;
-    const answers = replayed ? core.waiting(replayed).flatMap((wait) => answerTo(wait)) : [];
-    driving.live = core.startLoop(
-      replayed ? { ...options, runId, journal, answers } : { ...options, ...plan.options, input: 'Do it.' },
-    );
-    if (job.cancelled) driving.live.cancel();
-    const result = await driving.live.result;
-    if (!process.alive) return;
-    log(`${process.name}: ${runId} is ${result.outcome?.type ?? (result.detached ? 'detached' : 'paused')}`);
-    if (result.detached) checks.onEndedEarly();
-    checks.onResult(runId, result);
-    const waits = new Set(result.waiting.map(({ effect }) => effect));
-    const answered = result.detached ? [] : answers.filter(({ effect }) => !waits.has(effect));
-    for (const { effect } of answered) checks.onAnswered(runId, effect);
-    if (result.outcome) job.done = true;
-  }
-
-  function answerTo(wait: Waiting): readonly Answer[] {
-    const { type, effect } = wait;
-    if (!calm && random.chance(0.4)) return [];
-    if (type === 'client') return [{ type: 'result', effect, content: 'picked' }];
-    if (type === 'parked') return [];
-    if (type === 'question') return [{ type: 'answer', effect, value: 'that' }];
-    return [{ type: 'approval', effect, digest: wait.digest, approved: random.chance(0.8) }];
-  }
-
-  function isDamaged({ plan }: Job): boolean {
-    return [...checks.runs.values()].some(({ runId, damage }) => damage !== undefined && rootOf(runId) === plan.runId);
-  }
-
-  /** A power failure can undo damage that was not synced. */
-  function isOver(job: Job): boolean {
-    return job.done || (job.refused && isDamaged(job));
-  }
-
-  function onError({ name, alive }: Process, job: Job, error: unknown): void {
-    if (!alive) return;
-    const { runId } = job.plan;
-    const { code, message } = error as { code?: TreadleErrorCode; message: string };
-    log(`${name}: ${runId} rejects with ${code}: ${message}`);
-    cover(`rejects with ${code}`);
-    // Unless it never had the lease.
-    if (!message.startsWith(`Run "${runId}" is driven`)) checks.onEndedEarly();
-    if (code === undefined || !EXPECTED.includes(code)) report(error as Error);
-    // Nothing else can become of a run with damage, and the error names it.
-    if (isDamaged(job) && DAMAGED.includes(code!) && message.includes(runId)) job.refused = true;
-  }
 
   function disturb(): void {
     if (machines.processes().length === 0 || (random.chance(0.002) && machines.processes().length < MOST_PROCESSES))
       startProcess();
+    if (remaining > 0 && random.chance(actRate)) people.act();
     if (calm || kinds.length === 0) return becomeCalm();
     remaining--;
     if (remaining <= 0) return becomeCalm();
@@ -244,6 +180,8 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
     calm = true;
     log('all faults stop');
     disk.fault = undefined;
+    // A store whose sync has failed has to be opened again.
+    if (causes.has('sync')) for (const process of machines.processes()) machines.kill(process);
   }
 
   function cause(fault: Fault): void {
@@ -251,6 +189,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
     // Rather one that drives a run: faults of others change little.
     const busy = processes.filter(({ driving }) => driving.size > 0);
     const process = random.pick(busy.length > 0 && random.chance(0.8) ? busy : processes);
+    if (fault !== 'start' && fault !== 'cancel') causes.add(fault);
     switch (fault) {
       case 'crash':
         cover('crash');
@@ -274,6 +213,8 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
         return failDisk(random.pick(['statement', 'rolled back', 'commit']));
       case 'locked':
         return failDisk('locked');
+      case 'sync':
+        return failDisk('sync');
       case 'damage':
         return damage();
       case 'start':
@@ -295,6 +236,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
 
   function stall(process: Process): void {
     cover('stall');
+    causes.add('stall');
     machines.stall(process, random.pick(profile.slow ? [45_000, 100_000] : [5_000, 25_000, 45_000, 100_000]));
     if (profile.slow && random.chance(0.3)) after(OUTSIDE, random.between(1, 9_000), 'cancels a run', cancel);
   }
@@ -305,7 +247,8 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
 
   function failDisk(fault: DiskFault, room = random.between(0, 6)): void {
     if (calm || disk.fault) return;
-    cover(fault === 'locked' ? 'locked store' : 'full disk');
+    cover(fault === 'locked' ? 'locked store' : fault === 'sync' ? 'failed sync' : 'full disk');
+    causes.add(fault === 'locked' || fault === 'sync' ? fault : 'full');
     log(`writes fail: ${fault}`);
     disk.fault = fault;
     disk.room = room;
@@ -344,7 +287,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
   return {
     disturb,
     onCommit,
-    isOver: () => jobs.every(isOver),
+    isOver: () => jobs.every(isOver) && people.haveLeft(),
     describeOpen: () =>
       jobs
         .filter((job) => !isOver(job))
@@ -352,15 +295,6 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
         .join('; '),
   };
 }
-
-/** Errors that a caller of the loop must expect in this world. */
-const EXPECTED: readonly string[] =
-  'run-driven lease-lost journal-failed run-exists answer-unfit journal-damaged unknown-run store-full store-locked'.split(
-    ' ',
-  );
-
-/** What damage leads to. `run-exists`: for a driver that goes on, and finds that the number of entries has changed. */
-const DAMAGED: readonly string[] = ['journal-damaged', 'unknown-run', 'run-exists'];
 
 const RUN_ID = '(SELECT id FROM runs WHERE run = $run)';
 
