@@ -1,11 +1,13 @@
 import { Worker } from 'node:worker_threads';
-import type { Simulated } from './simulate.ts';
+import type { About, Simulated } from './simulate.ts';
 import type { Patch, Progress, Work } from './worker.ts';
 
 export interface FarmOptions {
   readonly firstSeed?: number;
   readonly schedules: number;
   readonly workers?: number;
+  /** `runs`: no schedules with servers. */
+  readonly about?: About;
   /** Changes of the source code. */
   readonly patches?: readonly Patch[];
   /** Default: run all schedules. */
@@ -29,6 +31,7 @@ export async function simulateMany({
   firstSeed = 1,
   schedules,
   workers = 1,
+  about = 'everything',
   patches = [],
   stopAtFailure = false,
   onProgress,
@@ -37,7 +40,8 @@ export async function simulateMany({
   const started: Worker[] = [];
   const work = (index: number): Promise<void> => {
     const own = Math.ceil((schedules - index) / workers);
-    const workerData: Work = { firstSeed: firstSeed + index, schedules: own, stride: workers, patches, stopAtFailure };
+    const seeds = { firstSeed: firstSeed + index, schedules: own, stride: workers };
+    const workerData: Work = { ...seeds, about, patches, stopAtFailure };
     const worker = new Worker(new URL('./worker.ts', import.meta.url), {
       workerData,
       execArgv: ['--conditions=treadle-source', '--disable-warning=ExperimentalWarning'],

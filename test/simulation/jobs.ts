@@ -75,9 +75,12 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
   function startWaker(process: Process): void {
     wakeRuns(
       process.store,
-      ({ runId }) => {
+      async ({ runId }) => {
         const job = jobs.find(({ plan }) => plan.runId === runId);
-        if (!job || isOver(job) || process.driving.has(runId)) return undefined;
+        if (!job || isOver(job)) return undefined;
+        // Meanwhile, another process may resume it.
+        if (random.chance(0.4)) await pause(process, random.between(1, 9_000));
+        if (job.deleted || process.driving.has(runId)) return undefined;
         return (journal) => driveWith(process, job, whenWoken(process, journal));
       },
       {
@@ -90,6 +93,12 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
         onError: (error) => void expectError(process, 'the waker', error),
       },
     );
+  }
+
+  function pause(process: Process, ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    after(process, ms, 'is ready to resume a run', resolve);
+    return promise;
   }
 
   function whenWoken(process: Process, journal: RunStore): RunStore {

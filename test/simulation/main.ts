@@ -5,8 +5,8 @@ import { describeFailure, simulateMany, type Total } from './farm.ts';
 
 const HELP = `Usage: npm run simulate -- [options]
 
-Runs drivers, stores, tools and clocks in seeded schedules with crashes, power failures, stalls, takeovers, full disks and
-damaged rows, and checks them after every step. Ends with exit code 1 at the first failure.
+Runs drivers, stores, servers, tools, clients and clocks in seeded schedules with crashes, power failures, stalls, takeovers,
+full disks and damaged rows, and checks them after every step. Ends with exit code 1 at the first failure.
 
   --schedules N  How many schedules to run (default 1,000,000).
   --from S       The first seed (default 1).
@@ -35,7 +35,7 @@ function print(line: string): void {
 
 async function replaySeed(seed: number): Promise<void> {
   const { simulate } = await import('./simulate.ts');
-  const { steps, digest, failure } = await simulate(seed, print);
+  const { steps, digest, failure } = await simulate(seed, { print });
   print(`Seed ${seed}: ${steps} steps, digest ${digest}, ${failure ? 'failed' : 'no failure'}.`);
   if (failure) process.exitCode = 1;
 }

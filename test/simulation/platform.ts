@@ -1,6 +1,7 @@
 import { registerHooks } from 'node:module';
 import type { Clock } from '@treadle/core';
-import type { Owner, Scheduler } from './scheduler.ts';
+import { NODE } from './node-timers.ts';
+import { OUTSIDE, type Owner, type Scheduler } from './scheduler.ts';
 
 /*
  * Node, as the code under test sees it: while a schedule runs, timers and clocks are those of the simulated process whose
@@ -12,8 +13,6 @@ interface TimedOwner extends Owner {
   readonly clock?: Clock;
 }
 
-/** The functions of Node itself. */
-export const NODE = { setTimeout, setInterval, setImmediate, clearTimeout, clearInterval, clearImmediate };
 const realNow = Date.now.bind(Date);
 const realMonotonic = performance.now.bind(performance);
 
@@ -56,7 +55,11 @@ function start(ms: number, label: string, fire: () => void): Timer {
   return timer;
 }
 
-function startInterval(ms: number, fire: () => void): Timer {
+/** Many callbacks that do nothing cost time, and a busy process is late. */
+const LEAST_INTERVAL_MS = 1_000;
+
+function startInterval(given: number, fire: () => void): Timer {
+  const ms = Math.max(LEAST_INTERVAL_MS, given);
   const timer = new Timer();
   const next = (): void => {
     const { cancel } = start(ms, 'interval', () => {
@@ -69,11 +72,15 @@ function startInterval(ms: number, fire: () => void): Timer {
   return timer;
 }
 
-/** Callbacks of one turn of the event loop can be delayed by others. */
+/**
+ * It happens although its process has died: modules of the server have queues that all processes of a schedule share. The
+ * dead do nothing with it, because they cannot write.
+ */
 function startImmediate(fire: () => void): Timer {
-  const { current, after, random } = scheduler!;
+  const { current, after, random, within } = scheduler!;
+  const owner = current();
   const timer = new Timer();
-  timer.cancel = after(current(), random.next() / 10, 'next turn', fire);
+  timer.cancel = after(OUTSIDE, random.next() / 10, `${owner.name}: next turn`, () => within(owner, fire));
   return timer;
 }
 
@@ -108,18 +115,34 @@ performance.now = () => {
   return owner.clock?.monotonic?.() ?? scheduler.now();
 };
 
-/** Modules that files below `packages` get instead of those of Node: the end of the path of the file, the module, its replacement. */
-const REPLACED: readonly (readonly [string, string, string])[] = [
-  ['/store/src/sqlite/wal.ts', 'node:fs', './replaced/fs.ts'],
+/** Modules that files in a folder get replacements for. */
+const REPLACED: readonly { readonly folder: string; readonly modules: Readonly<Record<string, string>> }[] = [
+  { folder: '/packages/store/src/sqlite/wal.ts', modules: { 'node:fs': 'fs', './files.ts': 'files' } },
+  {
+    folder: '/packages/server/src/',
+    modules: {
+      'node:http': 'http',
+      'node:dns/promises': 'dns',
+      'node:timers/promises': 'timers',
+      'node:perf_hooks': 'perf-hooks',
+      'node:crypto': 'crypto',
+    },
+  },
 ];
+
+/** Texts in source files that are changed, so that no randomness of one schedule is left for the next one. */
+const UNPOOLED = { file: '/packages/server/src/ids.ts', from: 'if (used === pool.length) {', to: 'if (used > 0) {' };
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
-    const found = REPLACED.find(
-      ([file, module]) => module === specifier && context.parentURL?.split('?')[0]!.endsWith(file) === true,
-    );
-    return found
-      ? { url: new URL(found[2], import.meta.url).href, shortCircuit: true }
-      : nextResolve(specifier, context);
+    const found = REPLACED.find(({ folder }) => context.parentURL?.includes(folder))?.modules[specifier];
+    if (found === undefined) return nextResolve(specifier, context);
+    return { url: new URL(`./replaced/${found}.ts`, import.meta.url).href, shortCircuit: true };
+  },
+  load(url, context, nextLoad) {
+    const loaded = nextLoad(url, context);
+    if (!url.endsWith(UNPOOLED.file)) return loaded;
+    const source = Buffer.from(loaded.source as Uint8Array).toString();
+    return { ...loaded, source: source.replace(UNPOOLED.from, UNPOOLED.to) };
   },
 });

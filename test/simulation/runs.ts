@@ -72,6 +72,8 @@ const KINDS: Readonly<Record<string, ToolKind>> = {
 /** Each is as probable as its number of mentions. */
 const USUAL = 'look look search search list put put stamp pay pay wire wire wire bank order send job'.split(' ');
 const RARE = 'remove remove pick forbid child child child wire bank pay ask ask shell shell nap nap'.split(' ');
+/** The tools of servers. */
+export const SERVED: readonly string[] = USUAL.filter((name) => name !== 'job');
 /** The tool that hands a run over to another agent. */
 const HANDOFF = 'hand_off_to_second';
 
@@ -109,7 +111,7 @@ function namesOf(random: Random, nested: boolean): readonly string[] {
 }
 
 /** More replies than turns: people may send something while the run ends. */
-function scriptOf(random: Random, turns: number, names: readonly string[], text = ''): Script {
+export function scriptOf(random: Random, turns: number, names: readonly string[], text = ''): Script {
   const last = `It is done.${text}`;
   const said: Said[] = Array.from({ length: turns }, (_, turn) => {
     if (random.chance(0.03)) return { calls: [['bomb', { what: `bomb ${turn}` }]] };
@@ -190,6 +192,10 @@ export function codeOf(world: World, process: Process, plan: Plan): Omit<LoopOpt
   };
 }
 
+export function simulatedTools(world: World, process: Process): readonly Tool[] {
+  return [...new Set(SERVED)].map((name) => simulatedTool(world, process, name, KINDS[name]!));
+}
+
 /** Processes can be ended only on their own host. */
 function killResource({ resources, cover }: World, process: Process, id?: string, host?: string): boolean {
   if (host !== process.host.name) return false;
@@ -210,7 +216,7 @@ function namesIn(script: Script): ReadonlySet<string> {
 
 const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
 
-function delayedModel(
+export function delayedModel(
   { scheduler: { after, random } }: World,
   process: Process,
   model: LoopOptions['model'],
@@ -226,7 +232,7 @@ function delayedModel(
   };
 }
 
-function policyOf({ scheduler: { after, random } }: World, process: Process): Policy {
+export function policyOf({ scheduler: { after, random } }: World, process: Process): Policy {
   return {
     judge(calls) {
       const verdicts = calls.map(({ name }) => {

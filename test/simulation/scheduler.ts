@@ -1,5 +1,6 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { crc32 } from 'node:zlib';
-import { NODE } from './platform.ts';
+import { NODE } from './node-timers.ts';
 
 /** All randomness of a schedule. The same seed gives the same numbers. */
 export interface Random {
@@ -41,6 +42,9 @@ export interface Owner {
 /** The outside world: whatever it has scheduled happens. */
 export const OUTSIDE: Owner = { name: 'world', alive: true, stalledUntil: 0 };
 
+/** Promise callbacks belong to the owner of the callback that has created them. */
+const owners = new AsyncLocalStorage<Owner>();
+
 interface Callback {
   at: number;
   readonly owner: Owner;
@@ -60,6 +64,8 @@ export interface Scheduler {
   readonly after: (owner: Owner, ms: number, label: string, run: () => void) => () => void;
   /** Runs the next callback, and waits until all promise callbacks that follow from it have run. False if there is none. */
   readonly step: () => Promise<boolean>;
+  /** Runs only the callbacks of the outside world, until there are none, when the schedule is over. */
+  readonly settle: () => Promise<void>;
   /** Whoever the callback belongs to that runs now, with all promise callbacks that follow from it. */
   readonly current: () => Owner;
   /** Runs `act` as a part of another owner: timers that it sets belong to that one. */
@@ -76,7 +82,6 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
   const queue: Callback[] = [];
   let now = 0;
   let digest = 0;
-  let current = OUTSIDE;
 
   function insert(callback: Callback): void {
     let place = queue.length;
@@ -102,10 +107,8 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
       }
       now = Math.max(now, callback.at);
       log(`${owner.name}: ${label}`);
-      current = owner;
-      run();
+      owners.run(owner, run);
       await promisesSettled();
-      current = OUTSIDE;
       return true;
     }
   }
@@ -122,16 +125,17 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
       };
     },
     step,
-    current: () => current,
-    within(owner, act) {
-      const before = current;
-      current = owner;
-      try {
-        return act();
-      } finally {
-        current = before;
+    async settle() {
+      for (let steps = 0; steps < 1_000; steps++) {
+        const place = queue.findLastIndex(({ owner }) => owner === OUTSIDE);
+        const [callback] = place < 0 ? [] : queue.splice(place, 1);
+        if (!callback) return;
+        callback.run();
+        await promisesSettled();
       }
     },
+    current: () => owners.getStore() ?? OUTSIDE,
+    within: (owner, act) => owners.run(owner, act),
     log,
     digest: () => digest,
   };

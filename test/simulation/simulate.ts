@@ -2,13 +2,15 @@ import * as core from '@treadle/core';
 import { createChecks, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
 import type { Cause } from './expected-errors.ts';
-import { createJobs, newJob, type Job } from './jobs.ts';
+import { createJobs, newJob, type Job, type Parts } from './jobs.ts';
 import { createLedger } from './ledger.ts';
 import { createMachines, loadStore, type Machines, type Process } from './machine.ts';
 import { createPeople } from './people.ts';
 import { useScheduler } from './platform.ts';
 import { planRun, type Resource, type World } from './runs.ts';
 import { OUTSIDE, startScheduler, type Scheduler } from './scheduler.ts';
+import { createServers, type ServerCode, type Servers } from './servers.ts';
+import { createTold, type Told } from './told.ts';
 import { Violation } from './violation.ts';
 
 /** How a schedule went. */
@@ -45,6 +47,8 @@ interface Profile {
   readonly hosts: readonly number[];
   /** Many calls take longer than a lease. */
   readonly slow?: true;
+  /** Processes are servers, and clients send requests to them. */
+  readonly serves?: true;
 }
 
 const ALL: readonly Fault[] = [
@@ -59,6 +63,12 @@ const PROFILES: readonly Profile[] = [
   MIXED,
   { faults: ['stall', 'stall', 'stall', 'suspend', 'clock'], rates: [0.05, 0.1], hosts: [2, 3], slow: true },
   { faults: ['damage', 'damage', 'crash', 'crash'], rates: [0.1, 0.2], hosts: [1] },
+  {
+    faults: ['crash', 'crash', 'power', 'power', 'stall', 'suspend', 'full', 'locked', 'sync', 'start', 'start'],
+    rates: [0.01, 0.02, 0.05],
+    hosts: [1, 1, 2],
+    serves: true,
+  },
 ];
 
 /** More steps than any schedule needs to come to its end when all faults have stopped. */
@@ -67,10 +77,20 @@ const MOST_STEPS = 4_000;
 const MOST_PROCESSES = 4;
 
 const store = await loadStore();
+let serverCode: ServerCode | undefined;
 let disk: Disk | undefined;
 
+/** What schedules may be about. */
+export type About = 'everything' | 'runs';
+
+export interface SimulateOptions {
+  /** Default: everything. */
+  readonly about?: About;
+  readonly print?: (line: string) => void;
+}
+
 /** Runs one schedule. Everything that happens in it follows from the seed. */
-export async function simulate(seed: number, print?: (line: string) => void): Promise<Simulated> {
+export async function simulate(seed: number, { about, print }: SimulateOptions = {}): Promise<Simulated> {
   disk ??= createDisk(store.openDatabase(':memory:', 0));
   disk.reset();
   const covered = new Set<string>();
@@ -84,7 +104,8 @@ export async function simulate(seed: number, print?: (line: string) => void): Pr
   const jobs: Job[] = [];
   const isBudgeted = (root: string): boolean => jobs.some(({ plan }) => plan.runId === root && plan.isBudgeted);
   const checks = createChecks(core, { scheduler, disk, ledger, resources, isBudgeted, cover, report });
-  const profile = scheduler.random.pick(PROFILES);
+  const profile = scheduler.random.pick(about === 'runs' ? PROFILES.filter(({ serves }) => !serves) : PROFILES);
+  if (profile.serves) serverCode ??= await loadServer();
   const machines = createMachines(store, { scheduler, disk, hosts: profile.hosts, onCommit });
   checks.use(machines);
   const { onStart, isStale, onAct, onHeld } = checks;
@@ -97,15 +118,21 @@ export async function simulate(seed: number, print?: (line: string) => void): Pr
   };
   const checked = { onStart, isStale, onAct, onHeld };
   const world: World = { core, scheduler, ledger, slow, kill, block, resources, cover, ...checked };
-  const schedule = createSchedule({ profile, scheduler, disk, checks, machines, world, causes, jobs, cover, report });
+  const told = createTold(disk);
+  const parts = { profile, scheduler, disk, checks, told, machines, world, causes, jobs, cover, report };
+  const schedule = createSchedule(parts);
   function onCommit(process: Process): void {
     checks.onCommit(process);
+    if (profile.serves) {
+      told.onCommit();
+      if (told.hasTaken()) cover('request in the inbox');
+    }
     schedule.onCommit(process);
   }
   let steps = 0;
   try {
     for (; failure === undefined && !schedule.isOver(); steps++) {
-      if (steps === MOST_STEPS) throw new Violation('ending', schedule.describeOpen());
+      if (steps === (profile.serves ? 3 : 1) * MOST_STEPS) throw new Violation('ending', schedule.describeOpen());
       schedule.disturb();
       if (failure === undefined) await scheduler.step();
     }
@@ -113,8 +140,9 @@ export async function simulate(seed: number, print?: (line: string) => void): Pr
   } catch (error) {
     report(error as Error);
   }
-  useScheduler(undefined);
   const digest = scheduler.digest();
+  if (profile.serves) await scheduler.settle();
+  useScheduler(undefined);
   if (failure === undefined) return { seed, steps, digest, covered };
   const check = failure instanceof Violation ? failure.check : 'error';
   const message = failure instanceof Violation ? failure.message : String(failure.stack);
@@ -127,6 +155,7 @@ interface ScheduleParts {
   readonly scheduler: Scheduler;
   readonly disk: Disk;
   readonly checks: Checks;
+  readonly told: Told;
   readonly machines: Machines;
   readonly world: World;
   /** Both are empty at first. */
@@ -146,28 +175,24 @@ interface Schedule {
 }
 
 function createSchedule(parts: ScheduleParts): Schedule {
-  const { profile, scheduler, disk, checks, machines, world, causes, jobs, cover, report } = parts;
+  const { profile, scheduler, disk, checks, told, machines, world, causes, jobs, cover, report } = parts;
   const { random, after, log } = scheduler;
-  for (let index = random.pick([1, 1, 1, 2]); index > 0; index--) {
-    jobs.push(newJob(planRun(random, `run${jobs.length}`, profile.slow === true)));
-  }
   const kinds = profile.faults.filter(() => random.chance(0.5));
   const rate = random.pick(profile.rates);
   /** How often people do something, at each step. */
-  const actRate = random.pick([0, 0.02, 0.06, 0.15]);
+  const actRate = profile.serves ? 0.25 : random.pick([0, 0.02, 0.06, 0.15]);
   let remaining = random.between(20, 150);
   let calm = false;
   const all = { world, checks, machines, causes, jobs, isCalm: () => calm, report };
-  const driver = createJobs(all);
-  const { startProcess, isOver } = driver;
-  const people = createPeople(all, driver);
+  const outside = profile.serves ? createServers(all, told, serverCode!) : createRuns(all, profile.slow === true);
+  const { startProcess } = outside;
 
   for (let count = random.between(1, 3); count > 0; count--) startProcess();
 
   function disturb(): void {
     if (machines.processes().length === 0 || (random.chance(0.002) && machines.processes().length < MOST_PROCESSES))
       startProcess();
-    if (remaining > 0 && random.chance(actRate)) people.act();
+    if ((remaining > 0 || profile.serves) && random.chance(actRate)) outside.act();
     if (calm || kinds.length === 0) return becomeCalm();
     remaining--;
     if (remaining <= 0) return becomeCalm();
@@ -197,6 +222,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
       case 'power':
         cover('power failure');
         machines.failPower();
+        told.onPowerFailure();
         return checks.onPowerFailure();
       case 'stall':
         return stall(process);
@@ -257,7 +283,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
 
   function cancel(): void {
     const job = random.pick(jobs);
-    if (calm || isOver(job) || job.cancelled) return;
+    if (calm || job.done || job.deleted || job.cancelled) return;
     cover('cancel');
     job.cancelled = true;
     if (kinds.includes('full')) after(OUTSIDE, random.next() * 3, 'fills the disk', () => failDisk('statement', 0));
@@ -287,13 +313,38 @@ function createSchedule(parts: ScheduleParts): Schedule {
   return {
     disturb,
     onCommit,
-    isOver: () => jobs.every(isOver) && people.haveLeft(),
+    isOver: outside.isOver,
+    describeOpen: outside.describeOpen,
+  };
+}
+
+/** What a schedule is about, apart from its faults. */
+type Outside = Pick<Servers, 'startProcess' | 'act' | 'isOver' | 'describeOpen'>;
+
+/** Runs of the loop itself, and people who use them. */
+function createRuns(parts: Parts, nested: boolean): Outside {
+  const { jobs, world } = parts;
+  const { random } = world.scheduler;
+  for (let count = random.pick([1, 1, 1, 2]); count > 0; count--) {
+    jobs.push(newJob(planRun(random, `run${jobs.length}`, nested)));
+  }
+  const driver = createJobs(parts);
+  const people = createPeople(parts, driver);
+  return {
+    startProcess: driver.startProcess,
+    act: people.act,
+    isOver: () => jobs.every(driver.isOver) && people.haveLeft(),
     describeOpen: () =>
       jobs
-        .filter((job) => !isOver(job))
+        .filter((job) => !driver.isOver(job))
         .map(({ plan: { runId } }) => `run ${runId} has not ended although all faults have stopped`)
         .join('; '),
   };
+}
+
+/** Loads it by path, after the platform has replaced the modules that it uses. */
+async function loadServer(): Promise<ServerCode> {
+  return (await import(new URL('../../packages/server/src/index.ts', import.meta.url).href)) as ServerCode;
 }
 
 const RUN_ID = '(SELECT id FROM runs WHERE run = $run)';

@@ -20,6 +20,7 @@ export type CheckName =
   | 'resource'
   | 'shown'
   | 'takeover'
+  | 'told'
   | 'tokens'
   | 'woken';
 

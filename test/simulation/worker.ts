@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import path from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
-import type { Simulated } from './simulate.ts';
+import type { About, Simulated } from './simulate.ts';
 
 /** Changes a source file: the only occurrence of `from` is replaced. */
 export interface Patch {
@@ -18,6 +18,7 @@ export interface Work {
   readonly schedules: number;
   /** Only each of this many seeds: the others belong to other workers. */
   readonly stride: number;
+  readonly about: About;
   readonly patches: readonly Patch[];
   /** Stop at the first failure. */
   readonly stopAtFailure: boolean;
@@ -58,7 +59,7 @@ function patched(source: string, { file, from, to }: Patch): string {
 /** Reports at least this often, in schedules. */
 const REPORT_EVERY = 100;
 
-async function work({ firstSeed, schedules, stride, patches, stopAtFailure }: Work): Promise<void> {
+async function work({ firstSeed, schedules, stride, about, patches, stopAtFailure }: Work): Promise<void> {
   if (patches.length > 0) applyPatches(patches);
   // Most errors of a schedule are expected, and stack traces cost time. A replay prints them.
   Error.stackTraceLimit = 0;
@@ -66,7 +67,7 @@ async function work({ firstSeed, schedules, stride, patches, stopAtFailure }: Wo
   let progress = emptyProgress();
   let failed = false;
   for (let index = 0; index < schedules && !(failed && stopAtFailure); index++) {
-    const simulated = await simulate(firstSeed + index * stride);
+    const simulated = await simulate(firstSeed + index * stride, { about });
     failed ||= simulated.failure !== undefined;
     progress = progressAfter(progress, simulated);
     if (progress.schedules < REPORT_EVERY) continue;

@@ -1,8 +1,6 @@
 import type { Stats } from 'node:fs';
 
 /** `node:fs` for the write-ahead log: its file is that of the simulated disk. */
-export * from 'node:fs';
-
 export interface LogFile {
   /** Calls `done` when the content of the file is durable. */
   readonly sync: (done: (error: Error | null) => void) => void;

@@ -1,0 +1,285 @@
+import type { treadleServer, TreadleServerOptions } from '@treadle/server';
+import { keyedModel } from '../crash/keyed-model.ts';
+import type { Cause } from './expected-errors.ts';
+import type { Parts } from './jobs.ts';
+import type { Process } from './machine.ts';
+import { deliverRequest, type SentRequest } from './replaced/http.ts';
+import { delayedModel, policyOf, scriptOf, SERVED, simulatedTools } from './runs.ts';
+import { OUTSIDE } from './scheduler.ts';
+import type { Told } from './told.ts';
+
+/**
+ * Processes with the real server, and clients that send requests to any of them. A client remembers all that it was told: that
+ * must be durable when the bytes leave the server.
+ */
+export interface Servers {
+  readonly startProcess: () => void;
+  /** A client does something now. */
+  readonly act: () => void;
+  /** All requests have ended, and all clients know it. */
+  readonly isOver: () => boolean;
+  readonly describeOpen: () => string;
+}
+
+export interface ServerCode {
+  readonly treadleServer: typeof treadleServer;
+}
+
+/** A client with one response that it wants. */
+interface Client {
+  readonly name: string;
+  readonly key: string;
+  /** It sends the response to a conversation that it has created. */
+  readonly chats: boolean;
+  readonly isStreaming: boolean;
+  conversation?: string;
+  /** The id of its response. */
+  id?: string;
+  status?: string;
+  /** The last event that it has received. */
+  lastEvent: number;
+  /** A request of it has no answer yet: the process that has it. */
+  busy?: Process | undefined;
+  cancelled: boolean;
+  deleted: boolean;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: Body;
+}
+
+/** The fields of answers and events that clients look at. */
+interface Body {
+  readonly id?: string;
+  readonly status?: string;
+  readonly object?: string;
+  readonly deleted?: boolean;
+  readonly type?: string;
+  readonly sequence_number?: number;
+  readonly response?: Body;
+  readonly data?: readonly { readonly seq?: number }[];
+  readonly error?: { readonly code?: string | null; readonly message?: string };
+}
+
+/** Writes nothing. */
+const SILENT = {
+  level: 'silent',
+  child: () => SILENT,
+  isLevelEnabled: () => false,
+  ...Object.fromEntries(['trace', 'debug', 'info', 'warn', 'error', 'fatal'].map((level) => [level, () => {}])),
+} as unknown as NonNullable<TreadleServerOptions['log']>;
+
+const ENDED = ['completed', 'failed', 'cancelled', 'incomplete'];
+
+/** Which causes explain that a server does not do what a client wants. */
+const UNAVAILABLE: readonly Cause[] = ['full', 'locked', 'sync', 'crash', 'power', 'stall', 'suspend', 'clock'];
+
+export function createServers(parts: Parts, told: Told, { treadleServer: create }: ServerCode): Servers {
+  const { world, checks, machines, causes, isCalm, report } = parts;
+  const { scheduler, cover } = world;
+  const { random, after, log, within } = scheduler;
+  const script = scriptOf(random, random.between(1, 3), SERVED);
+  const clients = Array.from({ length: random.pick([1, 2, 2, 3]) }, (_, index): Client => ({
+    name: `client${index}`,
+    key: `key${index}`,
+    chats: random.chance(0.4),
+    isStreaming: random.chance(0.5),
+    lastEvent: -1,
+    cancelled: false,
+    deleted: false,
+  }));
+  let [started, marks] = [0, 0];
+
+  function startProcess(): void {
+    const process = machines.start();
+    if (++started > 1) causes.add('rivals');
+    const server = within(process, () =>
+      create({
+        models: { default: 'keyed', models: new Map([['keyed', delayedModel(world, process, keyedModel(script))]]) },
+        store: process.store,
+        tools: simulatedTools(world, process),
+        defaultTools: [...new Set(SERVED)],
+        policy: policyOf(world, process),
+        waitForAnswers: true,
+        chatTitles: false,
+        log: SILENT,
+      }),
+    );
+    after(process, random.between(0, 50), 'listens', () => {
+      server.listen().catch((error: unknown) => {
+        if (!process.alive) return;
+        log(`${process.name} does not start: ${String(error)}`);
+        const isExplained = UNAVAILABLE.some((cause) => causes.has(cause));
+        if (!isExplained) report(error as Error);
+        machines.kill(process);
+      });
+    });
+  }
+
+  /** Sends a request. `onEvent` gets what leaves the server: the events of a stream, or the answer. */
+  function request(client: Client, process: Process, sent: SentRequest, onEvent: (event: Body) => void): void {
+    const isAside = client.busy?.alive === true;
+    if (!isAside) client.busy = process;
+    let status = 0;
+    let body: Body | undefined;
+    const isFollowing = sent.path.includes('stream=true') || (sent.body as { stream?: boolean } | undefined)?.stream;
+    after(process, random.next() * 20, `${client.name} sends ${sent.method} ${labelOf(sent.path)}`, () => {
+      const close = deliverRequest(process, sent, {
+        onHead: (given) => (status = given),
+        onData(json) {
+          // Nothing leaves a process that has died.
+          if (!process.alive) return;
+          body = json as Body;
+          onEvent(body);
+        },
+        onEnd(isComplete) {
+          if (!process.alive) return;
+          after(OUTSIDE, random.next(), `${client.name} has its answer: ${status}`, () => {
+            if (!isAside) client.busy = undefined;
+            if (isComplete && body) answered(client, sent, { status, body });
+          });
+        },
+      });
+      // Some clients do not wait.
+      if (isFollowing && random.chance(0.3)) after(process, random.between(10, 2_000), 'a client disconnects', close);
+    });
+  }
+
+  function answered(client: Client, sent: SentRequest, { status, body }: Answer): void {
+    if (status === 200) return;
+    const about = `${client.name}: ${sent.method} ${labelOf(sent.path)} is answered with ${status} ${body.error?.code}`;
+    log(about);
+    cover(`answered with ${status} ${body.error?.code}`);
+    // A run that has not started yet, or that a power failure has taken back, does not exist. Nobody was shown it.
+    const isMissing = body.error?.code === 'run_not_found' && !checks.runs.get(client.id!)?.shown;
+    if (status === 409 || isMissing || (status === 404 && client.deleted)) return;
+    const isExplained = status >= 500 && UNAVAILABLE.some((cause) => causes.has(cause));
+    if (!isExplained) report(new Error(`${about}: ${body.error?.message}`));
+  }
+
+  /** Checks what a client has just been told. */
+  function learn(client: Client, body: Body): void {
+    try {
+      const response = body.response ?? (body.object === 'response' ? body : undefined);
+      if (body.sequence_number !== undefined && client.id !== undefined) {
+        told.tell('stream', streamOf(client.id), body.sequence_number + 1);
+        client.lastEvent = Math.max(client.lastEvent, body.sequence_number);
+        cover('event of a stream');
+      }
+      if (response?.id !== undefined && !body.deleted) learnResponse(client, response.id, response.status);
+      if (body.deleted) told.tellDeleted(body.object === 'response' ? 'request' : 'conversation', body.id!);
+      if (body.object === 'conversation') {
+        client.conversation = body.id!;
+        told.tell('conversation', body.id!);
+      }
+      const last = body.data?.at(-1)?.seq;
+      if (last !== undefined) checks.onShown(client.id!, last + 1);
+    } catch (error) {
+      report(error as Error);
+    }
+  }
+
+  function learnResponse(client: Client, id: string, status: string | undefined): void {
+    if (client.id !== undefined && client.id !== id) {
+      throw new Error(`${client.name} was told of two responses for one key, ${client.id} and ${id}`);
+    }
+    client.id = id;
+    if (status === undefined || !ENDED.includes(status)) return told.tell('request', id);
+    told.tell('request', id, status);
+    client.status = status;
+    cover(`response ${status}`);
+  }
+
+  function act(): void {
+    const client = random.pick(clients);
+    const processes = machines.processes();
+    if (processes.length === 0 || client.deleted) return;
+    const process = random.pick(processes);
+    if (!client.busy?.alive) next(client, process);
+    // While it waits for something else.
+    else if (client.id !== undefined && client.status === undefined && !isCalm() && random.chance(0.2))
+      steer(client, process);
+  }
+
+  function next(client: Client, process: Process): void {
+    const { id, conversation, chats, key } = client;
+    const send = (method: string, path: string, body?: object, headers?: Record<string, string>): void =>
+      request(client, process, { method, path, ...(body && { body }), ...(headers && { headers }) }, (event) =>
+        learn(client, event),
+      );
+    if (chats && conversation === undefined) {
+      return send('POST', '/v1/conversations', {}, { 'idempotency-key': `${key}-conversation` });
+    }
+    if (id === undefined) {
+      const body = { input: `Do it, ${client.name}.`, background: true, stream: client.isStreaming };
+      return send('POST', '/v1/responses', { ...body, ...(chats && { conversation }) }, { 'idempotency-key': key });
+    }
+    if (client.status !== undefined) return finish(client, send);
+    const what = random.next();
+    if (what < 0.3) return send('GET', `/v1/responses/${id}`);
+    if (what < 0.55) {
+      const from = client.lastEvent < 0 ? '' : `&starting_after=${client.lastEvent}`;
+      return send('GET', `/v1/responses/${id}?stream=true${from}`);
+    }
+    if (what < 0.7) return send('GET', `/v1/runs/${id}/events`);
+    if (what > 0.96 && !isCalm()) {
+      client.cancelled = true;
+      return send('POST', `/v1/responses/${id}/cancel`);
+    }
+    return send('GET', `/v1/responses/${id}`);
+  }
+
+  /** Sends a message to the run, wherever it is driven. */
+  function steer(client: Client, process: Process): void {
+    const mark = `note ${++marks}`;
+    request(
+      client,
+      process,
+      { method: 'POST', path: `/v1/runs/${client.id!}/input`, body: { input: mark } },
+      (body) => {
+        if (body.object === 'run.input') checks.onSaid(client.id!, mark, true);
+        // The driver may still take it, if it has not replied in time.
+        else if (body.error?.code === 'run_not_running') checks.onSaid(client.id!, mark, false);
+      },
+    );
+  }
+
+  /** A client that knows the end of its response deletes it, or looks at it once more. */
+  function finish(client: Client, send: (method: string, path: string) => void): void {
+    client.deleted = true;
+    if (random.chance(0.5)) return;
+    checks.deletable.add(client.id!);
+    if (client.conversation !== undefined) return send('DELETE', `/v1/conversations/${client.conversation}`);
+    send('DELETE', `/v1/responses/${client.id!}`);
+  }
+
+  function isDone({ id, status, deleted, busy }: Client): boolean {
+    return deleted && !busy?.alive && (id === undefined || status !== undefined);
+  }
+
+  function areEnded(): boolean {
+    return [...told.requests().values()].every((status) => ENDED.includes(status as string));
+  }
+
+  return {
+    startProcess,
+    act,
+    isOver: () => clients.every(isDone) && areEnded(),
+    describeOpen: () =>
+      clients
+        .filter((client) => !isDone(client))
+        .map(({ name, id, status }) => `${name} has not come to an end: ${id} is ${status}`)
+        .join('; ') || 'requests are in progress although all faults have stopped',
+  };
+}
+
+/** Ids are random. */
+function labelOf(path: string): string {
+  return path.replaceAll(/_[0-9a-f]{8,}/g, '');
+}
+
+/** The stream of a response. */
+function streamOf(id: string): string {
+  return `events_${id}`;
+}
