@@ -177,6 +177,21 @@ test('a run whose accepted entries cannot be committed stops, calls nothing that
   expect(replay(await store.read('a'))).toMatchObject({ type: 'replayed' });
 });
 
+test.each(['accepted', 'durable'] as const)(
+  'after entries that are not the next ones, nothing else of their driver is written: %s',
+  async (until) => {
+    await using temp = tempStore();
+    const { store, lease } = await acquired(temp);
+    await store.append('a', entries(2), lease);
+    // A driver that starts the run although it exists: only its third entry has the next number.
+    const started = Promise.resolve(store.append('a', entries(2), lease, until)).catch(() => {});
+    await expect(store.append('a', [entry(2)], lease)).rejects.toMatchObject({ code: 'run-exists' });
+    await started;
+    expect(await store.read('a')).toEqual(entries(2));
+    await expect(store.append('a', [entry(2)], lease)).rejects.toMatchObject({ code: 'run-exists' });
+  },
+);
+
 test('nothing more is accepted while another process writes', async () => {
   await using temp = tempStore();
   const { store, accept } = await acquired(temp);

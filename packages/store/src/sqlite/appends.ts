@@ -10,6 +10,7 @@ import {
   type Lease,
   type RunStatus,
   type Stored,
+  type TreadleError,
 } from '@treadle/core';
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { inputOf, parseJson } from './database.ts';
@@ -77,6 +78,8 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
   const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
   /** Leases that were acquired here, or that an append has waited with. */
   const writers = new WeakMap<Lease, Writer>();
+  /** Entries of these drivers were not the next ones. Later ones may be by chance, before the driver is told. */
+  const misled = new WeakMap<Lease, TreadleError>();
 
   function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void> {
     const writer = lease && writers.get(lease);
@@ -140,10 +143,16 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
   /** Inside a transaction. */
   function writeBatch(runId: string, { entries, texts, first }: Batch, lease?: Lease): void {
     checkWriter(runId, lease);
+    const problem = lease && misled.get(lease);
+    if (problem) throw problem;
     const run = runOf(runId);
     const next = run?.entries ?? 0;
     const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
-    if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
+    if (misplaced >= 0) {
+      const error = entryOutOfOrder(runId, next, entries[misplaced]!.seq);
+      if (lease) misled.set(lease, error);
+      throw error;
+    }
     const chains: number[] = [];
     for (const [index, text] of texts.entries()) {
       const before = chains.at(-1) ?? run?.last_chain ?? 0;
