@@ -98,6 +98,7 @@ export function createDisk(db: DatabaseSync): Disk {
     reset() {
       db.exec('ROLLBACK; BEGIN');
       [commits, durable, savepoints, frames, mostFrames] = [0, 0, 0, 0, 0];
+      isMoved = false;
       disk.fault = undefined;
     },
   };

@@ -2,6 +2,7 @@ import { expect } from 'vitest';
 import type { CheckName } from './violation.ts';
 import { simulateMany } from './farm.ts';
 import type { Patch } from './worker.ts';
+import { WRITE_PATH_MUTANTS } from './write-path-mutants.ts';
 
 /** A defect that Treadle had, or could have: the change that brings it back, and the checks that may find it. */
 export interface RevertedFix {
@@ -13,7 +14,7 @@ export interface RevertedFix {
 }
 
 /** The schedules of `npm test`. test/long/simulation.test.ts has many times as many. */
-export const SCHEDULES = 300;
+export const SCHEDULES = 200;
 
 /** How many schedules it takes at most to find a defect that is not rare. Most take a few. */
 const TO_FIND = 1_000;
@@ -66,7 +67,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   {
     name: 'a lost lease aborts nothing',
     rare: true,
-    checks: ['lease', 'effect twice'],
+    checks: ['lease', 'effect twice', 'error'],
     patches: [
       {
         file: SHELL,
@@ -170,7 +171,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   },
   {
     name: 'a call that ends its process is repeated forever',
-    checks: ['crash loop'],
+    checks: ['crash loop', 'I1 to I6', 'ending'],
     patches: [
       {
         file: 'core/src/machine/step.ts',
@@ -190,6 +191,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
       },
     ],
   },
+  ...WRITE_PATH_MUTANTS,
 ];
 
 export async function expectFound({ checks, patches, rare }: RevertedFix): Promise<void> {

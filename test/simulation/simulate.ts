@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs';
 import * as core from '@treadle/core';
 import { createChecks, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
@@ -77,6 +78,7 @@ const MOST_STEPS = 4_000;
 const MOST_PROCESSES = 4;
 
 const store = await loadStore();
+await loadLazyModules();
 let serverCode: ServerCode | undefined;
 let disk: Disk | undefined;
 
@@ -340,6 +342,15 @@ function createRuns(parts: Parts, nested: boolean): Outside {
         .map(({ plan: { runId } }) => `run ${runId} has not ended although all faults have stopped`)
         .join('; '),
   };
+}
+
+/** Modules that the core loads when it first needs them: that takes real time, which must not be part of a schedule. */
+async function loadLazyModules(): Promise<void> {
+  for (const folder of ['agents', 'driver', 'journal', 'tools']) {
+    const files = new URL(`../../packages/core/src/${folder}/`, import.meta.url);
+    const names = readdirSync(files).filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'));
+    for (const name of names) await import(new URL(name, files).href);
+  }
 }
 
 /** Loads it by path, after the platform has replaced the modules that it uses. */
