@@ -92,9 +92,9 @@ export function isNarrowingJudged(narrowed: NonNullable<State['narrowed']>): boo
  */
 export function isWithinNarrowing({ narrowed, rules: { agent, marks }, tools }: State, name: string): boolean {
   if (!narrowed?.some((one) => !lets(one, name))) return true;
-  if (name === agent?.output || name === agent?.submit) return true;
+  if (name === agent?.output || name === agent?.submit || (!marks && name === QUESTION)) return true;
   const facts = tools.find((one) => one.name === name);
-  return facts !== undefined && (marks ? facts.unnarrowed === true : name === QUESTION || isReadResult(facts));
+  return facts !== undefined && (marks ? facts.unnarrowed === true : isReadResult(facts));
 }
 
 function lets({ tools, without }: Narrowing, name: string): boolean {
