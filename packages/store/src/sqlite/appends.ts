@@ -50,6 +50,8 @@ interface Batch {
   readonly texts: string[];
   /** The first entry of a run, whose text is not needed if its input is stored elsewhere. */
   readonly first?: JsonWithInput | undefined;
+  /** A number that grows with each call of `append`. */
+  readonly order: number;
 }
 
 interface Writer {
@@ -78,8 +80,9 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
   const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
   /** Leases that were acquired here, or that an append has waited with. */
   const writers = new WeakMap<Lease, Writer>();
-  /** Entries of these drivers were not the next ones. Later ones may be by chance, before the driver is told. */
-  const misled = new WeakMap<Lease, TreadleError>();
+  /** Entries of these drivers were not the next ones. Others that they appended before they were told may be by chance. */
+  const misled = new WeakMap<Lease, { readonly error: TreadleError; readonly upTo: number }>();
+  let appended = 0;
 
   function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void> {
     const writer = lease && writers.get(lease);
@@ -137,20 +140,20 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
     const entries = [...added];
     const first = entries[0]!.seq === 0 ? encodeWithInput(entries[0], inputOf(entries[0])) : undefined;
     const texts = entries.map((entry, index) => (first && index === 0 ? '' : JSON.stringify(entry)));
-    return { entries, texts, first };
+    return { entries, texts, first, order: ++appended };
   }
 
   /** Inside a transaction. */
-  function writeBatch(runId: string, { entries, texts, first }: Batch, lease?: Lease): void {
+  function writeBatch(runId: string, { entries, texts, first, order }: Batch, lease?: Lease): void {
     checkWriter(runId, lease);
     const problem = lease && misled.get(lease);
-    if (problem) throw problem;
+    if (problem && order <= problem.upTo) throw problem.error;
     const run = runOf(runId);
     const next = run?.entries ?? 0;
     const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
     if (misplaced >= 0) {
       const error = entryOutOfOrder(runId, next, entries[misplaced]!.seq);
-      if (lease) misled.set(lease, error);
+      if (lease) misled.set(lease, { error, upTo: appended });
       throw error;
     }
     const chains: number[] = [];
