@@ -1,5 +1,7 @@
+import fs from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { agentTool, runLoop, tool, type LoopOptions, type Policy } from '@treadle/core';
+import { syncBuiltinESMExports } from 'node:module';
+import { agentTool, runLoop, tool, type Clock, type LoopOptions, type Policy } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { fakeTerminal } from './fake-terminal.ts';
@@ -280,4 +282,35 @@ test('shows which rule decided, and what people allowed for the rest of the run'
   const { stdout } = await fixture.treadle('runs', 'show', 'p');
   expect(stdout).toContain('needs approval: risky (rule tools)');
   expect(stdout).toContain('t1.approval.0 approved by ann for the rest of the run');
+});
+
+/** While the test uses it, no sync of a log succeeds. */
+function failingDisk(): Disposable {
+  const { fdatasync } = fs;
+  const replace = (sync: unknown): void => {
+    fs.fdatasync = sync as typeof fdatasync;
+    syncBuiltinESMExports();
+  };
+  replace((_: number, done: fs.NoParamCallback) => done(new Error('EIO: i/o error, fdatasync')));
+  return { [Symbol.dispose]: () => replace(fdatasync) };
+}
+
+test.each([
+  ['list'],
+  ['list', '--json'],
+  ['show', 'a'],
+  ['show', 'a', '--at', '1'],
+  ['show', 'a', '--json'],
+  ['replay', 'a'],
+  ['diff', 'a', 'a'],
+  ['diff', 'a', 'b'],
+  ['export', 'a'],
+  ['prune', '--older-than', '1s', '--dry-run'],
+])('%s tells nothing that a power failure could take back', async (...args) => {
+  const clock: Clock = { now: () => 1, timer: () => () => {} };
+  await stored({ ...answering('a'), clock }, { ...answering('b', 'go on'), clock });
+  using _ = failingDisk();
+  const { code, stdout, stderr } = await fixture.treadle('runs', ...args);
+  expect([code, stdout]).toEqual([1, '']);
+  expect(stderr).toContain('could not be synced');
 });

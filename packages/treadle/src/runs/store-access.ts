@@ -22,8 +22,11 @@ export interface RunsRequest<V = object> {
   readonly io: Io;
   /** For standard output. */
   readonly colours: Colours;
-  /** Writes lines to standard output. Pass long lists as arrays: the number of arguments of a function is limited. */
-  print(...lines: readonly (string | readonly string[])[]): void;
+  /**
+   * Writes lines to standard output when everything that was read so far is durable: a server may just have written it. Pass long
+   * lists as arrays: the number of arguments of a function is limited.
+   */
+  print(...lines: Lines): Promise<void>;
   /** Writes a line to standard error. */
   note(text: string): void;
 }
@@ -54,21 +57,18 @@ export function runsCommand<const F extends Flags>(
     examples,
     async run({ values: parsed, arguments: args }, io) {
       const values = parsed as Values<F> & LocationValues;
-      const print = (...lines: readonly (string | readonly string[])[]): void =>
-        void io.stdout.write(
-          lines
-            .flat()
-            .map((one) => `${one}\n`)
-            .join(''),
-        );
       const note = (text: string): void => void io.stderr.write(`${text}\n`);
       const context = await resolveContext(values, io);
       if (emptyStore && context.store.type === 'sqlite' && !existsSync(context.store.file)) {
-        print(emptyStore(values));
+        io.stdout.write(textOf(emptyStore(values)));
         note(missingStoreText(context.store.file));
         return EXIT.completed;
       }
       const store = await openExistingStore(context.store);
+      const print = async (...lines: Lines): Promise<void> => {
+        await store.durable();
+        io.stdout.write(textOf(lines));
+      };
       try {
         const colours = coloursFor(io.stdout, io.env);
         return (await definition.run({ values, args, store, context, io, colours, print, note })) ?? EXIT.completed;
@@ -77,6 +77,15 @@ export function runsCommand<const F extends Flags>(
       }
     },
   });
+}
+
+type Lines = readonly (string | readonly string[])[];
+
+function textOf(lines: Lines): string {
+  return lines
+    .flat()
+    .map((one) => `${one}\n`)
+    .join('');
 }
 
 /** A run as the store has it. */
