@@ -302,6 +302,8 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     // Without a transaction, if nothing is waiting.
     sync: () => (waiting.length > 0 ? write(() => {}) : synced(sync())),
     syncShown() {
+      // Rejects. The descriptor of the log may belong to another file by now.
+      if (!db.isOpen) return write(() => {});
       const syncing = syncShown();
       return syncing && synced(syncing);
     },

@@ -195,6 +195,16 @@ test('readers do not wait for leases and snapshots, which nobody is shown', asyn
   expect(store.durable()).toBeUndefined();
 });
 
+test('a store that is closed tells nobody that something is durable: its descriptor may belong to another file', async () => {
+  await using temp = tempStore();
+  const other = temp.open();
+  const store = open(temp);
+  await store.durable();
+  await store.close();
+  await other.append('a', [entry(0)], undefined, 'written');
+  await expect(Promise.resolve(store.durable())).rejects.toThrow('is closed. Open it again.');
+});
+
 test('after a failed sync readers are refused, except for what was durable before', async () => {
   await using temp = tempStore();
   const store = open(temp);
