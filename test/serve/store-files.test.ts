@@ -33,10 +33,11 @@ test('a server and the commands use the same store behind a link', async () => {
   expect((await readdir(fixture.play.folder)).filter((name) => name.startsWith('link.db'))).toEqual(['link.db']);
 });
 
-test('a server whose store is removed accepts nothing any more, and says what to do', async () => {
+test('a server whose store is removed tells and accepts nothing any more, and says what to do', async () => {
   const server = await fixture.serveProcess();
   expect((await server.respond(ask)).status).toBe(200);
   for (const name of ['treadle.db', 'treadle.db-wal', 'treadle.db-shm']) await rm(at('.treadle', name));
+  await expect.poll(async () => (await server.get('/v1/runs')).status, { interval: 5, timeout: 30_000 }).toBe(503);
   expect((await server.get('/readyz')).status).toBe(503);
   expect(await server.respond(ask)).toMatchObject({ status: 503, body: { error: { code: 'store_unavailable' } } });
   expect((await server.get('/healthz')).status).toBe(200);

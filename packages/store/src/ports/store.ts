@@ -31,7 +31,7 @@ export interface Store extends StoredRuns, SecretKeys {
   /**
    * Resolves when everything that reads have returned so far is durable, whichever process wrote it; nothing if it already is.
    * Reads do not wait for that. Who tells somebody outside of the process what it has read, waits for this first. All who wait
-   * at the same time share a sync. Rejects if the disk cannot be synced: then nothing may be told.
+   * at the same time share a sync. Rejects if the disk cannot be synced or the files are gone: then nothing may be told.
    */
   durable(): void | Promise<void>;
   /** Calls `listener`, instead of an earlier one, after each transaction: for metrics. Absent: the store does not report them. */

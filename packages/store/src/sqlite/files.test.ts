@@ -227,6 +227,21 @@ describe('a store whose files change while it is open', () => {
     await expect.poll(outcome, { interval: 5, timeout: 30_000 }).toBe('store-failed');
   });
 
+  test('is noticed by readers, although nothing is written', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('a', [entry(0)]);
+    await store.durable();
+    all((file) => rmSync(file))(temp.folder);
+    const told = async (): Promise<void> => {
+      expect(await store.read('a')).toEqual([entry(0)]);
+      await store.durable();
+    };
+    const outcome = (): Promise<unknown> => told().catch((error: TreadleError) => error.code);
+    await expect.poll(outcome, { interval: 5, timeout: 30_000 }).toBe('store-failed');
+    expect(await outcome()).toBe('store-failed');
+  });
+
   test('stops a run before its next call that is not pure', async () => {
     await using temp = tempStore();
     const store = temp.open();

@@ -20,7 +20,8 @@ import type { Disk, Until } from './group-commit.ts';
  * 6. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
  *    The commit that does so syncs the new header: the only sync in the thread of the store, after several megabytes.
- * 7. A sync counts only if the files are still those that SQLite opened (`files.ts`). Otherwise nothing is written any more.
+ * 7. A sync counts only if the files are still those that SQLite opened (`files.ts`). Otherwise nothing is written any more, and
+ *    readers are told nothing. They look at the files if there is nothing to sync.
  * 8. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
  */
 export interface Wal extends Required<Disk> {
@@ -29,6 +30,8 @@ export interface Wal extends Required<Disk> {
 }
 
 const SYNC_WITHIN_MS = 100;
+/** How often readers look at the files: it takes some microseconds. */
+const CHECK_MS = 100;
 /** Frames are pages of 4 kB. */
 const CHECKPOINT_FRAMES = 1_000;
 const CHECKPOINT_BYTES = 4_000_000;
@@ -69,6 +72,8 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   let failure: TreadleError | undefined;
   /** The files are not those that were opened. */
   let isGone = false;
+  /** When readers last looked at the files. */
+  let checkedAt = 0;
   let isFolderSynced = false;
   let timer: NodeJS.Timeout | undefined;
   const checkpoints = checkpointer(db, () => system.startWorker(files.database));
@@ -104,7 +109,19 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
       version = current;
       shown = ++last;
     }
-    return failure && shown > durable ? Promise.reject(failure) : syncUpTo(shown);
+    if (shown <= durable) checkNowAndThen();
+    return failure && (isGone || shown > durable) ? Promise.reject(failure) : syncUpTo(shown);
+  }
+
+  function checkNowAndThen(): void {
+    const now = performance.now();
+    if (failure || now - checkedAt < CHECK_MS) return;
+    checkedAt = now;
+    try {
+      checkFiles();
+    } catch (error) {
+      failure = error as TreadleError;
+    }
   }
 
   function syncUpTo(commit: number): void | Promise<void> {
