@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import fs, { copyFileSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { runLoop, tool, type Journal } from '@treadle/core';
@@ -193,6 +194,27 @@ test('readers do not wait for leases and snapshots, which nobody is shown', asyn
   await store.writeSnapshot('a', { seq: 1, state: 1 });
   await lease.release();
   expect(store.durable()).toBeUndefined();
+});
+
+test('a user who may only read the files is told what is durable', async () => {
+  await using temp = tempStore();
+  await temp.open().append('a', [entry(0)], undefined, 'written');
+  const { openSync } = fs;
+  const replace = (opening: unknown): void => {
+    fs.openSync = opening as typeof openSync;
+    syncBuiltinESMExports();
+  };
+  replace((file: string, flags: string, ...rest: never[]) => {
+    if (flags === 'r+') throw Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
+    return openSync(file, flags, ...rest);
+  });
+  try {
+    const store = temp.open();
+    expect(await store.read('a')).toEqual(entries(1));
+    await store.durable();
+  } finally {
+    replace(openSync);
+  }
 });
 
 test('a store that is closed tells nobody that something is durable: its descriptor may belong to another file', async () => {

@@ -88,7 +88,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   /** Undefined if the log cannot be opened now. Then a sync fails. */
   function openLog(): number | undefined {
     try {
-      return (descriptor ??= openSync(files.log, 'r+'));
+      return (descriptor ??= openToSync(files.log));
     } catch {
       return undefined;
     }
@@ -162,7 +162,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
 
   async function syncFiles(): Promise<void> {
     try {
-      await system.syncFile((descriptor ??= openSync(files.log, 'r+')));
+      await system.syncFile((descriptor ??= openToSync(files.log)));
       // The log is a new file.
       if (!isFolderSynced) await syncFolder(path.dirname(files.log));
       isFolderSynced = true;
@@ -195,6 +195,16 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
       if (descriptor !== undefined) closeSync(descriptor);
     },
   };
+}
+
+/** A user who may only read a file can sync it, except on Windows. */
+function openToSync(file: string): number {
+  try {
+    return openSync(file, 'r+');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
+    return openSync(file, 'r');
+  }
 }
 
 async function syncFolder(folder: string): Promise<void> {
