@@ -132,8 +132,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (closed || detached) return false;
     const counted = Math.max(0, given.at - state.at);
     const passed = elapsedAt(given.at);
-    const drift = Math.abs(passed - counted);
-    const differs = drift > 1 && (drift > CLOCKS_DIFFER_MS || mayEndRun(given));
+    const differs = Math.abs(passed - counted) > (mayEndRun(given) ? 1 : CLOCKS_DIFFER_MS);
     const event = differs ? { ...given, elapsedMs: Math.max(0, Math.round(passed)) } : given;
     const next = step(state, event);
     if (next.state === state) return false;
