@@ -56,7 +56,7 @@ export function openRun(
   clock: Clock,
   agent?: AgentRules,
 ): Opening {
-  const options = withCarried(given);
+  const options = given.carried ? withCarried(given, given.carried) : given;
   const { tools = [], instructions, model, parent } = options;
   // Copies, because they are pinned in the journal and the caller may change the originals.
   const settings = options.settings ? copyOf(options.settings) : {};
@@ -329,7 +329,7 @@ export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: Age
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
     ...(agent && { agent }),
   };
-  if (!isToolChoice(toolChoice)) {
+  if (toolChoice !== 'auto' && !isToolChoice(toolChoice)) {
     throw invalidOptions(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
   }
   const required = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
@@ -363,9 +363,8 @@ function guardrailRules(guardrails: Guardrails): Pick<Rules, 'guardrails'> {
 }
 
 /** The options with what the run takes over of its conversation. The run may do no more than the one before. */
-function withCarried<O extends LoopOptions | StartOrResumeOptions>(options: O): O {
-  const { carried, memory, narrow } = options;
-  if (!carried) return options;
+function withCarried<O extends LoopOptions | StartOrResumeOptions>(options: O, carried: Carried): O {
+  const { memory, narrow } = options;
   return {
     ...options,
     ...(carried.memory && { memory: { ...carried.memory, ...memory } }),
