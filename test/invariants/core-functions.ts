@@ -92,7 +92,7 @@ export interface CoreFunctions {
   ) => State['written'];
   readonly definitionOf: (state: State, name: string) => string;
   readonly hasEnoughApprovers: (grant: Grant, ask: RecordedVerdict) => boolean;
-  readonly mustBeJudged: (slots: readonly Slot[], judged: boolean) => boolean;
+  readonly mustBeJudged: (state: State, slots: readonly Slot[]) => boolean;
   readonly isJudged: (state: State) => boolean;
   readonly policiesAfter: (state: State, rules: unknown) => readonly unknown[];
   readonly isUnstarted: (slot: Slot) => boolean;

@@ -229,8 +229,9 @@ export const permission = [
       return asked.type === 'asking' && slot.approvedBy ? { ...asked, approvedBy: slot.approvedBy } : asked;
     };
   }),
-  mutant('I2', 'a tool that needs approvals is not judged', 'mustBeJudged', (original) => (slots, judged) => {
-    return judged && original(slots, judged);
+  mutant('I2', 'a tool that needs approvals is not judged', 'mustBeJudged', (original) => (state, slots) => {
+    const unmarked = slots.map((slot) => ({ ...slot, call: without(slot.call, 'needsApproval') }));
+    return original(state, unmarked);
   }),
   mutant(
     'I2',
