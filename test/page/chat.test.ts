@@ -949,6 +949,7 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     };
     expect(await instructions()).toBe('Be wild.');
     await page.locator('header').getByRole('button', { name: 'Instructions', exact: true }).click();
+    await page.getByRole('dialog').waitFor();
     expect(await page.getByLabel('What the model is told').inputValue()).toBe('Be wild.');
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({ state: 'detached' });

@@ -1,5 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { Icon } from './icon.tsx';
 
 export interface DialogProps {
@@ -12,7 +12,8 @@ export interface DialogProps {
 /** A modal dialog. It is open as long as it is rendered. */
 export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => element.current!.showModal(), []);
+  // Before anything else happens, so that a key that is pressed at once is for the dialog.
+  useLayoutEffect(() => element.current!.showModal(), []);
   return (
     <dialog
       ref={element}
