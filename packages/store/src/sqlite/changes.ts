@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { nameKey } from './database.ts';
+import { nameKey, othersCommits } from './database.ts';
 
 /** Tells readers of a run or a stream that something may have been appended to it. */
 export interface Changes {
@@ -25,27 +25,17 @@ interface Watched {
 }
 
 /**
- * SQLite does not tell one process about the commits of another. It has a counter of them, and reading it takes a few
- * microseconds. It does not say what was written, so when it has changed, the last number of everything that is watched is
- * read.
+ * SQLite does not tell one process about the commits of another. It has a counter of them, which does not say what was written.
+ * So when it has changed, the last number of everything that is watched is read.
  */
 export function openChanges(db: DatabaseSync): Changes {
   const watched = new Map<string, Watched>();
-  const findVersion = db.prepare('PRAGMA data_version');
+  const readVersion = othersCommits(db);
   const findLast = db.prepare(
     'SELECT entries AS last FROM runs WHERE run = ?1 UNION ALL SELECT last FROM streams WHERE stream = ?1',
   );
   let version: unknown;
   let timer: NodeJS.Timeout | undefined;
-
-  function readVersion(): unknown {
-    try {
-      return findVersion.get()!['data_version'];
-    } catch {
-      // Locked for a moment. A listener that is called without cause finds nothing.
-      return undefined;
-    }
-  }
 
   function readLast(name: string): unknown {
     try {
@@ -57,6 +47,7 @@ export function openChanges(db: DatabaseSync): Changes {
 
   function poll(): void {
     const current = readVersion();
+    // If it is not known, a listener that is called without cause finds nothing.
     if (current === version && current !== undefined) return;
     version = current;
     for (const [name, one] of watched) {

@@ -460,6 +460,21 @@ export function pragma(db: DatabaseSync, name: string): number {
   return db.prepare(`PRAGMA ${name}`).get()![name] as number;
 }
 
+/**
+ * Reads SQLite's counter of the commits of other connections, which takes a few microseconds. Undefined: it is not known, because
+ * the file is locked for a moment.
+ */
+export function othersCommits(db: DatabaseSync): () => unknown {
+  const find = db.prepare('PRAGMA data_version');
+  return () => {
+    try {
+      return find.get()!['data_version'];
+    } catch {
+      return undefined;
+    }
+  };
+}
+
 /** Commits what `work` does, or rolls all of it back if it throws. */
 export function inTransaction<T>(db: DatabaseSync, begin: 'BEGIN' | 'BEGIN IMMEDIATE', work: () => T): T {
   db.exec(begin);

@@ -3,6 +3,7 @@ import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
 import { TreadleError } from '@treadle/core';
+import { othersCommits } from './database.ts';
 import { filesOf } from './files.ts';
 import type { Disk, Until } from './group-commit.ts';
 
@@ -66,7 +67,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   let shown = 0;
   /** SQLite's counter of the commits of other connections, when readers were last waited for. Undefined: unknown. */
   let version: unknown;
-  const findVersion = db.prepare('PRAGMA data_version');
+  const readVersion = othersCommits(db);
   let running: Promise<void> | undefined;
   let next: Promise<void> | undefined;
   let failure: TreadleError | undefined;
@@ -128,15 +129,6 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
     if (durable >= commit) return undefined;
     if (!running) return startSync();
     return covered >= commit ? running : (next ??= running.then(startSync));
-  }
-
-  /** Undefined if the file is locked for a moment. */
-  function readVersion(): unknown {
-    try {
-      return findVersion.get()!['data_version'];
-    } catch {
-      return undefined;
-    }
   }
 
   function check(until: Until): void {
