@@ -115,3 +115,18 @@ test('processes are recorded until they are closed or the next run has ended, an
   expect(await exited).toEqual([null, 'SIGKILL']);
   expect(rows()).toEqual([]);
 });
+
+test('processes that cannot be killed are reported', async () => {
+  await using temp = tempStore();
+  const { make } = resources();
+  const problems: string[] = [];
+  const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1, startedAt: 'then' } });
+  const died = resourceKeeper({ store: dead.keptProcesses });
+  await died.after(undefined).keep('a', [make('shell', { process: { pid: 1, host: 'another host' } })]);
+  const keeper = resourceKeeper({
+    store: temp.open().keptProcesses,
+    onProblem: (runId, problem) => problems.push(`${runId}: ${problem}`),
+  });
+  expect(await keeper.killAbandoned()).toBe(1);
+  expect(problems).toEqual(['a: it is not known whether all processes that it left have ended']);
+});

@@ -134,7 +134,9 @@ export function resourceKeeper(options: KeeperOptions = {}): ResourceKeeper {
       const found = (await store?.abandoned(given)) ?? [];
       for (const { runId, processes } of found) {
         await attempt(runId, async () => {
-          for (const process of processes) await killProcess(process);
+          const results = await Promise.all(processes.map(killProcess));
+          if (results.includes(false))
+            onProblem?.(runId, 'it is not known whether all processes that it left have ended');
           await store?.remove(runId);
         });
       }
