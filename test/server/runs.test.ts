@@ -395,6 +395,35 @@ describe('answers', () => {
     while (!JSON.stringify(await server.get(id)).includes('Blue and rainy.')) await setImmediate();
   });
 
+  test('to client calls may have images, files and facts about an error', async () => {
+    store = openStore();
+    const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
+    const model = scriptedModel([{ calls: [{ name: 'weather' }] }, 'Seen.']);
+    await using server = await startInProcess(model, { store });
+    const id = responseIdIn((await server.post({ input: 'Go', tools: [weather] })).text);
+    const answer = (content: unknown, more = {}): ReturnType<InProcessServer['send']> =>
+      server.send('POST', `/v1/runs/${id}/answers`, {
+        answers: [{ type: 'result', effect: 't1.client.0', content, ...more }],
+      });
+    const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } };
+    for (const [content, status, message] of [
+      [5, 400, 'content'],
+      [['rain'], 400, 'content'],
+      [[{ ...image, mediaType: 5 }], 409, 'neither a text nor an array of complete content blocks'],
+      [[{ type: 'video' }], 409, 'neither a text nor an array of complete content blocks'],
+    ] as const) {
+      const refused = await answer(content);
+      expect([refused.status, JSON.stringify(refused.body)]).toEqual([status, expect.stringContaining(message)]);
+    }
+    const content = [{ type: 'text', text: 'no camera' }, image, { ...image, type: 'file', name: 'a.pdf' }];
+    const facts = { is_error: true, error_type: 'timeout', exit_code: 3, stderr: 'slow' };
+    expect((await answer(content, facts)).status).toBe(200);
+    await server.getEnded(id);
+    expect(model.requests.at(-1)!.messages.at(-1)).toMatchObject({
+      content: [{ content, isError: true, errorType: 'timeout', exitCode: 3, stderr: 'slow' }],
+    });
+  });
+
   test('to client calls survive the death of the server that got them', async () => {
     store = openStore();
     const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };

@@ -1,4 +1,4 @@
-import type { Answer, Effect, ErrorType, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
+import type { Answer, Effect, ErrorType, ResultBlock, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
 import { exactText } from '@treadle/core/describe';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
@@ -12,7 +12,7 @@ import { eventStream, sendBytes, sendJson, type EventStream } from '../../http/r
 import { EVENTS, JSON_TYPE, route, type Parameter, type Parameters, type Route } from '../../http/routes.ts';
 import type { ListPage } from '../../wire.ts';
 import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../parse/query.ts';
-import { list, validateBody, variants } from '../../parse/validate.ts';
+import { jsonObject, list, textOr, validateBody, variants } from '../../parse/validate.ts';
 import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
 import type {
@@ -378,7 +378,7 @@ const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.st
         z.strictObject({
           type: z.literal('result'),
           effect: text,
-          content: z.string(),
+          content: textOr(z.string(), list(jsonObject, { expected: 'a text or a list of content blocks', max: 100 })),
           is_error: z.boolean().optional(),
           error_type: text.optional(),
           exit_code: z.int().optional(),
@@ -405,9 +405,9 @@ function answerOf(answer: WireAnswer): Answer {
       return {
         type,
         effect,
-        content,
+        // The loop refuses blocks and error types that it does not know.
+        content: content as string | readonly ResultBlock[],
         isError,
-        // The loop refuses one that there is not.
         ...(errorType !== undefined && { errorType: errorType as ErrorType }),
         ...(exitCode !== undefined && { exitCode }),
         ...(stderr !== undefined && { stderr }),

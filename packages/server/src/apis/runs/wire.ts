@@ -68,7 +68,8 @@ export type WireAnswer =
   | {
       readonly type: 'result';
       readonly effect: string;
-      readonly content: string;
+      /** A text, or content blocks as the entries of runs have them. */
+      readonly content: string | readonly object[];
       readonly is_error?: boolean | undefined;
       /** More about an error. */
       readonly error_type?: string | undefined;
