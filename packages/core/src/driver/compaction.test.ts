@@ -2,9 +2,25 @@ import { describe, expect, test } from 'vitest';
 import { callEcho, echo } from '../../test/echo.ts';
 import type { ModelRequest } from '../model.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
+import { tool } from '../tools/tool.ts';
 import { runLoop } from './run.ts';
 
 describe('compaction', () => {
+  test('keeps the names of the tools that were used in the turns that it replaces', async () => {
+    const first = tool({ name: 'first', description: 'First.', execute: () => 'done' });
+    const usage = { inputTokens: 90, outputTokens: 10, cost: 0 };
+    const model = scriptedModel([{ calls: [{ name: 'first' }] }, callEcho('b'), { ...callEcho('c'), usage }, 'Done.']);
+    const { toolsUsed, messages } = await runLoop({
+      model,
+      summariser: summariserModel(),
+      tools: [echo, first],
+      input: 'the task',
+      compaction: { tokens: 100, keepTurns: 1 },
+    });
+    expect(JSON.stringify(messages)).not.toContain('"first"');
+    expect(toolsUsed).toEqual(['echo', 'first']);
+  });
+
   const summariserModel = (): ReturnType<typeof scriptedModel> => scriptedModel(['They said a and b.']);
 
   test('replaces whole turns by a summary before the model is called, from a number of tokens on', async () => {

@@ -378,7 +378,7 @@ export interface LoopResult<Output = unknown> {
   readonly messages: readonly Message[];
   /** The id of the model that the run is with. */
   readonly model: string;
-  /** The names of the tools that were called, as `messages` has them, without calls that were denied; sorted. */
+  /** The names of the tools that were called, without calls that were denied; sorted. */
   readonly toolsUsed: readonly string[];
   readonly usage: Usage;
   readonly turns: number;

@@ -8,7 +8,7 @@ import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
 import type { State } from '../machine/state.ts';
-import { NEW } from '../machine/step.ts';
+import { NEW, toolsUsed } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
@@ -455,23 +455,10 @@ function loopResult(runId: string, state: State): LoopResult {
     ...(handedTo !== undefined && { handedTo }),
     ...(agent && { agent }),
     model,
-    toolsUsed: toolsUsed(messages, state),
+    toolsUsed: toolsUsed(state),
     usage,
     turns: turn,
     calls,
     durationMs: activeMs,
   });
-}
-
-function toolsUsed(messages: LoopResult['messages'], { inputLength, tools }: State): readonly string[] {
-  const used: string[] = [];
-  for (let at = inputLength; at < messages.length; at++) {
-    const message = messages[at]!;
-    if (message.role !== 'tool') continue;
-    for (const { name, isError, errorType } of message.content) {
-      if (used.includes(name) || errorType === 'denied') continue;
-      if (!isError || tools.some((facts) => facts.name === name)) used.push(name);
-    }
-  }
-  return used.toSorted();
 }

@@ -54,6 +54,8 @@ export interface State {
   /** What the run may do in this turn, and from the next turn on, at most. */
   readonly narrowed: Narrowings;
   readonly narrowing: Narrowings;
+  /** The tools that were used in turns which a summary has replaced. Undefined: none has. */
+  readonly usedBefore: readonly string[] | undefined;
   /** The estimated number of tokens in the history. */
   readonly contextTokens: number;
   /** The model was asked whether everything is done (finish `confirm`). */

@@ -126,6 +126,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   memory: undefined,
   narrowed: undefined,
   narrowing: undefined,
+  usedBefore: undefined,
   contextTokens: 0,
   confirmed: false,
   truncated: false,
@@ -1470,7 +1471,23 @@ function compactHistory(state: Draft, to: number, summary: string): Draft {
     ...items.slice(to, length),
   ];
   const contextTokens = messages.reduce((sum, message) => sum + estimateTokens(message), 0);
-  return { ...state, history: messages.reduce<State['history']>(appendMessage, emptyHistory()), contextTokens };
+  const history = messages.reduce<State['history']>(appendMessage, emptyHistory());
+  return { ...state, usedBefore: toolsUsed(state, to), history, contextTokens };
+}
+
+/** The names of the tools that were called before `to`, without calls that were denied; sorted. */
+export function toolsUsed(state: State, to: number = state.history.length): readonly string[] {
+  const { usedBefore, history, inputLength, tools } = state;
+  const used = new Set(usedBefore);
+  for (let at = inputLength; at < to; at++) {
+    const message = history.items[at]!;
+    if (message.role !== 'tool') continue;
+    for (const { name, isError, errorType } of message.content) {
+      if (errorType === 'denied' || used.has(name)) continue;
+      if (!isError || tools.some((facts) => facts.name === name)) used.add(name);
+    }
+  }
+  return [...used].toSorted();
 }
 
 /* The end of a run */
