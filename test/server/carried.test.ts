@@ -253,6 +253,18 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
     expect(isAlive(shell)).toBe(false);
   });
 
+  test('are there again when a message that waits for an approval continues', async () => {
+    const asking: Policy = {
+      judge: (calls) => calls.map(({ input }) => ({ type: JSON.stringify(input).includes('ask') ? 'ask' : 'allow' })),
+    };
+    const steps = [inShell('X=tea; echo $$'), inShell('echo $X; : ask'), 'Done.', inShell('echo $X'), 'Done.'];
+    const server = await serve(steps, { ...shellTools(), policy: asking });
+    const { id, asks, results } = await say(server, { message: 'Open' });
+    expect([asks, results[1]]).toEqual([1, 'tea\n']);
+    const next = await say(server, { conversation_id: id, message: 'Use' });
+    expect(next.results).toEqual(['tea\n']);
+  });
+
   test('two jobs of one conversation have different handles', async () => {
     const job = bash('sleep 1000', { background: true });
     const server = await serve([job, 'Done.', job, 'Done.'], shellTools());

@@ -39,6 +39,28 @@ test('gives what a run has left to the first run that continues it', async () =>
   expect(log).toEqual([]);
 });
 
+test('gives what a run has left that paused back to it, and to no other run', async () => {
+  const { make, log } = resources();
+  const keeper = resourceKeeper();
+  await keeper.after(undefined).keep('a', [make('x'), make('y')], true);
+  expect(keeper.after('a').take()).toEqual([]);
+  const again = keeper.after(undefined);
+  expect(again.takeBack!('b', () => true)).toEqual([]);
+  expect(again.takeBack!('a', ({ name }) => name === 'x').map(({ name }) => name)).toEqual(['x']);
+  expect(again.takeBack!('a', () => true)).toEqual([]);
+  await again.keep('a', [make('x')]);
+  // It has ended now.
+  expect(again.takeBack!('a', () => true)).toEqual([]);
+  expect(
+    keeper
+      .after('a')
+      .take()
+      .map(({ name }) => name),
+  ).toEqual(['x']);
+  await keeper.close();
+  expect(log).toEqual(['close y']);
+});
+
 test('closes what nobody takes: when it is idle, and what is busy when it is not any more, or after an hour', async () => {
   const { make, log, busy } = resources();
   const keeper = resourceKeeper();

@@ -6,7 +6,8 @@ import { killProcess } from './processes.ts';
  * Keeps resources of tools, such as shells and jobs, between the runs of a conversation.
  *
  * 1. What a run has left is given to the first run that continues it, in this process. It is found by the run that has left it,
- *    so a run that continues an earlier point of the conversation does not get what a later run has.
+ *    so a run that continues an earlier point of the conversation does not get what a later run has. What a run has left that
+ *    has only paused is given back to it when it is resumed, and to no other run.
  * 2. What nobody takes is closed after `idleMs`, or as soon as it is not busy any more, but no later than `busyMs`. If there is
  *    too much, the oldest is closed first.
  * 3. The store has the processes before the run that has left them ends for its client, until they are closed or the run that has
@@ -42,6 +43,8 @@ const MINUTE = 60_000;
 const CLOSE_MS = 10_000;
 
 interface Left {
+  /** The run has paused, and gets them back when it is resumed. */
+  readonly isPaused: boolean;
   readonly resources: Set<KeptResource>;
   /** When it was left, by `performance.now()`. */
   readonly at: number;
@@ -96,8 +99,12 @@ export function resourceKeeper(options: KeeperOptions = {}): ResourceKeeper {
     }, idleMs).unref();
   }
 
-  async function keep(runId: string, resources: readonly KeptResource[], taken: string | undefined): Promise<void> {
-    const left: Left = { resources: new Set(resources), at: performance.now(), timer: undefined };
+  async function keep(
+    runId: string,
+    resources: readonly KeptResource[],
+    { taken, isPaused }: { readonly taken: string | undefined; readonly isPaused: boolean },
+  ): Promise<void> {
+    const left: Left = { isPaused, resources: new Set(resources), at: performance.now(), timer: undefined };
     // The run had ended before, and was resumed.
     await drop(runId);
     // The conversation goes on without it if that fails: the process would survive a crash of this one.
@@ -122,12 +129,22 @@ export function resourceKeeper(options: KeeperOptions = {}): ResourceKeeper {
       return {
         take() {
           const left = previous === undefined ? undefined : kept.get(previous);
-          if (!left) return [];
+          if (!left || left.isPaused) return [];
           taken = previous;
           forget(previous!, left);
           return [...left.resources];
         },
-        keep: (runId, resources) => keep(runId, resources, taken),
+        keep: (runId, resources, isPaused = false) => keep(runId, resources, { taken, isPaused }),
+        takeBack(runId, isOpen) {
+          const left = kept.get(runId);
+          if (!left?.isPaused) return [];
+          const gone = Array.from(left.resources).filter((one) => !isOpen(one));
+          if (gone.length > 0) void closeSome(runId, left, gone);
+          if (left.resources.size === 0) return [];
+          taken = runId;
+          forget(runId, left);
+          return [...left.resources];
+        },
       };
     },
     async killAbandoned(given) {

@@ -30,6 +30,7 @@ import type {
   Answer,
   CompactionOptions,
   Guardrails,
+  KeptResource,
   LoopOptions,
   RunOptions,
   StartOrResumeOptions,
@@ -45,6 +46,8 @@ export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'>
   readonly childAnswers: ReadonlyMap<string, readonly Answer[]>;
   /** Effects that were issued before, and may be performed again. */
   readonly repeated: ReadonlySet<string>;
+  /** What the run left when it paused, and has again. */
+  readonly takenBack?: readonly KeptResource[];
 }
 
 type RunStarted = Extract<Event, { type: 'run-started' }>;

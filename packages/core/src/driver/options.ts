@@ -262,8 +262,16 @@ export interface RunEnvironment {
 export interface KeptResources {
   /** Called when a run starts. What it returns belongs to the run from then on. */
   take(): readonly KeptResource[];
-  /** Called when a run has ended that has taken or opened resources, with those that pass. Must not reject. */
-  keep(runId: string, left: readonly KeptResource[]): Promise<void>;
+  /**
+   * Called when a run has ended or, if there is `takeBack`, has paused, and has taken or opened resources, with those that pass.
+   * What a paused run has left is only for itself. Must not reject.
+   */
+  keep(runId: string, left: readonly KeptResource[], isPaused?: boolean): Promise<void>;
+  /**
+   * Called when a run is resumed. Returns what it left when it paused and `isOpen` accepts, which belongs to the run again, and
+   * closes the rest: another process has driven the run since. Without it, a run that pauses has its resources closed.
+   */
+  takeBack?(runId: string, isOpen: (resource: KeptResource) => boolean): readonly KeptResource[];
 }
 
 export interface KeptResource {

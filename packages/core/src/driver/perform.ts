@@ -109,7 +109,7 @@ export interface HeldResources {
   /** A call does not use them any more. */
   readonly callEnded: (execution: Execution) => void;
   /** Passes them on, or closes them. Never rejects. */
-  readonly endRun: (kept: KeptResources | undefined) => Promise<void>;
+  readonly endRun: (kept: KeptResources | undefined, isPaused: boolean) => Promise<void>;
 }
 
 /** The code of a typed agent. */

@@ -9,6 +9,7 @@ import { stableJson } from '../machine/history.ts';
 import { isReadResult } from '../machine/narrowing.ts';
 import { isAskedAgain } from '../machine/parking.ts';
 import { findQuestion } from '../machine/questions.ts';
+import type { OpenResource } from '../machine/resources.ts';
 import type { AgentRules, ToolFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { canResume, NEW, step } from '../machine/step.ts';
@@ -20,7 +21,7 @@ import { blobsOf, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
 import { policyChange } from './judge.ts';
 import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
-import type { ContinueOptions } from './options.ts';
+import type { ContinueOptions, KeptResource } from './options.ts';
 import type { runLoop } from './run.ts';
 
 /* Resuming a run. This is loaded when a run is resumed for the first time, or stopped with its child runs. Most runs do not need it. */
@@ -31,12 +32,33 @@ type EffectLost = Extract<Event, { type: 'effect-lost' }>;
  * Resumes a run: replays it, then judges by the current policy, reports the effects that were in progress as lost, applies
  * the answers, calls tools with parked calls again, and reports deadlines that have passed.
  */
-export async function reopenRun(
+export async function reopenRun(options: ContinueOptions, reopening: Reopening): Promise<Opening> {
+  const { runId, journal, kept } = options;
+  const read = await readState(journal, runId);
+  const takenBack = kept?.takeBack?.(runId, (resource) => isRecordedAs(read.state, resource)) ?? [];
+  if (takenBack.length === 0) return openingOf(read, takenBack, options, reopening);
+  try {
+    return await openingOf(read, takenBack, options, reopening);
+  } catch (error) {
+    await kept!.keep(runId, takenBack, true);
+    throw error;
+  }
+}
+
+/** Whether the journal says that the process of a resource runs. */
+function isRecordedAs({ resources = [], runId }: State, { name, process }: KeptResource): boolean {
+  const isSame = (one: OpenResource): boolean =>
+    one.runId === runId && one.name === name && stableJson(one.process) === stableJson(process);
+  return process !== undefined && resources.some(isSame);
+}
+
+async function openingOf(
+  { state, seq }: { readonly state: State; readonly seq: number },
+  takenBack: readonly KeptResource[],
   options: ContinueOptions,
   { clock, agent, lease, signal }: Reopening,
 ): Promise<Opening> {
   const { runId, journal, answers = [], acceptChangedTools = false } = options;
-  const { state, seq } = await readState(journal, runId);
   const { tools = [] } = agentNamed(options, state.handoff?.agent ?? state.handedTo) ?? {};
   const at = clock.now();
   // A run that failed with a model error can be resumed too. A run that is only cancelled needs no code.
@@ -62,7 +84,7 @@ export async function reopenRun(
   const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(had, tools) : undefined;
   if (stricter) accepted.push(...acceptedTools(state, stricter));
   if (program) accepted.push(program);
-  if (state.resources) accepted.push(...(await killSurvivors(state, options)));
+  if (state.resources) accepted.push(...(await killSurvivors(state, takenBack, options)));
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
   const lost = started.map((effect): Event => ({
@@ -94,6 +116,7 @@ export async function reopenRun(
     events: [...accepted, ...lost, ...answered, ...repeated, ...expired],
     childAnswers,
     repeated: new Set([...started, ...parked.map(({ effect }) => effect)]),
+    takenBack,
   };
 }
 
@@ -112,13 +135,15 @@ function changedProgram({ runId, program: had, at }: State, options: ContinueOpt
   );
 }
 
-/** Ends the processes that the last driver of the run left behind. Those of the original of a fork are not its own. */
+/** Ends the processes that the last driver of the run left behind, except those that were kept for it. Those of the original of a fork are not its own. */
 async function killSurvivors(
   { resources = [], runId, at }: State,
+  takenBack: readonly KeptResource[],
   { killProcess }: ContinueOptions,
 ): Promise<readonly Event[]> {
   const gone: Event[] = [];
   for (const { runId: owner, name, process } of resources) {
+    if (takenBack.some((one) => one.name === name)) continue;
     if (owner === runId && (await killProcess?.(process))) gone.push({ type: 'resource-closed', at, name });
   }
   return gone;

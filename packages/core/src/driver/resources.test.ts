@@ -8,7 +8,8 @@ import type { HeldProcess } from '../machine/resources.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
 import { tool, type HoldOptions, type Tool, type ToolContext } from '../tools/tool.ts';
 import type { Policy } from '../policy/port.ts';
-import type { KeptResource, KeptResources, LoopOptions } from './options.ts';
+import { approve } from './make-answer.ts';
+import type { Answer, KeptResource, KeptResources, LoopOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const nextTick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
@@ -454,7 +455,11 @@ describe('a resource that may outlive its run', () => {
 
   test.each<[string, HoldOptions<string>, Partial<LoopOptions>]>([
     ['the tool does not allow it', { process: () => PROCESS }, {}],
-    ['the run pauses', held, { policy: { judge: (calls) => calls.map(() => ({ type: 'ask' as const })) } }],
+    [
+      'the run pauses, and nothing can give it back',
+      held,
+      { policy: { judge: (calls) => calls.map(() => ({ type: 'ask' as const })) } },
+    ],
   ])('is closed if %s', async (_, options, more) => {
     const { log, tools } = shells(options);
     const { kept, names } = shelf();
@@ -465,6 +470,59 @@ describe('a resource that may outlive its run', () => {
     expect(log.filter((line) => line.startsWith('open'))).toHaveLength(
       log.filter((line) => line.startsWith('close')).length,
     );
+  });
+
+  describe('and that pauses', () => {
+    const policy: Policy = { judge: (calls) => calls.map(({ name }) => ({ type: name === 'type' ? 'ask' : 'allow' })) };
+
+    /** Pauses a run that holds a shell. Returns how to resume it. */
+    async function paused() {
+      const { log, tools } = shells(held);
+      const left = new Map<string, readonly KeptResource[]>();
+      const others: string[] = [];
+      const kept: KeptResources = {
+        take: () => [],
+        keep: async (runId, resources, isPaused) => void left.set(`${runId}${isPaused ? ' paused' : ''}`, resources),
+        takeBack(runId, isOpen) {
+          const all = left.get(`${runId} paused`) ?? [];
+          left.delete(`${runId} paused`);
+          others.push(...all.filter((one) => !isOpen(one)).map(({ name }) => name));
+          return all.filter(isOpen);
+        },
+      };
+      const killed: HeldProcess[] = [];
+      const killProcess = (process: HeldProcess): boolean => (killed.push(process), true);
+      const journal = memoryJournal();
+      const model = scriptedModel([call('run'), call('type'), 'Done.']);
+      const run = { model, tools, policy, journal, runId: 'run', killProcess };
+      const { waiting } = await runLoop({ ...run, kept, input: 'Go.' });
+      expect([log, [...left.keys()]]).toEqual([['open 1', 'use shell 1'], ['run paused']]);
+      return { log, left, others, killed, run, kept, answers: [approve(waiting[0]!)] };
+    }
+
+    test('is given back when the run is resumed, and is not killed', async () => {
+      const { log, left, killed, run, kept, answers } = await paused();
+      const result = await runLoop({ ...run, kept, answers });
+      expect(resultTexts(result)).toEqual(['shell 1, new', 'shell 1']);
+      expect([log.at(-1), killed, [...left.keys()]]).toEqual(['use shell 1', [], ['run']]);
+    });
+
+    test('is kept if the run cannot be resumed', async () => {
+      const { left, killed, run, kept, answers } = await paused();
+      const unfit = [{ ...answers[0]!, digest: 'other' } as Answer];
+      await expect(runLoop({ ...run, kept, answers: unfit })).rejects.toMatchObject({ code: 'answer-unfit' });
+      expect([killed, [...left.keys()]]).toEqual([[], ['run paused']]);
+    });
+
+    test('is not given back if another process has driven the run, and has killed it', async () => {
+      const { others, killed, run, kept, answers } = await paused();
+      // It is resumed elsewhere, and still waits.
+      await runLoop(run);
+      expect(killed).toEqual([PROCESS]);
+      const result = await runLoop({ ...run, kept, answers });
+      expect(resultTexts(result)).toEqual(['shell 1, new', 'shell 2, new']);
+      expect(others).toEqual(['shell']);
+    });
   });
 
   test('passes on if the run is cancelled, and is closed if it is detached', async () => {

@@ -13,8 +13,9 @@ import type { HeldResources, RunContext } from './perform.ts';
  *
  * 1. A resource is opened by the first call that holds it. Later and concurrent calls get the same one.
  * 2. It is closed when the run is not driven any more, whatever the reason, and before another process may drive the run.
- *    It is also closed when no call has used it for `holdIdleMs`; the next call opens a new one. If the run has ended, and its
- *    tool allows it, it is passed to `kept` instead, which gives it to the next run of the conversation.
+ *    It is also closed when no call has used it for `holdIdleMs`; the next call opens a new one. If the run has ended or paused,
+ *    and its tool allows it, it is passed to `kept` instead, which gives it to the next run of the conversation, or back to the
+ *    run when this process resumes it. Another process that resumes it kills the process of the resource first.
  * 3. The process of a resource is recorded before any call gets the resource, and its mark before it is opened. One that is taken
  *    over is recorded in `run-started`.
  * 4. A failure to open one is an error of the call, and the next call tries again. A failure to close one is reported.
@@ -55,13 +56,17 @@ export function takeKept(
   [started, ...others]: readonly Event[],
   taken: readonly KeptResource[],
 ): readonly Event[] {
-  const { context } = run;
-  const resources = openResources(run);
-  context.held = resources;
-  for (const one of taken) resources.adopt(one);
-  const { runId } = context;
+  const { runId } = run.context;
+  adoptKept(run, taken);
   const processes = taken.flatMap(({ name, process }) => (process ? { runId, name, process } : []));
   return [{ ...(started as RunStarted), ...(processes.length > 0 && { resources: processes }) }, ...others];
+}
+
+/** Gives a run that is resumed what it left when it paused. */
+export function adoptKept(run: HoldingRun, taken: readonly KeptResource[]): void {
+  const resources = openResources(run);
+  run.context.held = resources;
+  for (const one of taken) resources.adopt(one);
 }
 
 /** Gives a running tool a resource of its run. */
@@ -230,14 +235,14 @@ function openResources({ context, messageOf: textOf }: HoldingRun): OpenResource
       open.set(name, resource);
       if (holdIdleMs !== 0) closeIdleLater(resource);
     },
-    async endRun(kept) {
+    async endRun(kept, isPaused) {
       const left = kept ? Array.from(open.values()).filter(({ passes, value }) => passes && value) : [];
       for (const { name, cancelTimer } of left) {
         cancelTimer?.();
         open.delete(name);
       }
       await Promise.all([...Array.from(open.values(), closeResource), ...closing.values()]);
-      await kept?.keep(runId, left.map(keptOf));
+      await kept?.keep(runId, left.map(keptOf), isPaused);
     },
   };
 }

@@ -34,13 +34,14 @@ import type {
   Answer,
   CompletedRun,
   ContinueOptions,
+  KeptResources,
   LiveRun,
   LoopOptions,
   LoopResult,
   RunOptions,
   StartedRun,
 } from './options.ts';
-import { cancelChildren, changeToAgent, type AgentCode, type RunContext } from './perform.ts';
+import { cancelChildren, changeToAgent, type AgentCode, type HeldResources, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
@@ -220,7 +221,7 @@ export function driveRun(
   async function drive(): Promise<LoopResult> {
     let cancelDeadline: (() => void) | undefined;
     let lease: Lease | undefined;
-    let hasEnded = false;
+    let last: State | undefined;
     try {
       if (detached) return loopResult(runId, NEW);
       // A journal created here is not shared, so it needs no lease.
@@ -280,10 +281,12 @@ export function driveRun(
         fail: (error) => shell!.fail(error),
       };
       let { events } = opening;
-      const taken = opened && options.kept?.take();
+      const taken = opened ? options.kept?.take() : opening.takenBack;
       if (taken?.length) {
-        const { takeKept } = await import('./resources.ts');
-        events = takeKept({ context, slotFor, messageOf }, events, taken);
+        const { adoptKept, takeKept } = await import('./resources.ts');
+        const run = { context, slotFor, messageOf };
+        if (opened) events = takeKept(run, events, taken);
+        else adoptKept(run, taken);
       }
       if (handoff) changeToAgent(context, handoff, opening.state.turn);
       shell = startShell(context, emit);
@@ -291,8 +294,7 @@ export function driveRun(
       shell.begin(events, early);
       const { durationMs } = opening.rules.limits;
       if (durationMs !== undefined) cancelDeadline = watchDeadline(shell, durationMs, clock);
-      const last = await shell.done;
-      hasEnded = last.phase.type === 'ended';
+      last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
       if (context.children.size > 0) await Promise.allSettled(context.children);
       const { orphans } = shell;
@@ -309,7 +311,7 @@ export function driveRun(
     } finally {
       cancelDeadline?.();
       signal?.removeEventListener('abort', onAbort);
-      if (context?.held) await context.held.endRun(hasEnded ? options.kept : undefined);
+      if (context?.held) await endResources(context.held, options.kept, last);
       ended = true;
       if (lease) await lease.release();
     }
@@ -430,6 +432,12 @@ const RESULT: Pick<LoopResult, 'orThrow'> = {
     return this as CompletedRun;
   },
 };
+
+/** Passes on what tools hold, if the run has ended, or has paused and gets it back. Otherwise closes it. */
+function endResources(held: HeldResources, kept: KeptResources | undefined, last: State | undefined): Promise<void> {
+  const paused = last !== undefined && isPaused(last) && kept?.takeBack !== undefined;
+  return held.endRun(paused || last?.phase.type === 'ended' ? kept : undefined, paused);
+}
 
 /** Adds `orThrow` to the facts about a run. */
 export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
