@@ -131,17 +131,18 @@ test('migrates a store of version 1 with all its content', async () => {
   expect(await again.prune(Infinity)).toBe(1);
 });
 
-test('a migrated store has the same schema as a new one', async () => {
+test('a migrated store has the same schema as a new one, and as the next new one', async () => {
   await using old = tempStore();
   await using fresh = tempStore();
+  await using next = tempStore();
   createVersion1(old);
-  const [migrated, created] = [old, fresh].map((temp) => {
+  const [migrated, ...created] = [old, fresh, next].map((temp) => {
     temp.open();
     const db = temp.raw();
     const tables = db.prepare(`SELECT type, name, sql FROM sqlite_schema ORDER BY name`).all();
     return { tables, version: db.prepare('PRAGMA user_version').get() };
   });
-  expect(migrated).toEqual(created);
+  expect(created).toEqual([migrated, migrated]);
 });
 
 test('several processes can migrate the same store at the same time', async () => {

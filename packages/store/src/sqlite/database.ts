@@ -429,12 +429,32 @@ function migrate(db: DatabaseSync, file: string): void {
   }
 }
 
+/** What the migrations make of an empty store. The next one gets it at once, which takes a seventh of the time. */
+let newSchema: string | undefined;
+
+/** The statements that create all tables and indexes, without those that SQLite or a virtual table adds itself. */
+function schemaOf(db: DatabaseSync): string {
+  return db
+    .prepare(
+      `SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*'
+       AND tbl_name NOT IN (SELECT name FROM pragma_table_list WHERE type = 'shadow') ORDER BY rowid`,
+    )
+    .all()
+    .map(({ sql }) => `${sql as string};`)
+    .join('\n');
+}
+
 function migrateEntries(db: DatabaseSync, file: string, readable: ReadableEntries): void {
   inTransaction(db, 'BEGIN IMMEDIATE', () => {
     // Read again: another process may have migrated the store since.
-    for (const migration of MIGRATIONS.slice(versionOf(db, file))) {
-      if (typeof migration === 'string') db.exec(migration);
-      else migration(db, readable);
+    const version = versionOf(db, file);
+    if (version === 0 && newSchema !== undefined) db.exec(newSchema);
+    else {
+      for (const migration of MIGRATIONS.slice(version)) {
+        if (typeof migration === 'string') db.exec(migration);
+        else migration(db, readable);
+      }
+      if (version === 0) newSchema = schemaOf(db);
     }
     db.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${MIGRATIONS.length}`);
   });
