@@ -1,6 +1,6 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { parseSync, type ESTree } from 'vite';
+import { parseSync, type ESTree, type ParseResult } from 'vite';
 
 /** The parts of a source file that the checks use: its imports and the names it refers to. */
 export interface Module {
@@ -9,13 +9,14 @@ export interface Module {
   readonly isTest: boolean;
   readonly imports: readonly Import[];
   readonly starExports: readonly Line[];
+  readonly syntaxErrors: readonly (Line & { readonly message: string })[];
+  // What follows is not read in tests and outside of the packages, where no check asks: a syntax tree takes long.
   /** Top-level statements other than `export { … } from '…'`. */
   readonly ownStatements: readonly Line[];
   /** Referenced names, as `name` or `name.property`, without the names of properties and methods. */
   readonly names: readonly Name[];
   /** Names that the module imports or declares. */
   readonly bindings: ReadonlySet<string>;
-  readonly syntaxErrors: readonly (Line & { readonly message: string })[];
 }
 
 export interface Line {
@@ -44,8 +45,51 @@ export function readModules(root: string, folder: string): Module[] {
 }
 
 function parseModule(file: string, source: string): Module {
-  const { program, errors } = parseSync(file, source, { sourceType: 'module' });
+  const isTest = /\.test\.tsx?$/.test(file);
+  const parsed = parseSync(file, source, { sourceType: 'module' });
   const lineOf = lineFinder(source);
+  const { imports, ...rest } =
+    (!isTest && file.startsWith('packages/')) || ONLY_IN_TREE.test(source)
+      ? readTree(parsed.program, lineOf)
+      : { imports: importsOf(parsed.module, source, lineOf), ...NOT_READ };
+  return {
+    file,
+    isTest,
+    imports,
+    ...rest,
+    starExports: parsed.module.staticExports
+      .filter(({ entries }) => entries.some(({ importName }) => importName.kind.startsWith('All')))
+      .map(({ start }) => ({ line: lineOf(start) })),
+    syntaxErrors: parsed.errors.map(({ message, labels }) => ({ line: lineOf(labels[0]?.start ?? 0), message })),
+  };
+}
+
+type Read = Pick<Module, 'imports' | 'names' | 'bindings' | 'ownStatements'>;
+
+const NOT_READ = { names: [], bindings: new Set<string>(), ownStatements: [] };
+
+/** Imports that the parser does not list: `import()` of a type, and `export {} from '…'`. */
+const ONLY_IN_TREE = /\bimport\s*\(|\bexport\s*\{\s*\}/;
+
+/** The imports that the parser lists, which takes much less time than the syntax tree. */
+function importsOf({ staticImports, staticExports }: ParseResult['module'], source: string, lineOf: LineOf): Import[] {
+  const statements = [
+    ...staticImports.map(({ start, moduleRequest }) => ({ start, specifier: moduleRequest.value })),
+    ...staticExports.flatMap(({ start, entries }) => {
+      const specifier = entries[0]?.moduleRequest?.value;
+      return specifier === undefined ? [] : [{ start, specifier }];
+    }),
+  ];
+  return statements
+    .toSorted((a, b) => a.start - b.start)
+    .map(({ start, specifier }) => ({
+      line: lineOf(start),
+      specifier,
+      typeOnly: /^(import|export)\s+type\s(?!from\b)/.test(source.slice(start, start + 40)),
+    }));
+}
+
+function readTree(program: ESTree.Program, lineOf: LineOf): Read {
   const imports: Import[] = [];
   const names: Name[] = [];
   const bindings = new Set<string>();
@@ -91,20 +135,8 @@ function parseModule(file: string, source: string): Module {
   }
   visit(program);
 
-  return {
-    file,
-    isTest: /\.test\.tsx?$/.test(file),
-    imports,
-    names,
-    bindings,
-    starExports: program.body.filter((node) => node.type === 'ExportAllDeclaration').map(at),
-    ownStatements: program.body.filter((node) => !isReexport(node)).map(at),
-    syntaxErrors: errors.map(({ message, labels }) => ({ line: lineOf(labels[0]?.start ?? 0), message })),
-  };
-
-  function at(node: ESTree.Node): Line {
-    return { line: lineOf(node.start) };
-  }
+  const ownStatements = program.body.filter((node) => !isReexport(node)).map(({ start }) => ({ line: lineOf(start) }));
+  return { imports, names, bindings, ownStatements };
 }
 
 function isReexport(node: ESTree.Node): boolean {
@@ -138,7 +170,9 @@ function isNode(value: unknown): value is ESTree.Node {
   return typeof value === 'object' && value !== null && 'type' in value && 'start' in value;
 }
 
-function lineFinder(source: string): (offset: number) => number {
+type LineOf = (offset: number) => number;
+
+function lineFinder(source: string): LineOf {
   const starts = [0];
   for (let at = source.indexOf('\n'); at >= 0; at = source.indexOf('\n', at + 1)) starts.push(at + 1);
   // Between `from`, which starts at or before the offset, and `to`, which starts after it.
