@@ -109,6 +109,9 @@ function write(all: readonly Snippet[]): void {
     jsx: 'react-jsx',
     moduleDetection: 'force',
     noEmit: true,
+    // The packages are checked with the pages. What has not changed since the last time need not be checked again.
+    incremental: true,
+    tsBuildInfoFile: '../snippets.tsbuildinfo',
     composite: false,
     declaration: false,
     emitDeclarationOnly: false,

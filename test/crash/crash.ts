@@ -16,7 +16,7 @@ import { world, type Action, type World } from './world.ts';
 const HOUR = 3_600_000;
 
 /** Whether calls in progress at the crash had not yet acted, or had just acted. */
-export type Moment = 'before' | 'after';
+type Moment = 'before' | 'after';
 
 export interface Crash {
   readonly cut: Cut;
@@ -37,6 +37,12 @@ function actionsAt(reference: World, { log }: Cut, moment: Moment): readonly Act
   const certain = new Set([...settledCalls(log), ...parkedCalls(log)]);
   const possible = new Set([...startedCalls(log).keys(), ...interruptedCalls(log)]);
   return reference.actions.filter(({ key }) => certain.has(key) || (moment === 'after' && possible.has(key)));
+}
+
+/** The moments of a crash that differ: without calls in progress that act, both are the same. */
+export function momentsAt(reference: World, cut: Cut): readonly Moment[] {
+  const [before, after] = (['before', 'after'] as const).map((moment) => actionsAt(reference, cut, moment).length);
+  return before === after ? ['before'] : ['before', 'after'];
 }
 
 /** Calls whose effect can never be known, derived from the journal. */

@@ -5,7 +5,7 @@ import { stopLeftovers, type Program } from './kill/process.ts';
 afterEach(stopLeftovers);
 
 /** test/long/kill.test.ts kills many times as many. */
-const KILLS = { program: 6, 'agent-program': 3, 'workflow-program': 2 } as const;
+const KILLS = { program: 4, 'agent-program': 2, 'workflow-program': 2 } as const;
 
 /*
  * Real processes on a real store are killed with `SIGKILL` at moments that a seed determines. The tools write a ledger of
@@ -13,7 +13,7 @@ const KILLS = { program: 6, 'agent-program': 3, 'workflow-program': 2 } as const
  * with their entries.
  */
 async function expectSurvivesKills(program: Program, annotate: (message: string) => Promise<unknown>): Promise<void> {
-  const outcomes = await killMany(program, 1, KILLS[program]);
+  const outcomes = await killMany(program, { first: 1, wanted: KILLS[program], atOnce: 1 });
   await annotate(summaryOf(outcomes));
   const least = process.env['TREADLE_SEED'] === undefined ? KILLS[program] : 0;
   expect(countKills(outcomes)).toBeGreaterThanOrEqual(least);

@@ -3,8 +3,8 @@ import { test } from 'vitest';
 import { loadCore } from '../invariants/core.ts';
 import { ALL_PROPERTIES, PARAMETERS } from '../invariants/properties.ts';
 
-/** The same as test/invariants/invariants.test.ts, with eight times as many worlds, all of them for every property. */
-const RUNS = 8 * PARAMETERS.numRuns;
+/** The same as test/invariants/invariants.test.ts, with sixteen times as many worlds, all of them for every property. */
+const RUNS = 16 * PARAMETERS.numRuns;
 
 const core = loadCore();
 

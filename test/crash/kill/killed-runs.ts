@@ -8,20 +8,22 @@ import { startedCalls, endsOf, withInterruptedResults, interruptedCalls, type En
 import { ledger, type Line } from './ledger.ts';
 import { runProcess, type Kill, type Program } from './process.ts';
 
-/** Runs at the same time. */
-const AT_ONCE = 2;
-
-/**
- * Kills this many processes, a few for each seed, starting with `first`. With `TREADLE_SEED` in the environment, only
- * those of that seed.
- */
-export async function killMany(program: Program, first: number, wanted: number): Promise<readonly Outcome[]> {
-  const reference = await runUndisturbed(program);
-  const only = process.env['TREADLE_SEED'];
-  return only === undefined ? await killRuns(reference, first, wanted) : [await killRun(Number(only), reference)];
+interface Kills {
+  /** The first seed. */
+  readonly first: number;
+  readonly wanted: number;
+  /** Runs at the same time. */
+  readonly atOnce: number;
 }
 
-async function killRuns(reference: Reference, first: number, wanted: number): Promise<readonly Outcome[]> {
+/** Kills processes, a few for each seed. With `TREADLE_SEED` in the environment, only those of that seed. */
+export async function killMany(program: Program, kills: Kills): Promise<readonly Outcome[]> {
+  const reference = await runUndisturbed(program);
+  const only = process.env['TREADLE_SEED'];
+  return only === undefined ? await killRuns(reference, kills) : [await killRun(Number(only), reference)];
+}
+
+async function killRuns(reference: Reference, { first, wanted, atOnce }: Kills): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = [];
   const failures: unknown[] = [];
   let seed = first;
@@ -34,7 +36,7 @@ async function killRuns(reference: Reference, first: number, wanted: number): Pr
     }
   };
   // Wait for all of them, so that no process remains.
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  await Promise.all(Array.from({ length: atOnce }, work));
   if (failures.length > 0) throw failures[0];
   return outcomes;
 }
