@@ -1,9 +1,21 @@
+import { globSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
 import base from './vitest.config.ts';
 
 const { projects: _, ...shared } = base.test!;
 
+/** Files with properties, of which `npm test` tries a part of the cases. */
+const PROPERTIES = globSync(['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'], { cwd: import.meta.dirname }).filter(
+  (file) => readFileSync(new URL(file, import.meta.url), 'utf8').includes('TREADLE_CASES'),
+);
+
 export default defineConfig({
   ...base,
-  test: { ...shared, include: ['test/long/**/*.test.ts'], exclude: ['**/node_modules/**'], testTimeout: 600_000 },
+  test: {
+    ...shared,
+    include: ['test/long/**/*.test.ts', ...PROPERTIES],
+    env: { ...shared.env, TREADLE_CASES: '10' },
+    exclude: ['**/node_modules/**'],
+    testTimeout: 600_000,
+  },
 });

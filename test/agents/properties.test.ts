@@ -1,3 +1,4 @@
 import { testProperties } from './properties.ts';
 
-testProperties(400);
+/** test/long/agents.test.ts has many times as many. */
+testProperties(150);

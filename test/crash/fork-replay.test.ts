@@ -23,6 +23,9 @@ import { endsOf, withInterruptedResults, interruptedCalls, stateOf } from './log
 import { COURSE, MARKS, PINNED, TEXTS } from './tampering.ts';
 import { RUN, world, type World } from './world.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 const { restoredState, snapshotOf } = loadCore();
 
 async function played(
@@ -97,11 +100,11 @@ test('a fork at any entry with the same answers has the same end and repeats no 
         expectNothingTwice(after, entries.slice(0, at + 1));
       }
     }),
-    { numRuns: 150 },
+    { numRuns: 60 * CASES },
   );
-  expect(count.forked).toBeGreaterThan(200);
+  expect(count.forked).toBeGreaterThan(100 * CASES);
   expect(count.refused).toBeLessThan(count.forked / 5);
-}, 60_000);
+});
 
 /** A fork is refused only if a call in progress could act twice and has no result that the fork could use. */
 function expectRefusal(error: unknown, entries: readonly JournalEntry[], at: number): undefined {
@@ -153,9 +156,9 @@ describe('the replay of an unchanged journal never diverges', () => {
         }
         await store.close();
       }),
-      { numRuns: 150 },
+      { numRuns: 60 * CASES },
     );
-  }, 60_000);
+  });
 
   test('a run that is resumed from snapshots continues as without them', async () => {
     await fc.assert(
@@ -170,9 +173,9 @@ describe('the replay of an unchanged journal never diverges', () => {
         }
         await sqlite.close();
       }),
-      { numRuns: 50 },
+      { numRuns: 25 * CASES },
     );
-  }, 60_000);
+  });
 });
 
 /** A divergence names the entry, its event and the difference, and has the state before the entry. */

@@ -11,6 +11,9 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { messageEntry, startEntry } from './entries.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 /** An operation on a store. Positions are relative to the stored entries, so that most operations are valid. */
 type Operation =
   | {
@@ -150,6 +153,6 @@ test('memory and SQLite return the same results for any sequence of operations',
         for (const store of stores) await store.close();
       }
     }),
-    { numRuns: 150 },
+    { numRuns: 60 * CASES },
   );
 });

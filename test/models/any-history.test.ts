@@ -13,6 +13,9 @@ import { forms } from '../provider/forms/forms.ts';
 import { historyProblem } from '../provider/rules/messages.ts';
 import { makeModel, WAYS, type Way } from './protocols.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 /** Every history that is valid by the rules of the loop becomes a request that is valid by the rules of the provider. */
 
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
@@ -170,7 +173,7 @@ describe.each(WAYS)('$name', (variant) => {
         const rules = { strict: false, model: modelIn(variant) };
         expect(forms[variant.form].rules(await sentBody(variant, asked), rules)).toBeUndefined();
       }),
-      { numRuns: 300 },
+      { numRuns: 100 * CASES },
     );
   });
 

@@ -1,4 +1,4 @@
 import { testSwaps } from './swaps.ts';
 
 /** test/long/swaps.test.ts makes more attempts. */
-testSwaps(3_000);
+testSwaps(1_000);

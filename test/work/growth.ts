@@ -9,7 +9,7 @@ import { countWork, type Work, type WorkCounter } from './counted-work.ts';
  */
 
 /** Elements of the smallest input. */
-const SIZE = 24;
+const SIZE = 16;
 /** The characters of a text in the inputs. */
 const TEXT_CHARS = 50;
 

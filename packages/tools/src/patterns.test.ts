@@ -46,7 +46,9 @@ test('a large pattern for a long text is stopped', async () => {
   const text = Array.from({ length: 100_000 }, random).join('');
   expect(() => matchPattern(pattern, `${text}c`)).toThrow('takes too long');
   await nextTurn();
-  expect(matchPattern(pattern, text.slice(0, 1_000))).toBe(inJavaScript(pattern, text.slice(0, 1_000)));
+  // Few enough that they are not stopped, however busy the machine is.
+  expect(matchPattern(pattern, text.slice(0, 20))).toBe(false);
+  expect(matchPattern('^[ab]*$', text.slice(0, 20))).toBe(true);
 });
 
 test('a pattern that takes long to prepare is stopped', () => {

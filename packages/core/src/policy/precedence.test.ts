@@ -6,6 +6,9 @@ import type { JudgeContext, JudgedCall } from './port.ts';
 import { ALLOWED, type Rule, type RuleName } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 /*
  * The order of the rules and what wins, against a reference that knows nothing of the code: each rule is configured so that its
  * opinion is known in advance, and the table below decides.
@@ -132,7 +135,7 @@ test('the first denial, then the strictest verdict decides, with the one excepti
       const opinions = Object.fromEntries(explained.rules.map(({ rule, verdict: one }) => [rule, one]));
       expect(opinions).toMatchObject({ commands: world.commands, paths: world.paths, tools: world.tools });
     }),
-    { numRuns: 3000 },
+    { numRuns: 1_000 * CASES },
   );
   const all = ['allowed', 'rate', 'autonomy', 'scopes', 'permissions', 'commands', 'paths', 'domains', 'tools'];
   for (const rule of all) expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);

@@ -5,6 +5,9 @@ import { describe, expect, test } from 'vitest';
 import type { JsonSchema } from '../model.ts';
 import { matchRegExp, schemaCheck, type PatternMatcher } from './json-schema.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 function problemsOf(schema: JsonSchema, value: unknown, matches: PatternMatcher = matchRegExp): readonly string[] {
   return schemaCheck(schema)(value, matches);
 }
@@ -261,7 +264,7 @@ test('values are valid exactly if the library @cfworker/json-schema finds them v
       expect(problemsOf(whole, json).length === 0).toBe(expected);
       valid[`${expected}`]++;
     }),
-    { numRuns: 500 },
+    { numRuns: 200 * CASES },
   );
   expect(Math.min(valid.true, valid.false)).toBeGreaterThan(50);
 });
@@ -315,7 +318,7 @@ test('a value has the same problems whether or not its schema shares what refere
       expect(problemsOf(whole, json)).toEqual(problems);
       found[problems.length === 0 ? 'valid' : 'invalid']++;
     }),
-    { numRuns: 300 },
+    { numRuns: 100 * CASES },
   );
   expect(Math.min(found.valid, found.invalid)).toBeGreaterThan(30);
 });

@@ -6,6 +6,9 @@ import { call, text } from '../../test/parts.ts';
 import { replayer } from '../../test/replay.ts';
 import { openaiResponsesProtocol } from './openai-responses.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 const protocol = openaiResponsesProtocol({
   model: 'm',
   stream: true,
@@ -572,7 +575,7 @@ test('returns a reply or a failure for events of any shape, and emits only strin
         expect(typeof (delta.type === 'call-delta' ? delta.arguments : delta.text)).toBe('string');
       }
     }),
-    { numRuns: 500 },
+    { numRuns: 200 * CASES },
   );
 });
 
@@ -581,7 +584,7 @@ test('returns a reply or a failure for a whole answer of any shape and for any b
     fc.property(fc.oneof(response, json), (value) => {
       expect(['reply', 'failure']).toContain(protocol.decode(JSON.stringify(value)).type);
     }),
-    { numRuns: 2_000 },
+    { numRuns: 500 * CASES },
   );
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 64 })), (chunks) => {
@@ -599,7 +602,7 @@ test('returns a reply or a failure for a fixture with any one byte changed', () 
       changed[at] = byte;
       expect(['reply', 'failure']).toContain(replay([changed]).reply.type);
     }),
-    { numRuns: 500 },
+    { numRuns: 200 * CASES },
   );
 });
 

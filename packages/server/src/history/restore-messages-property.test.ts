@@ -9,6 +9,9 @@ import { openReasoning } from './restore-history.ts';
 import { conversationFrom } from './restore-messages.ts';
 import { parseRequest } from '../apis/responses/parse-request.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 /** A part of a turn. `kind`: who executes a call. */
 type Said =
   | SaidText
@@ -189,7 +192,7 @@ test('a conversation that a client sends back is restored unchanged', () => {
       const request = parseRequest(JSON.parse(JSON.stringify({ input: itemsOf(all, habit as Habit) })));
       expect(conversationFrom(openReasoning(request.input, SEAL))).toEqual({ messages: messagesOf(all), system: [] });
     }),
-    { numRuns: 1_000 },
+    { numRuns: 300 * CASES },
   );
 });
 
@@ -217,6 +220,6 @@ test('a paused turn continues equally from the stored response and from the item
       const { input } = parseRequest({ previous_response_id: response, input: outputs });
       expect(conversationFrom(input, before).messages).toEqual(whole);
     }),
-    { numRuns: 500 },
+    { numRuns: 150 * CASES },
   );
 });

@@ -2,6 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { jsonErrorAt, lineAndColumn } from './json-error.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 /** The position in the error of `JSON.parse`, if it has one. */
 function platform(text: string): { readonly valid: boolean; readonly at?: number } {
   try {
@@ -57,7 +60,7 @@ describe('the position of a JSON error', () => {
         expect(found === undefined).toBe(valid);
         if (at !== undefined) expect(found).toBe(at);
       }),
-      { numRuns: 20_000 },
+      { numRuns: 7_000 * CASES },
     );
   });
 

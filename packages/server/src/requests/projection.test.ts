@@ -31,6 +31,9 @@ import { walkRun, type Projection } from './projection.ts';
 import type { FinalEnd } from './requests.ts';
 import { endingOf, type Ending } from './run.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 const SEAL = reasoningSeal(createSecretKey(new Uint8Array(32)), 'acme');
 
 /** One reply of the model, or how it is interrupted. */
@@ -279,7 +282,7 @@ describe.each(Object.entries(PROJECTIONS))('the projection of %s', (_, projectio
         const cut = at % (items.length + 1);
         expect(project(projectionOf(sample), items, { ending }, cut)).toEqual(whole);
       }),
-      { numRuns: 100 },
+      { numRuns: 50 * CASES },
     );
   });
 
@@ -294,7 +297,7 @@ describe.each(Object.entries(PROJECTIONS))('the projection of %s', (_, projectio
         for (const item of items.slice(known)) void walk.add(item);
         expect(walk.end({ ending })).toEqual(project(projectionOf(sample), items, { ending }).result);
       }),
-      { numRuns: 100 },
+      { numRuns: 50 * CASES },
     );
   });
 });
@@ -350,7 +353,7 @@ test('the stream of an answer that is cut anywhere continues without loss or rep
       expect(parts.filter(({ type }) => type !== 'tool_call')).toEqual(texts);
       if (!wasBrokenOff(sample)) expect(parts).toEqual(project(PROJECTIONS['chat']!(sample), items, { ending }).result);
     }),
-    { numRuns: 300 },
+    { numRuns: 100 * CASES },
   );
 });
 
@@ -471,8 +474,6 @@ function withoutAdditions(value: unknown): unknown {
 }
 
 describe('responses over random runs', () => {
-  const count = (runs: number): { numRuns: number } => ({ numRuns: Number(process.env['OUTPUT_RUNS'] ?? runs) });
-
   test('streams follow the rules, and end with the response', async () => {
     await fc.assert(
       fc.asyncProperty(world, async (sample) => {
@@ -487,7 +488,7 @@ describe('responses over random runs', () => {
         expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
         checkCalls(sample, items, response, ending);
       }),
-      count(600),
+      { numRuns: 200 * CASES },
     );
   });
 
@@ -511,7 +512,7 @@ describe('responses over random runs', () => {
           checkStream(streamed.events);
         }
       }),
-      count(300),
+      { numRuns: 100 * CASES },
     );
   });
 
@@ -534,7 +535,7 @@ describe('responses over random runs', () => {
         const whole = streamRun(items, ending, options);
         expect(response.output.map(unsealed)).toEqual(whole.response.output.map(unsealed));
       }),
-      count(400),
+      { numRuns: 150 * CASES },
     );
   });
 
@@ -559,7 +560,7 @@ describe('responses over random runs', () => {
         const before = events.slice(0, last.status === 'failed' ? -2 : -1);
         expect((await accumulated(before)).output).toEqual(last.output);
       }),
-      count(200),
+      { numRuns: 60 * CASES },
     );
   });
 });
