@@ -54,6 +54,8 @@ export interface Host {
   readonly rate: number;
   /** How far its wall clock is from the right time. */
   offset: number;
+  /** How far its wall clock was set back, in all. */
+  setBackMs: number;
   /** By its monotonic clock, which stands still while the machine is suspended. */
   readonly monotonic: () => number;
   readonly suspended: { from: number; until: number; earlierMs: number };
@@ -120,6 +122,7 @@ export function createMachines(
       name: `h${index}`,
       rate,
       offset: random.chance(0.5) ? 0 : random.between(-120_000, 120_000),
+      setBackMs: 0,
       suspended,
       monotonic() {
         const { from, until, earlierMs } = suspended;

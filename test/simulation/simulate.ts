@@ -5,7 +5,7 @@ import { createDisk, type Disk, type DiskFault } from './disk.ts';
 import type { Cause } from './expected-errors.ts';
 import { createJobs, newJob, type Job, type Parts } from './jobs.ts';
 import { createLedger } from './ledger.ts';
-import { createMachines, loadStore, type Machines, type Process } from './machine.ts';
+import { createMachines, loadStore, type Host, type Machines, type Process } from './machine.ts';
 import { createPeople } from './people.ts';
 import { useScheduler } from './platform.ts';
 import { planRun, type Resource, type World } from './runs.ts';
@@ -235,8 +235,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
         // A host that is suspended and has its clock set back at the same time cannot tell that time has passed.
         if (kinds.includes('suspend')) return;
         cover('clock jump');
-        process.host.offset += random.between(-90_000, 90_000);
-        return log(`the clock of ${process.host.name} jumps`);
+        return setClock(process.host, random.between(-90_000, 90_000));
       case 'full':
         return failDisk(random.pick(['statement', 'rolled back', 'commit']));
       case 'locked':
@@ -260,6 +259,12 @@ function createSchedule(parts: ScheduleParts): Schedule {
       default:
         fault satisfies never;
     }
+  }
+
+  function setClock(host: Host, ms: number): void {
+    host.offset += ms;
+    host.setBackMs += Math.max(0, -ms);
+    log(`the clock of ${host.name} jumps`);
   }
 
   function stall(process: Process): void {
