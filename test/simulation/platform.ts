@@ -115,6 +115,16 @@ performance.now = () => {
   return owner.clock?.monotonic?.() ?? scheduler.now();
 };
 
+/** Node keeps such a signal for ever if it has listeners and nothing aborts it, and with it the whole schedule. */
+AbortSignal.any = (signals) => {
+  const either = new AbortController();
+  for (const signal of signals) {
+    if (signal.aborted) either.abort(signal.reason);
+    else signal.addEventListener('abort', () => either.abort(signal.reason), { once: true, signal: either.signal });
+  }
+  return either.signal;
+};
+
 /** Modules that files in a folder get replacements for. */
 const REPLACED: readonly { readonly folder: string; readonly modules: Readonly<Record<string, string>> }[] = [
   { folder: '/packages/store/src/sqlite/wal.ts', modules: { 'node:fs': 'fs', './files.ts': 'files' } },

@@ -62,10 +62,10 @@ export interface Scheduler {
   readonly now: () => number;
   /** Runs `run` after `ms`, unless the owner dies before. The returned function cancels it. */
   readonly after: (owner: Owner, ms: number, label: string, run: () => void) => () => void;
-  /** Runs the next callback, and waits until all promise callbacks that follow from it have run. False if there is none. */
-  readonly step: () => Promise<boolean>;
+  /** Runs the next callback, and all promise callbacks that follow from it. False if there is none. */
+  readonly step: () => boolean;
   /** Runs only the callbacks of the outside world, until there are none, when the schedule is over. */
-  readonly settle: () => Promise<void>;
+  readonly settle: () => void;
   /** Whoever the callback belongs to that runs now, with all promise callbacks that follow from it. */
   readonly current: () => Owner;
   /** Runs `act` as a part of another owner: timers that it sets belong to that one. */
@@ -81,7 +81,7 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
   /** Sorted, the next one last. */
   const queue: Callback[] = [];
   let now = 0;
-  let digest = 0;
+  let lines = '';
 
   function insert(callback: Callback): void {
     let place = queue.length;
@@ -90,11 +90,11 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
   }
 
   function log(line: string): void {
-    digest = crc32(line, digest);
+    lines += line;
     print?.(`${now.toFixed(2).padStart(12)}  ${line}`);
   }
 
-  async function step(): Promise<boolean> {
+  function step(): boolean {
     for (;;) {
       const callback = queue.pop();
       if (!callback) return false;
@@ -108,7 +108,7 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
       now = Math.max(now, callback.at);
       log(`${owner.name}: ${label}`);
       owners.run(owner, run);
-      await promisesSettled();
+      settlePromises();
       return true;
     }
   }
@@ -125,23 +125,37 @@ export function startScheduler(seed: number, print?: (line: string) => void): Sc
       };
     },
     step,
-    async settle() {
+    settle() {
       for (let steps = 0; steps < 1_000; steps++) {
         const place = queue.findLastIndex(({ owner }) => owner === OUTSIDE);
         const [callback] = place < 0 ? [] : queue.splice(place, 1);
         if (!callback) return;
         callback.run();
-        await promisesSettled();
+        settlePromises();
       }
     },
     current: () => owners.getStore() ?? OUTSIDE,
     within: (owner, act) => owners.run(owner, act),
     log,
-    digest: () => digest,
+    digest: () => crc32(lines),
   };
 }
 
-/** Resolves after all pending promise callbacks have run. */
-function promisesSettled(): Promise<void> {
-  return new Promise((resolve) => void NODE.setImmediate(resolve));
+/** Node's own function for the end of a callback, which it keeps for native modules. */
+const { _tickCallback: settlePromises } = process as unknown as {
+  /** Runs all callbacks of promises and of `process.nextTick`, unless the caller is one of them. */
+  readonly _tickCallback: () => void;
+};
+
+/** Calls `act` where `step` can be called: not in a promise callback. */
+export function outsideOfPromises<T>(act: () => T): Promise<T> {
+  return new Promise((resolve, reject) => {
+    NODE.setImmediate(() => {
+      try {
+        resolve(act());
+      } catch (error) {
+        reject(error as Error);
+      }
+    });
+  });
 }

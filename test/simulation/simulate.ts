@@ -9,7 +9,7 @@ import { createMachines, loadStore, type Host, type Machines, type Process } fro
 import { createPeople } from './people.ts';
 import { useScheduler } from './platform.ts';
 import { planRun, type Resource, type World } from './runs.ts';
-import { OUTSIDE, startScheduler, type Scheduler } from './scheduler.ts';
+import { OUTSIDE, outsideOfPromises, startScheduler, type Scheduler } from './scheduler.ts';
 import { createServers, type ServerCode, type Servers } from './servers.ts';
 import { createTold, type Told } from './told.ts';
 import { Violation } from './violation.ts';
@@ -131,19 +131,21 @@ export async function simulate(seed: number, { about, print }: SimulateOptions =
     }
     schedule.onCommit(process);
   }
-  let steps = 0;
-  try {
-    for (; failure === undefined && !schedule.isOver(); steps++) {
-      if (steps === (profile.serves ? 3 : 1) * MOST_STEPS) throw new Violation('ending', schedule.describeOpen());
-      schedule.disturb();
-      if (failure === undefined) await scheduler.step();
+  let [steps, digest] = [0, 0];
+  await outsideOfPromises(() => {
+    try {
+      for (; failure === undefined && !schedule.isOver(); steps++) {
+        if (steps === (profile.serves ? 3 : 1) * MOST_STEPS) throw new Violation('ending', schedule.describeOpen());
+        schedule.disturb();
+        if (failure === undefined) scheduler.step();
+      }
+      if (failure === undefined) checks.atEnd();
+    } catch (error) {
+      report(error as Error);
     }
-    if (failure === undefined) checks.atEnd();
-  } catch (error) {
-    report(error as Error);
-  }
-  const digest = scheduler.digest();
-  if (profile.serves) await scheduler.settle();
+    digest = scheduler.digest();
+    if (profile.serves) scheduler.settle();
+  });
   useScheduler(undefined);
   if (failure === undefined) return { seed, steps, digest, covered };
   const check = failure instanceof Violation ? failure.check : 'error';
