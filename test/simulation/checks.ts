@@ -105,11 +105,16 @@ export function createChecks(
 
   /** Reads what a process has just committed. */
   function onCommit(process: Process): void {
+    const isDeletion = (disk.wrote('runs') || disk.wrote('entries')) && checkRuns(process);
+    if (disk.wrote('leases')) checkLeases(process);
+    tables.onCommit(isDeletion || disk.commits() % 16 === 0);
+  }
+
+  /** Whether a run was deleted. */
+  function checkRuns(process: Process): boolean {
     const rows = findRuns.all() as unknown as readonly RunRow[];
     for (const row of rows) checkRun(row, process);
-    const isDeletion = checkDeleted(rows);
-    checkLeases(process);
-    tables.onCommit(isDeletion || disk.commits() % 16 === 0);
+    return checkDeleted(rows);
   }
 
   /** Whether a run was deleted. */
@@ -154,6 +159,9 @@ export function createChecks(
       { state: known.states.at(-1)!, seq: before },
     );
     ensure(replayed.type === 'replayed', 'I5 replay', () => `run ${run} does not replay: ${describe(replayed)}`);
+    const { length } = known.entries;
+    // A run that is not written again is not looked at again.
+    ensure(length === count, 'I5 replay', () => `run ${run} has ${length} entries, and is stored with ${count}`);
     ensure(core.statusOf(known.states.at(-1)!) === status, 'I5 replay', () => `run ${run} is stored as ${status}`);
     for (const { event } of added) {
       scheduler.log(`    ${run} ${known.entries.length} ${event.type}${'effect' in event ? ` ${event.effect}` : ''}`);

@@ -10,8 +10,12 @@ import type { DatabaseSync, FunctionOptions, SQLInputValue, SQLOutputValue, Stat
 export interface Disk {
   /** The database as one process sees it. */
   readonly open: (onCommit: () => void) => DatabaseSync;
-  /** For damage and checks: every change is written and durable at once. */
+  /** For checks. */
   readonly prepare: (sql: string) => StatementSync;
+  /** For damage: written and durable at once. Returns the number of changed rows. */
+  readonly change: (sql: string, parameters: Readonly<Record<string, SQLInputValue>>) => number;
+  /** Whether the last transaction can have changed this table. */
+  readonly wrote: (table: string) => boolean;
   /** The number of transactions since the start of the schedule, without those that a power failure undid. */
   readonly commits: () => number;
   /** How many of them are durable. */
@@ -42,15 +46,28 @@ export type DiskFault = 'statement' | 'rolled back' | 'commit' | 'locked' | 'syn
 
 const FRAME_BYTES = 4_096;
 
+/** So often, a transaction counts as one that has changed all tables: checks look at everything then. */
+const ALL_TABLES_COMMITS = 16;
+
+/** The table that a statement writes. There are no triggers. */
+const WRITTEN = /^\s*(?:INSERT|UPDATE|DELETE|REPLACE)\b(?:\s+(?:OR\s+\w+|INTO|FROM))*\s+(\w+)/i;
+
+interface Shared {
+  readonly statement: StatementSync;
+  /** Undefined if the statement only reads. */
+  readonly table: string | undefined;
+}
+
 type Aggregate = Parameters<DatabaseSync['aggregate']>[1];
 
 export function createDisk(db: DatabaseSync): Disk {
-  const statements = new Map<string, StatementSync>();
-  const prepare = (sql: string): StatementSync => {
-    let statement = statements.get(sql);
-    if (!statement) statements.set(sql, (statement = db.prepare(sql)));
-    return statement;
+  const statements = new Map<string, Shared>();
+  const shared = (sql: string): Shared => {
+    let found = statements.get(sql);
+    if (!found) statements.set(sql, (found = { statement: db.prepare(sql), table: WRITTEN.exec(sql)?.[1] }));
+    return found;
   };
+  const prepare = (sql: string): StatementSync => shared(sql).statement;
   /** SQLite has one function of a name, and each store registers its own: that of the calling process is used. */
   let aggregates = new Map<string, Aggregate>();
   const registered = new Set<string>();
@@ -63,6 +80,9 @@ export function createDisk(db: DatabaseSync): Disk {
   let isMoved = false;
   /** Of all transactions, also those that were undone. */
   let version = 0;
+  /** Since the last transaction. */
+  const written = new Set<string>();
+  let isAllWritten = false;
 
   const begin = prepare('SAVEPOINT store');
   const release = prepare('RELEASE store');
@@ -71,6 +91,11 @@ export function createDisk(db: DatabaseSync): Disk {
   const disk: Disk = {
     open,
     prepare,
+    change(sql, parameters) {
+      isAllWritten = true;
+      return Number(prepare(sql).run(parameters).changes);
+    },
+    wrote: (table) => isAllWritten || written.has(table),
     commits: () => commits,
     durable: () => durable,
     synced(upTo) {
@@ -79,6 +104,7 @@ export function createDisk(db: DatabaseSync): Disk {
       for (; savepoints > 0; savepoints--) release.run();
     },
     rollBackTo(upTo) {
+      isAllWritten = true;
       for (; commits > upTo; commits--, savepoints--) {
         rollBack.run();
         release.run();
@@ -99,6 +125,7 @@ export function createDisk(db: DatabaseSync): Disk {
       db.exec('ROLLBACK; BEGIN');
       [commits, durable, savepoints, frames, mostFrames] = [0, 0, 0, 0, 0];
       isMoved = false;
+      isAllWritten = true;
       disk.fault = undefined;
     },
   };
@@ -112,7 +139,7 @@ export function createDisk(db: DatabaseSync): Disk {
     isMoved = false;
   }
 
-  function open(onCommit: () => void): DatabaseSync {
+  function open(checkCommit: () => void): DatabaseSync {
     const own = new Map<string, Aggregate>();
     let others = 0;
     let writing = false;
@@ -147,6 +174,13 @@ export function createDisk(db: DatabaseSync): Disk {
       }
     }
 
+    function onCommit(): void {
+      if (commits % ALL_TABLES_COMMITS === 0) isAllWritten = true;
+      checkCommit();
+      written.clear();
+      isAllWritten = false;
+    }
+
     function undo(): void {
       if (!writing) return;
       writing = false;
@@ -154,13 +188,14 @@ export function createDisk(db: DatabaseSync): Disk {
       release.run();
     }
 
-    function beforeWrite(): void {
+    function beforeWrite(table: string): void {
       const isFull = disk.fault === 'rolled back' || disk.fault === 'statement';
       if (isFull && disk.room-- <= 0) {
         if (disk.fault === 'rolled back') undo();
         throw sqliteError(13, 'database or disk is full');
       }
       changed = true;
+      written.add(table);
     }
 
     /** What SQLite reports about commits of other connections, and about the log. */
@@ -171,21 +206,40 @@ export function createDisk(db: DatabaseSync): Disk {
 
     function prepareOwn(sql: string): StatementSync {
       if (Object.hasOwn(pragmas, sql)) return { get: pragmas[sql] } as unknown as StatementSync;
-      const statement = prepare(sql);
-      const writes = /^\s*(INSERT|UPDATE|DELETE|REPLACE)\b/i.test(sql);
-      const calling =
-        <Args extends unknown[], T>(call: (...args: Args) => T) =>
-        (...args: Args): T => {
-          if (writes) beforeWrite();
-          aggregates = own;
-          return call(...args);
-        };
-      return {
-        run: calling(statement.run.bind(statement)),
-        get: calling(statement.get.bind(statement)),
-        all: calling(statement.all.bind(statement)),
-        iterate: calling(statement.iterate.bind(statement)),
-      } as unknown as StatementSync;
+      return new OwnStatement(shared(sql)) as unknown as StatementSync;
+    }
+
+    /** A statement that all processes share, as this one uses it. */
+    class OwnStatement {
+      readonly #statement: StatementSync;
+      readonly #table: string | undefined;
+
+      constructor({ statement, table }: Shared) {
+        this.#statement = statement;
+        this.#table = table;
+      }
+
+      #before(): StatementSync {
+        if (this.#table !== undefined) beforeWrite(this.#table);
+        aggregates = own;
+        return this.#statement;
+      }
+
+      run(...args: Parameters<StatementSync['run']>): unknown {
+        return this.#before().run(...args);
+      }
+
+      get(...args: Parameters<StatementSync['get']>): unknown {
+        return this.#before().get(...args);
+      }
+
+      all(...args: Parameters<StatementSync['all']>): unknown {
+        return this.#before().all(...args);
+      }
+
+      iterate(...args: Parameters<StatementSync['iterate']>): unknown {
+        return this.#before().iterate(...args);
+      }
     }
 
     return {

@@ -127,7 +127,7 @@ export async function simulate(seed: number, { about, print }: SimulateOptions =
     checks.onCommit(process);
     if (profile.serves) {
       told.onCommit();
-      if (told.hasTaken()) cover('request in the inbox');
+      if (disk!.wrote('inbox') && told.hasTaken()) cover('request in the inbox');
     }
     schedule.onCommit(process);
   }
@@ -312,7 +312,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
     if (what === 'missing child run' && !checks.hasBegun(known.runId)) return;
     const last = known.entries.length - 1;
     const seq = random.chance(0.5) ? last : random.between(0, last);
-    const changes = sql.map((text) => Number(disk.prepare(text).run({ run: known.runId, seq }).changes));
+    const changes = sql.map((text) => disk.change(text, { run: known.runId, seq }));
     if (!changes.includes(1)) return;
     cover(`damage: ${what}`);
     log(`damage: ${what} ${seq} of ${known.runId}`);

@@ -43,7 +43,8 @@ export function createTold(disk: Disk): Told {
 
   function onCommit(): void {
     const commit = disk.commits();
-    for (const { find, versions } of tables) {
+    for (const { kind, find, versions } of tables) {
+      if (!disk.wrote(`${kind}s`)) continue;
       const rows = new Map(find.all().map(({ id, value }) => [id as string, value as string | number]));
       for (const [id, known] of versions) {
         if (!rows.has(id) && known.at(-1)?.value !== undefined) known.push({ value: undefined, commit });
