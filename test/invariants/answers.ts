@@ -66,7 +66,7 @@ export function answerOf(world: World, open: Open, past: Past, now: number, calm
       const carried = past.observed.parkings.get(id.replace('.verify.', '.tool.'))?.expiresAt ?? Infinity;
       const at = calm ? Math.min(now, carried - 1) : now;
       if (verifyParks && !past.parked.has(id)) return { type: 'tool-parked', at, effect: id, on: 'offline' };
-      return { type: 'tool-settled', at, effect: id, result: verified };
+      return { type: 'tool-settled', at, effect: id, result: exposing(verified, id) };
     }
     case 'call-tool': {
       const fate = fateOf(world, effect.call);
@@ -90,7 +90,7 @@ export function answerOf(world: World, open: Open, past: Past, now: number, calm
         return { type: 'deadline-passed', at: Math.max(now, expiry), effect: id };
       }
       if (fate.outside && isAnswerable(open)) return resultGiven(fate, id, now, expiry, calm);
-      return { type: 'tool-settled', at: now, effect: id, result: resultOf(world, fate) };
+      return { type: 'tool-settled', at: now, effect: id, result: exposing(resultOf(world, fate), id) };
     }
     case 'await-client': {
       const fate = fateOf(world, effect.call);
@@ -121,7 +121,18 @@ function resultGiven(
 ): Event {
   const at = calm ? Math.min(now, (expiry ?? Infinity) - 1) : now;
   if (expiry !== undefined && at >= expiry) return { type: 'deadline-passed', at, effect };
-  return { type: 'client-result-given', at, effect, content, isError, ...(isError && facts) };
+  const given = { type: 'client-result-given', at, effect, content, isError, ...(isError && facts) } as const;
+  return exposing(given, effect);
+}
+
+/** What a result has exposes the run, so that no script has to say it: a text is from outside or private, an image both. */
+function exposing<R extends SettledResult | Extract<Event, { type: 'client-result-given' }>>(result: R, id: string): R {
+  const [block] = 'content' in result ? result.content : [];
+  if (!block) return result;
+  const cause = { effect: id.replace(/verify|client/, 'tool'), what: block.type };
+  const isOutside = block.type === 'image' || ('text' in block && block.text === 'yes');
+  const isPrivate = block.type === 'image' || !isOutside;
+  return { ...result, exposes: { ...(isOutside && { outside: cause }), ...(isPrivate && { private: cause }) } };
 }
 
 function asAsked(now: number) {

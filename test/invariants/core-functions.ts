@@ -8,12 +8,14 @@ import type {
   Autonomy,
   Call,
   CallCheck,
+  Cause,
   CancelPhase,
   Clock,
   Effect,
   ErrorFacts,
   ErrorType,
   Event,
+  Exposure,
   Grant,
   Handoff,
   History,
@@ -220,6 +222,16 @@ export interface CoreFunctions {
   readonly startShell: (context: RunContext, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
   readonly abortEffects: (context: RunContext, reason?: unknown) => void;
+
+  // What results expose, and their filters.
+  readonly withExposure: (had: Exposure | undefined, seen: Exposure | undefined) => Exposure | undefined;
+  readonly isEarlier: (one: Cause, other: Cause | undefined) => boolean;
+  readonly needsExamining: (options: object, tool: unknown) => unknown;
+  readonly recordedAnswer: (state: State, event: Event, examine: unknown) => Event | Promise<Event>;
+  readonly exposureOf: (run: unknown, source: unknown) => Exposure | undefined;
+  readonly decisionOf: (...filtering: readonly unknown[]) => Promise<{ readonly note?: string } | undefined>;
+  readonly refusedResult: <R>(result: R, call: Call, reason: string) => R;
+  readonly judgeChecked: (described: unknown, judging: { readonly state: State }) => unknown;
 
   // Budgets.
   readonly performWithinBudget: Spend;

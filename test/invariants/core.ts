@@ -53,7 +53,7 @@ export function loadCore(folder: string = SOURCES): Core {
   const internal = <Name extends keyof Internals>(name: Name): Internals[Name] =>
     (load(declarationOf(name).file) as Internals)[name];
   // So that the core, which loads them when they are first used, has them at once.
-  for (const file of ['questions', 'judge', 'spend']) load(`driver/${file}.ts`);
+  for (const file of ['questions', 'judge', 'spend', 'examine', 'long-results']) load(`driver/${file}.ts`);
   return {
     ...(load('index.ts') as typeof core),
     memoryBudgets: (load('ledger/budgets.ts') as typeof budgets).memoryBudgets,

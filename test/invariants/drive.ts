@@ -1,4 +1,4 @@
-import type { Event, State } from '@treadle/core';
+import type { Event, Exposure, State } from '@treadle/core';
 import { answerOf, PEOPLE, rejudgedIn, replyOf, turnOf, type Past } from './answers.ts';
 import { NOTHING_OBSERVED, observedAfter, shouldApply, isExternal, type Observed, type Open } from './observed.ts';
 import type { Core } from './core.ts';
@@ -229,11 +229,15 @@ function startOf(
   at: number,
 ): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
-  const carried = { ...(memory && { memory }), ...(narrow && { narrow }), ...(grants && { grants }) };
+  const seen = facts?.session !== undefined && { exposure: EXPOSED };
+  const carried = { ...(memory && { memory }), ...(narrow && { narrow }), ...(grants && { grants }), ...seen };
   const optional = { ...carried, ...(taken && { resources: taken }), ...(policy !== undefined && { policy }) };
   const defined = program !== undefined && { program };
   return { type: 'run-started', at, ...pinned, input, ...optional, ...defined, ...facts };
 }
+
+/** What runs of a session have seen before. */
+export const EXPOSED: Exposure = { outside: { tool: 'read', what: 'url', from: 'before/t1.tool.0' } };
 
 function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {
   return {

@@ -55,6 +55,7 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
     { memory: { other: 1 } },
     { narrow: { tools: ['other'] } },
+    { exposure: { private: { what: 'other' } } },
     { grants: [{ tool: 'other', touches: [], definition: '', by: [] }] },
     { session: `${event.session ?? ''}!` },
     { task: `${event.task ?? ''}!` },

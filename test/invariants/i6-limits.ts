@@ -1,4 +1,4 @@
-import type { Event, Limits, Memory, Usage } from '@treadle/core';
+import type { Cause, Event, Exposure, Limits, Memory, Usage } from '@treadle/core';
 import { shares, isAnswered, turnsOf, capOf, type Turn, type CallRecord } from './turns.ts';
 import type { View } from './agent-attempts.ts';
 import { isExternal, activeMsAt } from './observed.ts';
@@ -16,6 +16,7 @@ export function checkLimits(trace: Trace): void {
   const { narrowings, laterTools, holders, programs } = reference;
   checkTotals(trace);
   checkWritten(trace, turns);
+  checkExposure(trace);
   const { budgeted = false } = trace.last.after.rules;
   for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings, budgeted);
   for (const [at, moment] of trace.moments.entries()) {
@@ -76,6 +77,32 @@ function checkWritten({ moments }: Trace, turns: readonly Turn[]): void {
     const [is, due] = [after.written?.toSorted() ?? [], [...written].toSorted()];
     ensure(same(is, due), () => `the state has ${is.join()} as written paths; it must have ${due.join()}`);
   }
+}
+
+/** The state has the first cause of each exposure: what the run starts with, then that of the first call. */
+function checkExposure({ moments }: Trace): void {
+  let due: Exposure = {};
+  const position = ({ effect = '' }: Cause): readonly number[] => effect.match(/\d+/g)?.map(Number) ?? [0, 0];
+  for (const { applied, after, event } of moments) {
+    if (!applied) continue;
+    const seen = event.type === 'run-started' ? event.exposure : exposesIn(event);
+    for (const kind of ['outside', 'private'] as const) {
+      const [had, now] = [due[kind], seen?.[kind]];
+      if (!now) continue;
+      const [[turn, index], [newTurn, newIndex]] = [position(had ?? now), position(now)] as [number[], number[]];
+      if (!had || newTurn! < turn! || (newTurn === turn && newIndex! < index!)) due = { ...due, [kind]: now };
+    }
+    const is = after.exposure ?? {};
+    ensure(
+      same(is.outside, due.outside) && same(is.private, due.private),
+      () => `the run has seen ${JSON.stringify(due)}, and the state has ${JSON.stringify(is)}`,
+    );
+  }
+}
+
+function exposesIn(event: Event): Exposure | undefined {
+  if (event.type === 'tool-settled') return event.result.type === 'result' ? event.result.exposes : undefined;
+  return event.type === 'client-result-given' ? event.exposes : undefined;
 }
 
 /** The run continues and ends exactly as the rules require. */

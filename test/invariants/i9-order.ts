@@ -17,6 +17,8 @@ export function checkOrderFree(core: Pick<Core, 'NEW' | 'step'>, world: World, a
     () => `the histories differ by order: ${orders}`,
   );
   ensure(same(outcomeOf(one.last.after), outcomeOf(other.last.after)), () => `the outcomes differ by order: ${orders}`);
+  const [seen, also] = [one, other].map(({ last: { after } }) => [after.exposure?.outside, after.exposure?.private]);
+  ensure(same(seen, also), () => `what the run has seen differs by order: ${orders}`);
   const [open, alike] = [one, other].map(({ last }) => [...last.observed.after.open.keys()].sort());
   ensure(same(open, alike), () => `the outstanding effects differ by order: ${orders}`);
   return orderOf(one) !== orderOf(other);

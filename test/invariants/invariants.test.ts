@@ -172,6 +172,7 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a call runs with answers': ({ event, effects }) =>
     event.type === 'question-answered' && effects.some(({ type }) => type === 'call-tool'),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
+  'a run starts with what it has seen': ({ event }) => event.type === 'run-started' && event.exposure !== undefined,
   'a run starts with grants': ({ event }) => event.type === 'run-started' && event.grants !== undefined,
   'a run takes over a process': ({ event }) => event.type === 'run-started' && event.resources !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
@@ -191,6 +192,8 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
 
 /** What must occur, even if it is rare. */
 const RARE_FEATURES: typeof FEATURES = {
+  'a later call exposes the run before an earlier one': ({ before, after }) =>
+    before.exposure?.private !== undefined && before.exposure.private !== after.exposure?.private,
   'a tool that a narrowing takes away is called': ({ event, before }) =>
     event.type === 'model-replied' &&
     event.content.some((part) => part.type === 'tool-call' && takesAway(before, part.name)),

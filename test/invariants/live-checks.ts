@@ -8,7 +8,7 @@ import { BLOCKED_MS, memoryKeys } from './live-world.ts';
 import type { LiveTrace } from './live.ts';
 import { NOTHING_OBSERVED, observedAfter } from './observed.ts';
 import { ensure, outcomeOf, same, type Moment } from './trace.ts';
-import { callsOf, hasRules } from './world.ts';
+import { callsOf, hasRules, isFiltered } from './world.ts';
 
 /** The parts of I1, I2, I4, I5 and I6 that can be observed from outside of the driver. */
 export function checkLive(core: Pick<Core, 'replay' | 'step' | 'NEW'>, trace: LiveTrace): void {
@@ -36,6 +36,7 @@ export function checkLive(core: Pick<Core, 'replay' | 'step' | 'NEW'>, trace: Li
   checkAllowed(core, trace);
   checkLiveReplay(core, trace);
   checkRemembered(trace);
+  checkExamined(trace);
   const { durationMs: limit = Infinity } = world.rules.limits;
   for (const observation of observations) {
     ensure(!('late' in observation && observation.late), () => `started too late: ${JSON.stringify(observation)}`);
@@ -104,6 +105,28 @@ function checkRemembered({ world, entries }: LiveTrace): void {
     const changed = Object.keys(event.result.memory ?? {});
     const keys = named.get(event.effect);
     ensure(!keys || changed.every((key) => keys.includes(key)), () => `${event.effect} changed ${changed.join()}`);
+  }
+}
+
+/** Nothing is recorded that the filters replace or refuse, and every result of a tool that reads says what it exposes. */
+function checkExamined({ world, entries }: LiveTrace): void {
+  const names = new Map<string, string>();
+  for (const { event } of entries) {
+    if (event.type === 'model-replied') {
+      const calls = event.content.filter((part) => part.type === 'tool-call');
+      for (const [index, { name }] of calls.entries()) names.set(`t${turnOf(event.effect)}.tool.${index}`, name);
+    }
+    const given = event.type === 'tool-settled' ? event.result : event;
+    if (given.type !== 'result' && given.type !== 'client-result-given') continue;
+    const { effect } = event as { readonly effect: string };
+    const call = effect.replace(/verify|client/, 'tool');
+    const text = JSON.stringify(given.content);
+    const raw = ['"yes"', '"no"', '"done"', 'image/png'].find((one) => text.includes(one));
+    ensure(!isFiltered(world) || raw === undefined, () => `${effect} was recorded with ${raw}`);
+    const changed = text.includes('"seen"') || text.includes('withheld');
+    ensure((given.filtered !== undefined) === changed, () => `what the filters did to ${effect} is not recorded`);
+    if (names.get(call) !== 'read' || given.isError) continue;
+    ensure(given.exposes?.private?.effect === call, () => `${effect} does not say that it exposes private data`);
   }
 }
 

@@ -1,6 +1,8 @@
 import type {
   Answer,
   Autonomy,
+  Exposure,
+  FilterAnswer,
   Guardrail,
   Guardrails,
   LoopOptions,
@@ -8,6 +10,7 @@ import type {
   ModelReply,
   Policy,
   PrepareTurn,
+  ResultFilter,
   StandardSchema,
   Tool,
   ToolContext,
@@ -28,6 +31,7 @@ import {
   waitsIn,
 } from './answers.ts';
 import type { AgentCode, Core } from './core.ts';
+import { EXPOSED } from './drive.ts';
 import { MOST_TOKENS } from './live-budget.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
 import { callsOf, hasRules, type Fate, type World } from './world.ts';
@@ -77,7 +81,9 @@ export function optionsOf({ rules, tools, input, memory, narrow, grants, facts }
     input,
     ...(memory && { memory }),
     ...(narrow && { narrow }),
-    ...(grants && { carried: { grants } }),
+    ...((grants ?? facts?.session) && {
+      carried: { ...(grants && { grants }), ...(facts?.session && { exposure: EXPOSED }) },
+    }),
     ...facts,
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),
@@ -214,8 +220,8 @@ type Spoken = Extract<ReturnType<typeof modelEvent>, { effect: string }>;
 
 interface Judging {
   readonly isOpen: (id: string) => boolean;
-  /** Called with the level that the policy is told. */
-  readonly onJudge: (autonomy: Autonomy | undefined) => void;
+  /** Called with the level that the policy is told, and with what the run has seen. */
+  readonly onJudge: (autonomy: Autonomy | undefined, exposure: Exposure | undefined) => void;
 }
 
 /**
@@ -240,8 +246,8 @@ export function policyOf(
               onJudge,
             }),
     }),
-    judge(calls, { turn, signal, autonomy }) {
-      onJudge(autonomy);
+    judge(calls, { turn, signal, autonomy, exposure }) {
+      onJudge(autonomy, exposure);
       if (isOpen(`t${turn}.judge.0`)) onStart('judge-calls', `t${turn}.judge.0`);
       const verdicts = callsOf(replyOf(world, turn))
         .slice(0, calls.length)
@@ -263,7 +269,7 @@ export function rulePolicyOf(
     ...made,
     judge(calls, context) {
       const id = `t${context.turn}.judge.0`;
-      onJudge(context.autonomy);
+      onJudge(context.autonomy, context.exposure);
       if (isOpen(id)) onStart('judge-calls', id);
       return made.judge(calls, context);
     },
@@ -295,6 +301,7 @@ export function toolsOf(
       ...(!client && name !== 'read' && { remembers: (input: unknown) => memoryKeys(name, input) }),
       ...(marks.needsApproval && { needsApproval: (input: unknown) => !('b' in (input as object)) }),
       ...(marks.unnarrowed && { unnarrowed: true }),
+      ...(name === 'read' && { exposes: 'private' as const }),
       ...(verifiable && { touches: (input: unknown) => [{ type: 'write' as const, path: JSON.stringify(input) }] }),
       ...(!client && {
         execute(input: unknown, { key, signal, memory, ask }: ToolContext) {
@@ -344,6 +351,23 @@ export function toolsOf(
     }),
   );
   return made.map((one) => (handsOver && one.name === 'edit' && one.execute ? { ...one, handsTo: 'clerk' } : one));
+}
+
+/** Replaces some results, refuses others and fails for the rest; what is empty or an error of the loop stays. */
+export function filtersOf({ later }: ManualScheduler): readonly ResultFilter[] {
+  return [
+    {
+      name: 'scan',
+      filter({ content: [block], effect, signal }) {
+        const text = block && 'text' in block ? block.text : undefined;
+        if (text === 'no') throw new Error('no');
+        if (block?.type !== 'image' && text !== 'yes' && text !== 'done') return undefined;
+        const answer: FilterAnswer =
+          text === undefined ? { type: 'refused', reason: 'an image' } : { type: 'changed', content: 'seen' };
+        return turnOf(effect) % 2 === 0 ? answer : later(answer, signal);
+      },
+    },
+  ];
 }
 
 /** The keys of the memory that a call of a tool uses: of `edit`, those that its input names. */

@@ -2,6 +2,7 @@ import type {
   Answer,
   Autonomy,
   ContinueOptions,
+  Exposure,
   Item,
   JournalEntry,
   LoopOptions,
@@ -13,6 +14,7 @@ import type {
 } from '@treadle/core';
 import {
   answersTo,
+  filtersOf,
   modelOf,
   optionsOf,
   outputOf,
@@ -31,7 +33,8 @@ import { SOURCES } from './generate/rules.ts';
 import { liveBudget } from './live-budget.ts';
 import { slowJournal, type Durability, type SlowJournal } from './slow-journal.ts';
 import { manualScheduler } from './manual-scheduler.ts';
-import { hasRules, SETTLE_FIRST, type World } from './world.ts';
+import { same } from './trace.ts';
+import { hasRules, isFiltered, SETTLE_FIRST, type World } from './world.ts';
 
 /** What was observed of a run in the real driver, over all of its crashes and pauses. */
 export interface LiveTrace {
@@ -144,8 +147,10 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   const tools = toolsOf(core, world, scheduler, onStart, () => opening);
   const isOpen = (id: string): boolean =>
     core.outstanding(core.replay(journal.appended).state).some((effect) => effect.id === id);
-  const onJudge = (autonomy: Autonomy | undefined): void => {
-    const { narrowed = [] } = core.replay(journal.appended).state;
+  const onJudge = (autonomy: Autonomy | undefined, told: Exposure | undefined): void => {
+    const { narrowed = [], exposure } = core.replay(journal.appended).state;
+    if (!same(told, exposure))
+      observations.push({ type: 'stuck', why: `the policy was told ${JSON.stringify(told)} as what the run has seen` });
     const due = narrowed.flatMap((one) => one.autonomy ?? []).toSorted()[0];
     if (autonomy !== due)
       observations.push({ type: 'stuck', why: `the policy was told level ${autonomy}, not ${due}` });
@@ -166,6 +171,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     ...(!world.rules.agent && { agents: [{ name: 'clerk', instructions: 'be a clerk', model: other, tools }] }),
     ...(guardrails && { guardrails: guardrailsOf(world, scheduler, onStart, latestOf('guard')) }),
     ...(budget && { ledger: budget.ledger }),
+    ...(isFiltered(world) && { resultFilters: filtersOf(scheduler) }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),
   };

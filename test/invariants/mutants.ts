@@ -4,6 +4,7 @@ import { loadMutableCore } from './mutable-core.ts';
 import { attempts } from './mutants/agent-attempts.ts';
 import { budget } from './mutants/budget.ts';
 import { claims } from './mutants/agent-calls.ts';
+import { examined } from './mutants/examined.ts';
 import { carried } from './mutants/carried.ts';
 import { results } from './mutants/i1-results.ts';
 import { permission } from './mutants/i2-permission.ts';
@@ -43,6 +44,7 @@ const AREAS = [
   budget,
   parked,
   programs,
+  examined,
 ] as const;
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();

@@ -210,6 +210,11 @@ export function callsOf(reply: Reply | undefined): readonly ScriptedCall[] {
   return calls;
 }
 
+/** Whether the results of a live run are filtered. It follows from the world, so that others stay as they were. */
+export function isFiltered({ moves }: World): boolean {
+  return moves.length % 4 === 1;
+}
+
 /** Whether the rules of a policy are those of `policy()`. The others are of a policy that answers by the script. */
 export function hasRules(rules: unknown): rules is PolicyRules {
   return typeof rules === 'object' && rules !== null && 'autonomy' in rules;

@@ -68,6 +68,10 @@ export type {
   Guardrail,
   GuardrailAnswer,
   Guardrails,
+  FilterAnswer,
+  FilteredResult,
+  FilterFindings,
+  ResultFilter,
   KeptResource,
   KeptResources,
   KillProcess,
@@ -117,7 +121,16 @@ export {
   type Effect,
   type RequestDraft,
 } from './machine/effects.ts';
-export type { CallCheck, Event, GuardrailVerdict, RecordedVerdict, SettledResult } from './machine/events.ts';
+export type {
+  CallCheck,
+  Event,
+  Examined,
+  Filtered,
+  GuardrailVerdict,
+  RecordedVerdict,
+  SettledResult,
+} from './machine/events.ts';
+export type { Cause, Exposure } from './machine/exposure.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type { AskedQuestion, Question } from './machine/questions.ts';
@@ -217,6 +230,7 @@ export { checkOptions, type KnownOptions, type OptionNames } from './known-optio
 export {
   tool,
   type AskQuestion,
+  type Exposes,
   type Held,
   type HoldOptions,
   type HoldResource,

@@ -3,6 +3,7 @@ import type { LoopResult, RunEnvironment } from '../driver/options.ts';
 import { inheritedPolicies } from '../driver/judge.ts';
 import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
+import { exposureElsewhere } from '../machine/exposure.ts';
 import { withNarrowing } from '../machine/narrowing.ts';
 import type { Limits } from '../machine/rules.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
@@ -40,11 +41,13 @@ export async function runChild(
     ...inheritedPolicies(run.state(), run.options.policy),
     ...(options.policy ? [options.policy] : []),
   ]);
+  const filters = new Set([...(options.resultFilters ?? []), ...(run.options.resultFilters ?? [])]);
   const shared = {
     ...options,
     ...definedOf(run.options, INHERITED_NAMES),
     ...(run.options.canAnswer === false && { canAnswer: false }),
     ...(policy && { policy }),
+    ...(filters.size > 0 && { resultFilters: [...filters] }),
     context,
     journal: run.journal,
     clock: run.clock,
@@ -57,9 +60,11 @@ export async function runChild(
     if (!resumed && signal.aborted)
       return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
     const narrowed = withNarrowing(run.narrowed, narrow);
+    const exposure = exposureElsewhere(run.state());
     const facts = resumed ? {} : await run.facts();
     const first = {
       ...(narrowed && { narrow: narrowed }),
+      ...(exposure && { carried: { exposure } }),
       ...(principal && { principal }),
       input: (prompt ?? defaultPrompt)(task as never),
       limits: tighterLimits(limits ?? {}, run.limits),
@@ -90,6 +95,8 @@ const INHERITED: { readonly [Name in keyof Required<RunEnvironment>]: 'inherited
   ledger: 'inherited',
   killProcess: 'inherited',
   matchPattern: 'inherited',
+  exposes: 'inherited',
+  resultFilters: 'given',
   policy: 'given',
   canAnswer: 'given',
   context: 'given',
@@ -169,6 +176,7 @@ function tighterLimits(a: Limits, b: CallingRun['limits']): Limits {
 
 function toolOutcome(name: string, result: LoopResult): Parked | Finished {
   const { outcome, text, usage, calls } = result;
+  const exposes = result.carried?.exposure;
   if (!outcome) return new Parked(result.runId, result.waiting);
   const settled = (content: string, isError: boolean, facts?: ErrorFacts): Finished =>
     new Finished({
@@ -177,6 +185,7 @@ function toolOutcome(name: string, result: LoopResult): Parked | Finished {
       isError,
       usage,
       calls,
+      ...(exposes && { exposes }),
       ...facts,
     });
   switch (outcome.type) {

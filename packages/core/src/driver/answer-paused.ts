@@ -10,6 +10,7 @@ import {
   eventForAnswer,
   isAwaited,
   malformedAnswer,
+  recordedAnswer,
   rejectAnswer,
   unfitAnswer,
   verifiedAnswer,
@@ -44,8 +45,9 @@ export async function answerEvents(
       const at = admission.clock.now();
       const slash = answer.effect.indexOf('/');
       if (slash === -1) {
-        const event = answerEvent(current, admitted, at, admission.matchPattern);
-        if (!event) throw await unfitAnswer(current, admitted);
+        const given = answerEvent(current, admitted, at, admission.matchPattern);
+        if (!given) throw await unfitAnswer(current, admitted);
+        const event = await recordedAnswer(current, given, admission.examine);
         events.push(event);
         current = step(current, event).state;
         continue;

@@ -18,7 +18,11 @@ import type { Answer, ContinueOptions } from './options.ts';
 /** What checks answers from outside before they become events. */
 export interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
   readonly clock: Clock;
+  /** Examines a result as one of a tool; undefined if nothing has to be examined. */
+  readonly examine?: (state: State, event: ClientResult) => Promise<ClientResult> | undefined;
 }
+
+export type ClientResult = Extract<Event, { type: 'client-result-given' }>;
 
 /** What each type of answer has besides its effect. */
 const REQUIRED_FIELDS: Readonly<Record<Answer['type'], readonly string[]>> = {
@@ -105,8 +109,16 @@ export function answerEvent(
   if (!event || !fits(state, event) || (event.type === 'client-result-given' && !isAwaited(state, answer))) {
     return undefined;
   }
+  return event;
+}
+
+/** The event as it is recorded: a result is examined, then cut. */
+export function recordedAnswer(state: State, event: Event, examine: Admission['examine']): Event | Promise<Event> {
   if (event.type !== 'client-result-given') return event;
-  return { ...event, ...truncateResult({ ...event, type: 'result' }, state.rules.maxResultChars), type: event.type };
+  const cut = (given: ClientResult): Event => {
+    return { ...given, ...truncateResult({ ...given, type: 'result' }, state.rules.maxResultChars), type: event.type };
+  };
+  return examine?.(state, event)?.then(cut) ?? cut(event);
 }
 
 type QuestionAnswer = Extract<Answer, { type: 'answer' }>;

@@ -72,7 +72,7 @@ interface Described {
 
 function judgeChecked(described: readonly Described[], judging: Judging): Verdicts | Promise<Verdicts> {
   const { state, options, signal } = judging;
-  const { runId, turn, principal, narrowed, written } = state;
+  const { runId, turn, principal, narrowed, written, exposure } = state;
   const allowed = allowedNames(state);
   const autonomy = lowestAutonomy(narrowed);
   const about = {
@@ -81,6 +81,7 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
     ...(autonomy !== undefined && { autonomy }),
     ...(allowed && { allowed }),
     ...(written && { written }),
+    ...(exposure && { exposure }),
     ...(principal && { principal }),
     context: options.context,
     signal,
@@ -243,7 +244,7 @@ function describeCall(
 }
 
 /** `unknown` if the tool fails to say what a call touches. */
-function declaredTouches(touches: NonNullable<Tool['touches']>, input: unknown): readonly Touch[] {
+export function declaredTouches(touches: NonNullable<Tool['touches']>, input: unknown): readonly Touch[] {
   try {
     const declared: unknown = touches(input);
     ignoreRejection(declared);
@@ -282,7 +283,7 @@ function mustApprove(tool: Tool | undefined, recorded: true | undefined, input: 
 }
 
 /** A function that should be synchronous may return a promise. Its rejection must not end the process. */
-function ignoreRejection(value: unknown): void {
+export function ignoreRejection(value: unknown): void {
   if (isThenable(value)) void Promise.resolve(value).catch(ignore);
 }
 
@@ -295,7 +296,7 @@ function copyInput(input: unknown): unknown {
   }
 }
 
-function isThenable(value: unknown): value is PromiseLike<unknown> {
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as Partial<PromiseLike<unknown>> | undefined | null)?.then === 'function';
 }
 

@@ -1,6 +1,7 @@
 import { journalError, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Event } from '../machine/events.ts';
+import { inputExposure, withExposure } from '../machine/exposure.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, lowestAutonomy, NARROWING_FORM } from '../machine/narrowing.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
@@ -66,6 +67,8 @@ export function openRun(
   const principal = options.principal && copyOf(options.principal);
   const policy = options.policy && recordedRules(options.policy);
   const grants = options.carried && grantsOption(options.carried, principal);
+  const input = conversationOf(options.input, options.answered);
+  const exposure = withExposure(options.carried?.exposure, inputExposure(input));
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),
@@ -75,13 +78,14 @@ export function openRun(
     model: model.id,
     settings,
     ...(instructions !== undefined && { instructions }),
-    input: conversationOf(options.input, options.answered),
+    input,
     ...(options.answered && { answered: copyOf(options.answered) }),
     ...(principal && { principal }),
     ...(parent && { parent }),
     ...(options.memory && { memory: memoryOption(options.memory) }),
     ...(options.narrow && { narrow: narrowOption(options.narrow) }),
     ...(grants && { grants }),
+    ...(exposure && { exposure: copyOf(exposure) }),
     ...(policy !== undefined && { policy }),
     ...(model.program !== undefined && { program: recordedProgram(model) }),
     ...runFactsOf(options),
@@ -220,6 +224,8 @@ export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
   audit: '.rejectedAnswer',
   ledger: '.reserve',
   guardrails: 'object',
+  resultFilters: 'array',
+  exposes: 'function',
   prepareTurn: 'function',
   agents: 'array',
   models: 'array',

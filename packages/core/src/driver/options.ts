@@ -5,15 +5,15 @@ import type { CallAnswered, CallStarted, Item, TurnStarted } from '../journal/it
 import type { ErrorFacts, InputMessage, Message, ResultBlock, ToolResult } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
-import type { Policy, Principal } from '../policy/port.ts';
+import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
 import type { Schema } from '../tools/schema.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Exposes, Tool } from '../tools/tool.ts';
 import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, Memory, OutputCheck, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
-import type { AgentState, Carried, Outcome, Waiting } from '../machine/state.ts';
+import type { AgentState, Call, Carried, Outcome, Waiting } from '../machine/state.ts';
 
 import type { HandoffAgent } from './handoff.ts';
 
@@ -178,6 +178,43 @@ export interface GuardedContent {
   readonly signal: AbortSignal;
 }
 
+/** Sees results before they are recorded. If it throws, or takes longer than `toolTimeoutMs`, the result is refused. */
+export interface ResultFilter {
+  readonly name: string;
+  readonly filter: (result: FilteredResult) => FilterAnswer | Promise<FilterAnswer>;
+}
+
+export interface FilteredResult {
+  /** A copy: only what the filter returns counts. */
+  readonly content: readonly ResultBlock[];
+  readonly isError: boolean;
+  /** `stderr`: the content is what a command that failed wrote there. It is recorded beside the content, and not sent to the model. */
+  readonly part: 'content' | 'stderr';
+  readonly call: Pick<Call, 'id' | 'name' | 'arguments'>;
+  readonly runId: string;
+  readonly effect: string;
+  readonly context: unknown;
+  readonly principal: Principal | undefined;
+  /** Aborts when the answer does not count any more. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Undefined: the result stays as it is. `refused`: the model gets the reason in its place. `exposes`: what was found in it.
+ * `note`: why, for the journal, up to 200 characters.
+ */
+export type FilterAnswer =
+  | undefined
+  | void
+  | (FilterFindings & { readonly type: 'changed'; readonly content: string | readonly ResultBlock[] })
+  | (FilterFindings & { readonly type: 'refused'; readonly reason: string })
+  | (FilterFindings & { readonly type: 'marked' });
+
+export interface FilterFindings {
+  readonly exposes?: Exposes;
+  readonly note?: string;
+}
+
 /** What the journal does not contain: code and listeners. Child runs inherit some of it: see `INHERITED` in agents/child-run.ts. */
 export interface RunEnvironment {
   readonly model: Model;
@@ -196,6 +233,17 @@ export interface RunEnvironment {
   readonly ledger?: Ledger;
   /** Checks of the input and the answer. A run that is resumed needs those that it was started with. */
   readonly guardrails?: Guardrails;
+  /**
+   * Filters of results, in order: redact, mark or refuse what a tool, a child run, a verification or an answer from outside
+   * returns, before anything of it is recorded, stored or sent. While there are any, listeners receive no progress of tools.
+   * They apply to child runs too. What is recorded stays as it is when a run is resumed with others.
+   */
+  readonly resultFilters?: readonly ResultFilter[];
+  /**
+   * What a call that touches this exposes the run to, such as private data for the path of a key. If it throws, both. It
+   * applies to child runs too.
+   */
+  readonly exposes?: (touch: Touch) => Exposes | undefined | Promise<Exposes | undefined>;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
   /** The agents that tools made by `handoff` may hand the run over to. */

@@ -23,7 +23,6 @@ import {
   checkWithin,
   settledWithin,
 } from '../tools/execute.ts';
-import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, memoryKeysOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import {
@@ -35,6 +34,7 @@ import {
   summariseHistory,
   withExecutor,
 } from './call-model.ts';
+import type { examineCall } from './examine.ts';
 import { agentNamed, handoffFacts } from './handoff.ts';
 import type { judgeCalls } from './judge.ts';
 import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
@@ -175,7 +175,7 @@ export function abortChildren({ runningChildren }: RunContext, reason?: unknown)
   for (const abort of runningChildren) abort(reason);
 }
 
-function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
+export function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
   const { lastReply } = context;
   if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
   const tool = executorOf(context, call.name, call.turn);
@@ -248,7 +248,11 @@ function runCheckedTool(
     lease: context.lease?.token,
     timeoutMs: timeoutOf(tool, input) ?? opening.rules.toolTimeoutMs,
     clock,
-    report: emit ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress }) : ignore,
+    // Filters see only results, so progress is held back.
+    report:
+      emit && !options.resultFilters?.length
+        ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress })
+        : ignore,
     context: options.context,
     principal: opening.principal,
     run: tool.share === undefined ? undefined : callingRun(context, effect),
@@ -258,7 +262,7 @@ function runCheckedTool(
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
     const done = withChangedMemory(keys, memory, execution, result);
-    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
+    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle, execution);
   }
   if (signal.aborted) abort(signal.reason);
   const running = tool.share === undefined ? runningTools : runningChildren;
@@ -268,7 +272,7 @@ function runCheckedTool(
     context.asking?.get(effect.id)?.end();
     context.held?.callEnded(execution);
     const done = withChangedMemory(keys, memory, execution, settled);
-    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
+    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle, execution);
   });
 }
 
@@ -291,19 +295,55 @@ export function changeToAgent(context: RunContext, { agent }: Pick<Handoff, 'age
   changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), turn);
 }
 
-function settleTool(context: RunContext, { id }: CallEffect, result: Settled, settle: Settle): void {
+/** `executed`: the tool, if it was called. */
+function settleTool(
+  context: RunContext,
+  effect: CallEffect,
+  result: Settled,
+  settle: Settle,
+  executed?: Execution,
+): void {
   if (result instanceof Broken) return context.fail(result.error);
-  const { clock, opening, blobs } = context;
-  const { maxResultChars } = opening.rules;
-  const at = clock.now();
   if (result instanceof Parked) {
+    const { id } = effect;
+    const at = context.clock.now();
     const { on, waiting } = result;
     return settle({ type: 'tool-parked', at, effect: id, on, waiting, ...timesOf(context, id, result, at) });
   }
+  const record = (examined: SettledResult): void => recordResult(context, effect.id, examined, settle);
+  if (result.type === 'result' && (result.exposes || needsExamining(context.options, executed?.tool))) {
+    return recordExamined(context, effect.call, executed, result, record);
+  }
+  record(result);
+}
+
+/** Whether the result of a call is examined before it is recorded. */
+export function needsExamining({ resultFilters }: Pick<RunOptions, 'resultFilters'>, tool?: Tool): unknown {
+  return resultFilters?.length || tool?.touches || tool?.exposes;
+}
+
+/** The code that examines results. A program whose tools touch nothing, and without filters, does not load it. */
+let examine: typeof examineCall | undefined;
+
+function recordExamined(...given: Parameters<typeof examineCall>): void {
+  if (examine) return examine(...given);
+  const loaded = import('./examine.ts').then(({ examineCall: load }) => (examine = load)(...given));
+  loaded.catch(given[0].fail);
+}
+
+/** Records a result. One that is too long is stored, or cut. */
+function recordResult(context: RunContext, id: string, result: SettledResult, settle: Settle): void {
+  const { clock, opening, blobs } = context;
+  const { maxResultChars } = opening.rules;
+  const at = clock.now();
   const cut = truncateResult(result, maxResultChars);
   if (cut !== result && isTooLong(result, maxResultChars)) {
-    if (opening.rules.references) return void settleByReference(context, id, result, settle);
-    if (blobs) return void storeLongResult(context, id, result, settle);
+    if (opening.rules.references || blobs) {
+      const store = opening.rules.references ? 'settleByReference' : 'storeLongResult';
+      return void import('./long-results.ts')
+        .then((long) => long[store](context, id, result, settle))
+        .catch(context.fail);
+    }
   }
   settle({ type: 'tool-settled', at, effect: id, result: cut });
 }
@@ -329,51 +369,6 @@ function timesOf(
 /** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */
 function settleUncallable(context: RunContext, effect: CallEffect, error: SettledResult, settle: Settle): void {
   settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : error, settle);
-}
-
-/** Stores a result that is too long as a blob, and offers the tool that pages through it. */
-async function storeLongResult(
-  { runId, opening, blobs, readResult, clock, state }: RunContext,
-  effect: string,
-  result: SettledResult,
-  settle: Settle,
-): Promise<void> {
-  const text = result.type === 'result' ? textOf(result.content) : '';
-  let note: string;
-  try {
-    const id = await blobs!.put(runId, text, 'written');
-    note = partialResultNote(readResult!.name, id, text.length);
-    const { tools, nextTools } = state();
-    const at = clock.now();
-    // Also into a change that waits for the next turn, and there first, because the process may die in between.
-    if (nextTools && !nextTools.some(isReadResult)) {
-      settle({ type: 'tools-changed', at, tools: [...nextTools, factsOf(readResult!)], from: 'next-turn' });
-    }
-    if (!tools.some(isReadResult)) {
-      settle({ type: 'tools-changed', at, tools: [...tools, factsOf(readResult!)] });
-    }
-  } catch (error) {
-    note = `The whole result could not be stored: ${messageOf(error)}`;
-  }
-  const cut = truncateResult(result, opening.rules.maxResultChars) as Extract<SettledResult, { type: 'result' }>;
-  const content = [...cut.content, { type: 'text', text: note } as const];
-  settle({ type: 'tool-settled', at: clock.now(), effect, result: { ...cut, content } });
-}
-
-/** A result that is too long is stored as a blob, and recorded as a reference to it. It is never cut. */
-async function settleByReference(
-  { runId, blobs, clock }: RunContext,
-  effect: string,
-  result: SettledResult,
-  settle: Settle,
-): Promise<void> {
-  let recorded = result;
-  // Without a store, or if it fails, the event has the whole result.
-  if (blobs && result.type === 'result') {
-    const { referringResult } = await import('../tools/references.ts');
-    recorded = await referringResult(result, textOf(result.content), blobs, runId).catch(() => result);
-  }
-  settle({ type: 'tool-settled', at: clock.now(), effect, result: recorded });
 }
 
 const NO_ANSWERS: readonly Answer[] = [];

@@ -3,7 +3,7 @@ import { childRunId, childRuns } from '../journal/family.ts';
 import type { Journal, JournalEntry, Lease, RunStore } from '../journal/port.ts';
 import { walkInSlices, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
-import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
+import { outstanding, slotEffect, slotFor, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isReadResult } from '../machine/narrowing.ts';
@@ -16,12 +16,15 @@ import { canResume, NEW, step } from '../machine/step.ts';
 import type { Clock } from '../platform.ts';
 import type { Checked } from '../tools/execute.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
+import type { Admission } from './answer.ts';
 import { answerEvents } from './answer-paused.ts';
 import { blobsOf, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
-import { policyChange } from './judge.ts';
+import { examineAnswer } from './examine.ts';
+import { policyChange, type Judging } from './judge.ts';
 import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
 import type { ContinueOptions, KeptResource } from './options.ts';
+import { needsExamining } from './perform.ts';
 import type { runLoop } from './run.ts';
 
 /* Resuming a run. This is loaded when a run is resumed for the first time, or stopped with its child runs. Most runs do not need it. */
@@ -97,7 +100,12 @@ async function openingOf(
   const rejudged = resumable && !options.signal?.aborted ? await newPolicy(state, { options, signal }, at) : undefined;
   if (rejudged) accepted.push(rejudged);
   const current = rejudged ? step(state, rejudged).state : state;
-  const { events: answered, childAnswers } = await answerEvents(current, answers, { ...options, clock });
+  const examine = answers.length === 0 ? undefined : answerExaminer(options, clock, signal);
+  const { events: answered, childAnswers } = await answerEvents(current, answers, {
+    ...options,
+    clock,
+    ...(examine && { examine }),
+  });
   const parked = parkedEffects(state);
   const repeated = parked
     .filter(({ effect }) => !childAnswers.has(effect))
@@ -197,11 +205,31 @@ function newPolicy(
   { options, signal }: { readonly options: ContinueOptions; readonly signal: AbortSignal },
   at: number,
 ): Promise<Event | undefined> {
+  return policyChange({ state, options, ...codeOf(state, options), signal }, at);
+}
+
+/** The tools of this process, for calls of another one. */
+function codeOf(state: State, options: ContinueOptions): Pick<Judging, 'executor' | 'checked'> {
   const tools = toolsByName(agentNamed(options, state.handedTo)?.tools ?? []);
   const executor = ({ name }: Call): Tool | undefined => tools.get(name);
   const run = { runId: state.runId, blobs: blobsOf(options.journal), options };
   const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call, run);
-  return policyChange({ state, options, executor, checked, signal }, at);
+  return { executor, checked };
+}
+
+/** Examines the answers to a paused run. */
+function answerExaminer(
+  options: ContinueOptions,
+  clock: Clock,
+  signal: AbortSignal,
+): NonNullable<Admission['examine']> {
+  return (state, event) => {
+    const { executor, checked } = codeOf(state, options);
+    if (!needsExamining(options, executor(slotFor(state, event.effect)!.call))) return undefined;
+    const { runId, principal, rules } = state;
+    const run = { runId, options, principal, clock, timeoutMs: rules.toolTimeoutMs, signal };
+    return examineAnswer(run, { state, executor, checked }, event);
+  };
 }
 
 /** Whether a child run of a call in progress has an entry since time `since` that is not only a lost effect. */

@@ -7,16 +7,25 @@ import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
+import { inputExposure } from '../machine/exposure.ts';
 import type { State } from '../machine/state.ts';
-import { NEW, toolsUsed } from '../machine/step.ts';
+import { fits, NEW, toolsUsed } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { checkOptions, checkSettings } from '../known-options.ts';
 import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { answerEvent, malformedAnswer, rejectAnswer, unfitAnswer, verifiedAnswer } from './answer.ts';
-import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
+import {
+  answerEvent,
+  malformedAnswer,
+  recordedAnswer,
+  rejectAnswer,
+  unfitAnswer,
+  verifiedAnswer,
+  type Admission,
+} from './answer.ts';
+import { blobsOf, changeExecutors, executorOf, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames, withHandoffAgents } from './handoff.ts';
 import {
   checkAutoResume,
@@ -41,7 +50,14 @@ import type {
   RunOptions,
   StartedRun,
 } from './options.ts';
-import { cancelChildren, changeToAgent, type AgentCode, type HeldResources, type RunContext } from './perform.ts';
+import {
+  cancelChildren,
+  changeToAgent,
+  needsExamining,
+  type AgentCode,
+  type HeldResources,
+  type RunContext,
+} from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
@@ -132,6 +148,9 @@ export function driveRun(
   if (options.policy && typeof options.policy.judge !== 'function') {
     throw new TreadleError('invalid-options', 'The policy has no "judge". Pass policy(rules) of @treadle/core/policy.');
   }
+  if (options.resultFilters?.some((one) => typeof one?.filter !== 'function' || typeof one.name !== 'string')) {
+    throw new TreadleError('invalid-options', 'A result filter has no "name" or no "filter".');
+  }
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
     const given = String(options.holdIdleMs);
     throw new TreadleError('invalid-options', `holdIdleMs is ${given}. Use a number of at least 0, or omit it.`);
@@ -170,6 +189,11 @@ export function driveRun(
       return recorded;
     });
   };
+  const examine: Admission['examine'] = (state, event) => {
+    const { name, turn } = slotFor(state, event.effect)!.call;
+    if (!needsExamining(options, executorOf(context!, name, turn))) return undefined;
+    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, event));
+  };
   const recordAnswer = async (answer: Answer): Promise<void> => {
     const { verifyAnswer } = options;
     const reject = (error: unknown): Promise<TreadleError> =>
@@ -180,8 +204,11 @@ export function driveRun(
         const malformed = malformedAnswer(answer);
         if (malformed) throw await malformed;
         const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
-        event = answerEvent(state(), admitted, clock.now(), options.matchPattern);
-        if (!event) throw await unfitAnswer(state(), admitted);
+        const given = answerEvent(state(), admitted, clock.now(), options.matchPattern);
+        const examined = given && recordedAnswer(state(), given, examine);
+        event = examined instanceof Promise ? await examined : examined;
+        // It may have been answered while it was examined.
+        if (!event || !fits(state(), event)) throw await unfitAnswer(state(), admitted);
       } catch (error) {
         throw await reject(error);
       }
@@ -330,7 +357,11 @@ export function driveRun(
       await result.catch(() => {});
     },
     send: (input) =>
-      handled(async () => record({ type: 'input-added', at: clock.now(), messages: inputMessages(input) })),
+      handled(async () => {
+        const messages = inputMessages(input);
+        const exposes = inputExposure(messages);
+        return record({ type: 'input-added', at: clock.now(), messages, ...(exposes && { exposes }) });
+      }),
     changeTools: (changed) => handled(async () => changeTools(changed)),
     liftNarrowing: (by, source) =>
       handled(async () => {

@@ -211,8 +211,11 @@ function forkedEvent(event: Event, newId: string, options: ForkOptions, maxChars
     typeof replacement === 'string' ? [{ type: 'text', text: replacement }] : replacement,
     maxChars,
   );
-  if (event.type === 'client-result-given') return { ...event, content, isError: false };
-  const { blob: _, ...result } = event.result as SettledResult & { readonly blob?: string };
+  if (event.type === 'client-result-given') {
+    const { filtered: _, ...given } = event;
+    return { ...given, content, isError: false };
+  }
+  const { blob: _, filtered: __, ...result } = event.result as Extract<SettledResult, { type: 'result' }>;
   return { ...event, result: { ...result, type: 'result', content, isError: false } };
 }
 

@@ -168,9 +168,9 @@ function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
       // In the order of the digest: sorting keys that are sorted costs little.
-      const { grants, instructions, labels, memory, model, narrow, policy, principal } = event;
+      const { exposure, grants, instructions, labels, memory, model, narrow, policy, principal } = event;
       const { program, rules, session, settings, task, tools, trace } = event;
-      const named = { grants, instructions, labels, memory, model, narrow, policy, principal };
+      const named = { exposure, grants, instructions, labels, memory, model, narrow, policy, principal };
       return { ...named, program, rules, session, settings, task, tools, trace };
     }
     case 'run-forked': {
@@ -187,9 +187,12 @@ function pinnedBy(event: Event): object | undefined {
       return { decision: event.decision };
     case 'tool-settled': {
       const { result } = event;
-      if (result.type !== 'result' || !(result.narrow ?? result.handoff)) return undefined;
-      return { narrow: result.narrow, handoff: result.handoff };
+      if (result.type !== 'result' || !(result.narrow ?? result.handoff ?? result.exposes)) return undefined;
+      return { narrow: result.narrow, handoff: result.handoff, exposes: result.exposes };
     }
+    case 'client-result-given':
+    case 'input-added':
+      return event.exposes && { exposes: event.exposes };
     default:
       return undefined;
   }

@@ -1,4 +1,5 @@
 import type { ModelRequest, Settings, ToolChoice } from '../model.ts';
+import { exposureElsewhere } from './exposure.ts';
 import type { History } from './history.ts';
 import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
 import { openQuestions } from './questions.ts';
@@ -197,8 +198,10 @@ export function memoryOf({ agent, memory }: State): Memory | undefined {
 }
 
 /** What the next run of a conversation starts with, if it follows this state. Undefined: nothing. */
-export function carriedFrom({ memory, narrowing, grants, principal }: State): Carried | undefined {
-  return (memory ?? narrowing ?? grants) && { memory, narrow: narrowing, grants, principal };
+export function carriedFrom(state: State): Carried | undefined {
+  const { memory, narrowing, grants, principal } = state;
+  const exposure = exposureElsewhere(state);
+  return (memory ?? narrowing ?? grants ?? exposure) && { memory, narrow: narrowing, grants, principal, exposure };
 }
 
 /**

@@ -9,6 +9,7 @@ import type {
 } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { PolicyLimits, Principal, Touch, Verdict } from '../policy/port.ts';
+import type { Exposure } from './exposure.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { AskedQuestion } from './questions.ts';
 import type { HeldProcess, OpenResource } from './resources.ts';
@@ -51,6 +52,8 @@ type Fact =
       readonly narrow?: Narrowing | readonly Narrowing[];
       /** What people have allowed in the conversation that the run continues. */
       readonly grants?: readonly Grant[];
+      /** What the runs before in the conversation, or the calling run, and the input have exposed it to. */
+      readonly exposure?: Exposure;
       /** The processes that the run takes over of the last run of its conversation. */
       readonly resources?: readonly OpenResource[];
       /** The rules of the policy, if it has any. */
@@ -74,7 +77,12 @@ type Fact =
       /** Why `prepareTurn` failed; the run fails. */
       readonly problem?: string;
     }
-  | { readonly type: 'input-added'; readonly at: number; readonly messages: readonly UserMessage[] }
+  | {
+      readonly type: 'input-added';
+      readonly at: number;
+      readonly messages: readonly UserMessage[];
+      readonly exposes?: Exposure;
+    }
   /** The run has these tools from now on, until a change that waits for the next turn; with `from`, from that turn on. */
   | {
       readonly type: 'tools-changed';
@@ -182,7 +190,8 @@ type Fact =
       readonly effect: string;
       readonly content: readonly ResultBlock[];
       readonly isError: boolean;
-    } & ErrorFacts)
+    } & ErrorFacts &
+      Examined)
   | {
       readonly type: 'output-checked';
       readonly at: number;
@@ -263,24 +272,40 @@ export interface CallCheck {
   readonly resources?: readonly string[];
 }
 
+/** What was found out about a result before it was recorded. */
+export interface Examined {
+  /** What the result filters did, in order. Absent: nothing. */
+  readonly filtered?: readonly Filtered[];
+  /** What the run has seen with it. */
+  readonly exposes?: Exposure;
+}
+
+/** `marked`: the filter only said what the result exposes. */
+export interface Filtered {
+  readonly filter: string;
+  readonly action: 'changed' | 'refused' | 'marked';
+  readonly note?: string;
+}
+
 export type SettledResult =
   /** An error without `errorType` is `execution_failed`. */
-  | (ErrorFacts & {
-      readonly type: 'result';
-      readonly content: readonly ResultBlock[];
-      readonly isError: boolean;
-      /** The blob that has the whole text, which `content` only refers to. */
-      readonly blob?: string;
-      /** What a child run has used. */
-      readonly usage?: Usage;
-      readonly calls?: number;
-      /** The keys of the memory that the call changed, with their new values. `null`: the key was removed. */
-      readonly memory?: Memory;
-      /** Narrows what the run may do from the next turn on. */
-      readonly narrow?: Narrowing;
-      /** Hands the run over to an agent from the next turn on. Of several in a turn, that of the last call counts. */
-      readonly handoff?: Handoff;
-    })
+  | (ErrorFacts &
+      Examined & {
+        readonly type: 'result';
+        readonly content: readonly ResultBlock[];
+        readonly isError: boolean;
+        /** The blob that has the whole text, which `content` only refers to. */
+        readonly blob?: string;
+        /** What a child run has used. */
+        readonly usage?: Usage;
+        readonly calls?: number;
+        /** The keys of the memory that the call changed, with their new values. `null`: the key was removed. */
+        readonly memory?: Memory;
+        /** Narrows what the run may do from the next turn on. */
+        readonly narrow?: Narrowing;
+        /** Hands the run over to an agent from the next turn on. Of several in a turn, that of the last call counts. */
+        readonly handoff?: Handoff;
+      })
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }
   | { readonly type: 'unknown' };

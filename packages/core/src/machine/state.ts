@@ -1,6 +1,7 @@
 import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { PolicyLimits, Principal, Touch } from '../policy/port.ts';
+import type { Exposure } from './exposure.ts';
 import type { History } from './history.ts';
 import type { Narrowings } from './narrowing.ts';
 import type { AskedQuestion, Question } from './questions.ts';
@@ -76,6 +77,8 @@ export interface State {
   readonly grants: readonly Grant[] | undefined;
   /** Different paths that calls which were allowed to run may have written, as their tools declare; at most 100. */
   readonly written: readonly string[] | undefined;
+  /** What the run has seen. Undefined: neither content from outside nor private data. */
+  readonly exposure: Exposure | undefined;
   /** Processes that tools have started for the run. Undefined: none. */
   readonly resources: readonly OpenResource[] | undefined;
   /** How many process deaths in a row each call was running at, by effect. Any event that is not about a resource resets it. */
@@ -264,6 +267,7 @@ export interface Carried {
   readonly narrow?: Narrowings;
   /** They count only for a run with the same subject and tenant. */
   readonly grants?: readonly Grant[] | undefined;
+  readonly exposure?: Exposure | undefined;
   /** For whom the run was driven. */
   readonly principal?: Principal | undefined;
 }

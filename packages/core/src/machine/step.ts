@@ -36,6 +36,7 @@ import {
   type Effect,
 } from './effects.ts';
 import type { CallCheck, Event, Moment, RecordedVerdict } from './events.ts';
+import { withExposure } from './exposure.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, added, appendMessage, emptyHistory, estimateTokens, mapped, stableJson } from './history.ts';
@@ -137,6 +138,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   policyLimits: undefined,
   grants: undefined,
   written: undefined,
+  exposure: undefined,
   resources: undefined,
   deaths: undefined,
   at: 0,
@@ -152,6 +154,7 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return withoutEffects({ ...state, model, instructions, ...tools, handoff });
     }
     case 'input-added':
+      if (event.exposes) state.exposure = withExposure(state.exposure, event.exposes);
       return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
     case 'tools-changed':
       return onToolsChanged(state, event);
@@ -376,6 +379,7 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
     agent: rules.agent && nextAttempt(rules.agent, undefined, 0),
     narrowing: event.narrow && withNarrowing(undefined, event.narrow),
     grants: event.grants,
+    exposure: event.exposure,
     resources: event.resources,
     policies: policy === undefined ? undefined : [policy],
     at,
@@ -1050,10 +1054,14 @@ function onCallEvent(state: Draft, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
 }
 
-/** Adds what a child run has used, stores the memory that the call changed, and narrows the next turns. */
+/** Adds what a child run has used, stores what the run has seen and the memory that the call changed, and narrows the next turns. */
 function chargeCall(state: Draft, event: CallEvent): Draft {
+  if (event.type === 'client-result-given' && event.exposes) {
+    state.exposure = withExposure(state.exposure, event.exposes);
+  }
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
-  const { usage, calls = 0, memory, narrow, handoff } = event.result;
+  const { usage, calls = 0, memory, narrow, handoff, exposes } = event.result;
+  if (exposes) state.exposure = withExposure(state.exposure, exposes);
   const remembering = memory ? withMemory(state, memory) : state;
   const narrowing = narrow ? { ...remembering, narrowing: withNarrowing(state.narrowing, narrow) } : remembering;
   const handed = handoff ? withHandoff(narrowing, handoff, event.effect) : narrowing;

@@ -174,8 +174,13 @@ export function compileRules(rules: PolicyRules, place: Place): readonly Rule[] 
   }
 }
 
-function ruleContext({ autonomy, principal, allowed }: JudgeContext): RuleContext {
-  return { ...(autonomy !== undefined && { autonomy }), ...(principal && { principal }), ...(allowed && { allowed }) };
+function ruleContext({ autonomy, principal, allowed, exposure }: JudgeContext): RuleContext {
+  return {
+    ...(autonomy !== undefined && { autonomy }),
+    ...(principal && { principal }),
+    ...(allowed && { allowed }),
+    ...(exposure && { exposure }),
+  };
 }
 
 function writesOf({ paths }: CallFacts): readonly string[] {

@@ -1,3 +1,4 @@
+import type { Exposure } from '../machine/exposure.ts';
 import type { Autonomy } from '../machine/narrowing.ts';
 
 /** Decides whether calls may run. Its verdicts are recorded, and a call that it does not allow never runs. */
@@ -63,6 +64,8 @@ export interface JudgeContext {
   readonly allowed?: readonly string[];
   /** Different paths in the `write` touches of calls that the run has started, at most 100. */
   readonly written?: readonly string[];
+  /** What the run has seen before these calls, with the causes. */
+  readonly exposure?: Exposure;
   readonly principal?: Principal;
   /** The `context` option of the run. */
   readonly context: unknown;

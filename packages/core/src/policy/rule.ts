@@ -1,3 +1,4 @@
+import type { Exposure } from '../machine/exposure.ts';
 import type { Autonomy } from '../machine/narrowing.ts';
 import type { CommandFacts, PathFacts, UrlFacts } from './facts.ts';
 import type { JudgedCall, Principal } from './port.ts';
@@ -78,6 +79,8 @@ export interface RuleContext {
   readonly rate?: RateCounts;
   /** Paths that calls of the run may have written, with those of earlier calls of the turn. */
   readonly written?: readonly string[];
+  /** What the run has seen, with the causes. */
+  readonly exposure?: Exposure;
 }
 
 export interface RateCounts {

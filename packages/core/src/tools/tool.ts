@@ -7,6 +7,7 @@ import type { Amounts } from '../ledger/port.ts';
 import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, CallingOptions } from '../driver/options.ts';
 import type { CallCheck } from '../machine/events.ts';
+import type { Exposure } from '../machine/exposure.ts';
 import type { Narrowing, Narrowings } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
@@ -65,6 +66,11 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
    * throws: the policy gets `unknown`.
    */
   readonly touches?: (input: OutputOf<S>) => readonly Touch[];
+  /**
+   * What the result of a call, or of every call, exposes the run to, besides what its touches say: a `url` is from outside. If
+   * the function throws, both.
+   */
+  readonly exposes?: Exposes | ((input: OutputOf<S>) => Exposes | undefined);
   /** Names of permissions that the policy requires for the tool, such as `file_write`. */
   readonly permissions?: readonly string[];
   /**
@@ -88,6 +94,9 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
    */
   readonly execute?: (input: OutputOf<S>, context: ToolContext) => Output;
 }
+
+/** `outside`: content that anybody may have written. `private`: data that must not leave. */
+export type Exposes = keyof Exposure | readonly (keyof Exposure)[];
 
 export interface ToolContext {
   /** Aborts on cancel, timeout, the run's deadline, and when another process has taken over the run. */
@@ -261,6 +270,7 @@ export interface Tool {
   readonly spends?: Amounts;
   readonly resources?: (input: unknown) => readonly string[];
   readonly touches?: (input: unknown) => readonly Touch[];
+  readonly exposes?: Exposes | ((input: unknown) => Exposes | undefined);
   readonly permissions?: readonly string[];
   readonly fingerprint?: string;
   readonly operation?: string | ((input: unknown) => string);
@@ -295,6 +305,7 @@ const TOOL_OPTIONS: KnownOptions = {
     resources: 'function',
     remembers: '',
     touches: 'function',
+    exposes: '',
     permissions: '',
     fingerprint: 'string',
     operation: '',
