@@ -9,6 +9,7 @@ import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
 import { cancelled, failing, outage, overdue, unprepared } from './scenarios/endings.ts';
+import { filtering } from './scenarios/filtering.ts';
 import { fork } from './scenarios/fork.ts';
 import { guarded } from './scenarios/guarded.ts';
 import { handingOver } from './scenarios/handing-over.ts';
@@ -67,4 +68,5 @@ export const SCENARIOS: readonly Scenario[] = [
   holding,
   retrying,
   beginning,
+  filtering,
 ];

@@ -532,6 +532,13 @@ describe('annotations', () => {
     const tool = await annotated({ readOnlyHint: true, idempotentHint: true }, false);
     expect([tool.effect, tool.touches]).toEqual(['once', undefined]);
   });
+
+  test('results are content from outside, unless a trusted server says otherwise', async () => {
+    expect((await annotated({ openWorldHint: false }, true)).exposes).toBeUndefined();
+    expect((await annotated({ openWorldHint: true }, true)).exposes).toBe('outside');
+    expect((await annotated({}, true)).exposes).toBe('outside');
+    expect((await annotated({ openWorldHint: false }, false)).exposes).toBe('outside');
+  });
 });
 
 describe('approvals', () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { checkOptions, TreadleError, type OptionNames, type Policy, type Tool } from '@treadle/core';
+import { checkOptions, TreadleError, type LoopOptions, type OptionNames, type Policy, type Tool } from '@treadle/core';
 import { resourceKeeper } from '@treadle/store';
 import type { Logger } from 'pino';
 import { completions } from './apis/completions/completions.ts';
@@ -60,6 +60,10 @@ export interface TreadleServerOptions {
    * has no keys. Default: `policy`.
    */
   readonly askingPolicy?: Policy;
+  /** Redact, mark or refuse results of tools in all runs, before anything of them is stored or sent. */
+  readonly resultFilters?: LoopOptions['resultFilters'];
+  /** What calls of all runs expose their run to, by what they touch. */
+  readonly exposes?: LoopOptions['exposes'];
   /** Finds out whether a model works: `POST /v1/server/test`. Default: models cannot be tested over HTTP. */
   readonly testModel?: TestModel;
   /**
@@ -177,6 +181,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...(options.instructions !== undefined && { instructionsFor: instructionsBy(options.instructions) }),
     ...(policy && { policy }),
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
+    ...(options.resultFilters && { resultFilters: options.resultFilters }),
+    ...(options.exposes && { exposes: options.exposes }),
     waits: options.waitForAnswers ?? false,
     keys,
     kept,
@@ -441,6 +447,8 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   mcpServers: 'object',
   policy: '.judge',
   askingPolicy: '.judge',
+  resultFilters: 'array',
+  exposes: 'function',
   testModel: 'function',
   waitForAnswers: 'boolean',
   chatTitles: 'boolean',

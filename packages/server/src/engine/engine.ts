@@ -1,4 +1,4 @@
-import type { Model, Policy, StartedRun } from '@treadle/core';
+import type { LoopOptions, Model, Policy, StartedRun } from '@treadle/core';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
@@ -49,6 +49,8 @@ export interface Engine {
   readonly policy?: Policy;
   /** Judges the calls of conversations with a person who answers approvals, without keys. Absent: `policy`. */
   readonly askingPolicy?: Policy;
+  readonly resultFilters?: LoopOptions['resultFilters'];
+  readonly exposes?: LoopOptions['exposes'];
   /** The keys of clients. A run goes on only as long as the key that started it is valid. Absent: there are none. */
   readonly keys?: Pick<Keys, 'whyRevoked' | 'onReplaced'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */

@@ -175,7 +175,10 @@ export interface ResumedRun {
 /** Starts or resumes a run. */
 export function driveRun(
   plan: RunPlan,
-  engine: Pick<Engine, 'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics' | 'kept'>,
+  engine: Pick<
+    Engine,
+    'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics' | 'kept' | 'resultFilters' | 'exposes'
+  >,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
@@ -221,6 +224,8 @@ export function driveRun(
     }),
     tools: toolset.tools,
     ...(policy && { policy: plan.approvals ? namedAsks(policy) : policy }),
+    ...(engine.resultFilters && { resultFilters: engine.resultFilters }),
+    ...(engine.exposes && { exposes: engine.exposes }),
     ...(plan.context !== undefined && { context: plan.context }),
     ...(open && open.approvals.length > 0 && { beforePause: giveApprovals }),
     journal: isLarge ? appendedInTurn(journal, plan) : journal,

@@ -127,7 +127,7 @@ function namesFor({ name: server, options: { prefix } }: McpServer, name: string
 
 function toolOf(server: McpServer, described: McpTool, name: string): Tool {
   const { approval, timeoutMs = DEFAULT_TIMEOUT_MS, trustAnnotations = false, sampling } = server.options;
-  const { readOnlyHint, idempotentHint } = (trustAnnotations && described.annotations) || {};
+  const { readOnlyHint, idempotentHint, openWorldHint } = (trustAnnotations && described.annotations) || {};
   const effect: ToolEffect = readOnlyHint === true ? 'pure' : idempotentHint === true ? 'idempotent' : 'once';
   const { fingerprint } = described;
   const made = tool({
@@ -139,6 +139,8 @@ function toolOf(server: McpServer, described: McpTool, name: string): Tool {
     timeoutMs,
     fingerprint,
     ...(readOnlyHint === true && { touches: () => [] }),
+    // Anybody may have written what it returns, unless the server is believed and says otherwise.
+    ...(openWorldHint !== false && { exposes: 'outside' as const }),
     needsApproval: needsApproval(approval, described.name),
     ...(sampling && {
       async verify(_, context) {

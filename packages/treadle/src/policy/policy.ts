@@ -1,5 +1,5 @@
 import { join, resolve } from 'node:path';
-import type { JudgedCall, Principal, Touch } from '@treadle/core';
+import type { Exposure, JudgedCall, Principal, Touch } from '@treadle/core';
 import { checkRules } from '@treadle/core/policy';
 import {
   CommandError,
@@ -15,6 +15,7 @@ import type { Config } from '../config/config.ts';
 import { resolveContext, workingFolder, type CommandContext } from '../config/context.ts';
 import { checkConfig, readConfig } from '../config/load.ts';
 import { coloursFor } from '../terminal/colours.ts';
+import { exactLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
 import { checkToolArguments, commandTools, toolDefinitions } from '../tools/command-tools.ts';
 import { commandPolicy } from './command-policy.ts';
@@ -35,6 +36,12 @@ const explainCommand: Command = defineCommand({
       many: true,
       help: 'What the call would touch, instead of what the tool says; may be repeated',
     },
+    seen: {
+      type: 'text',
+      value: 'KIND=WHAT',
+      many: true,
+      help: 'What the run has seen before: outside=WHAT or private=WHAT; may be repeated',
+    },
     key: { type: 'text', value: 'NAME', help: 'Judge the call for a key of [[server.keys]], with its scopes' },
     json: { type: 'switch', help: 'Print JSON' },
     config: LOCATION_FLAGS.config,
@@ -54,13 +61,16 @@ const explainCommand: Command = defineCommand({
     const made = commandPolicy(context, 'policy');
     const call = await callToExplain(name!, text, values.touch, context);
     const principal = values.key === undefined ? undefined : principalOfKey(values.key, context.loaded.config);
-    const explanation = await made.explain(call, { ...(principal && { principal }) });
+    const exposure = values.seen && exposureFromFlags(values.seen);
+    const about = { ...(principal && { principal }), ...(exposure && { exposure }) };
+    const explanation = await made.explain(call, about);
     if (values.json) {
       io.stdout.write(`${JSON.stringify(explanation, null, 2)}\n`);
       return EXIT.completed;
     }
     for (const line of explanationLines(explanation, coloursFor(io.stdout, io.env))) io.stdout.write(`${line}\n`);
-    const about = principal && { principal };
+    for (const [kind, { what }] of Object.entries(exposure ?? {}))
+      io.stdout.write(`Seen: ${kind}, ${exactLine(what)}\n`);
     const lines =
       explanation.verdict.type === 'ask'
         ? await allowingLines({ asking: made, folder: context.folder }, call, about)
@@ -117,6 +127,16 @@ function touchFromFlag(text: string): Touch {
   }
   throw new CommandError(
     `--touch cannot be ${JSON.stringify(text)}. It takes read=PATH, write=PATH, command=TEXT or url=URL.`,
+  );
+}
+
+function exposureFromFlags(flags: readonly string[]): Exposure {
+  return Object.fromEntries(
+    flags.map((text) => {
+      const [, kind, what] = /^(outside|private)=(.+)$/s.exec(text) ?? [];
+      if (kind !== undefined) return [kind, { what }];
+      throw new CommandError(`--seen cannot be ${JSON.stringify(text)}. It takes outside=WHAT or private=WHAT.`);
+    }),
   );
 }
 

@@ -66,10 +66,14 @@ function withStop(sentence: string): string {
 export async function allowingLines(
   { asking, folder }: { readonly asking: RulePolicy; readonly folder: string },
   call: JudgedCall,
-  { autonomy, principal }: Pick<RuleContext, 'autonomy' | 'principal'> = {},
+  { autonomy, principal, exposure }: Pick<RuleContext, 'autonomy' | 'principal' | 'exposure'> = {},
 ): Promise<readonly string[] | undefined> {
   const { rules } = asking;
-  const context = { ...(autonomy !== undefined && { autonomy }), ...(principal && { principal }) };
+  const context = {
+    ...(autonomy !== undefined && { autonomy }),
+    ...(principal && { principal }),
+    ...(exposure && { exposure }),
+  };
   const allows = async (changes: Changes): Promise<boolean> => {
     const changed = { ...rules, ...nested(rules, changes) };
     if (checkRules(changed).problems.length > 0) return false;
