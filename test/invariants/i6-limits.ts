@@ -81,7 +81,7 @@ function checkWritten({ moments }: Trace, turns: readonly Turn[]): void {
 
 /** The state has the first cause of each exposure: what the run starts with, then that of the first call. */
 function checkExposure({ moments }: Trace): void {
-  let due: Exposure = {};
+  const due: { -readonly [Kind in keyof Exposure]: Exposure[Kind] } = {};
   const position = ({ effect = '' }: Cause): readonly number[] => effect.match(/\d+/g)?.map(Number) ?? [0, 0];
   for (const { applied, after, event } of moments) {
     if (!applied) continue;
@@ -90,7 +90,7 @@ function checkExposure({ moments }: Trace): void {
       const [had, now] = [due[kind], seen?.[kind]];
       if (!now) continue;
       const [[turn, index], [newTurn, newIndex]] = [position(had ?? now), position(now)] as [number[], number[]];
-      if (!had || newTurn! < turn! || (newTurn === turn && newIndex! < index!)) due = { ...due, [kind]: now };
+      if (!had || newTurn! < turn! || (newTurn === turn && newIndex! < index!)) due[kind] = now;
     }
     const is = after.exposure ?? {};
     ensure(

@@ -57,7 +57,10 @@ export const filtering: Scenario = {
         { ...put(life), touches: page },
         { ...pick, touches: page },
         agentTool({ name: 'delegate', description: 'delegate', model: child, tools: [reads] }),
-        slow(life, () => life.live!.send({ role: 'user', content: [ATTACHED] })),
+        slow(life, () => {
+          if (life.entries.some(({ event }) => event.type === 'input-added')) return;
+          void life.live!.send({ role: 'user', content: [ATTACHED] });
+        }),
       ],
       resultFilters: FILTERS,
       exposes: ({ type }) => (type === 'read' ? 'private' : undefined),

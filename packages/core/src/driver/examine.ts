@@ -12,7 +12,7 @@ import type { ClientResult } from './answer.ts';
 import { executorOf } from './call-model.ts';
 import { declaredTouches, ignoreRejection, isThenable, type Judging } from './judge.ts';
 import type { FilteredResult, ResultFilter, RunEnvironment } from './options.ts';
-import { checkedCall, type RunContext } from './perform.ts';
+import type { RunContext } from './perform.ts';
 
 /*
  * What happens between the result of a call and its record: what the call has exposed the run to, then the result filters. This
@@ -83,9 +83,12 @@ function examiningOf({ runId, options, opening, clock, controller: { signal } }:
 }
 
 /** Examines a result from outside, for a run in progress. */
-export function examineGiven(context: RunContext, event: ClientResult): Promise<ClientResult> {
+export function examineGiven(
+  context: RunContext,
+  checked: Judging['checked'],
+  event: ClientResult,
+): Promise<ClientResult> {
   const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
-  const checked = (call: Call): ReturnType<Judging['checked']> => checkedCall(context, call);
   return examineAnswer(examiningOf(context), { state: context.state(), executor, checked }, event);
 }
 
@@ -194,21 +197,29 @@ type Decision = Seen &
 type Part = Pick<FilteredResult, 'content' | 'part'>;
 
 async function filterResult<R extends Examinable>(run: Examining, source: CallSource, result: R): Promise<R> {
-  const filtered: Filtered[] = [];
   let current = result;
   for (const filter of run.options.resultFilters!) {
     for (const part of partsOf(current)) {
       const decision = await decisionOf(run, source, filter, { ...part, isError: current.isError });
-      if (!decision) continue;
-      const { type: action, note } = decision;
-      filtered.push({ filter: filter.name, action, ...(note !== undefined && { note }) });
-      const exposes = withExposure(current.exposes, causesOf(source.call, decision));
-      current = { ...current, filtered: [...filtered], ...(exposes && { exposes }) };
-      if (decision.type === 'refused') return refusedResult(current, source.call, decision.reason);
-      if (decision.type === 'changed') current = withPart(current, { ...part, content: decision.content });
+      if (decision) current = decidedResult(current, source.call, { filter, part, decision });
+      if (decision?.type === 'refused') return current;
     }
   }
   return current;
+}
+
+/** The result after the decision of a filter, with what it did. */
+function decidedResult<R extends Examinable>(
+  result: R,
+  call: Call,
+  { filter, part, decision }: { readonly filter: ResultFilter; readonly part: Part; readonly decision: Decision },
+): R {
+  const { type: action, note } = decision;
+  const done: Filtered = { filter: filter.name, action, ...(note !== undefined && { note }) };
+  const exposes = withExposure(result.exposes, causesOf(call, decision));
+  const next = { ...result, filtered: [...(result.filtered ?? []), done], ...(exposes && { exposes }) };
+  if (decision.type === 'refused') return refusedResult(next, call, decision.reason);
+  return decision.type === 'changed' ? withPart(next, { ...part, content: decision.content }) : next;
 }
 
 /** Each part of a result with text: a filter gets them one by one. */

@@ -8,7 +8,7 @@ import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
 import { inputExposure } from '../machine/exposure.ts';
-import type { State } from '../machine/state.ts';
+import type { Call, State } from '../machine/state.ts';
 import { fits, NEW, toolsUsed } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
@@ -53,6 +53,7 @@ import type {
 import {
   cancelChildren,
   changeToAgent,
+  checkedCall,
   needsExamining,
   type AgentCode,
   type HeldResources,
@@ -192,7 +193,8 @@ export function driveRun(
   const examine: Admission['examine'] = (state, event) => {
     const { name, turn } = slotFor(state, event.effect)!.call;
     if (!needsExamining(options, executorOf(context!, name, turn))) return undefined;
-    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, event));
+    const checked = (call: Call): ReturnType<typeof checkedCall> => checkedCall(context!, call);
+    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, checked, event));
   };
   const recordAnswer = async (answer: Answer): Promise<void> => {
     const { verifyAnswer } = options;
