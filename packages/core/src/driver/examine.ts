@@ -85,10 +85,11 @@ function examiningOf({ runId, options, opening, clock, controller: { signal } }:
 /** Examines a result from outside, for a run in progress. */
 export function examineGiven(
   context: RunContext,
-  checked: Judging['checked'],
+  checkedCall: (context: RunContext, call: Call) => ReturnType<Judging['checked']>,
   event: ClientResult,
 ): Promise<ClientResult> {
   const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
+  const checked = (call: Call): ReturnType<Judging['checked']> => checkedCall(context, call);
   return examineAnswer(examiningOf(context), { state: context.state(), executor, checked }, event);
 }
 

@@ -10,8 +10,14 @@ import type { RunContext, Settle } from './perform.ts';
 
 /* Results that are too long for the history. Loaded with the first one. */
 
+/** Records a result that is too long, of a run that has references or blobs. */
+export function recordLong(context: RunContext, effect: string, result: SettledResult, settle: Settle): Promise<void> {
+  const { references } = context.opening.rules;
+  return (references ? settleByReference : storeLongResult)(context, effect, result, settle);
+}
+
 /** Stores a result that is too long as a blob, and offers the tool that pages through it. */
-export async function storeLongResult(
+async function storeLongResult(
   { runId, opening, blobs, readResult, clock, state }: RunContext,
   effect: string,
   result: SettledResult,
@@ -40,7 +46,7 @@ export async function storeLongResult(
 }
 
 /** A result that is too long is stored as a blob, and recorded as a reference to it. It is never cut. */
-export async function settleByReference(
+async function settleByReference(
   { runId, blobs, clock }: RunContext,
   effect: string,
   result: SettledResult,

@@ -339,9 +339,8 @@ function recordResult(context: RunContext, id: string, result: SettledResult, se
   const cut = truncateResult(result, maxResultChars);
   if (cut !== result && isTooLong(result, maxResultChars)) {
     if (opening.rules.references || blobs) {
-      const store = opening.rules.references ? 'settleByReference' : 'storeLongResult';
       return void import('./long-results.ts')
-        .then((long) => long[store](context, id, result, settle))
+        .then((long) => long.recordLong(context, id, result, settle))
         .catch(context.fail);
     }
   }

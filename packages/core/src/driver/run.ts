@@ -8,7 +8,7 @@ import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
 import { inputExposure } from '../machine/exposure.ts';
-import type { Call, State } from '../machine/state.ts';
+import type { State } from '../machine/state.ts';
 import { fits, NEW, toolsUsed } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
@@ -149,8 +149,8 @@ export function driveRun(
   if (options.policy && typeof options.policy.judge !== 'function') {
     throw new TreadleError('invalid-options', 'The policy has no "judge". Pass policy(rules) of @treadle/core/policy.');
   }
-  if (options.resultFilters?.some((one) => typeof one?.filter !== 'function' || typeof one.name !== 'string')) {
-    throw new TreadleError('invalid-options', 'A result filter has no "name" or no "filter".');
+  if (options.resultFilters?.some((one) => !one?.name || typeof one.filter !== 'function')) {
+    throw new TreadleError('invalid-options', 'A result filter lacks "name" or "filter".');
   }
   if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
     const given = String(options.holdIdleMs);
@@ -193,8 +193,7 @@ export function driveRun(
   const examine: Admission['examine'] = (state, event) => {
     const { name, turn } = slotFor(state, event.effect)!.call;
     if (!needsExamining(options, executorOf(context!, name, turn))) return undefined;
-    const checked = (call: Call): ReturnType<typeof checkedCall> => checkedCall(context!, call);
-    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, checked, event));
+    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, checkedCall, event));
   };
   const recordAnswer = async (answer: Answer): Promise<void> => {
     const { verifyAnswer } = options;
