@@ -310,11 +310,12 @@ function settleTool(
     const { on, waiting } = result;
     return settle({ type: 'tool-parked', at, effect: id, on, waiting, ...timesOf(context, id, result, at) });
   }
-  const record = (examined: SettledResult): void => recordResult(context, effect.id, examined, settle);
   if (result.type === 'result' && (result.exposes || needsExamining(context.options, executed?.tool))) {
-    return recordExamined(context, effect.call, executed, result, record);
+    return recordExamined(context, effect.call, executed, result, (examined) =>
+      recordResult(context, effect.id, examined, settle),
+    );
   }
-  record(result);
+  recordResult(context, effect.id, result, settle);
 }
 
 /** Whether the result of a call is examined before it is recorded. */
