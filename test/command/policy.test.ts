@@ -30,6 +30,8 @@ describe('policy explain', () => {
       'commands     -        it runs no commands',
       `paths        allow    read ${file}`,
       'domains      -        it makes no requests',
+      'devices      -        it uses this machine only',
+      'sessions     -        it uses no sessions',
       'tools        -        no entry for "read"',
       'Verdict: allow, by the rule paths',
       '',
@@ -181,8 +183,11 @@ describe('policy explain', () => {
     [['read', '{"paht": "x"}'], 'paht: is not expected here'],
     [
       ['sh', '--touch', 'file=x'],
-      '--touch cannot be "file=x". It takes read=PATH, write=PATH, command=TEXT or url=URL.',
+      '--touch cannot be "file=x". It takes read=PATH, write=PATH, command=TEXT, url=URL, session=NAME or device=NAME.',
     ],
+    [['sh', '--touch', 'read=a', '--on', 'moon:x'], '--on cannot be "moon:x". It takes one of device:NAME, ssh:NAME'],
+    [['sh', '--touch', 'read=a', '--on', 'device:'], '--on cannot be "device:"'],
+    [['read', '{"path": "a"}', '--on', 'device:pi'], '--on says where'],
     [['sh', '--touch', 'read='], '--touch cannot be "read="'],
   ])('rejects %j', async (args, message) => {
     const { code, stdout, stderr } = await policy('explain', ...args);

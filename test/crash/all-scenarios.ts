@@ -24,6 +24,7 @@ import { shaping } from './scenarios/shaping.ts';
 import { retrying, sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
+import { walled } from './scenarios/walled.ts';
 
 /** All scenarios. Together they contain every type of event and effect. */
 export const SCENARIOS: readonly Scenario[] = [
@@ -32,6 +33,7 @@ export const SCENARIOS: readonly Scenario[] = [
   policed,
   ruled,
   limited,
+  walled,
   shaping,
   length,
   verify,

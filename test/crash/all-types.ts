@@ -14,6 +14,7 @@ const EVENTS: Record<Event['type'], true> = {
   'model-failed': true,
   'calls-judged': true,
   'policy-changed': true,
+  'call-rejudged': true,
   'program-changed': true,
   'child-started': true,
   'tool-settled': true,

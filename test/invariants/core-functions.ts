@@ -79,6 +79,17 @@ export interface CoreFunctions {
   readonly applyVerdict: (state: State, slot: Slot, verdict: RecordedVerdict | undefined, at: number) => Slot;
   readonly onPolicyChanged: (state: State, event: EventOf<'policy-changed'>) => Next;
   readonly stricterAsk: (state: State, slot: AskingSlot, verdict: RecordedVerdict | undefined, at: number) => Slot;
+  readonly onCallRejudged: (state: State, event: EventOf<'call-rejudged'>) => Next;
+  readonly boundAgain: (
+    tools: State['tools'],
+    slot: AskingSlot,
+    call: Call,
+    touches: readonly Touch[] | undefined,
+  ) => AskingSlot;
+  readonly whereBound: (call: Call, touches: readonly Touch[] | undefined) => string;
+  readonly ruledCall: (call: Call, verdict: RecordedVerdict | undefined) => Call;
+  readonly touchKey: (touch: Touch) => string;
+  readonly arePromised: (counted: readonly string[] | undefined, promised: readonly string[] | undefined) => boolean;
   readonly approvalProblem: (
     ask: Ask,
     answer: Pick<EventOf<'approval-given'>, 'digest' | 'approved' | 'by'>,

@@ -98,6 +98,8 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return feed(mistakenApproval(pick));
       case 'policy':
         return feed(policyAt(pick));
+      case 'rejudge':
+        return feed(rejudgedAt(pick));
       case 'program':
         return feed({ type: 'program-changed', at: now, ...(pick % 3 > 0 && { program: { version: pick % 3 } }) });
       case 'input':
@@ -188,6 +190,13 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
       ...(pick % 7 > 0 && { verdicts }),
       ...(limits && { limits }),
     };
+  }
+
+  function rejudgedAt(pick: number): Event {
+    const { id = '' } = [...observed.open.values()].at(pick % observed.open.size)?.effect ?? {};
+    const scripted = rejudgedIn(world, turnOf(id))[id.replace('.approval.', '.tool.')];
+    const verdict = pick % 3 === 0 ? ({ type: 'allow' } as const) : scripted;
+    return { type: 'call-rejudged', at: now, effect: id, ...(verdict && { verdict }) };
   }
 
   /** Whether the effect of a move does not depend on when it happens. */

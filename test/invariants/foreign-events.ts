@@ -47,6 +47,8 @@ export function eventsWithId(effect: string, at: number, digest: string): readon
     { type: 'effect-lost', at, effect, cause: 'device' },
     { type: 'effect-lost', at, effect, cause: 'parked' },
     { type: 'budget-refused', at, effect, reason: 'foreign' },
+    { type: 'call-rejudged', at, effect, verdict: { type: 'allow' } },
+    { type: 'call-rejudged', at, effect },
     { type: 'calls-judged', at, effect, verdicts: [{ type: 'allow' }] },
     { type: 'guardrails-checked', at, effect, verdicts: [{ type: 'pass' }] },
     { type: 'turn-prepared', at, effect, decision: {} },

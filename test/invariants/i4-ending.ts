@@ -1,4 +1,4 @@
-import type { Event, Rules, State, Waiting } from '@treadle/core';
+import { stableJson, type Event, type Rules, type State, type Waiting } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { outcomeText } from './expected.ts';
@@ -43,8 +43,8 @@ function checkMoment(
     () => `the state reports ${reported.join(' ')} as outstanding; issued and not settled are ${issued.join(' ')}`,
   );
 
-  const reportedWaits = waiting(after).map(sortedJson);
-  const outside = [...open.values()].flatMap((one) => waitsOf(observed, one)).map(sortedJson);
+  const reportedWaits = waiting(after).map(stableJson);
+  const outside = [...open.values()].flatMap((one) => waitsOf(observed, one)).map(stableJson);
   ensure(
     same(reportedWaits.sort(), outside.sort()),
     () => `the run waits for ${outside.join()}, and reports ${reportedWaits.join()}`,
@@ -78,10 +78,6 @@ function checkQuestions({ phase }: State, { open, asked }: Observed): void {
 }
 
 /** JSON with the fields in order, because the order has no meaning. */
-function sortedJson(wait: Waiting): string {
-  return JSON.stringify(Object.fromEntries(Object.entries(wait).toSorted(([a], [b]) => (a < b ? -1 : 1))));
-}
-
 /** A run that is cancelled while guardrails check its answer has no output. */
 function checkUnguarded({ step }: Views, state: State): void {
   if (state.phase.type !== 'guarding') return;

@@ -65,7 +65,11 @@ function checkWritten({ moments }: Trace, turns: readonly Turn[]): void {
       for (const { at, permission } of permissions) {
         const { type } = moments[at]!.event;
         if (permission.type !== 'allowed' || type === 'policy-changed') continue;
-        const writes = permission.touches?.flatMap((touch) => (touch.type === 'write' ? touch.path : []));
+        const writes = permission.touches?.flatMap((touch) => {
+          if (touch.type !== 'write') return [];
+          const { path, on } = touch;
+          return on ? `${on.type}:${on.name} ${path}` : path;
+        });
         additions[at]!.push(...(writes ?? []));
       }
     }

@@ -59,6 +59,7 @@ const LEAST: Record<Event['type'], number> = {
   'model-failed': 0.05,
   'calls-judged': 0.05,
   'policy-changed': 0.05,
+  'call-rejudged': 0.05,
   'program-changed': 0.05,
   'child-started': 0.05,
   'tool-settled': 0.05,

@@ -1,15 +1,19 @@
-import type {
-  Ask,
-  Effect,
-  Event,
-  Handoff,
-  Narrowing,
-  OpenResource,
-  Outcome,
-  Parking,
-  Question,
-  RecordedVerdict,
-  Rules,
+import { createHash } from 'node:crypto';
+import {
+  stableJson,
+  type Ask,
+  type Call,
+  type Effect,
+  type Event,
+  type Handoff,
+  type Narrowing,
+  type OpenResource,
+  type Outcome,
+  type Parking,
+  type Question,
+  type RecordedVerdict,
+  type Rules,
+  type Touch,
 } from '@treadle/core';
 
 /**
@@ -113,6 +117,8 @@ export function shouldApply(observed: Observed, event: Event): boolean {
       return kind === 'check-guardrails';
     case 'calls-judged':
       return kind === 'judge-calls';
+    case 'call-rejudged':
+      return kind === 'ask-approval' || (kind === 'call-tool' && !open!.parked && !asks);
     case 'tool-settled':
       return kind === 'verify-tool' || (kind === 'call-tool' && event.result.type === 'result');
     case 'child-started':
@@ -199,7 +205,10 @@ export function observedAfter(
   if ('effect' in event && event.effect !== undefined) {
     const outstanding = open.get(event.effect);
     if (event.type === 'child-started') begun.add(event.effect);
-    else if (asked !== observed.asked) {
+    else if (event.type === 'call-rejudged') {
+      if (outstanding?.effect.type !== 'ask-approval') open.delete(event.effect);
+      else rejudgeAsk(open, judgedAgain(outstanding.effect), event.verdict, event.at);
+    } else if (asked !== observed.asked) {
       if (openQuestions({ ...observed, asked }, event.effect).length === 0) open.delete(event.effect);
     } else {
       const call = toolId(event.effect);
@@ -221,9 +230,7 @@ export function observedAfter(
   if (event.type === 'policy-changed') {
     for (const [id, { effect }] of open) {
       if (effect.type !== 'ask-approval') continue;
-      const stricter = askUnderRules(effect, event.verdicts?.[id.replace('.approval.', '.tool.')], event.at);
-      if (stricter) open.set(id, { effect: stricter, parked: undefined });
-      else open.delete(id);
+      rejudgeAsk(open, effect, event.verdicts?.[id.replace('.approval.', '.tool.')], event.at);
     }
   }
   if (event.type === 'effect-lost') {
@@ -250,6 +257,26 @@ export function observedAfter(
     retries: retriesAfter(observed, event, effects),
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(observed, event),
   };
+}
+
+function judgedAgain(asking: AskEffect): AskEffect {
+  const { call } = asking;
+  return { ...asking, call: { ...call, rejudged: (call.rejudged ?? 0) + 1 } };
+}
+
+/** Changes an open approval after another verdict on its call. */
+function rejudgeAsk(
+  open: Map<string, Open>,
+  asking: AskEffect,
+  verdict: RecordedVerdict | undefined,
+  at: number,
+): void {
+  const { call, ...ask } = asking;
+  const { sandbox: had, ...known } = call;
+  const stricter = askUnderRules({ ...ask, ...(had && { sandbox: had }) }, call, verdict, at);
+  if (!stricter) return void open.delete(ask.id);
+  const { sandbox, ...effect } = stricter;
+  open.set(ask.id, { effect: { ...effect, call: { ...known, ...(sandbox && { sandbox }) } }, parked: undefined });
 }
 
 /** How an event narrows the run. */
@@ -359,10 +386,44 @@ function askAfterApproval(ask: Effect, { at, approved, by, forRun }: Decision): 
   return { ...ask, approvedBy, ...((!forRun || ask.onlyThisCall) && { onlyThisCall: true }) };
 }
 
-/** The ask under other rules: what both require. Undefined if they deny the call. */
-export function askUnderRules<A extends Ask>(ask: A, verdict: RecordedVerdict | undefined, at: number): A | undefined {
-  if (verdict?.type === 'allow') return ask;
-  if (verdict?.type !== 'ask') return undefined;
+/** Where a call runs: the places that it touches, and the promises of its sandbox. */
+interface Where {
+  readonly touches?: readonly Touch[];
+  readonly sandbox?: readonly string[];
+}
+
+function whereOf({ touches = [], sandbox }: Where): string {
+  const places = touches.flatMap((touch) => ('on' in touch && touch.on ? touch.on : []));
+  return sandbox || places.length > 0 ? stableJson({ places, sandbox }) : '';
+}
+
+/** What an approval of a call is bound to. */
+export function digestOf({ name, arguments: text }: Pick<Call, 'name' | 'arguments'>, where: Where): string {
+  const bound = [`${name}\n${text}`, whereOf(where)].filter((one) => one !== '');
+  return createHash('sha256').update(bound.join('\n\n')).digest('hex');
+}
+
+/**
+ * The ask after another verdict: what both require. Undefined if the call is denied. If it would run elsewhere, the approvals
+ * so far do not count.
+ */
+export function askUnderRules<A extends Ask & Where>(
+  asked: A,
+  call: Pick<Call, 'name' | 'arguments'>,
+  verdict: RecordedVerdict | undefined,
+  at: number,
+): A | undefined {
+  if (verdict?.type !== 'allow' && verdict?.type !== 'ask') return undefined;
+  const { approvedBy: _approvedBy, touches: _touches, sandbox: _sandbox, ...bare } = asked;
+  const { touches: now, sandbox } = verdict;
+  const elsewhere = {
+    ...bare,
+    ...(now && { touches: now }),
+    ...(sandbox && { sandbox }),
+    digest: digestOf(call, verdict),
+  };
+  const ask = whereOf(verdict) === whereOf(asked) ? asked : (elsewhere as unknown as A);
+  if (verdict.type === 'allow') return ask;
   const lists = [ask.approvers, verdict.approvers].filter((list) => list !== undefined);
   const approvers = lists[0]?.filter((one) => lists.every((list) => list.includes(one)));
   const required = Math.max(ask.required ?? 1, verdict.required ?? 1);

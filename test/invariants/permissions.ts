@@ -9,13 +9,13 @@ import {
   type ToolFacts,
   type Touch,
 } from '@treadle/core';
-import { askUnderRules, DAY } from './observed.ts';
+import { askUnderRules, DAY, digestOf } from './observed.ts';
 
 /** Whether a call may run: by the last verdict on it, by people, or by what they allowed for the rest of the run. */
 export type Permission =
   | { readonly type: 'allowed'; readonly touches?: readonly Touch[] | undefined }
   | { readonly type: 'denied' }
-  | ({ readonly type: 'asking' } & Ask);
+  | ({ readonly type: 'asking'; readonly sandbox?: readonly string[] } & Ask);
 
 /** A call, with its permissions and the moments from which on it has them. */
 interface JudgedCall {
@@ -34,6 +34,8 @@ export interface Permissions {
   readonly last: (call: JudgedCall) => Permission | undefined;
   /** A verdict on the call, at a time and a moment. */
   readonly judge: (call: JudgedCall, verdict: RecordedVerdict | undefined, time: number, at: number) => void;
+  /** The same for a call that has begun, so that nobody can be asked. */
+  readonly judgeBegun: (call: JudgedCall, verdict: RecordedVerdict | undefined, time: number, at: number) => void;
   readonly decide: (call: JudgedCall, event: Decision, at: number) => void;
 }
 
@@ -54,9 +56,11 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
   /** A grant of the same tool for each touch, by enough of the people who may approve. */
   const factsOf = (name: string): string => definitionOf(tools().find((tool) => tool.name === name));
 
-  function isGranted(name: string, { touches = UNDECLARED, required = 1, approvers, eachTime }: Asked): boolean {
+  function isGranted(name: string, asked: Asked): boolean {
+    const { touches = UNDECLARED, required = 1, approvers, eachTime, sandbox = [] } = asked;
     if (eachTime) return false;
-    const own = grants.filter(({ tool, facts, by }) => {
+    const own = grants.filter(({ tool, facts, by, promises }) => {
+      if (promises.some((promise) => !sandbox.includes(promise))) return false;
       const counted = new Set(by.filter((one) => !approvers || approvers.includes(one)));
       return tool === name && facts === factsOf(name) && (counted.size >= required || (required === 1 && !approvers));
     });
@@ -69,9 +73,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
     if (verdict?.type !== 'ask') return DENIED;
     if (isGranted(call.part.name, verdict)) return allowed;
     const { type: _, ttlMs = DAY, ...asked } = verdict;
-    const digest = createHash('sha256')
-      .update(`${call.part.name}\n${call.check?.arguments ?? call.part.arguments}`)
-      .digest('hex');
+    const digest = digestOf(partOf(call), verdict);
     return { type: 'asking', digest, expiresAt: time + ttlMs, ...asked };
   }
 
@@ -81,9 +83,9 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
     follow(event) {
       if (event.type === 'run-started') {
         judged = event.rules.judged || event.policy !== undefined;
-        for (const { tool, touches, definition, by } of event.grants ?? []) {
+        for (const { tool, touches, definition, by, sandbox: promises = [] } of event.grants ?? []) {
           // It also counts if the tools become what they were.
-          const granted = { tool, facts: definition, by };
+          const granted = { tool, facts: definition, by, promises };
           grants.push({ ...granted, touch: undefined });
           for (const touch of touches) grants.push({ ...granted, touch: textOf(touch) });
         }
@@ -92,8 +94,13 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
     },
     judge(call, verdict, time, at) {
       const before = last(call);
-      const asked = before?.type === 'asking' ? (askUnderRules(before, verdict, time) ?? DENIED) : undefined;
+      const asked =
+        before?.type === 'asking' ? (askUnderRules(before, partOf(call), verdict, time) ?? DENIED) : undefined;
       change(call, asked ?? verdictOn(call, verdict, time), at);
+    },
+    judgeBegun(call, verdict, time, at) {
+      const permission = verdictOn(call, verdict, time);
+      change(call, permission.type === 'allowed' ? permission : DENIED, at);
     },
     decide(call, { digest, approved, by, forRun, at: time }, at) {
       const ask = last(call);
@@ -101,7 +108,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
       if (ask.approvers && !(by !== undefined && ask.approvers.includes(by))) return;
       if (!approved || time >= ask.expiresAt) return change(call, DENIED, at);
       const approvedBy = [...new Set([...(ask.approvedBy ?? []), ...(by === undefined ? [] : [by])])];
-      const { required = 1, touches = UNDECLARED } = ask;
+      const { required = 1, touches = UNDECLARED, sandbox: promises = [] } = ask;
       const onlyThisCall = ask.onlyThisCall || !forRun;
       if (required > 1 && approvedBy.length < required) {
         return change(call, { ...ask, approvedBy, ...(onlyThisCall && { onlyThisCall: true }) }, at);
@@ -109,7 +116,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
       change(call, { type: 'allowed', touches: ask.touches }, at);
       if (onlyThisCall) return;
       const tool = call.part.name;
-      const granted = { tool, facts: factsOf(tool), by: approvedBy };
+      const granted = { tool, facts: factsOf(tool), by: approvedBy, promises };
       grants.push({ ...granted, touch: undefined });
       for (const touch of touches) grants.push({ ...granted, touch: textOf(touch) });
     },
@@ -123,6 +130,12 @@ interface GrantedTouch {
   readonly facts: string;
   readonly touch: string | undefined;
   readonly by: readonly string[];
+  /** The promises of the sandbox that people were asked about. */
+  readonly promises: readonly string[];
+}
+
+function partOf({ part, check }: JudgedCall): Pick<ToolCall, 'name' | 'arguments'> {
+  return { name: part.name, arguments: check?.arguments ?? part.arguments };
 }
 
 function definitionOf(facts: ToolFacts | undefined): string {
@@ -133,6 +146,11 @@ function definitionOf(facts: ToolFacts | undefined): string {
 
 type Asked = Extract<RecordedVerdict, { type: 'ask' }>;
 
+/** What is touched, and where; how much does not matter. */
 function textOf(touch: Touch): string {
-  return Object.entries(touch).toSorted().join(' ');
+  const parts = Object.entries(touch).filter(([name]) => name !== 'lines' && name !== 'bytes');
+  return parts
+    .map((part) => JSON.stringify(part))
+    .toSorted()
+    .join(' ');
 }

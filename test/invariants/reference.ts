@@ -472,6 +472,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'policy-changed':
         if (event.limits) rules = withinLimits(rules, event.limits);
         return policyChanged(moment, at);
+      case 'call-rejudged':
+        return policyChanged(moment, at);
       case 'program-changed':
         ({ program } = event);
         return NOTHING;

@@ -77,6 +77,12 @@ const decision: Arbitrary<TurnDecision> = fc.record(
   { model: word, tools: fc.array(word, { maxLength: 2 }), toolChoice: choice, instructions: word },
   { requiredKeys: [] },
 );
+/** Touches of a journal with damaged places. */
+const placed = fc.record({
+  type: fc.constantFrom('write', 'read'),
+  path: word,
+  on: fc.oneof(word, fc.constant(null), fc.record({ type: word })),
+});
 const verdict: Arbitrary<Verdict> = fc.oneof(
   fc.record({ type: fc.constant('allow' as const) }),
   fc.record({ type: fc.constant('deny' as const), reason: word }),
@@ -87,7 +93,8 @@ const verdict: Arbitrary<Verdict> = fc.oneof(
       ttlMs: number,
       required: number,
       approvers: fc.oneof(fc.array(word, { maxLength: 2 }), word) as Arbitrary<readonly string[]>,
-      touches: fc.oneof(fc.array(word, { maxLength: 2 }), word, number),
+      touches: fc.oneof(fc.array(word, { maxLength: 2 }), fc.array(placed, { maxLength: 2 }), word, number),
+      sandbox: fc.oneof(fc.array(word, { maxLength: 2 }), word, number),
       shown: word,
     },
     { requiredKeys: ['type'] },
@@ -161,6 +168,7 @@ const event: Arbitrary<Event> = fc.oneof(
     }),
   }),
   of('calls-judged', { verdicts: fc.array(verdict, { maxLength: 5 }) }),
+  of('call-rejudged', { verdict: fc.option(verdict, { nil: undefined }) }),
   of('policy-changed', { rules: word, verdicts: fc.dictionary(fc.constantFrom('t1.tool.0', 't2.tool.0'), verdict) }),
   of('policy-changed', { rules: fc.constant(undefined), limits: fc.record({ turns: number, calls: number }) }),
   of('tool-settled', {

@@ -90,6 +90,17 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
         if (!isUnstarted(call, permissions.last(call))) continue;
         permissions.judge(call, event.verdicts?.[`t${turns.at(-1)!.number}.tool.${call.index}`], event.at, at);
       }
+    } else if (event.type === 'call-rejudged') {
+      const log = byEffect.get(event.effect)!;
+      log.push({ type: 'reported', at, event, parking: undefined });
+      const { begun, asked } = observed.before;
+      const judge = begun.has(event.effect) || asked.has(event.effect) ? permissions.judgeBegun : permissions.judge;
+      judge(
+        turns.at(-1)!.calls.find((call) => call.log === log)!,
+        event.verdict,
+        event.at,
+        at,
+      );
     } else if ('effect' in event && event.effect !== undefined) {
       const after = parkingAfter(observed.before, event);
       const parking = typeof after === 'object' ? 'parked' : after;
@@ -123,6 +134,7 @@ function isUnstarted({ log, facts }: CallRecord, permission: Permission | undefi
     else if (record.event.type === 'questions-asked') return false;
     else if (record.event.type === 'child-started' || record.event.type === 'tool-parked') begun = true;
     else if (record.parking) waits = false;
+    else if (record.event.type === 'call-rejudged') waits = true;
     else if (record.event.type === 'effect-lost') waits = facts?.effect !== 'once';
     else if (record.event.type === 'tool-settled') {
       waits = record.event.result.type === 'not-done';

@@ -180,6 +180,8 @@ export type Act =
   | 'mistake'
   /** The run gets other rules. */
   | 'policy'
+  /** The promises of the sandbox of a call do not hold, so it is judged again. */
+  | 'rejudge'
   /** The run gets another program as its model. */
   | 'program'
   | 'input'

@@ -111,9 +111,14 @@ export const touch: Arbitrary<Touch> = fc.constantFrom<Touch>(
   { type: 'read', path: '/a' },
   { type: 'write', path: '/a' },
   { type: 'write', path: '/b' },
+  { type: 'write', path: '/a', lines: 3 },
+  { type: 'write', path: '/a', on: { type: 'device', name: 'pi' } },
+  { type: 'read', path: '/a', on: { type: 'ssh', name: 'build' } },
   { type: 'command', command: 'ls' },
   { type: 'unknown' },
 );
+
+const sandbox = fc.constantFrom(['network'], ['root'], ['network', 'root']);
 
 const ask: Arbitrary<RecordedVerdict> = fc
   .tuple(
@@ -135,6 +140,7 @@ const verdict: Arbitrary<RecordedVerdict> = fc
     ),
     optionally('rule', 20, fc.constant('paths')),
     optionally('touches', 40, fc.array(touch, { maxLength: 2 })),
+    optionally('sandbox', 20, sandbox),
   )
   .map((given) => Object.assign({}, ...given));
 
@@ -199,12 +205,18 @@ export const parkedCall: Arbitrary<ScriptedCall> = fc
 
 /** A call that people have to approve, and mostly do, often for the rest of the run. */
 export const askedCall: Arbitrary<ScriptedCall> = fc
-  .tuple(call, ask, optionally('touches', 60, fc.array(touch, { maxLength: 1 })), rarely(30))
-  .map(([some, asked, touched, other]) => ({
+  .tuple(
+    call,
+    ask,
+    optionally('touches', 60, fc.array(touch, { maxLength: 1 })),
+    optionally('sandbox', 12, sandbox),
+    rarely(30),
+  )
+  .map(([some, asked, touched, walled, other]) => ({
     ...some,
     name: other ? 'write' : 'read',
     check: {},
     copies: 1,
-    verdict: Object.assign({}, asked, touched),
+    verdict: Object.assign({}, asked, touched, walled),
     fate: { ...some.fate, answer: 'given', forRun: [!other, true, true] },
   }));

@@ -82,10 +82,11 @@ const USUAL: Readonly<Record<Act, number>> = {
   foreign: 6,
   mistake: 6,
   policy: 7,
+  rejudge: 4,
   program: 5,
   input: 6,
   tools: 6,
-  lift: 10,
+  lift: 14,
   open: 8,
   close: 7,
   fork: 4,
@@ -225,7 +226,7 @@ const rejudged: Arbitrary<Ruled> = fc
   .tuple(rules, queuedReplies)
   .map(([some, said]) => ({ rules: { ...unlimited(some), maxParallel: 1, limits: {} }, replies: said }));
 
-const ruling = movesOf({ ...USUAL, settle: 100, policy: 90 });
+const ruling = movesOf({ ...USUAL, settle: 100, policy: 90, rejudge: 20 });
 
 const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40, refuse: 0 });
 
@@ -284,16 +285,16 @@ function unlimited({ guardrails: _, ...some }: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 6, arbitrary: worldsOf(fc.record({ rules, replies })) },
-  { weight: 2, arbitrary: worldsOf(long, restless) },
+  { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 3, arbitrary: worldsOf(long, restless) },
   { weight: 1, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(guarded, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
-  { weight: 13, arbitrary: worldsOf(programmed, lifting) },
+  { weight: 15, arbitrary: worldsOf(programmed, lifting) },
   { weight: 5, arbitrary: worldsOf(carrying, changing, 60) },
-  { weight: 10, arbitrary: worldsOf(asking) },
+  { weight: 12, arbitrary: worldsOf(asking) },
   { weight: 4, arbitrary: worldsOf(asking, ruling) },
   { weight: 13, arbitrary: worldsOf(rejudged, ruling) },
   { weight: 16, arbitrary: worldsOf(parking).map(parkingTools) },

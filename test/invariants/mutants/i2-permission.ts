@@ -141,6 +141,23 @@ export const permission = [
     (original) => (state, call, ask) =>
       state.grants?.some(({ tool }) => original(state, { ...call, name: tool }, ask)) ?? false,
   ),
+  mutant('I2', 'a grant covers the same path at another place', 'touchKey', (original) => (touch) => {
+    return original('on' in touch ? without(touch, 'on') : touch);
+  }),
+  mutant('I2', 'a grant covers calls without the promises of its sandbox', 'arePromised', () => () => true),
+  mutant('I4', 'an approval is not bound to where the call runs', 'whereBound', () => () => ''),
+  mutant('I4', 'an open approval counts where the promises do not hold', 'boundAgain', () => (_, slot) => slot),
+  mutant(
+    'I2',
+    'a call that is judged again starts by its first verdict',
+    'onCallRejudged',
+    (original) => (state, event) =>
+      original(state, event.effect.includes('.tool.') ? { ...event, verdict: { type: 'allow' } } : event),
+  ),
+  mutant('I4', 'the promises of the first verdict stay', 'ruledCall', (original) => (call, verdict) => {
+    const { sandbox } = call;
+    return sandbox ? { ...original(call, verdict), sandbox } : original(call, verdict);
+  }),
   mutant('I2', 'a grant covers a tool that has changed', 'definitionOf', () => () => 'the same'),
   mutant('I2', 'a grant of one person covers what needs two', 'hasEnoughApprovers', () => () => true),
   mutant(

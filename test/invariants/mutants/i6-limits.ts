@@ -1,4 +1,4 @@
-import type { Call, Event, Rules, Slot, State } from '@treadle/core';
+import type { Call, Event, Rules, Slot, State, Touch } from '@treadle/core';
 import type { Replacement } from '../mutable-core.ts';
 import type { SettledSlot } from '../core-functions.ts';
 import { mutant, underRules, unlimited, withState, without } from './mutant.ts';
@@ -259,6 +259,22 @@ export const limits = [
       const next = original(state, event);
       return next.state.calls < state.calls ? withState(next, { calls: state.calls }) : next;
     },
+  ),
+  mutant('I6', 'a call that is judged again counts twice', 'onCallRejudged', (original) => (state, event) => {
+    const next = original(state, event);
+    return { ...next, state: { ...next.state, calls: Math.max(next.state.calls, state.calls) } };
+  }),
+  mutant(
+    'I6',
+    'the same path at another place is the same file',
+    'withWritten',
+    (original) => (written, touches) =>
+      original(
+        written,
+        Array.isArray(touches)
+          ? touches.map((touch: Touch) => ('on' in touch ? without(touch, 'on') : touch))
+          : touches,
+      ),
   ),
 ];
 

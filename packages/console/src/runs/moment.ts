@@ -177,6 +177,11 @@ function judgedCalls(model: RunModel, turn: number, seq: number): readonly Judge
         const verdict = event.verdicts?.[toolEffect(call)];
         if (verdict) judged.set(toolEffect(call), { call, verdict, seq: at, approvals: [] });
       }
+    } else if (event.type === 'call-rejudged' && before?.phase.type === 'tools') {
+      const effect = event.effect.replace('.approval.', '.tool.');
+      const slot = before.phase.slots.find(({ call }) => toolEffect(call) === effect);
+      const { verdict = NO_VERDICT } = event;
+      if (slot) judged.set(effect, { call: slot.call, verdict, seq: at, approvals: [] });
     } else if (event.type === 'approval-given') {
       const effect = event.effect.replace('.approval.', '.tool.');
       const one = judged.get(effect);

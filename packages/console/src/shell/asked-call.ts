@@ -19,6 +19,9 @@ export interface ShownTouch {
   readonly url?: string;
   readonly session?: string;
   readonly device?: string;
+  readonly on?: { readonly type: string; readonly name: string };
+  readonly lines?: number;
+  readonly bytes?: number;
 }
 
 const NOUNS: Readonly<Record<string, string>> = {
@@ -44,7 +47,7 @@ export function whyAsked({ arguments: text, reason, touches = [] }: AskedCall): 
 /** What the call touches and neither its arguments nor the sentence say. */
 export function otherTouches({ arguments: text, reason, touches = [] }: AskedCall): readonly ShownTouch[] {
   return touches.filter((touch) => {
-    if (!isInArguments(touch, text)) return true;
+    if (touch.on || !isInArguments(touch, text)) return true;
     // That a command is run is clear. Whether a path is read or written may not be.
     return touch.type !== 'command' && !quotesOf(touch).some((quoted) => reason?.includes(quoted));
   });
@@ -52,6 +55,12 @@ export function otherTouches({ arguments: text, reason, touches = [] }: AskedCal
 
 export function touchText({ path, command, url, session, device }: ShownTouch): string {
   return path ?? command ?? url ?? session ?? device ?? '';
+}
+
+/** Where a touch is, and how much, as an addition to what it is. Empty if neither is known. */
+export function touchDetails({ on, lines, bytes }: ShownTouch): string {
+  const amount = lines === undefined ? (bytes === undefined ? '' : ` (${bytes} bytes)`) : ` (${lines} lines)`;
+  return `${amount}${on ? ` on the ${on.type} ${on.name}` : ''}`;
 }
 
 /** What the tool `bash` puts before a command that does not run in its usual folder, which is an argument too. */

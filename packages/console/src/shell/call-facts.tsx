@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { exactText, objectIn, prettyJson } from '../format.ts';
-import { otherTouches, touchText, whyAsked, type AskedCall, type ShownTouch } from './asked-call.ts';
+import { otherTouches, touchDetails, touchText, whyAsked, type AskedCall, type ShownTouch } from './asked-call.ts';
 import { PatchText, TextDiff } from './text-diff.tsx';
 
 /** What somebody has to know who approves a call: why they are asked, what it does, and what else it touches. */
@@ -32,6 +32,7 @@ function Touches({ touches }: { readonly touches: readonly ShownTouch[] }): JSX.
       {known.map((touch, index) => (
         <li key={index}>
           <span class="muted">{VERBS[touch.type]}</span> <code>{exactText(touchText(touch))}</code>
+          {exactText(touchDetails(touch))}
         </li>
       ))}
     </ul>

@@ -179,6 +179,10 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     ...(calls === undefined ? [] : [line('  limit', plural(calls, 'call'))]),
     ...Object.entries(verdicts).map(([effect, verdict]) => line(`  ${effect}`, verdictText(verdict))),
   ],
+  'call-rejudged': ({ effect, verdict }) => [
+    line('judged again', 'the sandbox does not promise what the verdict counts on', 'bold'),
+    line(`  ${effect}`, verdictText(verdict)),
+  ],
   'program-changed': ({ program }) => line('program changed', JSON.stringify(program) ?? 'to a model', 'bold'),
   'tool-settled': ({ effect, result }, { took }) => {
     const { type } = result;

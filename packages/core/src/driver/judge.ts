@@ -1,5 +1,6 @@
 import { messageOf } from '../errors.ts';
-import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
+import { arePromised } from '../machine/approvals.ts';
+import { isJudged, slotEffect, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isWithinNarrowing, lowestAutonomy } from '../machine/narrowing.ts';
@@ -7,9 +8,10 @@ import type { Call, State } from '../machine/state.ts';
 import { callsLimit, turnsLimit } from '../machine/step.ts';
 import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } from '../policy/port.ts';
 import type { PolicyRules } from '../policy/rules.ts';
-import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
+import { touchFrom } from '../policy/touches.ts';
+import { possibleVerdict, stricterVerdict } from '../policy/verdicts.ts';
 import type { Checked } from '../tools/execute.ts';
-import type { Tool } from '../tools/tool.ts';
+import { promisesOf, type Tool } from '../tools/tool.ts';
 import { ignore } from './call-model.ts';
 import { recordedRules } from './open.ts';
 import type { ContinueOptions } from './options.ts';
@@ -66,6 +68,8 @@ interface Described {
   readonly call: JudgedCall;
   /** What its tool declares; undefined if it declares nothing. */
   readonly touches: readonly Touch[] | undefined;
+  /** The promises of its sandbox; undefined without any. */
+  readonly sandbox: readonly string[] | undefined;
   /** The verdict of its tool; undefined if the tool has no opinion. */
   readonly own: Verdict | undefined;
 }
@@ -199,18 +203,21 @@ export function inheritedPolicies(state: State, policy: Policy | undefined): rea
 const ALLOW: Verdict = { type: 'allow' };
 
 function recordedVerdict(
-  { touches, own }: Described,
+  { touches, sandbox, own }: Described,
   results: readonly (readonly Verdict[])[],
   index: number,
 ): RecordedVerdict | undefined {
   let verdict: Verdict | undefined = results.length === 0 ? ALLOW : results[0]![index];
   for (let other = 1; other < results.length; other++) verdict = stricterVerdict(verdict, results[other]![index]);
   const strictest = possibleVerdict(own ? stricterVerdict(verdict, own) : verdict);
-  if (touches && strictest) return { ...strictest, touches };
-  // Only what a tool declares is recorded as touches. A policy can return anything.
-  if (!strictest || !Object.hasOwn(strictest, 'touches')) return strictest;
-  const { touches: _, ...declared } = strictest as RecordedVerdict;
-  return declared;
+  if (!strictest) return undefined;
+  const declared = touches || sandbox ? { ...(touches && { touches }), ...(sandbox && { sandbox }) } : undefined;
+  // Only what a tool declares is recorded as touches and promises. A policy can return anything.
+  if (!Object.hasOwn(strictest, 'touches') && !Object.hasOwn(strictest, 'sandbox')) {
+    return declared ? { ...strictest, ...declared } : strictest;
+  }
+  const { touches: _touches, sandbox: _sandbox, ...bare } = strictest as RecordedVerdict;
+  return { ...bare, ...declared };
 }
 
 /* Calls for the policy */
@@ -219,13 +226,18 @@ const UNKNOWN: readonly Touch[] = [{ type: 'unknown' }];
 const NO_PERMISSIONS: readonly string[] = [];
 
 function describeCall(
-  { id, name, effect, client, needsApproval }: Call,
+  { id, name, effect, client, needsApproval, rejudged = 0 }: Call,
   tool: Tool | undefined,
   input: unknown,
 ): Described {
   const touches = tool?.touches && declaredTouches(tool.touches, input);
   const operation = operationOf(tool, input);
-  const known = touches?.map((touch) => ({ ...touch }));
+  const known = touches?.map(copyTouch);
+  const ownVerdict = (): Verdict | undefined => {
+    if (typeof operation === 'object') return operation;
+    return mustApprove(tool, needsApproval, input) ? NEEDS_APPROVAL : undefined;
+  };
+  const sandbox = tool?.sandbox && declaredPromises(tool, input);
   return {
     call: {
       id,
@@ -236,10 +248,11 @@ function describeCall(
       touches: known ?? (client ? undefined : UNKNOWN),
       permissions: tool?.permissions ?? NO_PERMISSIONS,
       operation: typeof operation === 'string' ? operation : undefined,
+      ...(sandbox && { sandbox: [...sandbox] }),
     },
     touches,
-    own:
-      typeof operation === 'object' ? operation : mustApprove(tool, needsApproval, input) ? NEEDS_APPROVAL : undefined,
+    sandbox,
+    own: rejudged > MOST_REJUDGED ? UNSTEADY : ownVerdict(),
   };
 }
 
@@ -254,6 +267,17 @@ export function declaredTouches(touches: NonNullable<Tool['touches']>, input: un
     return UNKNOWN;
   }
 }
+
+/** Undefined without any. A run of its own has calls of its own, which are judged. */
+function declaredPromises(tool: Tool, input: unknown): readonly string[] | undefined {
+  const promises = promisesOf(tool, input).filter((one) => typeof one === 'string');
+  return promises.length === 0 || tool.share !== undefined ? undefined : promises;
+}
+
+/** More often than this, promises change all the time. */
+const MOST_REJUDGED = 10;
+
+const UNSTEADY: Verdict = { type: 'deny', reason: 'its sandbox does not keep what it promises' };
 
 function operationOf(tool: Tool | undefined, input: unknown): string | Verdict | undefined {
   if (typeof tool?.operation !== 'function') return tool?.operation;
@@ -287,6 +311,10 @@ export function ignoreRejection(value: unknown): void {
   if (isThenable(value)) void Promise.resolve(value).catch(ignore);
 }
 
+function copyTouch(touch: Touch): Touch {
+  return 'on' in touch && touch.on ? { ...touch, on: { ...touch.on } } : { ...touch };
+}
+
 /** A copy, so that the policy cannot change what the tool gets. */
 function copyInput(input: unknown): unknown {
   try {
@@ -318,15 +346,19 @@ export async function policyChange(judging: Judging, at: number): Promise<Event 
   const slots = unstartedSlots(state);
   if (slots.length === 0) return change;
   const calls = slots.map(({ call }) => call);
-  const verdicts = await new Promise<Verdicts>((resolve) => {
-    // A run that is cancelled or detached does not wait for its policy.
+  const verdicts = await judgedUnlessAborted(calls, judging);
+  const byEffect = slots.map((slot, index) => [toolEffectId(slot.call), rejudged(slot, verdicts[index])] as const);
+  return { ...change, verdicts: Object.fromEntries(byEffect) };
+}
+
+/** A run that is cancelled or detached does not wait for its policy. */
+function judgedUnlessAborted(calls: readonly Call[], judging: Judging): Promise<Verdicts> {
+  return new Promise((resolve) => {
     const onAbort = (): void => resolve([]);
     judging.signal.addEventListener('abort', onAbort, { once: true });
     if (judging.signal.aborted) onAbort();
     else judgeCalls(calls, judging, resolve);
   });
-  const byEffect = slots.map((slot, index) => [toolEffectId(slot.call), rejudged(slot, verdicts[index])] as const);
-  return { ...change, verdicts: Object.fromEntries(byEffect) };
 }
 
 function isLatest({ policies }: State, rules: unknown): boolean {
@@ -354,4 +386,21 @@ function rejudged(slot: UnstartedSlot, verdict: RecordedVerdict | undefined): Re
   const recorded: AskVerdict = { type: 'ask', ...(required && { required }), ...(approvers && { approvers }) };
   const both = possibleVerdict(stricterVerdict(verdict, recorded))!;
   return both.type === 'deny' ? both : verdict;
+}
+
+/* Promises of sandboxes */
+
+/** The events that open approvals are judged again, because promises that they count on do not hold here. */
+export async function rejudgedAsks(judging: Judging): Promise<readonly Event[]> {
+  const { state, executor, checked } = judging;
+  const events: Event[] = [];
+  for (const slot of unstartedSlots(state)) {
+    const { call } = slot;
+    const tool = executor(call);
+    if (slot.type !== 'asking' || !call.sandbox || !tool) continue;
+    if (arePromised(call.sandbox, promisesOf(tool, (await checked(call)).input))) continue;
+    const [verdict] = await judgedUnlessAborted([call], judging);
+    events.push({ type: 'call-rejudged', at: state.at, effect: slotEffect(slot)!.id, ...(verdict && { verdict }) });
+  }
+  return events;
 }

@@ -1,8 +1,9 @@
 import { messageOf } from '../errors.ts';
 import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
+import { arePromised } from '../machine/approvals.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
-import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.ts';
+import type { Event, GuardrailVerdict, RecordedVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
@@ -23,7 +24,15 @@ import {
   checkWithin,
   settledWithin,
 } from '../tools/execute.ts';
-import { factsOf, memoryKeysOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
+import {
+  factsOf,
+  memoryKeysOf,
+  promisesOf,
+  timeoutOf,
+  toolsByName,
+  type CallingRun,
+  type Tool,
+} from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import {
   callModel,
@@ -153,7 +162,9 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
     case 'check-guardrails':
       return void checkGuardrails(context, effect, settle);
     case 'judge-calls':
-      return judgeTurn(context, effect, settle);
+      return judgeTogether(context, effect.calls, (verdicts) =>
+        settle({ type: 'calls-judged', at: context.clock.now(), effect: effect.id, verdicts }),
+      );
     case 'call-tool':
     case 'verify-tool':
       return runTool(context, effect, settle);
@@ -234,6 +245,12 @@ function runCheckedTool(
   if (check.problem !== undefined) {
     const problem = `The tool "${tool.name}" was not called. ${check.problem}`;
     return settleUncallable(context, effect, errorResult(problem, { errorType: 'invalid_params' }), settle);
+  }
+  // It does not start by a verdict that counts on what does not hold here.
+  if (call.sandbox && effect.type === 'call-tool' && !arePromised(call.sandbox, promisesOf(tool, input))) {
+    return judgeTogether(context, [call], ([verdict]) =>
+      settle({ type: 'call-rejudged', at: clock.now(), effect: effect.id, ...(verdict && { verdict }) }),
+    );
   }
   const { remembers } = tool;
   const keys = typeof remembers === 'function' ? memoryKeysOf(check) : remembers;
@@ -481,18 +498,20 @@ function withChangedMemory(
 /** The code that judges calls. A program without a policy and approvals does not load it. */
 let judge: typeof judgeCalls | undefined;
 
-function judgeTurn(context: RunContext, effect: EffectOf<'judge-calls'>, settle: Settle): void {
-  const { clock, options, controller } = context;
+function judgeTogether(
+  context: RunContext,
+  calls: readonly Call[],
+  settle: (verdicts: readonly RecordedVerdict[]) => void,
+): void {
+  const { options, controller } = context;
   const { signal } = controller;
   if (!judge) {
-    const judgeLater = (): void => (signal.aborted ? undefined : judgeTurn(context, effect, settle));
+    const judgeLater = (): void => (signal.aborted ? undefined : judgeTogether(context, calls, settle));
     return void loadJudge().then(judgeLater).catch(context.fail);
   }
   const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
   const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
-  judge(effect.calls, { state: context.state(), options, executor, checked, signal }, (verdicts) =>
-    settle({ type: 'calls-judged', at: clock.now(), effect: effect.id, verdicts }),
-  );
+  judge(calls, { state: context.state(), options, executor, checked, signal }, settle);
 }
 
 async function loadJudge(): Promise<void> {

@@ -21,7 +21,7 @@ import { answerEvents } from './answer-paused.ts';
 import { blobsOf, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
 import { examineAnswer } from './examine.ts';
-import { policyChange, type Judging } from './judge.ts';
+import { policyChange, rejudgedAsks, type Judging } from './judge.ts';
 import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
 import type { ContinueOptions, KeptResource } from './options.ts';
 import { needsExamining } from './perform.ts';
@@ -97,9 +97,9 @@ async function openingOf(
     cause: 'restart',
     ...died,
   }));
-  const rejudged = resumable && !options.signal?.aborted ? await newPolicy(state, { options, signal }, at) : undefined;
-  if (rejudged) accepted.push(rejudged);
-  const current = rejudged ? step(state, rejudged).state : state;
+  const rejudged = resumable && !options.signal?.aborted ? await judgedHere(state, { options, signal }, at) : [];
+  accepted.push(...rejudged);
+  const current = rejudged.reduce((before, event) => step(before, event).state, state);
   const examine = answers.length === 0 ? undefined : answerExaminer(options, clock, signal);
   const { events: answered, childAnswers } = await answerEvents(current, answers, {
     ...options,
@@ -199,13 +199,19 @@ export interface Reopening {
   readonly signal: AbortSignal;
 }
 
-/** The event that the run is resumed with another policy. Its calls are checked again with the code of this process. */
-function newPolicy(
+/**
+ * The events that the run is resumed with another policy, and that open approvals count on promises of a sandbox which do not
+ * hold here. Its calls are checked again with the code of this process.
+ */
+async function judgedHere(
   state: State,
   { options, signal }: { readonly options: ContinueOptions; readonly signal: AbortSignal },
   at: number,
-): Promise<Event | undefined> {
-  return policyChange({ state, options, ...codeOf(state, options), signal }, at);
+): Promise<readonly Event[]> {
+  const judging = { state, options, ...codeOf(state, options), signal };
+  const changed = await policyChange(judging, at);
+  if (!changed) return rejudgedAsks(judging);
+  return [changed, ...(await rejudgedAsks({ ...judging, state: step(state, changed).state }))];
 }
 
 /** The tools of this process, for calls of another one. */

@@ -126,7 +126,7 @@ function mostUsedByModel({ opening }: RunContext, model: Model, inputTokens: num
  * Settles the reservation with what the event contains, then passes the event on. An effect that was aborted because the
  * run was detached is performed again, so its reservation stays.
  */
-function settleSpending({ options, controller, state }: RunContext, key: string, settle: Settle): Settle {
+function settleSpending({ options, opening, controller, state }: RunContext, key: string, settle: Settle): Settle {
   const ledger = options.ledger!;
   const hasEnded = (): boolean => state().phase.type === 'ended';
   const settleFailure = (error: ModelError, attempts?: readonly Attempt[]): void | Promise<void> => {
@@ -144,6 +144,8 @@ function settleSpending({ options, controller, state }: RunContext, key: string,
         return settleFailure(event.result.error);
       case 'tool-settled':
         return event.result.type === 'result' ? ledger.settle(key, AS_RESERVED) : undefined;
+      case 'call-rejudged':
+        return opening.repeated.has(event.effect) ? undefined : ledger.release(key);
       default:
         return undefined;
     }

@@ -1,5 +1,5 @@
-import type { AskVerdict, Touch } from '../policy/port.ts';
-import { ttlOf } from '../policy/verdicts.ts';
+import type { AskVerdict, Placed, Touch } from '../policy/port.ts';
+import { placedPath, ttlOf } from '../policy/verdicts.ts';
 import { slotFor } from './effects.ts';
 import type { Event, RecordedVerdict } from './events.ts';
 import { stableJson } from './history.ts';
@@ -26,7 +26,7 @@ export function askingSlot(
   return {
     type: 'asking',
     call,
-    digest: approvalDigest(tools, call),
+    digest: approvalDigest(tools, call, touches),
     expiresAt: at + ttlOf(verdict),
     ...(reason !== undefined && { reason }),
     ...(required > 1 && { required }),
@@ -72,21 +72,45 @@ export function withApproval(slot: AskingSlot, event: ApprovalGiven): Slot {
   return { ...slot, approvedBy: approversAfter(slot, event), ...onlyThisCall };
 }
 
-/** Binds an approval to the exact call, and to the tool as it was defined. */
-function approvalDigest(tools: State['tools'], { name, arguments: text }: Call): string {
+/** Binds an approval to the exact call, to the tool as it was defined, and to where the call runs. */
+function approvalDigest(tools: State['tools'], call: Call, touches: readonly Touch[] | undefined): string {
+  const { name, arguments: text } = call;
   const fingerprint = tools.find((tool) => tool.name === name)?.fingerprint;
-  return sha256(fingerprint === undefined ? `${name}\n${text}` : `${name}\n${text}\n${fingerprint}`);
+  const where = whereBound(call, touches);
+  const bound = fingerprint === undefined ? `${name}\n${text}` : `${name}\n${text}\n${fingerprint}`;
+  return sha256(where === '' ? bound : `${bound}\n\n${where}`);
+}
+
+/** The places that a call touches, and the promises of its sandbox. Empty: it runs on this machine, without promises. */
+function whereBound({ sandbox }: Call, touches: readonly Touch[] | undefined): string {
+  const known = Array.isArray(touches) ? (touches as readonly (Placed | null)[]) : [];
+  const places = known.flatMap((touch) => touch?.on ?? []);
+  return sandbox || places.length > 0 ? stableJson({ places, sandbox }) : '';
 }
 
 /** The calls of a turn whose tools have changed: people are asked again about a tool with another fingerprint. */
 export function askedAgain(slots: readonly Slot[], tools: State['tools']): readonly Slot[] {
   return slots.map((slot) => {
     if (slot.type !== 'asking') return slot;
-    const digest = approvalDigest(tools, slot.call);
+    const digest = approvalDigest(tools, slot.call, slot.touches);
     if (digest === slot.digest) return slot;
     const { approvedBy: _, ...asking } = slot;
     return { ...asking, digest };
   });
+}
+
+/** An open approval of a call that would run elsewhere than it was asked about: everybody is asked again. */
+export function boundAgain(
+  tools: State['tools'],
+  slot: AskingSlot,
+  { sandbox }: Call,
+  touches: readonly Touch[] | undefined,
+): AskingSlot {
+  const { sandbox: _, ...known } = slot.call;
+  const call = sandbox ? { ...known, sandbox } : known;
+  if (whereBound(call, touches) === whereBound(slot.call, slot.touches)) return slot;
+  const { approvedBy: _by, touches: _touches, ...asking } = slot;
+  return { ...asking, call, digest: approvalDigest(tools, call, touches), ...(touches && { touches }) };
 }
 
 /* Grants: what people have allowed for the rest of the run */
@@ -100,20 +124,34 @@ export function withGrant<S extends State>(state: S, event: ApprovalGiven): S {
   if (slot.onlyThisCall || event.at >= slot.expiresAt || !isApproved(slot, event)) return state;
   const { touches = UNDECLARED, call } = slot;
   const definition = definitionOf(state, call.name);
-  const grant: Grant = { tool: call.name, touches, definition, by: approversAfter(slot, event) };
+  const { name: tool, sandbox } = call;
+  const by = approversAfter(slot, event);
+  const grant: Grant = { tool, touches, definition, by, ...(sandbox && { sandbox }) };
   return { ...state, grants: [...(state.grants ?? []), grant] };
 }
 
 /** Whether people have allowed everything that the call would touch, and enough of those who may approve it. */
-export function isGranted(state: State, { name }: Call, ask: AskVerdict & RecordedVerdict): boolean {
+export function isGranted(state: State, { name, sandbox }: Call, ask: AskVerdict & RecordedVerdict): boolean {
   if (ask.eachTime === true) return false;
   const ofTool = state.grants?.filter(({ tool }) => tool === name);
   if (!ofTool || ofTool.length === 0) return false;
   const definition = definitionOf(state, name);
-  const own = ofTool.filter((grant) => grant.definition === definition && hasEnoughApprovers(grant, ask));
+  const own = ofTool.filter(
+    (grant) => grant.definition === definition && hasEnoughApprovers(grant, ask) && arePromised(grant.sandbox, sandbox),
+  );
   if (own.length === 0) return false;
-  const allowed = new Set(own.flatMap(({ touches }) => touches.map(stableJson)));
-  return (ask.touches ?? UNDECLARED).every((touch) => allowed.has(stableJson(touch)));
+  const allowed = new Set(own.flatMap(({ touches }) => touches.map(touchKey)));
+  return (ask.touches ?? UNDECLARED).every((touch) => allowed.has(touchKey(touch)));
+}
+
+/** People allow what is touched, and where, but not how much. */
+function touchKey(touch: Touch): string {
+  return stableJson({ ...touch, lines: undefined, bytes: undefined });
+}
+
+/** Whether a sandbox makes all promises that something counts on. */
+export function arePromised(counted: readonly string[] = [], promised: readonly string[] = []): boolean {
+  return counted.every((promise) => promised.includes(promise));
 }
 
 function definitionOf({ tools }: State, name: string): string {
@@ -136,8 +174,9 @@ export function withWritten(written: State['written'], touches: readonly Touch[]
   let all = written;
   for (const touch of touches as readonly (Touch | null)[]) {
     if (touch?.type !== 'write' || typeof touch.path !== 'string') continue;
-    if (all && (all.length >= MOST_WRITTEN || all.includes(touch.path))) continue;
-    all = [...(all ?? []), touch.path];
+    const path = placedPath(touch.path, touch.on);
+    if (all && (all.length >= MOST_WRITTEN || all.includes(path))) continue;
+    all = [...(all ?? []), path];
   }
   return all;
 }

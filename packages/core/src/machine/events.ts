@@ -136,6 +136,11 @@ type Fact =
       /** The limits of the policy that are smaller than those of the run. They apply from the next reply on. */
       readonly limits?: PolicyLimits;
     }
+  /**
+   * The promises of the sandbox that the verdict of a call counts on do not hold where it would run, so it was judged again.
+   * It has not started here, or its approval is open. Without a verdict it is denied.
+   */
+  | { readonly type: 'call-rejudged'; readonly at: number; readonly effect: string; readonly verdict?: RecordedVerdict }
   | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
   /**
    * The child run of the call is in the journal. It performs nothing before this is durable, so if the event is missing,
@@ -256,7 +261,11 @@ type Fact =
   | { readonly type: 'cancel-requested'; readonly at: number };
 
 /** A verdict with what its call would touch; absent if its tool does not declare that. */
-export type RecordedVerdict = Verdict & { readonly touches?: readonly Touch[] };
+export type RecordedVerdict = Verdict & {
+  readonly touches?: readonly Touch[];
+  /** The promises of the sandbox that its call would run in. Absent: none. */
+  readonly sandbox?: readonly string[];
+};
 
 export type GuardrailVerdict = { readonly type: 'pass' } | { readonly type: 'stop'; readonly reason: string };
 

@@ -226,6 +226,10 @@ export interface Call {
   readonly ttlMs?: number;
   /** Does not count for the calls limit. */
   readonly uncounted?: true;
+  /** The promises of the sandbox that its verdict counts on. It does not run without them, but is judged again. */
+  readonly sandbox?: readonly string[];
+  /** How often it was judged again, because promises did not hold. */
+  readonly rejudged?: number;
 }
 
 /** An open approval. */
@@ -259,6 +263,8 @@ export interface Grant {
   readonly definition: string;
   /** Who allowed it. Empty if the approval has no name. */
   readonly by: readonly string[];
+  /** It counts only for calls in a sandbox with these promises. */
+  readonly sandbox?: readonly string[];
 }
 
 /** What a run of a conversation leaves for the next one, which takes it as the option `carried`. Plain JSON. */

@@ -15,6 +15,7 @@ import {
   askedAgain,
   askingSlot,
   approvalProblem,
+  boundAgain,
   isApproved,
   isGranted,
   withApproval,
@@ -185,6 +186,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return onCallsJudged(state, event);
     case 'policy-changed':
       return onPolicyChanged(state, event);
+    case 'call-rejudged':
+      return onCallRejudged(state, event);
     case 'cancel-requested':
       return endMidTurn(state, { type: 'cancelled', phase: cancelPhaseOf(state) }, wordingOf(state.rules).cancelled);
     case 'effect-lost':
@@ -282,6 +285,10 @@ export function fits(state: State, event: Event): boolean {
       if (type === 'verifying') return true;
       const started = type === 'running' || type === 'parked' || type === 'questioning';
       return started && event.result.type === 'result';
+    }
+    case 'call-rejudged': {
+      const type = slotFor(state, event.effect)?.type;
+      return type === 'running' || type === 'asking';
     }
     case 'child-started': {
       const slot = slotFor(state, event.effect);
@@ -976,6 +983,24 @@ function onPolicyChanged(state: Draft, { rules, verdicts = {}, limits, at }: Eve
   return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
 }
 
+/**
+ * Applies the verdict on a call for where it would run now. It may start by it, be asked about or be denied; an open approval
+ * stays open, and is bound to the new promises. A call that has begun cannot be asked about.
+ */
+function onCallRejudged(state: Draft, { effect, verdict, at }: EventOf<'call-rejudged'>): Next {
+  const slot = slotFor(state, effect)!;
+  const call = { ...slot.call, rejudged: (slot.call.rejudged ?? 0) + 1 };
+  if (slot.type === 'asking')
+    return updateSlot(state, effect, () => stricterAsk(state, { ...slot, call }, verdict, at));
+  const judged = applyVerdict(state, { ...slot, type: 'queued', call } as Slot, verdict, at);
+  const hasBegun = slot.type === 'running' && (slot.begun || slot.asked) && judged.type !== 'queued';
+  const next = hasBegun ? refusedSlot(call, wordingOf(state.rules).interrupted(call.name), 'ran', 'denied') : judged;
+  if (next.type === 'queued') state.written = withWritten(state.written, verdict?.touches);
+  else if (!call.claimed && !call.uncounted) state.calls--;
+  const { state: after, effects } = updateSlot(state, effect, () => next);
+  return { state: after, effects: next.type === 'asking' ? [slotEffect(next)!, ...effects] : effects };
+}
+
 /** The latest rules are the last. */
 function policiesAfter({ policies = [] }: State, rules: unknown): readonly unknown[] {
   if (rules === undefined) return policies;
@@ -984,7 +1009,8 @@ function policiesAfter({ policies = [] }: State, rules: unknown): readonly unkno
 }
 
 /** An open approval under other rules: what is required of both. */
-function stricterAsk(state: State, slot: AskingSlot, verdict: RecordedVerdict | undefined, at: number): Slot {
+function stricterAsk(state: State, given: AskingSlot, verdict: RecordedVerdict | undefined, at: number): Slot {
+  const slot = boundAgain(state.tools, given, ruledCall(given.call, verdict), verdict?.touches);
   if (verdict?.type === 'allow') return slot;
   const judged = applyVerdict({ ...state, grants: undefined }, { type: 'queued', call: slot.call }, verdict, at);
   if (judged.type !== 'asking') return judged;
@@ -1019,7 +1045,10 @@ function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undef
 }
 
 function ruledCall(call: Call, verdict: RecordedVerdict | undefined): Call {
-  return typeof verdict?.rule === 'string' ? { ...call, rule: verdict.rule } : call;
+  const ruled = typeof verdict?.rule === 'string' ? { ...call, rule: verdict.rule } : call;
+  if (!ruled.sandbox && !verdict?.sandbox) return ruled;
+  const { sandbox: _, ...elsewhere } = ruled;
+  return Array.isArray(verdict?.sandbox) ? { ...elsewhere, sandbox: verdict.sandbox } : elsewhere;
 }
 
 /** With what the calls of a turn that are allowed to run would write. */

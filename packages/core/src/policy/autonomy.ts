@@ -1,7 +1,18 @@
 import type { Autonomy } from '../machine/narrowing.ts';
 import { whereTo } from './paths.ts';
-import { ALLOWED, type CallFacts, type ListJudges, type Opinion, type Rule, type RuleContext } from './rule.ts';
+import { onText, placeText, sessionText } from './places.ts';
+import {
+  ALLOWED,
+  type CallFacts,
+  type ListJudges,
+  type Opinion,
+  type Rule,
+  type RuleContext,
+  type TouchedCommand,
+  type TouchedUrl,
+} from './rule.ts';
 import type { PolicyRules } from './rules.ts';
+import { placedPath } from './verdicts.ts';
 
 /*
  * Autonomy: how far a run may act without being asked. Reads that the list of paths does not allow are asked about, except at
@@ -58,45 +69,69 @@ export function autonomyRule(rules: PolicyRules, judges: ListJudges): Rule {
         : touched === undefined
           ? 'it touches nothing'
           : `it would ${touched}`;
-      return `level ${level} (${NAMES[level]}); ${would}`;
+      return `level ${level} (${NAMES[level]}); ${would}${sandboxText(facts.call.sandbox)}`;
     },
   };
 
   function uncoveredReadOrAct(facts: CallFacts): string | undefined {
     const path = facts.paths.find((one) => one.type === 'read' && judges.path(one)?.type !== 'allow');
-    return firstTouch(facts, (type) => type !== 'read') ?? (path && `read ${whereTo(path)}`);
+    const acts = firstTouch(facts, (type) => type !== 'read' && type !== 'other');
+    return acts ?? uncoveredOther(facts) ?? (path && `read ${whereTo(path)}`);
+  }
+
+  function uncoveredOther({ unknown, places, sessions }: CallFacts): string | undefined {
+    if (unknown) return UNDECLARED;
+    const place = places.find((one) => judges.place(one)?.type !== 'allow');
+    if (place) return `use ${placeText(place)}`;
+    const session = sessions.find((one) => judges.session(one)?.type !== 'allow');
+    return session && `use ${sessionText(session)}`;
   }
 
   function uncovered(facts: CallFacts): string | undefined {
     const command = facts.commands.find((one) => judges.command(one)?.type !== 'allow');
-    if (command) return `run ${JSON.stringify(command.command)}`;
+    if (command) return runText(command);
     const path = facts.paths.find((one) => judges.path(one)?.type !== 'allow');
     if (path) return `${path.type} ${whereTo(path)}`;
     const url = facts.urls.find((one) => judges.url(one)?.type !== 'allow');
-    if (url) return `request ${JSON.stringify(url.given)}`;
-    return firstTouch(facts, (type) => type === 'other');
+    return url ? requestText(url) : uncoveredOther(facts);
   }
 }
 
 /** The first thing of some types that a call would touch, in words. */
 function firstTouch(
-  { commands, paths, urls, others, unknown }: CallFacts,
+  { commands, paths, urls, places, sessions, unknown }: CallFacts,
   isMeant: (type: 'read' | 'write' | 'command' | 'url' | 'other') => boolean,
 ): string | undefined {
   const [command] = commands;
-  if (command && isMeant('command')) return `run ${JSON.stringify(command.command)}`;
+  if (command && isMeant('command')) return runText(command);
   const path = paths.find(({ type }) => isMeant(type));
   if (path) return `${path.type} ${whereTo(path)}`;
   const [url] = urls;
-  if (url && isMeant('url')) return `request ${JSON.stringify(url.given)}`;
+  if (url && isMeant('url')) return requestText(url);
   if (!isMeant('other')) return undefined;
-  return unknown ? 'touch something that its tool does not declare' : others[0];
+  if (unknown) return UNDECLARED;
+  const [[place], [session]] = [places, sessions];
+  return place ? `use ${placeText(place)}` : session && `use ${sessionText(session)}`;
+}
+
+const UNDECLARED = 'touch something that its tool does not declare';
+
+function runText({ command, on }: TouchedCommand): string {
+  return `run ${JSON.stringify(command)}${onText(on)}`;
+}
+
+function requestText({ given, on }: TouchedUrl): string {
+  return `request ${JSON.stringify(given)}${onText(on)}`;
+}
+
+function sandboxText(promises: readonly string[] = []): string {
+  return promises.length === 0 ? '' : `, inside a sandbox that promises ${promises.join(', ')}`;
 }
 
 function tooManyFiles({ paths }: CallFacts, { written = [] }: RuleContext, limit: number): string | undefined {
   const files = new Set(written);
   const before = files.size;
-  for (const { type, given } of paths) if (type === 'write') files.add(given);
+  for (const { type, given, on } of paths) if (type === 'write') files.add(placedPath(given, on));
   if (files.size <= limit || files.size === before) return undefined;
   return `a run may modify ${limit} files, and has modified ${before}. Change files that it has modified already.`;
 }

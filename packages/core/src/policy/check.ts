@@ -3,6 +3,7 @@ import { uselessCommands } from './commands.ts';
 import { domainEntry } from './domains.ts';
 import { compileGlob, componentsOf } from './glob.ts';
 import { coveringDenial } from './paths.ts';
+import { isNameEntry } from './places.ts';
 import type { Lists, PolicyRules } from './rules.ts';
 
 /** Something in rules that is wrong, or that has no effect. */
@@ -140,6 +141,11 @@ const domain: Check = that(
   'a host ("example.com"), hosts below one ("*.example.com"), an address or a range ("10.0.0.0/8"), or "*", without a scheme or a path',
 );
 
+const name: Check = that(
+  (value) => typeof value === 'string' && isNameEntry(value),
+  'a name ("pi"), the start of names ("pi-*"), or "*"',
+);
+
 const lists = (check: Check): Check => table({ allow: listOf(check), ask: listOf(check), deny: listOf(check) });
 
 const approvals: Check = (path, value) => {
@@ -169,6 +175,8 @@ const CHECKS: Readonly<Record<keyof PolicyRules, Check>> = {
   commands: lists(TEXT),
   paths: table({ read: listOf(glob), write: listOf(glob), deny: listOf(glob) }),
   domains: lists(domain),
+  devices: lists(name),
+  sessions: lists(name),
   rate: table({ minute: wholeNumber(0), second: wholeNumber(0) }),
   approvals,
 };
@@ -176,7 +184,7 @@ const CHECKS: Readonly<Record<keyof PolicyRules, Check>> = {
 /* Entries that can never apply */
 
 function warningsFor(rules: PolicyRules): readonly RuleProblem[] {
-  const { autonomy, permissions = {}, commands = {}, paths = {}, domains = {}, rate = {} } = rules;
+  const { autonomy, permissions = {}, commands = {}, paths = {}, domains = {}, devices, sessions, rate = {} } = rules;
   const warnings: RuleProblem[] = [];
   const warn = (path: Path, entry: string, why: string): void => {
     const place = entry === '' ? keyText(path) : `${JSON.stringify(entry)} in ${keyText(path)}`;
@@ -185,20 +193,24 @@ function warningsFor(rules: PolicyRules): readonly RuleProblem[] {
   const unusable = (
     path: Path,
     entries: readonly string[] | undefined,
-    needs: 'file_write' | 'shell' | 'network' | 'file_read',
+    needs: 'file_write' | 'shell' | 'network' | 'file_read' | 'session' | undefined,
   ) => {
     if (!entries || entries.length === 0) return;
-    if (permissions[needs] === false) warn(path, '', `permissions.${needs} is false`);
+    if (needs && permissions[needs] === false) warn(path, '', `permissions.${needs} is false`);
     else if (autonomy === 0 && needs !== 'file_read') warn(path, '', 'at level 0 only reads are allowed');
   };
   for (const verdict of ['allow', 'ask'] as const) {
     unusable(['commands', verdict], commands[verdict], 'shell');
     unusable(['domains', verdict], domains[verdict], 'network');
+    unusable(['devices', verdict], devices?.[verdict], undefined);
+    unusable(['sessions', verdict], sessions?.[verdict], 'session');
   }
   unusable(['paths', 'write'], paths.write, 'file_write');
   unusable(['paths', 'read'], paths.read, 'file_read');
   for (const [text, why] of uselessCommands(commands)) warn(['commands'], text, why);
-  for (const [text, stricter] of repeatedEntries(domains)) warn(['domains'], text, `"${stricter}" has the same entry`);
+  for (const [key, given = {}] of Object.entries({ domains, devices, sessions })) {
+    for (const [text, stricter] of repeatedEntries(given)) warn([key], text, `"${stricter}" has the same entry`);
+  }
   const warnIfDenied = (key: 'read' | 'write', text: string): void => {
     const denial = coveringDenial(key, text);
     if (denial === undefined) return;

@@ -1,4 +1,5 @@
 import type { Program } from './facts.ts';
+import { onText } from './places.ts';
 import { ALLOWED, listed, jointOpinion, type Judge, type Opinion, type Rule, type TouchedCommand } from './rule.ts';
 import type { Lists, PolicyRules } from './rules.ts';
 
@@ -17,7 +18,7 @@ export function commandsRule(judgeCommand: Judge<TouchedCommand>): Rule {
     judge: ({ commands }) => jointOpinion(commands.map(judgeCommand)),
     saw({ commands }) {
       if (commands.length === 0) return 'it runs no commands';
-      const programs = commands.flatMap(({ facts }) => facts.programs.map(textOf));
+      const programs = commands.flatMap(({ facts, on }) => facts.programs.map((one) => `${textOf(one)}${onText(on)}`));
       const unclear = commands.flatMap(({ facts }) => facts.unclear ?? []);
       const found = programs.length === 0 ? 'no programs' : listed(programs);
       return unclear.length === 0 ? found : `${found}; unclear: ${unclear.join('; ')}`;

@@ -1,5 +1,6 @@
 import { isWithin, parseAddress, parseCidr, rangeOf, type Cidr } from './addresses.ts';
 import type { AddressRange, UrlFacts } from './facts.ts';
+import { amountText, onText } from './places.ts';
 import { ALLOWED, listed, jointOpinion, type Judge, type Rule, type TouchedUrl } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
@@ -19,9 +20,10 @@ export function domainsRule(judgeUrl: Judge<TouchedUrl>): Rule {
   };
 }
 
-function destination({ given, facts: { scheme, host, port, range, unclear } }: TouchedUrl): string {
-  if (unclear !== undefined) return `${JSON.stringify(given)} (unclear: ${unclear})`;
-  return `${scheme} to ${host} port ${port}${range === undefined ? '' : ` (${range})`}`;
+function destination({ given, facts: { scheme, host, port, range, unclear }, on, bytes }: TouchedUrl): string {
+  if (unclear !== undefined) return `${JSON.stringify(given)} (unclear: ${unclear})${onText(on)}`;
+  const kind = range === undefined ? '' : ` (${range})`;
+  return `${scheme} to ${host} port ${port}${kind}${amountText(bytes, 'byte')}${onText(on)}`;
 }
 
 /** What an entry matches. The higher the rank, the more specific. */

@@ -1,3 +1,5 @@
+import type { Place } from './port.ts';
+
 /*
  * Facts: what is known about a command, a path or a URL that a call would touch. Rules are pure functions of facts. The
  * default analysers know only the text; those of `@treadle/tools` know the shell grammar, the file system and addresses.
@@ -8,6 +10,19 @@ export interface Analysers {
   command?(command: string): CommandFacts | Promise<CommandFacts>;
   path?(path: string): PathFacts | Promise<PathFacts>;
   url?(url: string): UrlFacts | Promise<UrlFacts>;
+  /**
+   * Finds out facts at another place than this machine. Undefined: nobody can. What a call touches there is then judged by its
+   * text, which can only deny it: otherwise people are asked, at every level. Absent: the same for all places.
+   */
+  place?(place: Place): PlaceAnalysers | undefined | Promise<PlaceAnalysers | undefined>;
+}
+
+/** The analysers of a place. */
+export interface PlaceAnalysers extends Omit<Analysers, 'place'> {
+  /** The absolute path of the folder at that place where relative paths and globs of the rules start. */
+  readonly folder: string;
+  /** What `~/` stands for in globs there. */
+  readonly home?: string;
 }
 
 /** What a shell command would do. */

@@ -1,17 +1,18 @@
 import { messageOf } from '../errors.ts';
 import { parseAddress, rangeOf } from './addresses.ts';
-import type { Analysers, CommandFacts, PathFacts, UrlFacts } from './facts.ts';
-import type { JudgedCall, Touch } from './port.ts';
-import type { CallFacts, TouchedCommand, TouchedPath, TouchedUrl } from './rule.ts';
-import { touchFrom } from './verdicts.ts';
+import type { Analysers, CommandFacts, PathFacts, PlaceAnalysers, UrlFacts } from './facts.ts';
+import { placeText } from './places.ts';
+import type { JudgedCall, Place, Touch } from './port.ts';
+import type { CallFacts, Located, TouchedCommand, TouchedPath, TouchedSession, TouchedUrl } from './rule.ts';
+import { touchFrom } from './touches.ts';
 
 /* Facts about a call: what the analysers find out about everything that it would touch. */
 
 /** Never rejects: if something cannot be found out, the facts have a `problem`. */
-export async function gatherFacts(call: JudgedCall, analysers: Required<Analysers>): Promise<CallFacts> {
+export async function gatherFacts(call: JudgedCall, analysers: KnownAnalysers): Promise<CallFacts> {
   const { input: _, ...known } = call;
   const clients = call.client && call.touches === undefined;
-  const facts = { call: known, unknown: false, clients, paths: [], commands: [], urls: [], others: [] };
+  const facts = { call: known, unknown: false, clients, ...UNTOUCHED };
   if (clients) return facts;
   try {
     return { ...facts, ...(await touchedBy(call.touches ?? UNKNOWN, analysers)) };
@@ -21,42 +22,70 @@ export async function gatherFacts(call: JudgedCall, analysers: Required<Analyser
 }
 
 const UNKNOWN: readonly Touch[] = [{ type: 'unknown' }];
+const UNTOUCHED = { paths: [], commands: [], urls: [], places: [], sessions: [] };
 
-type Touched = Pick<CallFacts, 'paths' | 'commands' | 'urls' | 'others' | 'unknown'>;
+/** The analysers of this machine, and those of other places if there are any. */
+type KnownAnalysers = Finders & Pick<Analysers, 'place'>;
 
-async function touchedBy(touches: readonly Touch[], analysers: Required<Analysers>): Promise<Touched> {
+type Touched = Pick<CallFacts, 'paths' | 'commands' | 'urls' | 'places' | 'sessions' | 'unknown'>;
+
+/** How to find out about what is at one place. */
+type Finders = Omit<Required<Analysers>, 'place'>;
+
+/** A place where something is touched: this machine, if `located` is empty. */
+interface Site {
+  readonly located: Located;
+  readonly find: Finders;
+}
+
+async function touchedBy(touches: readonly Touch[], analysers: KnownAnalysers): Promise<Touched> {
   const paths: TouchedPath[] = [];
   const commands: TouchedCommand[] = [];
   const urls: TouchedUrl[] = [];
-  const others: string[] = [];
+  const sessions: TouchedSession[] = [];
+  const sites = new Map<string, Site>();
+  const here: Site = { located: HERE, find: analysers };
   let unknown = false;
-  const addPath = async (type: 'read' | 'write', given: string): Promise<unknown> =>
-    paths.push({ type, given, facts: checkedPath(await analysers.path(given)) });
-  const addUrl = async (given: string): Promise<unknown> =>
-    urls.push({ given, facts: checkedUrl(await analysers.url(given)) });
+  const siteOf = async (on: Place): Promise<Site> => {
+    const key = `${on.type}:${on.name}`;
+    const known = sites.get(key) ?? siteAt(on, await analysers.place?.(on));
+    sites.set(key, known);
+    return known;
+  };
+  const addPath = async (site: Site, type: 'read' | 'write', given: string, lines?: number): Promise<unknown> => {
+    const facts = checkedPath(await site.find.path(given));
+    return paths.push({ type, given, facts, ...site.located, ...(lines !== undefined && { lines }) });
+  };
+  const addUrl = async (site: Site, given: string, bytes?: number): Promise<unknown> => {
+    const facts = checkedUrl(await site.find.url(given));
+    return urls.push({ given, facts, ...site.located, ...(bytes !== undefined && { bytes }) });
+  };
   for (const value of touches) {
     const touch = touchFrom(value);
     if (!touch) throw new Error(`the touch ${JSON.stringify(value)} is malformed`);
+    const site = 'on' in touch && touch.on ? await siteOf(touch.on) : here;
     switch (touch.type) {
       case 'read':
+        await addPath(site, 'read', touch.path);
+        break;
       case 'write':
-        await addPath(touch.type, touch.path);
+        await addPath(site, 'write', touch.path, touch.lines);
         break;
       case 'url':
-        await addUrl(touch.url);
+        await addUrl(site, touch.url, touch.bytes);
         break;
       case 'command': {
-        const facts = checkedCommand(await analysers.command(touch.command));
-        commands.push({ command: touch.command, facts });
-        for (const { type, path } of facts.touches) await addPath(type, path);
-        for (const url of facts.urls) await addUrl(url);
+        const facts = checkedCommand(await site.find.command(touch.command));
+        commands.push({ command: touch.command, facts, ...site.located });
+        for (const { type, path } of facts.touches) await addPath(site, type, path);
+        for (const url of facts.urls) await addUrl(site, url);
         break;
       }
       case 'session':
-        others.push(`use the session ${JSON.stringify(touch.session)}`);
+        sessions.push({ session: touch.session, ...(touch.on && { on: touch.on }) });
         break;
       case 'device':
-        others.push(`use the device ${JSON.stringify(touch.device)}`);
+        await siteOf({ type: 'device', name: touch.device });
         break;
       case 'unknown':
         unknown = true;
@@ -65,7 +94,20 @@ async function touchedBy(touches: readonly Touch[], analysers: Required<Analyser
         touch satisfies never;
     }
   }
-  return { paths, commands, urls, others, unknown };
+  return { paths, commands, urls, sessions, places: [...sites.values()].map(({ located }) => located.on!), unknown };
+}
+
+const HERE: Located = {};
+
+/** Nothing at another place is ever looked up on this machine. */
+function siteAt(on: Place, known: PlaceAnalysers | undefined): Site {
+  if (known === undefined) return { located: { on }, find: textAnalysers(undefined) };
+  const { folder, home, ...find } = known;
+  if (typeof folder !== 'string' || !folder.startsWith('/') || !isTextOrAbsent(home)) {
+    throw new Error(`the folder of ${placeText(on)} is not an absolute path`);
+  }
+  const folders = { folder, ...(home !== undefined && { home }) };
+  return { located: { on, folders }, find: { ...textAnalysers(folder), ...find } };
 }
 
 /* Analysers may be code of the user, and a rule must not misread what they return. */
@@ -102,7 +144,7 @@ function isTextOrAbsent(value: unknown): boolean {
 
 /* The default analysers know only the text. */
 
-export function textAnalysers(folder: string | undefined): Required<Analysers> {
+export function textAnalysers(folder: string | undefined): Finders {
   return { command: plainCommand, path: (path) => lexicalPath(path, folder), url: plainUrl };
 }
 

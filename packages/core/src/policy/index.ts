@@ -1,6 +1,6 @@
 export { checkRules, type CheckedRules, type RuleProblem } from './check.ts';
 export { executionLine, type ExecutionContext, type ExecutionLine } from './execution-line.ts';
-export type { AddressRange, Analysers, CommandFacts, PathFacts, Program, UrlFacts } from './facts.ts';
+export type { AddressRange, Analysers, CommandFacts, PathFacts, PlaceAnalysers, Program, UrlFacts } from './facts.ts';
 export { compileGlob, matchesGlob, type Glob } from './glob.ts';
 export { DEFAULT_DENIED } from './paths.ts';
 export {
@@ -11,7 +11,17 @@ export {
   type RulePolicy,
   type RuleReport,
 } from './policy.ts';
-export type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Principal, Touch, Verdict } from './port.ts';
+export type {
+  AskVerdict,
+  JudgeContext,
+  JudgedCall,
+  Place,
+  Policy,
+  PolicyLimits,
+  Principal,
+  Touch,
+  Verdict,
+} from './port.ts';
 export { latestTimes, memoryRates, type RateStore } from './rate.ts';
 export type { RuleContext, RuleName } from './rule.ts';
 export type { Lists, Permission, PolicyRules } from './rules.ts';

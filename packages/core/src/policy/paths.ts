@@ -1,6 +1,15 @@
-import type { PathFacts } from './facts.ts';
 import { compileGlob, componentsOf, matchesGlob, type Glob } from './glob.ts';
-import { ALLOWED, listed, jointOpinion, type Judge, type Opinion, type Rule, type TouchedPath } from './rule.ts';
+import { amountText, onText } from './places.ts';
+import {
+  ALLOWED,
+  jointOpinion,
+  listed,
+  type Folders,
+  type Judge,
+  type Opinion,
+  type Rule,
+  type TouchedPath,
+} from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
@@ -9,13 +18,6 @@ import type { PolicyRules } from './rules.ts';
  * specific than a glob, so it allows one path that a glob denies. A path that is neither allowed nor denied is left to the
  * autonomy rule.
  */
-
-/** Where relative globs start. */
-export interface Place {
-  readonly folder?: string;
-  /** What `~/` stands for in globs. */
-  readonly home?: string;
-}
 
 /** Denied without being named in the rules. */
 export const DEFAULT_DENIED: readonly DefaultDenial[] = [
@@ -70,7 +72,9 @@ export function pathsRule(judgePath: Judge<TouchedPath>): Rule {
     name: 'paths',
     judge: ({ paths }) => jointOpinion(paths.map(judgePath)),
     saw: ({ paths }) =>
-      paths.length === 0 ? 'it touches no paths' : paths.map((path) => `${path.type} ${whereTo(path)}`).join(', '),
+      paths.length === 0
+        ? 'it touches no paths'
+        : paths.map((path) => `${path.type} ${whereTo(path)}${amountText(path.lines, 'line')}`).join(', '),
   };
 }
 
@@ -81,15 +85,44 @@ interface Denial {
   readonly except?: Glob;
 }
 
-export function pathJudge({ paths = {} }: PolicyRules, place: Place): Judge<TouchedPath> {
+/** Relative globs start at the folder of the place where a path is. */
+export function pathJudge(rules: PolicyRules, here: Folders): Judge<TouchedPath> {
+  const judgeHere = pathJudgeAt(rules, here);
+  // Most calls at other places are at the same one as the call before.
+  let last: { readonly key: string; readonly judge: Judge<TouchedPath> } | undefined;
+  return (touched) => {
+    if (!touched.on) return judgeHere(touched);
+    const { folders = {} } = touched;
+    const key = JSON.stringify(folders);
+    if (last?.key !== key) last = { key, judge: pathJudgeAt(withoutHome(rules, folders), folders) };
+    return last.judge(touched);
+  };
+}
+
+/** At a place whose home folder is not known, globs that start there allow nothing, and deny what they would in any folder. */
+function withoutHome(rules: PolicyRules, { home }: Folders): PolicyRules {
+  if (home !== undefined || !rules.paths) return rules;
+  const { read, write, deny } = rules.paths;
+  const isElsewhere = (text: string): boolean => !isInHome(text);
+  return {
+    ...rules,
+    paths: {
+      ...(read && { read: read.filter(isElsewhere) }),
+      ...(write && { write: write.filter(isElsewhere) }),
+      ...(deny && { deny: deny.map((text) => (isInHome(text) ? `**${text.slice(1)}` : text)) }),
+    },
+  };
+}
+
+function pathJudgeAt({ paths = {} }: PolicyRules, folders: Folders): Judge<TouchedPath> {
   const globsOf = (texts: readonly string[]): readonly Glob[] =>
-    texts.map((text) => compileGlob(placed(text, place).normalize('NFC')));
+    texts.map((text) => compileGlob(placed(text, folders).normalize('NFC')));
   const [read, write] = [globsOf(paths.read ?? EVERYTHING_INSIDE), globsOf(paths.write ?? [])];
   const denied: readonly Denial[] = [
     ...(paths.deny ?? []).map((text) => ({
       text,
       // One that starts with `**` applies everywhere, not only inside the folder.
-      glob: compileGlob((text.startsWith('**') ? text : placed(text, place)).normalize('NFC').toLowerCase()),
+      glob: compileGlob((text.startsWith('**') ? text : placed(text, folders)).normalize('NFC').toLowerCase()),
     })),
     ...DEFAULT_DENIED.map(({ glob, except, ...rest }) => ({
       ...rest,
@@ -136,8 +169,8 @@ function applies({ glob, type, except }: Denial, touched: TouchedPath['type'], c
 }
 
 /** A relative glob starts at the folder. */
-function placed(text: string, { folder, home }: Place): string {
-  if (text === '~' || text.startsWith('~/')) {
+function placed(text: string, { folder, home }: Folders): string {
+  if (isInHome(text)) {
     if (home === undefined) throw new Error('it starts with "~", and the policy was given no "home"');
     return `${escapeFolder(home)}${text.slice(1)}`;
   }
@@ -145,13 +178,18 @@ function placed(text: string, { folder, home }: Place): string {
   return `${escapeFolder(folder)}/${text}`;
 }
 
+function isInHome(text: string): boolean {
+  return text === '~' || text.startsWith('~/');
+}
+
 /** Wildcards in the name of a folder cannot be told from those of a glob, so each stands for one character. */
 function escapeFolder(folder: string): string {
   return folder.replace(/\/+$/, '').replace(/[*?{}]/g, '?');
 }
 
-export function whereTo({ given, facts }: { readonly given: string; readonly facts: PathFacts }): string {
+export function whereTo({ given, facts, on }: Pick<TouchedPath, 'given' | 'facts' | 'on'>): string {
   const { path, target, unclear } = facts;
-  if (unclear !== undefined) return `${JSON.stringify(given)} (unclear: ${unclear})`;
-  return target === undefined ? JSON.stringify(path) : `${JSON.stringify(path)}, a link to ${JSON.stringify(target)}`;
+  if (unclear !== undefined) return `${JSON.stringify(given)} (unclear: ${unclear})${onText(on)}`;
+  const link = target === undefined ? '' : `, a link to ${JSON.stringify(target)}`;
+  return `${JSON.stringify(path)}${link}${onText(on)}`;
 }

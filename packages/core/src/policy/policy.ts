@@ -8,8 +8,9 @@ import { commandJudge, commandsRule } from './commands.ts';
 import { domainsRule, urlJudge } from './domains.ts';
 import type { Analysers } from './facts.ts';
 import { gatherFacts, textAnalysers } from './gather.ts';
-import { pathJudge, pathsRule, type Place } from './paths.ts';
+import { pathJudge, pathsRule } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
+import { askedIfUnknown, devicesRule, placeJudge, sessionJudge, sessionsRule } from './places.ts';
 import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
 import {
@@ -17,6 +18,7 @@ import {
   keptOpinions,
   STRICTNESS,
   type CallFacts,
+  type Folders,
   type Opinion,
   type Rule,
   type RuleContext,
@@ -25,10 +27,11 @@ import {
 import type { PolicyRules } from './rules.ts';
 import { scopesRule } from './scopes.ts';
 import { toolEntriesRule } from './tool-entries.ts';
+import { placedPath } from './verdicts.ts';
 
 /*
  * A policy of rules. First everything about the calls is found out (`gatherFacts`), then the rules are evaluated, in this
- * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, domains, tool entries.
+ * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, domains, devices, sessions, tool entries.
  *
  * 1. The first denial decides.
  * 2. Otherwise people are asked if a rule asks. One exception: an `allow` entry for the tool satisfies an ask of the autonomy
@@ -151,12 +154,14 @@ const UNDECLARED: Omit<JudgedCall, 'name'> = {
 };
 
 /** The rules of a policy, in the order of evaluation. */
-export function compileRules(rules: PolicyRules, place: Place): readonly Rule[] {
+export function compileRules(rules: PolicyRules, folders: Folders): readonly Rule[] {
   try {
     const judges = {
-      path: keptOpinions(pathJudge(rules, place)),
-      command: keptOpinions(commandJudge(rules)),
-      url: keptOpinions(urlJudge(rules)),
+      path: keptOpinions(askedIfUnknown(pathJudge(rules, folders))),
+      command: keptOpinions(askedIfUnknown(commandJudge(rules))),
+      url: keptOpinions(askedIfUnknown(urlJudge(rules))),
+      place: keptOpinions(placeJudge(rules)),
+      session: keptOpinions(sessionJudge(rules)),
     };
     return [
       allowedRule(),
@@ -167,6 +172,8 @@ export function compileRules(rules: PolicyRules, place: Place): readonly Rule[] 
       commandsRule(judges.command),
       pathsRule(judges.path),
       domainsRule(judges.url),
+      devicesRule(judges.place),
+      sessionsRule(judges.session),
       toolEntriesRule(rules),
     ];
   } catch (cause) {
@@ -184,7 +191,7 @@ function ruleContext({ autonomy, principal, allowed, exposure }: JudgeContext): 
 }
 
 function writesOf({ paths }: CallFacts): readonly string[] {
-  return paths.flatMap(({ type, given }) => (type === 'write' ? given : []));
+  return paths.flatMap(({ type, given, on }) => (type === 'write' ? placedPath(given, on) : []));
 }
 
 interface Evaluated {

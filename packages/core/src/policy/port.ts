@@ -44,16 +44,32 @@ export interface JudgedCall {
   readonly permissions: readonly string[];
   /** What the call does, if its tool has several operations. */
   readonly operation: string | undefined;
+  /** The promises of the sandbox that the call will run in, by name. Absent: it promises nothing. */
+  readonly sandbox?: readonly string[];
 }
 
 /** Something outside of the run that a call would touch. */
 export type Touch =
-  | { readonly type: 'read' | 'write'; readonly path: string }
-  | { readonly type: 'command'; readonly command: string }
-  | { readonly type: 'url'; readonly url: string }
-  | { readonly type: 'session'; readonly session: string }
+  | ({ readonly type: 'read'; readonly path: string } & Placed)
+  /** `lines`: how many it would write, if the tool knows. */
+  | ({ readonly type: 'write'; readonly path: string; readonly lines?: number } & Placed)
+  | ({ readonly type: 'command'; readonly command: string } & Placed)
+  /** `bytes`: how many it would send in the body of the request, if the tool knows. */
+  | ({ readonly type: 'url'; readonly url: string; readonly bytes?: number } & Placed)
+  | ({ readonly type: 'session'; readonly session: string } & Placed)
   | { readonly type: 'device'; readonly device: string }
   | { readonly type: 'unknown' };
+
+/** Where a touch is. Absent: this machine. */
+export interface Placed {
+  readonly on?: Place;
+}
+
+/** Another place than this machine. */
+export interface Place {
+  readonly type: 'device' | 'ssh' | 'container' | 'sandbox';
+  readonly name: string;
+}
 
 export interface JudgeContext {
   readonly runId: string;

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import type { Analysers } from './facts.ts';
 import { gatherFacts, textAnalysers } from './gather.ts';
 import { compileRules, evaluate, policy } from './policy.ts';
 import type { JudgeContext, JudgedCall } from './port.ts';
@@ -25,6 +26,8 @@ interface World {
   readonly commands: Opinion;
   readonly paths: Opinion;
   readonly domains: Opinion;
+  readonly devices: Opinion;
+  readonly sessions: Opinion;
   readonly tools: Opinion;
   /** The form of the entry for the tool. */
   readonly entry: 'act:go' | 'act:*' | 'act' | '*';
@@ -42,6 +45,8 @@ const worlds: fc.Arbitrary<World> = fc.record({
   commands: opinion('none', 'allow', 'allow', 'ask', 'deny'),
   paths: opinion('none', 'allow', 'allow', 'allow', 'deny'),
   domains: opinion('none', 'allow', 'allow', 'ask', 'deny'),
+  devices: opinion('none', 'allow', 'allow', 'allow', 'ask', 'deny'),
+  sessions: opinion('none', 'allow', 'allow', 'allow', 'ask', 'deny'),
   tools: opinion('none', 'allow', 'allow', 'ask', 'deny'),
   entry: fc.constantFrom('act:go', 'act:*', 'act', '*'),
 });
@@ -61,7 +66,7 @@ function listsOf(wanted: Opinion, exact: string, wide: string): { readonly [list
 }
 
 function rulesOf(world: World): PolicyRules {
-  const { level, permissions, commands, paths, domains, rate } = world;
+  const { level, permissions, commands, paths, domains, devices, sessions, rate } = world;
   return {
     autonomy: level,
     rate: { second: rate === 'deny' ? 0 : 1000, minute: rate === 'deny' ? 0 : 1000 },
@@ -69,6 +74,8 @@ function rulesOf(world: World): PolicyRules {
     commands: listsOf(commands, 'make all', 'make'),
     paths: paths === 'none' ? {} : { write: ['**'], ...(paths === 'deny' && { deny: ['out/**'] }) },
     domains: listsOf(domains, 'a.example.com', '*.example.com'),
+    devices: listsOf(devices, 'ssh:build', 'ssh:*'),
+    sessions: listsOf(sessions, 'main', 'm*'),
     tools: entriesOf(world),
   };
 }
@@ -82,11 +89,15 @@ const CALL: JudgedCall = {
   touches: [
     { type: 'write', path: 'out/a' },
     { type: 'command', command: 'make all now' },
-    { type: 'url', url: 'https://a.example.com/' },
+    { type: 'url', url: 'https://a.example.com/', on: { type: 'ssh', name: 'build' } },
+    { type: 'session', session: 'main' },
   ],
   permissions: [],
   operation: 'go',
 };
+
+/** What is known about the place that the call uses. */
+const KNOWN: Analysers = { place: () => ({ folder: '/b' }) };
 
 function contextOf({ allowed, scopes }: World): JudgeContext {
   return {
@@ -107,10 +118,12 @@ function contextOf({ allowed, scopes }: World): JudgeContext {
 
 /** What the issue of the verdict is, by the table. */
 function expected(world: World): string {
-  const covered = [world.commands, world.paths, world.domains].every((one) => one === 'allow');
+  const lists = [world.commands, world.paths, world.domains, world.devices, world.sessions];
+  const covered = lists.every((one) => one === 'allow');
   const autonomy: Opinion = (['deny', 'ask', covered ? 'allow' : 'ask', 'allow'] as const)[world.level];
-  const { allowed, rate, scopes, permissions, commands, paths, domains, tools } = world;
-  const table = Object.entries({ allowed, rate, autonomy, scopes, permissions, commands, paths, domains, tools });
+  const { allowed, rate, scopes, permissions, commands, paths, domains, devices, sessions, tools } = world;
+  const judged = { allowed, rate, autonomy, scopes, permissions, commands, paths, domains, devices, sessions, tools };
+  const table = Object.entries(judged);
   const denying = table.find(([, one]) => one === 'deny');
   if (denying) return `deny by ${denying[0]}`;
   const asking = table.filter(([rule, one]) => one === 'ask' && !(rule === 'autonomy' && tools === 'allow'));
@@ -124,7 +137,7 @@ test('the first denial, then the strictest verdict decides, with the one excepti
   const seen = new Map<string, number>();
   await fc.assert(
     fc.asyncProperty(worlds, async (world) => {
-      const made = policy(rulesOf(world), { clock: { now: () => 0 } });
+      const made = policy(rulesOf(world), { clock: { now: () => 0 }, analysers: KNOWN });
       const [verdict] = await made.judge([CALL], contextOf(world));
       const wanted = expected(world);
       seen.set(wanted, (seen.get(wanted) ?? 0) + 1);
@@ -135,16 +148,17 @@ test('the first denial, then the strictest verdict decides, with the one excepti
       const opinions = Object.fromEntries(explained.rules.map(({ rule, verdict: one }) => [rule, one]));
       expect(opinions).toMatchObject({ commands: world.commands, paths: world.paths, tools: world.tools });
     }),
-    { numRuns: 1_000 * CASES },
+    { numRuns: 2_000 * CASES },
   );
-  const all = ['allowed', 'rate', 'autonomy', 'scopes', 'permissions', 'commands', 'paths', 'domains', 'tools'];
-  for (const rule of all) expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);
-  for (const rule of ['autonomy', 'commands', 'domains', 'tools']) expect(seen.has(`ask by ${rule}`)).toBe(true);
-  for (const rule of ['domains', 'tools']) expect(seen.has(`allow by ${rule}`)).toBe(true);
+  const lists = ['commands', 'domains', 'devices', 'sessions', 'tools'];
+  for (const rule of ['allowed', 'rate', 'autonomy', 'scopes', 'permissions', 'paths', ...lists])
+    expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);
+  for (const rule of ['autonomy', ...lists]) expect(seen.has(`ask by ${rule}`)).toBe(true);
+  for (const rule of ['sessions', 'tools']) expect(seen.has(`allow by ${rule}`)).toBe(true);
 });
 
 test('a rule that is added at any place leaves the one exception to the entries for tools', async () => {
-  const facts = await gatherFacts(CALL, textAnalysers(undefined));
+  const facts = await gatherFacts(CALL, { ...textAnalysers(undefined), ...KNOWN });
   const added = (opinion: ReturnType<Rule['judge']>): Rule => ({
     name: 'added' as RuleName,
     judge: () => opinion,

@@ -1,7 +1,7 @@
 import type { Exposure } from '../machine/exposure.ts';
 import type { Autonomy } from '../machine/narrowing.ts';
 import type { CommandFacts, PathFacts, UrlFacts } from './facts.ts';
-import type { JudgedCall, Principal } from './port.ts';
+import type { JudgedCall, Place, Placed, Principal } from './port.ts';
 
 /** In the order in which they are evaluated. `facts` is about what could not be found out, and comes before all. */
 export type RuleName =
@@ -14,6 +14,8 @@ export type RuleName =
   | 'commands'
   | 'paths'
   | 'domains'
+  | 'devices'
+  | 'sessions'
   | 'tools';
 
 /** One rule of a policy, for given `PolicyRules`. Both functions are pure. */
@@ -43,29 +45,49 @@ export interface CallFacts {
   readonly commands: readonly TouchedCommand[];
   /** With those that its commands would request. */
   readonly urls: readonly TouchedUrl[];
-  /** Sessions and devices, in words. */
-  readonly others: readonly string[];
+  /** Places other than this machine that it uses, each once: devices, and where the other things are. */
+  readonly places: readonly Place[];
+  readonly sessions: readonly TouchedSession[];
   /** Nobody knows what it touches. */
   readonly unknown: boolean;
   /** The client executes the call, and its tool does not declare what it touches. Only rules that name the tool apply. */
   readonly clients: boolean;
 }
 
-export interface TouchedPath {
+/** Where something is that a call touches. */
+export interface Located extends Placed {
+  /** The folders of a place other than this machine. Absent there: nobody knows anything about the place. */
+  readonly folders?: Folders;
+}
+
+/** Where relative globs start. */
+export interface Folders {
+  readonly folder?: string;
+  /** What `~/` stands for in globs. */
+  readonly home?: string;
+}
+
+export interface TouchedPath extends Located {
   readonly type: 'read' | 'write';
   /** As the tool declares it. */
   readonly given: string;
   readonly facts: PathFacts;
+  readonly lines?: number;
 }
 
-export interface TouchedCommand {
+export interface TouchedCommand extends Located {
   readonly command: string;
   readonly facts: CommandFacts;
 }
 
-export interface TouchedUrl {
+export interface TouchedUrl extends Located {
   readonly given: string;
   readonly facts: UrlFacts;
+  readonly bytes?: number;
+}
+
+export interface TouchedSession extends Placed {
+  readonly session: string;
 }
 
 /** What else a rule judges by. Plain JSON. */
@@ -93,6 +115,8 @@ export interface ListJudges {
   readonly path: Judge<TouchedPath>;
   readonly command: Judge<TouchedCommand>;
   readonly url: Judge<TouchedUrl>;
+  readonly place: Judge<Place>;
+  readonly session: Judge<TouchedSession>;
 }
 
 export type Judge<T extends object> = (touched: T) => Opinion | undefined;

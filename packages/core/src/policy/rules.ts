@@ -18,6 +18,10 @@ export interface PolicyRules {
   };
   /** Hosts (`example.com`, `*.example.com`), with a port or not, and CIDR ranges of addresses. */
   readonly domains?: Lists;
+  /** Devices by name, and other places by type and name, such as `ssh:build`; `*` at the end stands for any rest. */
+  readonly devices?: Lists;
+  /** Sessions by name; `*` at the end stands for any rest. */
+  readonly sessions?: Lists;
   readonly rate?: {
     /** Calls of a subject within 60 seconds. Default: 60. */
     readonly minute?: number;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { AskVerdict, Verdict } from './port.ts';
-import { possibleVerdict, stricterVerdict, touchFrom } from './verdicts.ts';
+import { possibleVerdict, stricterVerdict } from './verdicts.ts';
 
 const ALLOW: Verdict = { type: 'allow' };
 const DENY: Verdict = { type: 'deny', reason: 'no' };
@@ -39,22 +39,5 @@ describe('stricterVerdict', () => {
 test('possibleVerdict returns a verdict that people can satisfy unchanged', () => {
   for (const verdict of [ALLOW, DENY, ASK, { ...ASK, required: 2, approvers: ['a', 'b'] }, undefined]) {
     expect(possibleVerdict(verdict)).toBe(verdict);
-  }
-});
-
-test('touchFrom takes only the fields of a touch', () => {
-  expect(touchFrom({ type: 'write', path: 'a', since: new Date(0) })).toEqual({ type: 'write', path: 'a' });
-  expect(touchFrom({ type: 'unknown', path: 'a' })).toEqual({ type: 'unknown' });
-  for (const value of [
-    undefined,
-    null,
-    7,
-    'write',
-    {},
-    { type: 'write' },
-    { type: 'toString' },
-    { type: 'url', url: 7 },
-  ]) {
-    expect(touchFrom(value)).toBeUndefined();
   }
 });

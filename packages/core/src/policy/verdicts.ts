@@ -1,5 +1,5 @@
 import { isPlain } from '../plain.ts';
-import type { AskVerdict, PolicyLimits, Touch, Verdict } from './port.ts';
+import type { AskVerdict, Place, PolicyLimits, Verdict } from './port.ts';
 
 /** How long people may take to answer if the policy does not limit it. */
 const DEFAULT_TTL_MS = 86_400_000;
@@ -64,25 +64,9 @@ function areApprovers(approvers: unknown): boolean {
   return approvers === undefined || (Array.isArray(approvers) && approvers.every((one) => typeof one === 'string'));
 }
 
-/** The field that says what is touched, by type. */
-const TOUCHED: Record<Touch['type'], string | undefined> = {
-  read: 'path',
-  write: 'path',
-  command: 'command',
-  url: 'url',
-  session: 'session',
-  device: 'device',
-  unknown: undefined,
-};
-
-/** A touch with only its own fields; undefined if the value is not a touch. */
-export function touchFrom(value: unknown): Touch | undefined {
-  const given = value as Readonly<Record<string, unknown>> | undefined | null;
-  const type = given?.['type'];
-  if (typeof type !== 'string' || !Object.hasOwn(TOUCHED, type)) return undefined;
-  const field = TOUCHED[type as Touch['type']];
-  if (field === undefined) return { type: 'unknown' };
-  return typeof given![field] === 'string' ? ({ type, [field]: given![field] } as Touch) : undefined;
+/** A path, with the place that it is at. Different files have different ones. Total: the place may be from a journal. */
+export function placedPath(path: string, on: Place | undefined): string {
+  return on ? `${on.type}:${on.name} ${path}` : path;
 }
 
 /** The smaller of two limits each. */

@@ -74,6 +74,12 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   /** Names of permissions that the policy requires for the tool, such as `file_write`. */
   readonly permissions?: readonly string[];
   /**
+   * What the sandbox that a call would run in promises here and now, such as `network` or `root`: names that a policy knows. Absent,
+   * or if it throws: nothing. Called when a call is judged, and again before it starts. A call that was judged with a promise
+   * that does not hold then is judged again. Not for tools that are runs themselves.
+   */
+  readonly sandbox?: (input: OutputOf<S>) => readonly string[];
+  /**
    * Of a definition that somebody else gave, such as a server: a text that changes when the definition does. What people
    * have approved is bound to it.
    */
@@ -272,6 +278,7 @@ export interface Tool {
   readonly touches?: (input: unknown) => readonly Touch[];
   readonly exposes?: Exposes | ((input: unknown) => Exposes | undefined);
   readonly permissions?: readonly string[];
+  readonly sandbox?: (input: unknown) => readonly string[];
   readonly fingerprint?: string;
   readonly operation?: string | ((input: unknown) => string);
   readonly needsApproval?: boolean | ((input: unknown) => boolean);
@@ -307,6 +314,7 @@ const TOOL_OPTIONS: KnownOptions = {
     touches: 'function',
     exposes: '',
     permissions: '',
+    sandbox: 'function',
     fingerprint: 'string',
     operation: '',
     needsApproval: '',
@@ -425,6 +433,16 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
 
 function isTime(value: unknown): value is number {
   return typeof value === 'number' && value > 0 && Number.isFinite(value);
+}
+
+/** What the sandbox of a call promises now. Nothing if the tool fails to say. */
+export function promisesOf({ sandbox }: Tool, input: unknown): readonly string[] {
+  try {
+    const promises: unknown = sandbox?.(input);
+    if (Array.isArray(promises)) return promises;
+    void Promise.resolve(promises).catch(() => {});
+  } catch {}
+  return [];
 }
 
 /** How long a call may take. Undefined: the tool does not say. */

@@ -369,14 +369,17 @@ test('later parts of a patch see what earlier ones did', async () => {
 
 test('declares every path, and nothing for a patch that cannot be applied', () => {
   const { touches, resources } = tools.get('apply_patch')!;
-  const patch = begin('*** Update File: a\n*** Move to: b\n*** Delete File: c');
+  const patch = begin(
+    '*** Update File: a\n*** Move to: b\n@@\n one\n-two\n+2\n+3\n*** Delete File: c\n*** Add File: d\n+new',
+  );
+  const lines = { a: 0, b: 2, c: 0, d: 1 };
   expect(touches!({ patch })).toEqual(
-    ['a', 'b', 'c'].flatMap((path) => [
+    Object.entries(lines).flatMap(([path, added]) => [
       { type: 'read', path },
-      { type: 'write', path },
+      { type: 'write', path, lines: added },
     ]),
   );
-  expect(resources!({ patch })).toEqual(['a', 'b', 'c'].map((path) => `memory files_read:${path}`));
+  expect(resources!({ patch })).toEqual(['a', 'b', 'c', 'd'].map((path) => `memory files_read:${path}`));
   expect(touches!({ patch: 'nonsense' })).toEqual([]);
 });
 

@@ -42,7 +42,7 @@ export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
       additionalProperties: false,
     },
     effect: 'once',
-    touches: ({ patch }) => pathsOf(String(patch)).flatMap(touchesOf),
+    touches: ({ patch }) => touchesOf(String(patch)),
     permissions: ['file_read', 'file_write'],
     remembers: ({ patch }) => pathsOf(String(patch)).map((path) => fileKey(space, path)),
     timeoutMs: timeoutFor('files'),
@@ -52,22 +52,39 @@ export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
 }
 
 /** Empty for a patch that cannot be parsed: a call with it changes nothing. */
-function pathsOf(patch: string): readonly string[] {
+function partsOf(patch: string): readonly FilePatch[] {
   try {
-    const paths = parsePatch(patch).flatMap((file) =>
-      'to' in file && file.to !== undefined ? [file.path, file.to] : [file.path],
-    );
-    return [...new Set(paths)];
+    return parsePatch(patch);
   } catch {
     return [];
   }
 }
 
-function touchesOf(path: string): readonly Touch[] {
-  return [
+function pathsOf(patch: string): readonly string[] {
+  return [...new Set(partsOf(patch).flatMap(pathsIn))];
+}
+
+function pathsIn(file: FilePatch): readonly string[] {
+  return 'to' in file && file.to !== undefined ? [file.path, file.to] : [file.path];
+}
+
+/** A file that is removed has no lines written, and of one that is renamed only those that change. */
+function touchesOf(patch: string): readonly Touch[] {
+  const lines = new Map<string, number>();
+  for (const file of partsOf(patch)) {
+    const paths = pathsIn(file);
+    for (const path of paths) lines.set(path, (lines.get(path) ?? 0) + (path === paths.at(-1) ? addedLines(file) : 0));
+  }
+  return [...lines].flatMap(([path, added]): readonly Touch[] => [
     { type: 'read', path },
-    { type: 'write', path },
-  ];
+    { type: 'write', path, lines: added },
+  ]);
+}
+
+function addedLines(file: FilePatch): number {
+  if (file.type === 'add') return file.lines.length;
+  if (file.type === 'delete') return 0;
+  return file.hunks.flatMap(({ lines }) => lines.filter((line) => line.startsWith('+'))).length;
 }
 
 async function applyPatch(space: Workspace, patch: string, context: ToolContext): Promise<string> {

@@ -1,9 +1,9 @@
-import { tool, type Tool, type ToolContext, type Verification } from '@treadle/core';
+import { tool, type Tool, type ToolContext, type Touch, type Verification } from '@treadle/core';
 import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
 import { JobError, runJob } from '../workers/run-job.ts';
-import { count } from './listing.ts';
+import { count, linesIn } from './listing.ts';
 import { fileKey, readFiles, versionOf } from './read-files.ts';
 import {
   applyEdits,
@@ -71,16 +71,24 @@ export function editTool({ files }: Pick<Ops, 'files'>): Tool {
       additionalProperties: false,
     },
     effect: 'once',
-    touches: ({ path }) => [
-      { type: 'read', path: String(path) },
-      { type: 'write', path: String(path) },
-    ],
+    touches: (input) => touchesOf(input as unknown as EditInput),
     permissions: ['file_read', 'file_write'],
     remembers: ({ path }) => [fileKey(space, path)],
     timeoutMs: timeoutFor('files'),
     execute: (input, context) => edit(space, input as unknown as EditInput, context),
     verify: (input, context) => verifyEdit(space, input as unknown as EditInput, context),
   });
+}
+
+/** How often a text is replaced is not known before the file is read. */
+function touchesOf({ path, edits, ...edit }: EditInput): readonly Touch[] {
+  const all = edits ?? [edit];
+  const isKnown = all.every(({ new_text: text, replace_all: everywhere }) => typeof text === 'string' && !everywhere);
+  const lines = isKnown && { lines: all.reduce((sum, { new_text: text }) => sum + linesIn(text!), 0) };
+  return [
+    { type: 'read', path },
+    { type: 'write', path, ...lines },
+  ];
 }
 
 async function edit(space: Workspace, input: EditInput, context: ToolContext): Promise<string> {

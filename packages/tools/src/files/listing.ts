@@ -34,6 +34,11 @@ export function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }
 
+/** How many lines a text has. A newline at its end starts no other line. */
+export function linesIn(text: string): number {
+  return text === '' ? 0 : text.split('\n').length - (text.endsWith('\n') ? 1 : 0);
+}
+
 /** A name for one line of a result: quoted if it has line ends or other control characters. */
 export function shownName(name: string): string {
   return /[\p{Cc}\u2028\u2029]/u.test(name) ? JSON.stringify(name) : name;

@@ -2,7 +2,7 @@ import { tool, type Tool, type ToolContext, type Verification } from '@treadle/c
 import type { Ops, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
-import { count, shownName } from './listing.ts';
+import { count, linesIn, shownName } from './listing.ts';
 import { fileKey, readFiles, versionOf } from './read-files.ts';
 import { encodeText, MAX_WHOLE_BYTES, PLAIN_FORM, readBytes, textFormOf } from './text-file.ts';
 import { demandStorable, isDamagedText } from './whole-text.ts';
@@ -37,7 +37,7 @@ export function writeTool({ files }: Pick<Ops, 'files'>): Tool {
       additionalProperties: false,
     },
     effect: 'once',
-    touches: ({ path }) => [{ type: 'write', path: String(path) }],
+    touches: ({ path, content }) => [{ type: 'write', path: String(path), lines: linesIn(String(content)) }],
     permissions: ['file_write'],
     timeoutMs: timeoutFor('files'),
     remembers: ({ path }) => [fileKey(space, path)],
@@ -150,6 +150,5 @@ function refusal(file: Located, state: 'changed' | 'unread'): string {
 }
 
 function report(what: string, shown: string, content: string, bytes: Uint8Array): string {
-  const lines = content === '' ? 0 : content.split('\n').length - (content.endsWith('\n') ? 1 : 0);
-  return `${what} ${shownName(shown)}: ${count(lines, 'line')}, ${count(bytes.length, 'byte')}.`;
+  return `${what} ${shownName(shown)}: ${count(linesIn(content), 'line')}, ${count(bytes.length, 'byte')}.`;
 }

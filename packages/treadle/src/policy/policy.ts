@@ -1,6 +1,6 @@
 import { join, resolve } from 'node:path';
 import type { Exposure, JudgedCall, Principal, Touch } from '@treadle/core';
-import { checkRules } from '@treadle/core/policy';
+import { checkRules, type Place } from '@treadle/core/policy';
 import {
   CommandError,
   defineCommand,
@@ -23,7 +23,16 @@ import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
 import { allowingLines, remedyText } from './unattended.ts';
 
-const TOUCH_FIELDS = { read: 'path', write: 'path', command: 'command', url: 'url' } as const;
+const TOUCH_FIELDS = {
+  read: 'path',
+  write: 'path',
+  command: 'command',
+  url: 'url',
+  session: 'session',
+  device: 'device',
+} as const;
+const FORMS = 'read=PATH, write=PATH, command=TEXT, url=URL, session=NAME or device=NAME';
+const PLACES = ['device', 'ssh', 'container', 'sandbox'] as const satisfies Place['type'][];
 
 const explainCommand: Command = defineCommand({
   name: 'policy explain',
@@ -42,6 +51,11 @@ const explainCommand: Command = defineCommand({
       many: true,
       help: 'What the run has seen before: outside=WHAT or private=WHAT; may be repeated',
     },
+    on: {
+      type: 'text',
+      value: 'TYPE:NAME',
+      help: 'Where what is given with --touch is: a device, ssh, container or sandbox; default: this machine',
+    },
     key: { type: 'text', value: 'NAME', help: 'Judge the call for a key of [[server.keys]], with its scopes' },
     json: { type: 'switch', help: 'Print JSON' },
     config: LOCATION_FLAGS.config,
@@ -49,17 +63,22 @@ const explainCommand: Command = defineCommand({
   },
   notes: [
     'TOOL is a tool of the command, and JSON its arguments. For a tool of another program, say what its call would touch with\n' +
-      '--touch: read=PATH, write=PATH, command=TEXT or url=URL. Nothing is executed, and the call is not counted for the rates.',
+      `--touch: ${FORMS}.\n` +
+      'Nothing is executed, and the call is not counted for the rates.',
     'Exit codes:\n  0  the call was explained, whatever the verdict\n  2  the command, the arguments of the tool or the configuration are invalid',
   ],
   examples: [
     `treadle policy explain read '{"path": ".env"}'`,
     'treadle policy explain shell --touch command="git push --force"',
+    'treadle policy explain photo --touch write=/tmp/a.jpg --on device:phone',
   ],
   async run({ values, arguments: [name, text] }, io) {
     const context = await resolveContext(values, io);
     const made = commandPolicy(context, 'policy');
-    const call = await callToExplain(name!, text, values.touch, context);
+    const touches = values.touch?.map((one) => touchFromFlag(one, placeFromFlag(values.on)));
+    if (values.on !== undefined && !touches)
+      throw new CommandError('--on says where the things given with --touch are. Add --touch.');
+    const call = await callToExplain(name!, text, touches, context);
     const principal = values.key === undefined ? undefined : principalOfKey(values.key, context.loaded.config);
     const exposure = values.seen && exposureFromFlags(values.seen);
     const about = { ...(principal && { principal }), ...(exposure && { exposure }) };
@@ -85,7 +104,7 @@ const explainCommand: Command = defineCommand({
 async function callToExplain(
   name: string,
   text: string | undefined,
-  touches: readonly string[] | undefined,
+  touches: readonly Touch[] | undefined,
   context: CommandContext,
 ): Promise<JudgedCall> {
   const tools = commandTools(context);
@@ -97,7 +116,7 @@ async function callToExplain(
         `another program, say what it would touch, such as --touch write=PATH.`,
     );
   }
-  const declared = touches && { touches: touches.map(touchFromFlag) };
+  const declared = touches && { touches };
   // What the tool would touch is known without its arguments.
   if (!tool || (declared && text === undefined)) {
     const { effect = 'once', permissions = [] } = tool ?? {};
@@ -119,15 +138,23 @@ async function callToExplain(
   return { ...judged.call, ...declared };
 }
 
-function touchFromFlag(text: string): Touch {
+function touchFromFlag(text: string, on: Place | undefined): Touch {
   const at = text.indexOf('=');
   const type = text.slice(0, Math.max(at, 0));
   if (Object.hasOwn(TOUCH_FIELDS, type) && at + 1 < text.length) {
-    return { type, [TOUCH_FIELDS[type as keyof typeof TOUCH_FIELDS]]: text.slice(at + 1) } as unknown as Touch;
+    const field = TOUCH_FIELDS[type as keyof typeof TOUCH_FIELDS];
+    return { type, [field]: text.slice(at + 1), ...(type !== 'device' && on && { on }) } as unknown as Touch;
   }
-  throw new CommandError(
-    `--touch cannot be ${JSON.stringify(text)}. It takes read=PATH, write=PATH, command=TEXT or url=URL.`,
-  );
+  throw new CommandError(`--touch cannot be ${JSON.stringify(text)}. It takes ${FORMS}.`);
+}
+
+function placeFromFlag(text: string | undefined): Place | undefined {
+  if (text === undefined) return undefined;
+  const [, given, name] = /^(\w+):(.+)$/.exec(text) ?? [];
+  const type = PLACES.find((one) => one === given);
+  if (type && name !== undefined) return { type, name };
+  const forms = PLACES.map((one) => `${one}:NAME`).join(', ');
+  throw new CommandError(`--on cannot be ${JSON.stringify(text)}. It takes one of ${forms}.`);
 }
 
 function exposureFromFlags(flags: readonly string[]): Exposure {

@@ -106,10 +106,10 @@ function entryName({ name, operation }: JudgedCall): string {
   return operation === undefined ? name : `${name}:${operation}`;
 }
 
-type Changes = Pick<PolicyRules, 'autonomy' | 'tools' | 'commands' | 'paths' | 'domains'>;
+type Changes = Pick<PolicyRules, 'autonomy' | 'tools' | 'commands' | 'paths' | 'domains' | 'devices' | 'sessions'>;
 
 interface ListEntry {
-  readonly list: 'paths.read' | 'paths.write' | 'commands.allow' | 'domains.allow';
+  readonly list: 'paths.read' | 'paths.write' | 'commands.allow' | 'domains.allow' | 'devices.allow' | 'sessions.allow';
   readonly text: string;
 }
 
@@ -130,6 +130,12 @@ async function listEntries(touches: readonly Touch[], folder: string): Promise<r
     add('domains.allow', `${host.includes(':') ? `[${host}]` : host}:${port}`);
   };
   for (const touch of touches) {
+    if (touch.type === 'session') add('sessions.allow', touch.session);
+    const place = placeEntry(touch);
+    if (place !== undefined) {
+      add('devices.allow', place);
+      continue; // nothing is known here about what is there
+    }
     if (touch.type === 'read' || touch.type === 'write') addPath(touch.type, touch.path);
     if (touch.type === 'url') addUrl(touch.url);
     if (touch.type !== 'command') continue;
@@ -144,6 +150,12 @@ async function listEntries(touches: readonly Touch[], folder: string): Promise<r
     for (const url of facts.urls) addUrl(url);
   }
   return entries.size > MAX_ENTRIES ? [] : [...entries.values()];
+}
+
+/** The entry for the place that a touch uses; undefined for this machine. */
+function placeEntry(touch: Touch): string | undefined {
+  if (touch.type === 'device') return `device:${touch.device}`;
+  return 'on' in touch && touch.on ? `${touch.on.type}:${touch.on.name}` : undefined;
 }
 
 /** Whether an entry for commands can contain the text: its words have neither spaces nor shell syntax. */

@@ -1,7 +1,7 @@
 import { userInfo } from 'node:os';
 import type { Touch } from '@treadle/core';
 import { exactLine, exactText } from '../terminal/printable.ts';
-import { timestampText } from '../terminal/quantities.ts';
+import { plural, timestampText } from '../terminal/quantities.ts';
 import type { ApprovalRequest, Decision, QuestionRequest } from './drive-run.ts';
 
 export interface Prompter {
@@ -86,27 +86,29 @@ function requestLines({ call, reason, touches = [], shown, expiresAt }: Approval
   return [
     `${exactLine(call.name)} wants to run with ${exactText(call.arguments, INDENT)}`,
     ...touches.map((touch) => `${INDENT}${touchText(touch)}`),
+    ...(call.sandbox ? [`${INDENT}inside a sandbox that promises ${call.sandbox.map(exactLine).join(', ')}`] : []),
     ...shownLines(shown),
     ...(reason ? [`(${exactText(reason, INDENT)})`] : []),
     `${INDENT}until ${timestampText(expiresAt)}`,
   ];
 }
 
-/** The touch with its exact path, command or host. */
+/** The touch with its exact path, command or host, where it is, and how much. */
 function touchText(touch: Touch): string {
+  const on = 'on' in touch && touch.on ? ` on the ${touch.on.type} ${exactLine(touch.on.name)}` : '';
   switch (touch.type) {
     case 'read':
-      return `reads ${exactLine(touch.path)}`;
+      return `reads ${exactLine(touch.path)}${on}`;
     case 'write':
-      return `writes ${exactLine(touch.path)}`;
+      return `writes ${exactLine(touch.path)}${amountText(touch.lines, 'line')}${on}`;
     case 'command':
-      return `runs ${exactText(touch.command, `${INDENT}     `)}`;
+      return `runs${on} ${exactText(touch.command, `${INDENT}     `)}`;
     case 'url': {
       const host = URL.canParse(touch.url) ? `${new URL(touch.url).host}: ` : '';
-      return `connects to ${exactLine(`${host}${touch.url}`)}`;
+      return `connects${on} to ${exactLine(`${host}${touch.url}`)}${amountText(touch.bytes, 'byte')}`;
     }
     case 'session':
-      return `uses the session ${exactLine(touch.session)}`;
+      return `uses the session ${exactLine(touch.session)}${on}`;
     case 'device':
       return `uses the device ${exactLine(touch.device)}`;
     case 'unknown':
@@ -114,6 +116,10 @@ function touchText(touch: Touch): string {
     default:
       return touch satisfies never;
   }
+}
+
+function amountText(amount: number | undefined, unit: string): string {
+  return amount === undefined ? '' : ` (${plural(amount, unit)})`;
 }
 
 /** What the policy wants to be shown: a text, a diff, or other JSON. */

@@ -56,6 +56,13 @@ export function callDecisions(judged: Map<number, Judged> = new Map()): CallDeci
           return open().flatMap((index, position) => judge(index, event.verdicts[position]));
         case 'policy-changed':
           return Object.entries(event.verdicts ?? {}).flatMap(([effect, verdict]) => judge(indexIn(effect), verdict));
+        case 'call-rejudged': {
+          const index = indexIn(event.effect);
+          const one = judged.get(index);
+          // People are asked again.
+          if (one) judged.set(index, { ...one, by: [], approvals: 0 });
+          return judge(index, event.verdict);
+        }
         case 'approval-given': {
           const index = indexIn(event.effect);
           const one = judged.get(index);

@@ -299,6 +299,8 @@ function asksSomething(item: Item): boolean {
       return event.verdicts.some(({ type }) => type === 'ask');
     case 'policy-changed':
       return Object.values(event.verdicts ?? {}).some(({ type }) => type === 'ask');
+    case 'call-rejudged':
+      return event.verdict?.type === 'ask' || event.effect.includes('.approval.');
     case 'questions-asked':
     case 'tool-parked':
       return true;
