@@ -20,7 +20,11 @@ export const budget = [
     (original) => (reservation, used) => original({ ...reservation, repeated: false }, used),
   ),
   mutant('live', 'what is reserved can be reserved again', 'refusalOf', (original) => (name, found, amounts) => {
-    return original(name, found && { ...found, reserved: { tokens: 0, cost: 0, calls: 0 } }, amounts);
+    return original(
+      name,
+      found && { ...found, reserved: { ...found.reserved, tokens: 0, cost: 0, calls: 0 } },
+      amounts,
+    );
   }),
   mutant('live', 'the output of a model is not reserved', 'mostUsedByModel', (original) => (context, model, input) => {
     return original({ ...context, opening: { ...context.opening, settings: {} } }, model, input);

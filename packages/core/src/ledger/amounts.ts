@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import type { Amounts } from './port.ts';
 
-export const KINDS = ['tokens', 'cost', 'calls'] as const;
+export const KINDS = ['tokens', 'cost', 'calls', 'files', 'lines', 'requests', 'durationMs'] as const;
 
 /** Throws `invalid-options` for amounts that are not numbers of at least 0. `owner` has them. */
 export function checkAmounts(owner: string, amounts: Amounts): void {

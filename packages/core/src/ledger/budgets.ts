@@ -1,11 +1,19 @@
-import { TreadleError } from '../errors.ts';
-import { checkAmounts, KINDS } from './amounts.ts';
-import type { Amounts, Ledger, Reserved } from './port.ts';
+import { KINDS } from './amounts.ts';
+import { checkedBudget, checkedName, countsEffect, misuse, periodStart, type BudgetDefinition } from './definition.ts';
+import type { Amounts, BudgetLevel, Ledger, Reserved, Spending } from './port.ts';
+
+export { checkedBudget } from './definition.ts';
+export type { BudgetDefinition, BudgetPeriod, CountedEffects } from './definition.ts';
 
 /** Budgets that several runs, and with a store several processes, draw on. */
 export interface Budgets {
-  /** Creates a budget, or changes its limits. What was used and reserved stays. An absent limit is off. */
+  /** Creates a budget, or replaces its definition. What was used and reserved stays, and so does a suspension. */
+  set(name: string, definition: BudgetDefinition): Promise<void>;
+  /** Creates a budget, or changes only its limits. An absent limit is off. */
   setLimits(name: string, limits: Amounts): Promise<void>;
+  /** Nothing more is reserved until the budget is active again: runs are refused, with the reason. */
+  suspend(name: string, reason: string): Promise<void>;
+  activate(name: string): Promise<void>;
   get(name: string): Promise<Budget | undefined>;
   /** By name. */
   list(): Promise<readonly Budget[]>;
@@ -18,9 +26,20 @@ export interface Budgets {
   ledger(names: readonly string[]): Ledger;
 }
 
-export interface Budget {
+/** A budget, with its totals of the current period. */
+export interface Budget extends StoredBudget, PeriodTotals {
   readonly name: string;
-  readonly limits: Amounts;
+  /** When the period began; absent without one. */
+  readonly since?: number;
+}
+
+/** A definition, and the state of the budget. */
+export interface StoredBudget extends BudgetDefinition {
+  /** Why it is suspended. Absent: it is active. */
+  readonly suspended?: string;
+}
+
+export interface PeriodTotals {
   /** What was used. */
   readonly settled: Totals;
   /** What is reserved and not settled. */
@@ -33,113 +52,245 @@ export interface Reservation {
   readonly amounts: Totals;
   /** The effect was reserved again, so an earlier attempt may have used all of it. */
   readonly repeated: boolean;
-  /** When it was reserved first, in milliseconds since 1970. */
+  /** When it was reserved first, in milliseconds since 1970. It is charged to the period of this time. */
   readonly at: number;
 }
 
 export type Totals = Required<Amounts>;
 
-/** Where budgets and reservations are stored. All methods are synchronous; `budgetsOn` calls them in a transaction. */
+type MaybePromise<T> = T | Promise<T>;
+
+/**
+ * Where budgets and reservations are stored, as one transaction sees them. Tables whose methods return values, and not
+ * promises, are used synchronously.
+ */
 export interface BudgetTables {
-  budget(name: string): Budget | undefined;
-  budgets(): readonly Budget[];
-  /** Creates the budget, or changes its limits. */
-  putLimits(name: string, limits: Amounts): void;
-  addSettled(name: string, amounts: Totals): void;
-  reservation(key: string): Reservation | undefined;
-  reservations(budget: string | undefined): readonly Reservation[];
-  addReservation(reservation: Reservation): void;
+  budget(name: string): MaybePromise<StoredBudget | undefined>;
+  /** In the order of their names. */
+  names(): MaybePromise<readonly string[]>;
+  putBudget(name: string, budget: StoredBudget): MaybePromise<void>;
+  /** What was settled in the period that began at `since`, and what is reserved since then. */
+  totals(name: string, since: number): MaybePromise<PeriodTotals>;
+  addSettled(name: string, since: number, amounts: Totals): MaybePromise<void>;
+  reservation(key: string): MaybePromise<Reservation | undefined>;
+  reservations(budget: string | undefined): MaybePromise<readonly Reservation[]>;
+  addReservation(reservation: Reservation): MaybePromise<void>;
   /** The effect is performed again, and may use these amounts. */
-  markRepeated(key: string, amounts: Totals): void;
-  removeReservation(key: string): void;
+  markRepeated(key: string, amounts: Totals): MaybePromise<void>;
+  removeReservation(key: string): MaybePromise<void>;
 }
 
-/** How the accounting runs. `write` returns when the changes are durable. */
+/** How the accounting runs. */
 export interface Accounting {
-  readonly tables: BudgetTables;
-  readonly write: <T>(work: () => T) => T | Promise<T>;
-  readonly read: <T>(work: () => T) => T | Promise<T>;
+  /**
+   * Does the work in one transaction, and resolves when its changes are durable. Work that fails changes nothing. Two
+   * transactions that read the same budget must not both be committed as if the other had not been: they run one after
+   * the other, or are serialisable.
+   */
+  readonly write: <T>(work: (tables: BudgetTables) => MaybePromise<T>) => MaybePromise<T>;
+  readonly read: <T>(work: (tables: BudgetTables) => MaybePromise<T>) => MaybePromise<T>;
   readonly now: () => number;
 }
 
-/** Budgets in memory, for the runs of one process. */
-export function memoryBudgets(limits: Readonly<Record<string, Amounts>> = {}): Budgets {
+/** Budgets in memory, for the runs of one process: the definition or only the limits of each. */
+export function memoryBudgets(
+  budgets: Readonly<Record<string, BudgetDefinition | Amounts>> = {},
+  { now = Date.now }: { readonly now?: () => number } = {},
+): Budgets {
   const tables = memoryTables();
-  for (const [name, set] of Object.entries(limits)) tables.putLimits(checkedName(name), checkedLimits(name, set));
-  return budgetsOn({ tables, write: (work) => work(), read: (work) => work(), now: Date.now });
+  for (const [name, given] of Object.entries(budgets)) {
+    void tables.putBudget(name, checkedBudget(name, 'limits' in given ? given : { limits: given }));
+  }
+  return budgetsOn({ write: (work) => work(tables), read: (work) => work(tables), now });
 }
 
 /** The accounting of budgets, on the tables of a store. */
-export function budgetsOn({ tables, write, read, now }: Accounting): Budgets {
-  /** Charges an effect. Without a reservation, what it used is charged to these budgets. */
-  function charge(key: string, names: readonly string[], used: Amounts): void {
-    const reservation = tables.reservation(key);
-    const amounts = reservation ? chargeOf(reservation, used) : totalsOf(used);
-    for (const name of reservation?.budgets ?? names) tables.addSettled(name, amounts);
-    if (reservation) tables.removeReservation(key);
-  }
-
-  function reserve(key: string, names: readonly string[], amounts: Amounts): Reserved {
-    const held = tables.reservation(key);
-    const needed = held ? missingIn(held.amounts, amounts) : amounts;
-    for (const name of held?.budgets ?? names) {
-      // What is reserved stays reserved, whatever the limits are now.
-      const reason = held && isNothing(needed) ? undefined : refusalOf(name, tables.budget(name), needed);
-      if (reason !== undefined) return { type: 'refused', reason };
-    }
-    if (held) {
-      tables.markRepeated(key, addTotals(held.amounts, totalsOf(needed)));
-      return RESERVED;
-    }
-    tables.addReservation({ key, budgets: names, amounts: totalsOf(amounts), repeated: false, at: now() });
-    return RESERVED;
-  }
+export function budgetsOn({ write, read, now }: Accounting): Budgets {
+  const change = async (name: string, changed: (before: StoredBudget | undefined) => StoredBudget): Promise<void> =>
+    write((tables) =>
+      performed(function* () {
+        yield* got(tables.putBudget(name, changed(yield* got(tables.budget(name)))));
+      }),
+    );
+  const existing = (name: string, before: StoredBudget | undefined): StoredBudget => {
+    if (before) return before;
+    throw misuse(missingBudget(name));
+  };
 
   return {
-    async setLimits(name, limits) {
-      const [checked, set] = [checkedName(name), checkedLimits(name, limits)];
-      await write(() => tables.putLimits(checked, set));
+    async set(name, definition) {
+      const checked = checkedBudget(name, definition);
+      await change(name, (before) => ({
+        ...checked,
+        ...(before?.suspended !== undefined && { suspended: before.suspended }),
+      }));
     },
-    get: async (name) => read(() => tables.budget(name)),
-    list: async () => read(() => tables.budgets()),
-    reservations: async (name) => read(() => tables.reservations(name)),
+    async setLimits(name, limits) {
+      const checked = checkedBudget(name, { limits });
+      await change(name, (before) => ({ ...before, ...checked }));
+    },
+    async suspend(name, reason) {
+      if (typeof reason !== 'string' || reason === '') {
+        throw misuse(`The budget "${checkedName(name)}" is suspended without a reason. Give one: runs are told.`);
+      }
+      await change(checkedName(name), (before) => ({ ...existing(name, before), suspended: reason }));
+    },
+    async activate(name) {
+      await change(checkedName(name), (before) => {
+        const { suspended: _, ...active } = existing(name, before);
+        return active;
+      });
+    },
+    get: async (name) => read((tables) => performed(() => findBudget(tables, name, now()))),
+    list: async () =>
+      read((tables) =>
+        performed(function* () {
+          const found: Budget[] = [];
+          for (const name of yield* got(tables.names())) {
+            const budget = yield* findBudget(tables, name, now());
+            if (budget) found.push(budget);
+          }
+          return found;
+        }),
+      ),
+    reservations: async (name) => read((tables) => tables.reservations(name)),
     ledger(names) {
       if (!Array.isArray(names) || names.length === 0) {
-        throw new TreadleError(
-          'invalid-options',
-          'A ledger needs the names of the budgets to draw on. Pass at least one.',
-        );
+        throw misuse('A ledger needs the names of the budgets to draw on. Pass at least one.');
       }
       const drawn = [...new Set(names.map(checkedName))];
+      const settle = (tables: BudgetTables, key: string, used: Amounts): MaybePromise<void> =>
+        performed(() => charge(tables, { key, names: drawn, used, at: now() }));
       return {
-        reserve: (key, amounts) => write(() => reserve(key, drawn, amounts)),
-        settle: (key, amounts) => write(() => charge(key, drawn, amounts)),
+        reserve: (key, amounts, about) =>
+          write((tables) => performed(() => reserve(tables, { key, names: drawn, amounts, about, at: now() }))),
+        settle: (key, amounts) => write((tables) => settle(tables, key, amounts)),
         release: (key) =>
-          write(() => {
-            // An earlier attempt may have used all of it.
-            if (tables.reservation(key)?.repeated) charge(key, drawn, {});
-            else tables.removeReservation(key);
-          }),
+          write((tables) =>
+            performed(function* () {
+              const held = yield* got(tables.reservation(key));
+              // An earlier attempt may have used all of it.
+              if (held?.repeated) yield* got(settle(tables, key, {}));
+              else yield* got(tables.removeReservation(key));
+            }),
+          ),
       };
     },
   };
 }
 
-/** What a repeated effect may use beyond its reservation: the conversation, the tools or the model may have changed. */
-function missingIn(held: Totals, { tokens = 0, cost = 0, calls = 0 }: Amounts): Totals {
-  const more = (needed: number, has: number): number => Math.max(0, needed - has);
-  return { tokens: more(tokens, held.tokens), cost: more(cost, held.cost), calls: more(calls, held.calls) };
+/* The accounting is synchronous on tables that are: their transaction contains nothing else then. */
+
+/** Work that yields what it waits for. */
+type Work<T> = Generator<unknown, T, unknown>;
+
+function* got<T>(value: MaybePromise<T>): Generator<unknown, T, unknown> {
+  return (yield value) as T;
 }
 
-function isNothing({ tokens = 0, cost = 0, calls = 0 }: Amounts): boolean {
-  return tokens + cost + calls === 0;
+function performed<T>(work: () => Work<T>): MaybePromise<T> {
+  const working = work();
+  let next = working.next();
+  while (!next.done) {
+    if (next.value instanceof Promise) return performedLater(working, next.value);
+    next = working.next(next.value);
+  }
+  return next.value;
+}
+
+async function performedLater<T>(working: Work<T>, awaited: Promise<unknown>): Promise<T> {
+  let next = working.next(await awaited);
+  while (!next.done) next = working.next(await next.value);
+  return next.value;
+}
+
+function* findBudget(tables: BudgetTables, name: string, at: number): Work<Budget | undefined> {
+  const stored = yield* got(tables.budget(name));
+  if (!stored) return undefined;
+  const since = periodStart(stored.period, at);
+  const totals = yield* got(tables.totals(name, since));
+  return { name, ...stored, ...(stored.period !== undefined && { since }), ...totals };
+}
+
+interface Charge {
+  readonly key: string;
+  readonly names: readonly string[];
+  readonly used: Amounts;
+  readonly at: number;
+}
+
+/**
+ * Charges an effect to the period in which it was reserved. Without a reservation, what it used is charged to those of the
+ * budgets that count everything.
+ */
+function* charge(tables: BudgetTables, { key, names, used, at }: Charge): Work<void> {
+  const held = yield* got(tables.reservation(key));
+  const amounts = held ? chargeOf(held, used) : totalsOf(used);
+  for (const name of held?.budgets ?? names) {
+    const stored = yield* got(tables.budget(name));
+    if (!stored || (!held && stored.only)) continue;
+    yield* got(tables.addSettled(name, periodStart(stored.period, held?.at ?? at), amounts));
+  }
+  if (held) yield* got(tables.removeReservation(key));
+}
+
+interface Request {
+  readonly key: string;
+  readonly names: readonly string[];
+  readonly amounts: Amounts;
+  readonly about: Spending;
+  readonly at: number;
+}
+
+function* reserve(tables: BudgetTables, { key, names, amounts, about, at }: Request): Work<Reserved> {
+  const held = yield* got(tables.reservation(key));
+  const needed = held ? missingIn(held.amounts, amounts) : amounts;
+  const drawn: string[] = [];
+  const lacks: string[] = [];
+  const warnings: BudgetLevel[] = [];
+  for (const name of held?.budgets ?? names) {
+    const budget = yield* findBudget(tables, name, held?.at ?? at);
+    if (!held && budget && !countsEffect(budget.only, about)) continue;
+    drawn.push(name);
+    if (budget?.suspended !== undefined) {
+      return { type: 'refused', reason: `The budget "${name}" is suspended: ${budget.suspended}` };
+    }
+    // What is reserved stays reserved, whatever the limits are now.
+    if (held && isNothing(needed)) continue;
+    const reason = refusalOf(name, budget, needed);
+    if (!budget) return { type: 'refused', reason: missingBudget(name) };
+    if (reason !== undefined && (budget.atLimit !== 'ask' || needed.cost === Infinity)) {
+      return { type: 'refused', reason };
+    }
+    if (reason !== undefined) lacks.push(reason);
+    else warnings.push(...levelsReached(budget, needed));
+  }
+  if (lacks.length > 0 && !about?.approved) return { type: 'escalated', reason: lacks.join(' ') };
+  if (held) yield* got(tables.markRepeated(key, addTotals(held.amounts, totalsOf(needed))));
+  else if (drawn.length > 0) {
+    yield* got(tables.addReservation({ key, budgets: drawn, amounts: totalsOf(amounts), repeated: false, at }));
+  }
+  return warnings.length > 0 ? { type: 'warned', warnings } : RESERVED;
+}
+
+/** What a repeated effect may use beyond its reservation: the conversation, the tools or the model may have changed. */
+function missingIn(held: Totals, amounts: Amounts): Totals {
+  return eachKind((kind) => Math.max(0, (amounts[kind] ?? 0) - held[kind]));
+}
+
+function isNothing(amounts: Amounts): boolean {
+  return KINDS.every((kind) => (amounts[kind] ?? 0) === 0);
 }
 
 const RESERVED: Reserved = { type: 'reserved' };
 
+function missingBudget(name: string): string {
+  return `There is no budget "${name}". Set its limits first.`;
+}
+
 /** Why a budget has not enough left for these amounts. */
 function refusalOf(name: string, budget: Budget | undefined, amounts: Amounts): string | undefined {
-  if (!budget) return `There is no budget "${name}". Set its limits first.`;
+  if (!budget) return missingBudget(name);
   const { limits, settled, reserved } = budget;
   for (const kind of KINDS) {
     const { [kind]: limit } = limits;
@@ -149,59 +300,63 @@ function refusalOf(name: string, budget: Budget | undefined, amounts: Amounts): 
       return `The budget "${name}" limits the cost, and the price of the model is not known. Set a price for it.`;
     }
     const left = limit - settled[kind] - reserved[kind];
-    if (needed <= left) continue;
-    return `The budget "${name}" has ${Math.max(0, left)} ${kind} left of ${limit}, and up to ${needed} are needed.`;
+    // How long an effect takes is known afterwards, so it needs some time to be left.
+    if (kind === 'durationMs' && needed === 0 ? left > 0 : needed <= Math.max(0, left)) continue;
+    const rest = `The budget "${name}" has ${Math.max(0, left)} ${kind} left of ${limit}`;
+    return needed === 0 ? `${rest}.` : `${rest}, and up to ${needed} are needed.`;
   }
   return undefined;
 }
 
+/** The limits of which so much is used, with these amounts, that runs are warned. */
+function levelsReached({ name, limits, warnAt, settled, reserved }: Budget, amounts: Amounts): readonly BudgetLevel[] {
+  if (warnAt === undefined) return [];
+  return KINDS.flatMap((kind) => {
+    const { [kind]: limit } = limits;
+    const used = settled[kind] + reserved[kind] + (amounts[kind] ?? 0);
+    return limit === undefined || used < limit * warnAt ? [] : { budget: name, kind, used, limit };
+  });
+}
+
 /** What an effect is charged. An earlier attempt that never settled may have used all that was reserved. */
 function chargeOf({ amounts, repeated }: Reservation, used: Amounts): Totals {
-  const amountOf = (kind: keyof Amounts): number => {
+  return eachKind((kind) => {
     const { [kind]: reserved } = amounts;
     const { [kind]: counted = reserved } = used;
     return repeated ? Math.max(reserved, counted) : counted;
-  };
-  return { tokens: amountOf('tokens'), cost: amountOf('cost'), calls: amountOf('calls') };
+  });
 }
 
 /** A cost that is not known is stored as 0: no budget that limits the cost accepts it. */
-function totalsOf({ tokens = 0, cost = 0, calls = 0 }: Amounts): Totals {
-  return { tokens, cost: Number.isFinite(cost) ? cost : 0, calls };
+function totalsOf(amounts: Amounts): Totals {
+  return eachKind((kind) => (Number.isFinite(amounts[kind]) ? amounts[kind]! : 0));
 }
 
-function checkedName(name: unknown): string {
-  if (typeof name === 'string' && name !== '' && name.isWellFormed()) return name;
-  throw new TreadleError(
-    'invalid-options',
-    'The name of a budget must be a text that is not empty and has no unpaired surrogates.',
-  );
-}
-
-function checkedLimits(name: string, limits: Amounts): Amounts {
-  checkAmounts(`The budget "${name}"`, limits);
-  return Object.fromEntries(Object.entries(limits).filter(([, limit]) => limit !== undefined));
+function eachKind(amountOf: (kind: keyof Amounts) => number): Totals {
+  return Object.fromEntries(KINDS.map((kind) => [kind, amountOf(kind)])) as unknown as Totals;
 }
 
 function memoryTables(): BudgetTables {
-  const budgets = new Map<string, { readonly limits: Amounts; readonly settled: Totals }>();
+  const budgets = new Map<string, StoredBudget>();
+  const settled = new Map<string, Map<number, Totals>>();
   const reservations = new Map<string, Reservation>();
   const reservationsOf = (budget: string | undefined): readonly Reservation[] =>
     [...reservations.values()].filter(({ budgets: names }) => budget === undefined || names.includes(budget));
 
-  function budget(name: string): Budget | undefined {
-    const found = budgets.get(name);
-    const reserved = reservationsOf(name).reduce((sum, { amounts }) => addTotals(sum, amounts), NOTHING);
-    return found && { name, ...found, reserved };
-  }
-
   return {
-    budget,
-    budgets: () => [...budgets.keys()].toSorted().flatMap((name) => budget(name) ?? []),
-    putLimits: (name, limits) => void budgets.set(name, { limits, settled: budgets.get(name)?.settled ?? NOTHING }),
-    addSettled(name, amounts) {
-      const found = budgets.get(name);
-      if (found) budgets.set(name, { ...found, settled: addTotals(found.settled, amounts) });
+    budget: (name) => budgets.get(name),
+    names: () => [...budgets.keys()].toSorted(),
+    putBudget: (name, budget) => void budgets.set(name, budget),
+    totals: (name, since) => ({
+      settled: settled.get(name)?.get(since) ?? NOTHING,
+      reserved: reservationsOf(name).reduce(
+        (sum, { amounts, at }) => (at < since ? sum : addTotals(sum, amounts)),
+        NOTHING,
+      ),
+    }),
+    addSettled(name, since, amounts) {
+      const periods = settled.get(name) ?? new Map<number, Totals>();
+      settled.set(name, periods.set(since, addTotals(periods.get(since) ?? NOTHING, amounts)));
     },
     reservation: (key) => reservations.get(key),
     reservations: reservationsOf,
@@ -211,8 +366,8 @@ function memoryTables(): BudgetTables {
   };
 }
 
-const NOTHING: Totals = { tokens: 0, cost: 0, calls: 0 };
+const NOTHING: Totals = eachKind(() => 0);
 
 function addTotals(a: Totals, b: Totals): Totals {
-  return { tokens: a.tokens + b.tokens, cost: a.cost + b.cost, calls: a.calls + b.calls };
+  return eachKind((kind) => a[kind] + b[kind]);
 }

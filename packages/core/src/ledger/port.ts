@@ -1,4 +1,4 @@
-import type { Principal } from '../policy/port.ts';
+import type { Principal, Touch } from '../policy/port.ts';
 
 /** What an effect may use, or has used. An absent amount is 0 unless the method says otherwise. */
 export interface Amounts {
@@ -6,6 +6,13 @@ export interface Amounts {
   /** In US dollars. `Infinity`: the price of the model is not known. */
   readonly cost?: number;
   readonly calls?: number;
+  /** Different files that a tool writes, and the lines, as far as its tool declares them. */
+  readonly files?: number;
+  readonly lines?: number;
+  /** Addresses that a tool requests. */
+  readonly requests?: number;
+  /** How long the effect takes. Only what a tool declares is reserved; a budget that has none left refuses. */
+  readonly durationMs?: number;
 }
 
 /**
@@ -31,8 +38,23 @@ export interface Ledger {
 
 export type Reserved =
   | { readonly type: 'reserved' }
+  /** It is reserved, and little is left. The listener of the run is told, once for each budget and kind. */
+  | { readonly type: 'warned'; readonly warnings: readonly BudgetLevel[] }
+  /**
+   * Nothing is reserved, and people decide. They are asked to approve a tool call; for a model call or a summary the run
+   * pauses on a question. If they approve, it is reserved again, with `approved`. If nobody can be asked, it is refused.
+   */
+  | { readonly type: 'escalated'; readonly reason: string; readonly ttlMs?: number }
   /** The effect does not start, and the run ends with `exhausted: budget`. */
   | { readonly type: 'refused'; readonly reason: string };
+
+/** How much of a limit of a budget is used and reserved. */
+export interface BudgetLevel {
+  readonly budget: string;
+  readonly kind: keyof Amounts;
+  readonly used: number;
+  readonly limit: number;
+}
 
 /** What a reservation is for. */
 export interface Spending {
@@ -40,6 +62,10 @@ export interface Spending {
   readonly effect: 'call-model' | 'compact-history' | 'call-tool';
   /** The id of the model, or the name of the tool. */
   readonly name: string;
+  /** What a call would touch. Absent: its tool does not declare it. */
+  readonly touches?: readonly Touch[];
+  /** People were asked, and approved that the effect exceeds its budgets. */
+  readonly approved?: true;
   readonly principal?: Principal;
   /** The `context` option of the run. */
   readonly context: unknown;

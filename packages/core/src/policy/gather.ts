@@ -183,7 +183,7 @@ function lexicalPath(path: string, folder: string | undefined): PathFacts {
 
 const PORTS: Readonly<Record<string, number>> = { http: 80, https: 443, ws: 80, wss: 443, ftp: 21, ssh: 22, git: 9418 };
 
-function plainUrl(text: string): UrlFacts {
+export function plainUrl(text: string): UrlFacts {
   const url = URL.parse(text);
   if (!url) return { scheme: '', host: '', port: 0, unclear: 'it is not an absolute URL' };
   const scheme = url.protocol.slice(0, -1);

@@ -1,8 +1,15 @@
 import type { DatabaseSync } from 'node:sqlite';
-import type { Amounts } from '@treadle/core';
-import { budgetsOn, type Accounting, type Budget, type Budgets, type Reservation } from '@treadle/core/budgets';
+import {
+  budgetsOn,
+  type BudgetTables,
+  type Budgets,
+  type PeriodTotals,
+  type Reservation,
+  type StoredBudget,
+  type Totals,
+} from '@treadle/core/budgets';
 
-/** Creates the tables of budgets. */
+/** Creates the tables of budgets. `splitBudgets` replaces the first. */
 export function createBudgetTables(db: DatabaseSync): void {
   db.exec(`
     -- A limit that is null is off. What is reserved is the sum of the reservations.
@@ -32,41 +39,79 @@ export function createBudgetTables(db: DatabaseSync): void {
   `);
 }
 
-interface BudgetRow {
-  readonly name: string;
-  readonly max_tokens: number | null;
-  readonly max_cost: number | null;
-  readonly max_calls: number | null;
-  readonly tokens: number;
-  readonly cost: number;
-  readonly calls: number;
-}
+/**
+ * Definitions are plain JSON, and what was used has a row for each period: `since` is when it began, 0 without one. The table
+ * of budgets is gone, so that a process of an older version that has the store open reserves nothing.
+ */
+export const splitBudgets = `
+  CREATE TABLE budget_definitions (
+    name TEXT PRIMARY KEY,
+    definition TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO budget_definitions (name, definition)
+    SELECT name, json_object('limits', json_patch(
+      '{}', json_object('tokens', max_tokens, 'cost', max_cost, 'calls', max_calls)
+    )) FROM budgets;
 
-interface ReservationRow {
+  CREATE TABLE budget_usage (
+    budget TEXT NOT NULL,
+    since REAL NOT NULL,
+    tokens REAL NOT NULL,
+    cost REAL NOT NULL,
+    calls REAL NOT NULL,
+    files REAL NOT NULL DEFAULT 0,
+    lines REAL NOT NULL DEFAULT 0,
+    requests REAL NOT NULL DEFAULT 0,
+    duration_ms REAL NOT NULL DEFAULT 0,
+    PRIMARY KEY (budget, since)
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO budget_usage (budget, since, tokens, cost, calls) SELECT name, 0, tokens, cost, calls FROM budgets;
+  DROP TABLE budgets;
+
+  ALTER TABLE reservations ADD COLUMN files REAL NOT NULL DEFAULT 0;
+  ALTER TABLE reservations ADD COLUMN lines REAL NOT NULL DEFAULT 0;
+  ALTER TABLE reservations ADD COLUMN requests REAL NOT NULL DEFAULT 0;
+  ALTER TABLE reservations ADD COLUMN duration_ms REAL NOT NULL DEFAULT 0;
+`;
+
+/** The columns of each amount, in the order of `amountsIn`. */
+const COLUMNS = ['tokens', 'cost', 'calls', 'files', 'lines', 'requests', 'duration_ms'] as const;
+
+type AmountsRow = Readonly<Record<(typeof COLUMNS)[number], number>>;
+
+interface ReservationRow extends AmountsRow {
   readonly id: number;
   readonly key: string;
   readonly budget: string;
-  readonly tokens: number;
-  readonly cost: number;
-  readonly calls: number;
   readonly repeated: number;
   readonly at: number;
 }
 
+/** How a store performs its writes and reads. The work of a write is synchronous, and a transaction of its own. */
+interface Performing {
+  readonly write: <T>(work: () => T) => Promise<T>;
+  readonly read: <T>(work: () => T) => Promise<T>;
+  readonly now: () => number;
+}
+
 /** The budgets of a store. Every process that opens the store draws on the same ones. */
-export function openBudgets(db: DatabaseSync, accounting: Omit<Accounting, 'tables'>): Budgets {
-  const findBudget = db.prepare('SELECT * FROM budgets WHERE name = ?');
-  const findBudgets = db.prepare('SELECT * FROM budgets ORDER BY name');
-  const sumReserved = db.prepare(
-    `SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost, coalesce(sum(calls), 0) AS calls
-     FROM reservations WHERE budget = ?`,
-  );
+export function openBudgets(db: DatabaseSync, { write, read, now }: Performing): Budgets {
+  const names = COLUMNS.join(', ');
+  const places = COLUMNS.map(() => '?').join(', ');
+  const findBudget = db.prepare('SELECT definition FROM budget_definitions WHERE name = ?');
+  const findNames = db.prepare('SELECT name FROM budget_definitions ORDER BY name');
   const upsertBudget = db.prepare(
-    `INSERT INTO budgets (name, max_tokens, max_cost, max_calls) VALUES (?1, ?2, ?3, ?4)
-     ON CONFLICT DO UPDATE SET max_tokens = ?2, max_cost = ?3, max_calls = ?4`,
+    `INSERT INTO budget_definitions (name, definition) VALUES (?1, ?2)
+     ON CONFLICT DO UPDATE SET definition = ?2`,
   );
-  const chargeBudget = db.prepare(
-    'UPDATE budgets SET tokens = tokens + ?2, cost = cost + ?3, calls = calls + ?4 WHERE name = ?1',
+  const findUsage = db.prepare(`SELECT ${names} FROM budget_usage WHERE budget = ? AND since = ?`);
+  const addUsage = db.prepare(
+    `INSERT INTO budget_usage (budget, since, ${names}) VALUES (?, ?, ${places})
+     ON CONFLICT DO UPDATE SET ${COLUMNS.map((column) => `${column} = ${column} + excluded.${column}`).join(', ')}`,
+  );
+  const sumReserved = db.prepare(
+    `SELECT ${COLUMNS.map((column) => `coalesce(sum(${column}), 0) AS ${column}`).join(', ')}
+     FROM reservations WHERE budget = ? AND at >= ?`,
   );
   const findReservation = db.prepare('SELECT * FROM reservations WHERE key = ?');
   const findReservations = db.prepare('SELECT * FROM reservations ORDER BY id');
@@ -74,48 +119,61 @@ export function openBudgets(db: DatabaseSync, accounting: Omit<Accounting, 'tabl
     'SELECT * FROM reservations WHERE key IN (SELECT key FROM reservations WHERE budget = ?)',
   );
   const insertReservation = db.prepare(
-    'INSERT INTO reservations (key, budget, tokens, cost, calls, repeated, at) VALUES (?, ?, ?, ?, ?, ?, ?)',
+    `INSERT INTO reservations (key, budget, repeated, at, ${names}) VALUES (?, ?, ?, ?, ${places})`,
   );
-  const markRepeated = db.prepare(
-    'UPDATE reservations SET repeated = 1, tokens = ?2, cost = ?3, calls = ?4 WHERE key = ?1',
+  const raiseReservation = db.prepare(
+    `UPDATE reservations SET repeated = 1, ${COLUMNS.map((column) => `${column} = ?`).join(', ')} WHERE key = ?`,
   );
   const deleteReservation = db.prepare('DELETE FROM reservations WHERE key = ?');
 
-  function toBudget(row: BudgetRow): Budget {
-    const { name, tokens, cost, calls } = row;
-    const reserved = sumReserved.get(name) as unknown as Budget['reserved'];
-    return { name, limits: limitsOf(row), settled: { tokens, cost, calls }, reserved: { ...reserved } };
-  }
-
-  return budgetsOn({
-    ...accounting,
-    tables: {
-      budget(name) {
-        const row = findBudget.get(name) as unknown as BudgetRow | undefined;
-        return row && toBudget(row);
-      },
-      budgets: () => (findBudgets.all() as unknown as readonly BudgetRow[]).map(toBudget),
-      putLimits: (name, { tokens = null, cost = null, calls = null }) =>
-        void upsertBudget.run(name, tokens, cost, calls),
-      addSettled: (name, { tokens, cost, calls }) => void chargeBudget.run(name, tokens, cost, calls),
-      reservation: (key) => toReservations(findReservation.all(key) as unknown as readonly ReservationRow[])[0],
-      reservations(budget) {
-        const rows = budget === undefined ? findReservations.all() : findReservationsOf.all(budget);
-        return toReservations(rows as unknown as readonly ReservationRow[]);
-      },
-      addReservation({ key, budgets, amounts: { tokens, cost, calls }, repeated, at }) {
-        for (const budget of budgets) {
-          insertReservation.run(key, budget, tokens, cost, calls, repeated ? 1 : 0, at);
-        }
-      },
-      markRepeated: (key, { tokens, cost, calls }) => void markRepeated.run(key, tokens, cost, calls),
-      removeReservation: (key) => void deleteReservation.run(key),
+  const tables: BudgetTables = {
+    budget(name) {
+      const row = findBudget.get(name);
+      return row && (JSON.parse(row['definition'] as string) as StoredBudget);
     },
+    names: () => findNames.all().map(({ name }) => name as string),
+    putBudget: (name, budget) => void upsertBudget.run(name, JSON.stringify(budget)),
+    totals: (name, since): PeriodTotals => ({
+      settled: totalsIn(findUsage.get(name, since) as AmountsRow | undefined),
+      reserved: totalsIn(sumReserved.get(name, since) as unknown as AmountsRow),
+    }),
+    addSettled: (name, since, amounts) => void addUsage.run(name, since, ...amountsIn(amounts)),
+    reservation: (key) => toReservations(findReservation.all(key) as unknown as readonly ReservationRow[])[0],
+    reservations(budget) {
+      const rows = budget === undefined ? findReservations.all() : findReservationsOf.all(budget);
+      return toReservations(rows as unknown as readonly ReservationRow[]);
+    },
+    addReservation({ key, budgets, amounts, repeated, at }) {
+      for (const budget of budgets) {
+        insertReservation.run(key, budget, repeated ? 1 : 0, at, ...amountsIn(amounts));
+      }
+    },
+    markRepeated: (key, amounts) => void raiseReservation.run(...amountsIn(amounts), key),
+    removeReservation: (key) => void deleteReservation.run(key),
+  };
+  // The tables return no promises, so neither does the work.
+  return budgetsOn({
+    write: <T>(work: (given: BudgetTables) => T | Promise<T>) => write(() => work(tables) as T),
+    read: <T>(work: (given: BudgetTables) => T | Promise<T>) => read(() => work(tables) as T),
+    now,
   });
 }
 
-function limitsOf({ max_tokens: tokens, max_cost: cost, max_calls: calls }: BudgetRow): Amounts {
-  return { ...(tokens !== null && { tokens }), ...(cost !== null && { cost }), ...(calls !== null && { calls }) };
+function amountsIn({ tokens, cost, calls, files, lines, requests, durationMs }: Totals): readonly number[] {
+  return [tokens, cost, calls, files, lines, requests, durationMs];
+}
+
+function totalsIn(row: AmountsRow | undefined): Totals {
+  const {
+    tokens = 0,
+    cost = 0,
+    calls = 0,
+    files = 0,
+    lines = 0,
+    requests = 0,
+    duration_ms: durationMs = 0,
+  } = row ?? {};
+  return { tokens, cost, calls, files, lines, requests, durationMs };
 }
 
 /** One reservation for all rows of a key, oldest first. */
@@ -123,8 +181,8 @@ function toReservations(rows: readonly ReservationRow[]): readonly Reservation[]
   const inOrder = rows.toSorted((a, b) => a.id - b.id);
   const byKey = Map.groupBy(inOrder, ({ key }) => key);
   return Array.from(byKey, ([key, same]) => {
-    const { tokens, cost, calls, repeated, at } = same[0]!;
+    const { repeated, at } = same[0]!;
     const budgets = same.map(({ budget }) => budget);
-    return { key, budgets, amounts: { tokens, cost, calls }, repeated: repeated === 1, at };
+    return { key, budgets, amounts: totalsIn(same[0]), repeated: repeated === 1, at };
   });
 }

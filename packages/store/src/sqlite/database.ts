@@ -3,7 +3,7 @@ import path from 'node:path';
 import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createFolder } from '../folders.ts';
-import { createBudgetTables } from './budgets.ts';
+import { createBudgetTables, splitBudgets } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { fileBehind, requireOneName } from './files.ts';
 import { createKeyTable } from './keys.ts';
@@ -238,6 +238,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
     processes TEXT NOT NULL
   ) STRICT;
   `,
+  splitBudgets,
 ];
 
 /** The version of the tables. */
