@@ -435,7 +435,7 @@ describe.each(KINDS)('budgets in %s', (_, open) => {
 });
 
 test.each([
-  ['no definition', 3, 'has 3 as options'],
+  ['no definition', 3, 'The budget "acme" is 3.'],
   ['no limits', {}, 'The budget "acme" has no limits.'],
   ['an unknown option', { limits: {}, max: 1 }, '"max"'],
   ['an unknown amount', { limits: { turns: 1 } }, 'The budget "acme" has "turns".'],

@@ -2,7 +2,7 @@ import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { approvals, policed } from './scenarios/approvals.ts';
 import { asking } from './scenarios/asking.ts';
-import { sharedBudget, spent } from './scenarios/budget.ts';
+import { exceeding, sharedBudget, spent } from './scenarios/budget.ts';
 import { beginning } from './scenarios/beginning.ts';
 import { calls } from './scenarios/calls.ts';
 import { changing } from './scenarios/changing.ts';
@@ -58,6 +58,7 @@ export const SCENARIOS: readonly Scenario[] = [
   narrowingBySource,
   spent,
   sharedBudget,
+  exceeding,
   failing,
   guarded,
   handingOver,

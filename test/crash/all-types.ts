@@ -27,6 +27,7 @@ const EVENTS: Record<Event['type'], true> = {
   'guardrails-checked': true,
   'history-compacted': true,
   'effect-lost': true,
+  'budget-escalated': true,
   'budget-refused': true,
   'deadline-passed': true,
   'cancel-requested': true,

@@ -341,6 +341,7 @@ function decided({ answer, forRun }: Fate, ask: Of<'ask-approval'>, now: number)
     effect: id,
     digest,
     ...(by !== undefined && { by }),
+    ...(ask.raises && { raises: 'run' }),
     ...(forRun[ask.approvedBy?.length ?? 0] && { forRun: true as const }),
   };
   switch (answer) {

@@ -251,10 +251,16 @@ export interface CoreFunctions {
   readonly amountsOf: (usage: Usage) => Amounts;
   readonly isUnused: (...failure: readonly unknown[]) => boolean;
   readonly refusalOf: (name: string, budget: Budget | undefined, amounts: Amounts) => string | undefined;
+  readonly approvalDigest: (tools: readonly ToolFacts[], call: Call, lack?: string) => string;
+  readonly escalatedSlot: (state: State, slot: Slot, event: Event) => Extract<Slot, { type: 'asking' }>;
+  readonly raisedPhase: (phase: RaisingPhase, event: Event) => RaisingPhase['of'] | undefined;
+  readonly fitsEscalation: (phase: Phase, slot: Slot | undefined, event: Event) => boolean;
   readonly chargeOf: (reservation: Reservation, used: Amounts) => Amounts;
 }
 
 type Narrowings = State['narrowed'];
+
+type RaisingPhase = Extract<Phase, { type: 'raising' }>;
 
 type Mutable<T> = { -readonly [Field in keyof T]: T[Field] };
 

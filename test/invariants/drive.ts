@@ -1,6 +1,14 @@
 import type { Event, Exposure, State } from '@treadle/core';
 import { answerOf, PEOPLE, rejudgedIn, replyOf, turnOf, type Past } from './answers.ts';
-import { NOTHING_OBSERVED, observedAfter, shouldApply, isExternal, type Observed, type Open } from './observed.ts';
+import {
+  NOTHING_OBSERVED,
+  observedAfter,
+  shouldApply,
+  isExternal,
+  type Observed,
+  type Open,
+  type Raising,
+} from './observed.ts';
 import type { Core } from './core.ts';
 import { eventsWithId, idsNear } from './foreign-events.ts';
 import { outcomeOf, type Moment, type Trace } from './trace.ts';
@@ -57,7 +65,18 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
 
   const pastOf = (): Past => ({ lost, begun, parked, asks, observed, failed });
 
+  /** People say yes, and sometimes no or nothing in time. */
+  function decideBudget({ effect: { id: effect }, question, expiresAt }: Raising, pick: number): void {
+    if (pick % 7 === 6) return feed({ type: 'deadline-passed', at: Math.max(now, expiresAt), effect, question: 0 });
+    const value = question.choices![pick % 5 === 4 ? 1 : 0];
+    feed({ type: 'question-answered', at: now, effect, question: 0, value, raises: 'run' });
+  }
+
   function settle(pick: number): boolean {
+    if (observed.raising) {
+      decideBudget(observed.raising, pick);
+      return true;
+    }
     const open = [...observed.open.values()];
     const answers = open.flatMap((one) => answerOf(world, one, pastOf(), now, calm) ?? []);
     if (answers.length === 0) return false;
@@ -144,6 +163,16 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     }
   }
 
+  /** A budget lacks what an effect needs, and people decide. */
+  function escalate(pick: number): void {
+    const open = [...observed.open.values()];
+    const effect = open.at(pick % open.length)?.effect.id ?? '';
+    const ttl = pick % 4 === 0 && { ttlMs: pick % 9 };
+    const touches = pick % 3 === 0 && { touches: [{ type: 'write', path: 'a' }] as const };
+    const question = { prompt: 'May it?', choices: ['yes', 'no'] };
+    feed({ type: 'budget-escalated', at: now, effect, reason: 'spent', question, ...touches, ...ttl });
+  }
+
   function lose(open: readonly Open[], cause: 'restart' | 'device', died = false): void {
     for (const { effect } of open) {
       feed({ type: 'effect-lost', at: now, effect: effect.id, cause, ...(died && { died }) });
@@ -218,6 +247,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         resumeFailed(observed.failed, move);
       else disturb(move);
     } else if (move.act !== 'settle' && (!calm || isCalm(move))) disturb(move);
+    else if (!calm && count < moves.length && move.pick % 61 === 7) escalate(move.pick);
     else if (!settle(move.pick) && count >= moves.length) break;
   }
   return { world, moments, last: moments.at(-1)!, hadChoice };

@@ -62,7 +62,8 @@ export function outcomeText({ phase }: Moment['after']): string | undefined {
 }
 
 /** The phase in which a cancellation finds the run. */
-export function cancelPhaseOf({ open }: Observed): CancelPhase {
+export function cancelPhaseOf({ open, raising }: Observed): CancelPhase {
+  if (raising) return 'model';
   const kinds = new Set<string>([...open.values()].map(({ effect }) => effect.type));
   const has = (...some: readonly string[]): boolean => some.some((kind) => kinds.has(kind));
   if (has('validate-output', 'check-guardrails')) return 'validation';

@@ -49,6 +49,8 @@ export function eventsWithId(effect: string, at: number, digest: string): readon
     { type: 'budget-refused', at, effect, reason: 'foreign' },
     { type: 'call-rejudged', at, effect, verdict: { type: 'allow' } },
     { type: 'call-rejudged', at, effect },
+    { type: 'budget-escalated', at, effect, reason: 'foreign' },
+    { type: 'budget-escalated', at, effect, reason: 'foreign', question: { prompt: '?', choices: ['yes'] } },
     { type: 'calls-judged', at, effect, verdicts: [{ type: 'allow' }] },
     { type: 'guardrails-checked', at, effect, verdicts: [{ type: 'pass' }] },
     { type: 'turn-prepared', at, effect, decision: {} },

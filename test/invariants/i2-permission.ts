@@ -74,7 +74,7 @@ function checkAgain({ log, facts }: CallRecord, where: string): void {
       if (event.type === 'effect-lost') {
         mayVerify = facts!.verifiable && facts!.effect === 'once';
         mayRun = facts!.effect !== 'once';
-      } else if (event.type === 'call-rejudged') mayRun = true;
+      } else if (event.type === 'call-rejudged' || event.type === 'budget-escalated') mayRun = true;
       else if (event.type === 'questions-asked') questions += event.questions.length;
       else if (event.type === 'question-answered' || (event.type === 'deadline-passed' && questions > 0)) {
         // It has not acted before it has its answers.

@@ -1,8 +1,8 @@
-import { stableJson, type Event, type Rules, type State, type Waiting } from '@treadle/core';
+import { stableJson, type Call, type Event, type Rules, type State, type Waiting } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { outcomeText } from './expected.ts';
-import { expiryOf, isWaiting, openQuestions, shouldApply, type Observed, type Open } from './observed.ts';
+import { expiryOf, isRaised, isWaiting, openQuestions, shouldApply, type Observed, type Open } from './observed.ts';
 import { referenceOf } from './reference.ts';
 import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 import { isAnswered, shares, turnsOf } from './turns.ts';
@@ -35,7 +35,10 @@ function checkMoment(
 ): void {
   const { open, phase } = observed;
   const ended = phase === 'ended';
-  ensure(ended || open.size > 0, () => `after ${event.type} the run has not ended, and no effect is outstanding`);
+  ensure(
+    ended || observed.raising !== undefined || open.size > 0,
+    () => `after ${event.type} the run has not ended, and no effect is outstanding`,
+  );
   const reported = outstanding(after).map((effect) => [effect.id, effect.type]);
   const issued = [...open.values()].map(({ effect }) => [effect.id, effect.type]);
   ensure(
@@ -44,7 +47,10 @@ function checkMoment(
   );
 
   const reportedWaits = waiting(after).map(stableJson);
-  const outside = [...open.values()].flatMap((one) => waitsOf(observed, one)).map(stableJson);
+  const outside = [
+    ...raisingWaits(after, observed),
+    ...[...open.values()].flatMap((one) => waitsOf(observed, one)),
+  ].map(stableJson);
   ensure(
     same(reportedWaits.sort(), outside.sort()),
     () => `the run waits for ${outside.join()}, and reports ${reportedWaits.join()}`,
@@ -62,7 +68,7 @@ function checkMoment(
   const times = isWaiting(observed)
     ? [...open.values()].flatMap((one) => wakeTimesOf(observed, one)).toSorted((a, b) => a - b)
     : [];
-  const wakeAt = ended ? observed.retryAt : times[0];
+  const wakeAt = ended ? observed.retryAt : (observed.raising?.expiresAt ?? times[0]);
   ensure(wakeAtOf(after) === wakeAt, () => `the run wakes at ${wakeAtOf(after)}, and must at ${wakeAt}`);
 }
 
@@ -94,6 +100,25 @@ function wakeTimesOf(observed: Observed, open: Open): readonly number[] {
   const times = [inside && parked?.wakeAt, ...(inside ?? []).map(({ expiresAt }) => expiresAt), ...wakes];
   const questions = parked ? [] : openQuestions(observed, effect.id).map(({ expiresAt }) => expiresAt);
   return [expiryOf(open), ...questions, ...times].filter((time) => time !== undefined);
+}
+
+/** The question about a model call or a summary that exceeds a budget. */
+function raisingWaits({ model, decision, turn }: State, { raising }: Observed): readonly Waiting[] {
+  if (!raising) return [];
+  const { effect, question, expiresAt } = raising;
+  const call: Call = {
+    turn,
+    index: 0,
+    id: effect.id,
+    name: decision?.model ?? model,
+    arguments: '{}',
+    resources: [],
+    effect: 'pure',
+    exclusive: false,
+    client: false,
+    verifiable: false,
+  };
+  return [{ type: 'question', effect: `${effect.id}.budget`, call, question, expiresAt, raises: true }];
 }
 
 /** What an effect waits for. For a parked call: what its child waits for, with the path to it. */
@@ -138,6 +163,13 @@ function checkEnded({ step }: Views, { moments, last: { after, observed } }: Tra
   }
 }
 
+/** The budget refused, or people did not allow that it is exceeded. */
+function isOutOfBudget(before: Observed, event: Moment['event']): boolean {
+  if (event.type === 'budget-refused') return true;
+  const isDecision = event.type === 'question-answered' || event.type === 'deadline-passed';
+  return before.raising !== undefined && isDecision && event.effect !== undefined && !isRaised(before, event);
+}
+
 /** Each outcome has the event that causes it, and such an event always has its outcome. */
 function checkCause({ world, moments, last }: Trace): void {
   const outcome = outcomeOf(last.after);
@@ -154,7 +186,7 @@ function checkCause({ world, moments, last }: Trace): void {
     [
       'out of budget',
       outcome?.type === 'exhausted' && outcome.limit === 'budget',
-      some(({ type }) => type === 'budget-refused'),
+      moments.some(({ applied, event, observed: { before } }) => applied && isOutOfBudget(before, event)),
     ],
   ] as const;
   for (const [what, is, caused] of pairs)

@@ -72,6 +72,7 @@ const LEAST: Record<Event['type'], number> = {
   'guardrails-checked': 0.05,
   'history-compacted': 0.05,
   'effect-lost': 0.05,
+  'budget-escalated': 0.05,
   'budget-refused': 0.05,
   'deadline-passed': 0.05,
   'cancel-requested': 0.05,
@@ -270,6 +271,8 @@ const SCENES: readonly string[] = [
   ...['valid', 'invalid'].map((type) => `output-checked ${type} in validating`),
   'effect-lost in ended',
   ...['model', 'compacting', 'tools'].map((phase) => `budget-refused in ${phase}`),
+  ...['model', 'tools'].map((phase) => `budget-escalated in ${phase}`),
+  'question-answered in raising',
 ];
 
 const ENDS: readonly string[] = [

@@ -46,6 +46,14 @@ export interface Observed {
   readonly retries: number;
   /** The model call that is repeated if the compaction succeeds, and has failed otherwise. */
   readonly refused: string | undefined;
+  /** The model call or summary that exceeds a budget, and the question about it. */
+  readonly raising: Raising | undefined;
+}
+
+export interface Raising {
+  readonly effect: Effect;
+  readonly question: Question;
+  readonly expiresAt: number;
 }
 
 export interface Open {
@@ -78,6 +86,7 @@ export const NOTHING_OBSERVED: Observed = {
   retryAt: undefined,
   retries: 0,
   refused: undefined,
+  raising: undefined,
 };
 
 /** Whether an event must be applied. */
@@ -128,6 +137,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'questions-asked':
       return kind === 'call-tool' && !open!.parked && event.questions.length > 0;
     case 'question-answered':
+      if (observed.raising) return event.effect === observed.raising.effect.id;
       return kind === 'call-tool' && !open!.parked && questionAt(observed, event) !== undefined;
     case 'client-result-given':
       return open !== undefined && isAnswerable(open) && event.at < (expiryOf(open) ?? Infinity);
@@ -137,9 +147,18 @@ export function shouldApply(observed: Observed, event: Event): boolean {
       if (event.cause === 'parked') return open?.parked !== undefined && isVerified(open.effect);
       if (observed.failed !== undefined) return event.effect === observed.failed;
       return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client' && !asks;
+    case 'budget-escalated': {
+      if (kind === 'call-model' || kind === 'compact-history') return Array.isArray(event.question?.choices);
+      const { begun, parkings, asked } = observed;
+      const isNew = !begun.has(event.effect) && !parkings.has(event.effect) && !asked.get(event.effect)?.length;
+      return kind === 'call-tool' && !open!.parked && !asks && isNew;
+    }
     case 'budget-refused':
       return kind === 'call-model' || kind === 'compact-history' || (kind === 'call-tool' && !open!.parked && !asks);
     case 'deadline-passed':
+      if (observed.raising && event.effect !== undefined) {
+        return event.effect === observed.raising.effect.id && event.at >= observed.raising.expiresAt;
+      }
       if (event.question !== undefined || (kind === 'call-tool' && !open!.parked)) {
         return !open?.parked && event.at >= (questionAt(observed, event)?.expiresAt ?? Infinity);
       }
@@ -163,7 +182,8 @@ function questionAt(observed: Observed, { effect = '', question }: QuestionSettl
 }
 
 /** The questions of all calls after an event. */
-function askedAfter({ asked }: Observed, event: Event): Observed['asked'] {
+function askedAfter({ asked, raising }: Observed, event: Event): Observed['asked'] {
+  if (raising) return asked;
   if (event.type === 'questions-asked') {
     return new Map(asked).set(event.effect, [...(asked.get(event.effect) ?? []), ...event.questions]);
   }
@@ -256,6 +276,7 @@ export function observedAfter(
     retryAt: outcome?.type === 'failed' ? retryAfter(observed, event) : undefined,
     retries: retriesAfter(observed, event, effects),
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(observed, event),
+    raising: outcome ? undefined : raisingAfter(observed, event),
   };
 }
 
@@ -277,6 +298,20 @@ function rejudgeAsk(
   if (!stricter) return void open.delete(ask.id);
   const { sandbox, ...effect } = stricter;
   open.set(ask.id, { effect: { ...effect, call: { ...known, ...(sandbox && { sandbox }) } }, parked: undefined });
+}
+
+function raisingAfter({ raising, open }: Observed, event: Event): Raising | undefined {
+  if (raising) return 'effect' in event && event.effect !== undefined ? undefined : raising;
+  if (event.type !== 'budget-escalated' || !event.question) return undefined;
+  const { effect } = open.get(event.effect)!;
+  if (effect.type === 'call-tool') return undefined;
+  return { effect, question: event.question, expiresAt: event.at + (event.ttlMs ?? DAY) };
+}
+
+/** Whether people have allowed that the model is called although that exceeds a budget. */
+export function isRaised({ raising }: Observed, event: Event): boolean {
+  if (!raising || event.type !== 'question-answered' || event.at >= raising.expiresAt) return false;
+  return event.value === raising.question.choices?.[0];
 }
 
 /** How an event narrows the run. */
@@ -354,9 +389,13 @@ function changesNothing({ type }: Event): boolean {
 }
 
 /** Only repeating a call whose time was given counts, and only in a row: another model call starts from 0. */
-function retriesAfter({ retries, retryAt, failed, open }: Observed, event: Event, effects: readonly Effect[]): number {
+function retriesAfter(
+  { retries, retryAt, failed, open, raising }: Observed,
+  event: Event,
+  effects: readonly Effect[],
+): number {
   if (event.type === 'effect-lost' && event.effect === failed) return retryAt === undefined ? 0 : retries + 1;
-  const other = effects.some(({ type, id }) => type === 'call-model' && !open.has(id));
+  const other = effects.some(({ type, id }) => type === 'call-model' && !open.has(id) && raising?.effect.id !== id);
   return other || event.type === 'model-replied' ? 0 : retries;
 }
 
@@ -386,10 +425,10 @@ function askAfterApproval(ask: Effect, { at, approved, by, forRun }: Decision): 
   return { ...ask, approvedBy, ...((!forRun || ask.onlyThisCall) && { onlyThisCall: true }) };
 }
 
-/** Where a call runs: the places that it touches, and the promises of its sandbox. */
-interface Where {
-  readonly touches?: readonly Touch[];
-  readonly sandbox?: readonly string[];
+/** Where a call runs: the places that it touches, and the promises of its sandbox; and what its budgets lack. */
+interface Where extends Pick<Ask, 'raises' | 'reason'> {
+  readonly touches?: readonly Touch[] | undefined;
+  readonly sandbox?: readonly string[] | undefined;
 }
 
 function whereOf({ touches = [], sandbox }: Where): string {
@@ -400,7 +439,12 @@ function whereOf({ touches = [], sandbox }: Where): string {
 /** What an approval of a call is bound to. */
 export function digestOf({ name, arguments: text }: Pick<Call, 'name' | 'arguments'>, where: Where): string {
   const bound = [`${name}\n${text}`, whereOf(where)].filter((one) => one !== '');
-  return createHash('sha256').update(bound.join('\n\n')).digest('hex');
+  const digest = hashOf(bound.join('\n\n'));
+  return where.raises ? hashOf(`${digest}\n${where.reason}`) : digest;
+}
+
+function hashOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
 }
 
 /**
@@ -420,7 +464,7 @@ export function askUnderRules<A extends Ask & Where>(
     ...bare,
     ...(now && { touches: now }),
     ...(sandbox && { sandbox }),
-    digest: digestOf(call, verdict),
+    digest: digestOf(call, { ...asked, touches: now, sandbox }),
   };
   const ask = whereOf(verdict) === whereOf(asked) ? asked : (elsewhere as unknown as A);
   if (verdict.type === 'allow') return ask;
@@ -448,7 +492,8 @@ function refusedAfter({ refused }: Observed, event: Event): string | undefined {
 
 /** No effect is in progress, and all outstanding ones wait for something external. */
 export function isWaiting(observed: Observed): boolean {
-  const { phase, open } = observed;
+  const { phase, open, raising } = observed;
+  if (raising) return true;
   return phase === 'live' && open.size > 0 && [...open.values()].every((one) => isExternal(observed, one));
 }
 

@@ -13,9 +13,13 @@ import { askUnderRules, DAY, digestOf } from './observed.ts';
 
 /** Whether a call may run: by the last verdict on it, by people, or by what they allowed for the rest of the run. */
 export type Permission =
-  | { readonly type: 'allowed'; readonly touches?: readonly Touch[] | undefined }
+  | {
+      readonly type: 'allowed';
+      readonly touches?: readonly Touch[] | undefined;
+      readonly sandbox?: readonly string[] | undefined;
+    }
   | { readonly type: 'denied' }
-  | ({ readonly type: 'asking'; readonly sandbox?: readonly string[] } & Ask);
+  | ({ readonly type: 'asking'; readonly sandbox?: readonly string[] | undefined } & Ask);
 
 /** A call, with its permissions and the moments from which on it has them. */
 interface JudgedCall {
@@ -23,6 +27,8 @@ interface JudgedCall {
   readonly check: CallCheck | undefined;
   readonly permissions: readonly { readonly at: number; readonly permission: Permission }[];
 }
+
+type Escalated = Extract<Event, { type: 'budget-escalated' }>;
 
 type Decision = Extract<Event, { type: 'approval-given' }>;
 
@@ -36,6 +42,8 @@ export interface Permissions {
   readonly judge: (call: JudgedCall, verdict: RecordedVerdict | undefined, time: number, at: number) => void;
   /** The same for a call that has begun, so that nobody can be asked. */
   readonly judgeBegun: (call: JudgedCall, verdict: RecordedVerdict | undefined, time: number, at: number) => void;
+  /** The call exceeds a budget, and people decide. */
+  readonly escalate: (call: JudgedCall, event: Escalated, at: number) => void;
   readonly decide: (call: JudgedCall, event: Decision, at: number) => void;
 }
 
@@ -68,7 +76,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
   }
 
   function verdictOn(call: JudgedCall, verdict: RecordedVerdict | undefined, time: number): Permission {
-    const allowed = { type: 'allowed', touches: verdict?.touches } as const;
+    const allowed = { type: 'allowed', touches: verdict?.touches, sandbox: verdict?.sandbox } as const;
     if (verdict?.type === 'allow') return allowed;
     if (verdict?.type !== 'ask') return DENIED;
     if (isGranted(call.part.name, verdict)) return allowed;
@@ -102,6 +110,20 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
       const permission = verdictOn(call, verdict, time);
       change(call, permission.type === 'allowed' ? permission : DENIED, at);
     },
+    escalate(call, { reason, ttlMs = DAY, touches, at: time }, at) {
+      const before = last(call);
+      const sandbox = before?.type === 'allowed' ? before.sandbox : undefined;
+      const asked = {
+        rule: 'budget',
+        eachTime: true,
+        onlyThisCall: true,
+        raises: true,
+        reason,
+        ...(touches && { touches }),
+        ...(sandbox && { sandbox }),
+      } as const;
+      change(call, { type: 'asking', digest: digestOf(partOf(call), asked), expiresAt: time + ttlMs, ...asked }, at);
+    },
     decide(call, { digest, approved, by, forRun, at: time }, at) {
       const ask = last(call);
       if (ask?.type !== 'asking' || ask.digest !== digest) return;
@@ -113,7 +135,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
       if (required > 1 && approvedBy.length < required) {
         return change(call, { ...ask, approvedBy, ...(onlyThisCall && { onlyThisCall: true }) }, at);
       }
-      change(call, { type: 'allowed', touches: ask.touches }, at);
+      change(call, { type: 'allowed', touches: ask.touches, sandbox: ask.sandbox }, at);
       if (onlyThisCall) return;
       const tool = call.part.name;
       const granted = { tool, facts: factsOf(tool), by: approvedBy, promises };

@@ -18,7 +18,7 @@ import { attemptsOf, type Attempts, type Checked, type Claim, type View } from '
 import { handlingsOf, type Handling } from './call-handling.ts';
 import { refusalType } from './error-types.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
-import { handoffIn, narrowedAfter } from './observed.ts';
+import { handoffIn, isRaised, narrowedAfter } from './observed.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
 import { usageTotals, countsOf } from './counts.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
@@ -360,7 +360,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     const call = turn?.calls.find(({ log }) => log.some((one) => one.type === 'issued' && one.effect.id === effect));
     if (!call || !isAnswered(call, at)) {
       const approved = moment.event.type === 'approval-given' && call && permissionAt(call, at)?.type === 'allowed';
-      if (approved && !claims.has(call)) admitted++;
+      const before = approved && permissionAt(call, at - 1);
+      // A call that exceeds a budget was admitted before.
+      const isNew = before && !(before.type === 'asking' && before.raises);
+      if (isNew && !claims.has(call)) admitted++;
       return NOTHING;
     }
     unanswered.delete(call);
@@ -387,6 +390,13 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       default:
         return effect === ended ? ask() : onCall(effect, moment, at);
     }
+  }
+
+  /** People have decided about a model call or a summary that exceeds a budget. */
+  function decided({ event, observed: { before } }: Moment): Expected {
+    if (!isRaised(before, event)) return end('exhausted', 'budget');
+    const { effect } = before.raising!;
+    return effect.type === 'compact-history' ? { type: 'compact', to: effect.to } : ask();
   }
 
   /** Counts the death of the process that ran a call. Only deaths in a row count, and not those of child runs. */
@@ -481,7 +491,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return end('cancelled', cancelPhaseOf(moment.observed.before));
       case 'budget-refused':
         return end('exhausted', 'budget');
+      case 'budget-escalated':
+        return NOTHING;
       case 'deadline-passed':
+        if (event.effect !== undefined && moment.observed.before.raising) return end('exhausted', 'budget');
         return event.effect === undefined ? end('exhausted', 'duration') : onCall(event.effect, moment, at);
       case 'effect-lost':
         return lost(event.effect, moment, at);
@@ -493,8 +506,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'child-started':
         return NOTHING;
       case 'tool-parked':
-      case 'questions-asked':
       case 'question-answered':
+        return moment.observed.before.raising ? decided(moment) : onCall(event.effect, moment, at);
+      case 'questions-asked':
       case 'approval-given':
       case 'client-result-given':
         return onCall(event.effect, moment, at);

@@ -107,6 +107,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
       byEffect.get(event.effect)?.push({ type: 'reported', at, event, parking });
       const call = turns.at(-1)?.calls.find(({ log }) => log === byEffect.get(event.effect!));
       if (call && event.type === 'approval-given') permissions.decide(call, event, at);
+      if (call && event.type === 'budget-escalated') permissions.escalate(call, event, at);
     }
     for (const effect of effects) {
       if ('turn' in effect && effect.turn > last) {
@@ -132,6 +133,7 @@ function isUnstarted({ log, facts }: CallRecord, permission: Permission | undefi
   for (const record of log) {
     if (record.type === 'issued') waits = record.effect.type === 'ask-approval' && waits;
     else if (record.event.type === 'questions-asked') return false;
+    else if (record.event.type === 'budget-escalated') waits = true;
     else if (record.event.type === 'child-started' || record.event.type === 'tool-parked') begun = true;
     else if (record.parking) waits = false;
     else if (record.event.type === 'call-rejudged') waits = true;

@@ -54,7 +54,7 @@ export type {
   Snapshot,
   Stored,
 } from './journal/port.ts';
-export type { Amounts, Ledger, Reserved, Spending } from './ledger/port.ts';
+export type { Amounts, BudgetLevel, Ledger, Reserved, Spending } from './ledger/port.ts';
 export type {
   Answer,
   Audit,
@@ -234,7 +234,11 @@ export {
   type Held,
   type HoldOptions,
   type HoldResource,
+  type NewRun,
   type QuestionOptions,
+  type StartedByCall,
+  type StartingCall,
+  type StartRun,
   type Tool,
   type ToolContext,
   type ToolDefinition,

@@ -27,6 +27,7 @@ import type { OpenedMcp } from './apis/mcp/endpoint.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
 import { mcpRoutes } from './apis/mcp/routes.ts';
 import { responses } from './apis/responses/responses.ts';
+import { runStarter } from './apis/responses/start-run.ts';
 import { responsesRoutes } from './apis/responses/routes.ts';
 import { serveInbox } from './apis/runs/inbox.ts';
 import { runsRoutes } from './apis/runs/routes.ts';
@@ -186,6 +187,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     waits: options.waitForAnswers ?? false,
     keys,
     kept,
+    startRun: (...started) => startRun(...started),
     driven: new Map(),
     runs: activeRuns({
       max: maxConcurrentRuns,
@@ -207,6 +209,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const stored = requests(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const stopping = new AbortController();
   const service = responses(engine, stored, stopping.signal);
+  const startRun = runStarter(engine, service);
   const completing = completions(engine, stored);
   const allRuns = runs(engine, stored);
   const chats = conversations({

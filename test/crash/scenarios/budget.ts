@@ -73,3 +73,44 @@ export const sharedBudget: Scenario = {
   }),
   interrupted: {},
 };
+
+/**
+ * Every call and the second model call exceed their budgets. People approve the first call and the model call, and deny the
+ * second call.
+ */
+export const exceeding: Scenario = {
+  name: 'a run that exceeds its budgets',
+  decide: ({ name }) => (name === 'put' ? 'deny' : 'approve'),
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': {
+          calls: [
+            ['book', { what: 'a' }],
+            ['put', { what: 'a' }],
+            ['look', { what: 'a' }],
+          ],
+        },
+        't2.model.0': 'It is booked.',
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [book(life), look(life), put(life)],
+    ledger: escalating(),
+    input: 'Go.',
+  }),
+  interrupted: { 'run/t1.tool.0': ['2', '6'] },
+};
+
+/** Asks people about two tools and the model call of the second turn, unless they have approved. */
+function escalating(): Ledger {
+  const asked = ['run/t1.tool.0', 'run/t1.tool.1', 'run/t2.model.0'];
+  return {
+    reserve(key, _, { approved }) {
+      if (!asked.includes(key) || approved) return { type: 'reserved' };
+      return { type: 'escalated', reason: `The budget lacks what ${key} needs.` };
+    },
+    settle() {},
+    release() {},
+  };
+}

@@ -67,4 +67,29 @@ export const budget = [
     const next = original(state, event);
     return event.type === 'budget-refused' ? withState(next, { history: state.history }) : next;
   }),
+  mutant(
+    'I4',
+    'an approval of a call also allows it to exceed its budget',
+    'approvalDigest',
+    (original) => (tools, call) => original(tools, call),
+  ),
+  mutant('I4', 'any answer lets a model call exceed its budget', 'raisedPhase', () => ({ of }, { type }) => {
+    return type === 'question-answered' ? of : undefined;
+  }),
+  mutant('I4', 'a model call exceeds its budget if nobody answers', 'raisedPhase', (original) => (phase, event) => {
+    return event.type === 'deadline-passed' ? phase.of : original(phase, event);
+  }),
+  mutant('I2', 'what exceeds a budget is allowed for the rest of the run', 'escalatedSlot', (original) => {
+    return (state, slot, event) => {
+      const { onlyThisCall: _, ...asking } = original(state, slot, event);
+      return asking;
+    };
+  }),
+  mutant('I6', 'a call that exceeds its budget counts twice', 'escalatedSlot', (original) => (state, slot, event) => {
+    const { raises: _, ...asking } = original(state, slot, event);
+    return asking;
+  }),
+  mutant('I3', 'a call that has asked or was parked is asked about', 'fitsEscalation', (original) => {
+    return (phase, slot, event) => slot?.type === 'running' || original(phase, slot, event);
+  }),
 ];

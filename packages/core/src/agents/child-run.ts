@@ -97,6 +97,7 @@ const INHERITED: { readonly [Name in keyof Required<RunEnvironment>]: 'inherited
   matchPattern: 'inherited',
   exposes: 'inherited',
   resultFilters: 'given',
+  startRun: 'inherited',
   policy: 'given',
   canAnswer: 'given',
   context: 'given',

@@ -236,6 +236,7 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
   'resource-opened': ({ name, process: { pid } }) =>
     pid === undefined ? line(`${name} is being opened`) : line(`${name} opened`, `process ${pid}`, 'dim'),
   'resource-closed': ({ name }) => line(`${name} closed`, undefined, 'dim'),
+  'budget-escalated': ({ effect, reason }) => line(`${effect} exceeds a budget, so people decide`, reason, 'bold'),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
   'deadline-passed': ({ effect, question }, { took }) => {
     const what = question === undefined ? `${effect} timed out` : `${effect} got no answer in time`;

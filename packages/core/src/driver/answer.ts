@@ -109,7 +109,10 @@ export function answerEvent(
   if (!event || !fits(state, event) || (event.type === 'client-result-given' && !isAwaited(state, answer))) {
     return undefined;
   }
-  return event;
+  const raises =
+    event.type !== 'client-result-given' &&
+    waiting(state).some((wait) => wait.effect === answer.effect && 'raises' in wait);
+  return raises ? ({ ...event, raises: state.runId } as Event) : event;
 }
 
 /** The event as it is recorded: a result is examined, then cut. */

@@ -240,6 +240,7 @@ export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
   durableItems: 'boolean',
   beforePause: 'function',
   canAnswer: 'boolean',
+  startRun: 'function',
   holdIdleMs: 'number',
   kept: '.take',
   killProcess: 'function',

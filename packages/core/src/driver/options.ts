@@ -8,7 +8,7 @@ import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
 import type { Schema } from '../tools/schema.ts';
-import type { Exposes, Tool } from '../tools/tool.ts';
+import type { Exposes, StartRun, Tool } from '../tools/tool.ts';
 import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { HeldProcess } from '../machine/resources.ts';
@@ -285,6 +285,8 @@ export interface RunEnvironment {
    * journal has the answer. It applies to child runs too.
    */
   readonly canAnswer?: boolean;
+  /** Starts a run that outlives the call of a tool (`context.startRun`). Absent: tools cannot. Child runs have it too. */
+  readonly startRun?: StartRun;
   /** A resource that no call has used for this time is closed; default 300,000, 0: never before the end. */
   readonly holdIdleMs?: number;
   /**

@@ -295,6 +295,9 @@ export function driveRun(
             return holdResource({ context: context!, slotFor, messageOf }, call, request);
           },
           offer: (offered) => offerTools(context!, offered),
+          startRun:
+            options.startRun &&
+            (async (call, run) => (await import('./start-run.ts')).startRunOfCall(context!, call, run)),
         },
         asking: undefined,
         held: undefined,
@@ -479,7 +482,7 @@ export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo, model } = state;
   const messages = messagesOf(state.history);
-  const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : phase.type === 'ended' ? phase.wakeAt : undefined;
+  const wakeAt = wakeAtOf(state);
   const carried = carriedFrom(state);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return newResult({

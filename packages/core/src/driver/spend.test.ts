@@ -20,7 +20,7 @@ function recording(refuse: readonly string[] = []): Ledger & { readonly asked: A
       asked.push(['reserve', key, amounts]);
       return refuse.includes(key) ? { type: 'refused', reason: 'It is spent.' } : { type: 'reserved' };
     },
-    settle: (key, amounts) => void asked.push(['settle', key, amounts]),
+    settle: (key, { durationMs: _, ...amounts }) => void asked.push(['settle', key, amounts]),
     release: (key) => void asked.push(['release', key]),
   };
 }

@@ -1,10 +1,14 @@
 import { messageOf, TreadleError } from '../errors.ts';
-import type { Amounts, Reserved, Spending } from '../ledger/port.ts';
-import { toolEffectId, type Effect } from '../machine/effects.ts';
+import type { Amounts, BudgetLevel, Reserved, Spending } from '../ledger/port.ts';
+import { slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import type { Question } from '../machine/questions.ts';
 import { tokensOf, type Attempt, type Model, type ModelError, type Usage } from '../model.ts';
-import { ignore, modelFor, requestTokens } from './call-model.ts';
-import type { EffectOf, RunContext, Settle } from './perform.ts';
+import type { Touch } from '../policy/port.ts';
+import type { Checked } from '../tools/execute.ts';
+import { executorOf, ignore, modelFor, requestTokens } from './call-model.ts';
+import { declaredTouches } from './judge.ts';
+import { checkedCall, type EffectOf, type RunContext, type Settle } from './perform.ts';
 
 type SpendingEffect = EffectOf<'call-model' | 'compact-history' | 'call-tool'>;
 
@@ -31,7 +35,7 @@ export function performWithinBudget(
       return reserveAndPerform(context, effect, settle, perform);
     case 'verify-tool':
       // Uses nothing itself, but may find the result of the call.
-      return perform(context, effect, settleSpending(context, `${context.runId}/${toolEffectId(effect.call)}`, settle));
+      return perform(context, effect, settleSpending(context, effect, settle));
     default:
       return perform(context, effect, settle);
   }
@@ -43,13 +47,34 @@ function reserveAndPerform(
   settle: Settle,
   perform: (context: RunContext, effect: Effect, settle: Settle) => void,
 ): void {
+  const tool = effect.type === 'call-tool' ? executorOf(context, effect.call.name, effect.call.turn) : undefined;
+  if (effect.type !== 'call-tool' || !tool?.touches) return reserveTouching(context, effect, settle, perform);
+  const go = ({ check, input }: Checked): void => {
+    const touches = check.problem === undefined ? declaredTouches(tool.touches!, input) : undefined;
+    reserveTouching(context, effect, settle, perform, touches);
+  };
+  const checked = checkedCall(context, effect.call);
+  if (checked instanceof Promise) void checked.then(go).catch(context.fail);
+  else go(checked);
+}
+
+/** `touches`: what the call would touch, if its tool declares it. */
+function reserveTouching(
+  context: RunContext,
+  effect: SpendingEffect,
+  settle: Settle,
+  perform: (context: RunContext, effect: Effect, settle: Settle) => void,
+  touches?: readonly Touch[],
+): void {
   const { runId, options, opening, clock, controller } = context;
   const key = `${runId}/${effect.id}`;
-  const { amounts, name } = mostUsedBy(context, effect);
+  const { amounts, name } = mostUsedBy(context, effect, touches);
   const about: Spending = {
     runId,
     effect: effect.type,
     name,
+    ...(touches && { touches }),
+    ...(raisedFor(context, effect) === runId && { approved: true }),
     ...(opening.principal && { principal: opening.principal }),
     context: options.context,
   };
@@ -57,9 +82,24 @@ function reserveAndPerform(
     // The ledger may have taken long.
     if (opening.rules.limits.durationMs !== undefined) settle({ type: 'deadline-passed', at: clock.now() });
     if (controller.signal.aborted) return releaseUnstarted(context, effect, reserved);
-    if (reserved?.type === 'reserved') return perform(context, effect, settleSpending(context, key, settle));
-    if (reserved?.type !== 'refused') throw new Error(`reserve returned ${messageOf(reserved)}`);
-    settle({ type: 'budget-refused', at: clock.now(), effect: effect.id, reason: String(reserved.reason) });
+    switch (reserved?.type) {
+      case 'reserved':
+      case 'warned':
+        if (reserved.type === 'warned') warnOnce(context, effect.id, reserved.warnings);
+        return perform(context, effect, settleSpending(context, effect, settle));
+      case 'refused':
+        return settle(refusedBy(effect, reserved.reason, clock.now()));
+      case 'escalated': {
+        const again = effect.type === 'call-tool' && opening.repeated.has(effect.id) ? INTERRUPTED : '';
+        const reason = `${String(reserved.reason)}${again}`;
+        if (about.approved || !canAskAbout(context, effect)) return settle(refusedBy(effect, reason, clock.now()));
+        const ttl = reserved.ttlMs !== undefined && { ttlMs: reserved.ttlMs };
+        const asked = effect.type === 'call-tool' ? touches && { touches } : { question: raisingQuestion(reason) };
+        return settle({ type: 'budget-escalated', at: clock.now(), effect: effect.id, reason, ...asked, ...ttl });
+      }
+      default:
+        throw new Error(`reserve returned ${messageOf(reserved)}`);
+    }
   };
   try {
     const reserved = options.ledger!.reserve(key, amounts, about);
@@ -75,9 +115,53 @@ function reserveAndPerform(
   }
 }
 
+/** What people are told about a call that was issued before a crash: it may have been reserved, and settled. */
+const INTERRUPTED = ' An attempt before may have taken effect.';
+
+function refusedBy({ id }: Effect, reason: unknown, at: number): Event {
+  return { type: 'budget-refused', at, effect: id, reason: String(reason) };
+}
+
+/* What people decide */
+
+/** The run for which people have allowed the effect to exceed its budgets. */
+function raisedFor({ state }: RunContext, effect: SpendingEffect): string | undefined {
+  if (effect.type === 'call-tool') return effect.call.raised;
+  const { phase } = state();
+  return phase.type === 'model' || phase.type === 'compacting' ? phase.raised : undefined;
+}
+
+/** Whether somebody can answer, and the call has no child run, no questions and was not parked: those would be lost. */
+function canAskAbout({ options, state }: RunContext, effect: SpendingEffect): boolean {
+  if (options.canAnswer === false) return false;
+  if (effect.type !== 'call-tool') return true;
+  const slot = slotFor(state(), effect.id);
+  return slot?.type === 'running' && !slot.begun && !slot.parked && !slot.asked;
+}
+
+function raisingQuestion(reason: string): Question {
+  return { prompt: `${reason} May the run exceed it this time?`, choices: ['Exceed it', 'End the run'] };
+}
+
+/** The budgets and kinds that the listener of a run was warned of. */
+const warned = new WeakMap<RunContext, Set<string>>();
+
+function warnOnce(context: RunContext, effect: string, warnings: readonly BudgetLevel[]): void {
+  const { emit } = context;
+  if (!emit) return;
+  const told = warned.get(context) ?? new Set();
+  warned.set(context, told);
+  for (const { budget, kind, used, limit } of warnings) {
+    const about = `${kind} ${budget}`;
+    if (told.has(about)) continue;
+    told.add(about);
+    emit({ type: 'budget-warning', effect, budget, kind, used, limit });
+  }
+}
+
 /** The run was stopped before the effect started. An effect that was issued before may have started then. */
 function releaseUnstarted({ options, opening, runId }: RunContext, { id }: Effect, reserved: Reserved): void {
-  if (reserved?.type !== 'reserved' || opening.repeated.has(id)) return;
+  if ((reserved?.type !== 'reserved' && reserved?.type !== 'warned') || opening.repeated.has(id)) return;
   // If the ledger fails, the reservation stays.
   void (async () => options.ledger!.release(`${runId}/${id}`))().catch(ignore);
 }
@@ -95,11 +179,11 @@ interface MostUsed {
   readonly name: string;
 }
 
-function mostUsedBy(context: RunContext, effect: SpendingEffect): MostUsed {
+function mostUsedBy(context: RunContext, effect: SpendingEffect, touches: readonly Touch[] = []): MostUsed {
   const { options, state } = context;
   if (effect.type === 'call-tool') {
     const { name } = effect.call;
-    return { name, amounts: { calls: 1, ...context.tools.get(name)?.spends } };
+    return { name, amounts: { calls: 1, ...amountsTouched(touches), ...context.tools.get(name)?.spends } };
   }
   if (effect.type === 'call-model') {
     const model = modelFor(context, effect.model)!;
@@ -113,6 +197,25 @@ function mostUsedBy(context: RunContext, effect: SpendingEffect): MostUsed {
   return mostUsedByModel(context, model, requestTokens(history.items, to, instructions, tools));
 }
 
+/** Files that are written, the lines as far as they are declared, and requests. A file counts once, and so does a URL. */
+function amountsTouched(touches: readonly Touch[]): Amounts {
+  const files = new Set<string>();
+  const urls = new Set<string>();
+  let lines = 0;
+  for (const touch of touches) {
+    if (touch.type === 'url') urls.add(touch.url);
+    if (touch.type !== 'write') continue;
+    files.add(touch.path);
+    const declared: unknown = (touch as { readonly lines?: unknown }).lines;
+    if (typeof declared === 'number' && declared > 0 && Number.isFinite(declared)) lines += declared;
+  }
+  return {
+    ...(files.size > 0 && { files: files.size }),
+    ...(lines > 0 && { lines }),
+    ...(urls.size > 0 && { requests: urls.size }),
+  };
+}
+
 /** Without `maxOutputTokens`, the output is not limited, and nothing is reserved for it. */
 function mostUsedByModel({ opening }: RunContext, model: Model, inputTokens: number): MostUsed {
   const outputTokens = opening.settings.maxOutputTokens ?? 0;
@@ -123,27 +226,34 @@ function mostUsedByModel({ opening }: RunContext, model: Model, inputTokens: num
 /* What an effect has used */
 
 /**
- * Settles the reservation with what the event contains, then passes the event on. An effect that was aborted because the
- * run was detached is performed again, so its reservation stays.
+ * Settles the reservation with what the event contains and the time since now, then passes the event on. An effect that was
+ * aborted because the run was detached is performed again, so its reservation stays.
  */
-function settleSpending({ options, opening, controller, state }: RunContext, key: string, settle: Settle): Settle {
+function settleSpending(context: RunContext, effect: Effect, settle: Settle): Settle {
+  const { options, opening, controller, state, runId, clock } = context;
   const ledger = options.ledger!;
+  const key = `${runId}/${effect.type === 'verify-tool' ? toolEffectId(effect.call) : effect.id}`;
+  const startedAt = clock.now();
+  /** A child run counts the time of its own effects. */
+  const isTimed = effect.type !== 'verify-tool' && !(effect.type === 'call-tool' && effect.call.limits);
+  const used = (amounts: Amounts): Amounts =>
+    isTimed ? { ...amounts, durationMs: Math.max(0, clock.now() - startedAt) } : amounts;
   const hasEnded = (): boolean => state().phase.type === 'ended';
   const settleFailure = (error: ModelError, attempts?: readonly Attempt[]): void | Promise<void> => {
     if (isUnused(error, attempts)) return ledger.release(key);
-    return hasEnded() ? ledger.settle(key, AS_RESERVED) : undefined;
+    return hasEnded() ? ledger.settle(key, used(AS_RESERVED)) : undefined;
   };
   const recordUse = (event: Event): void | Promise<void> => {
     switch (event.type) {
       case 'model-replied':
-        return ledger.settle(key, amountsOf(event.usage));
+        return ledger.settle(key, used(amountsOf(event.usage)));
       case 'model-failed':
         return settleFailure(event.error, event.attempts);
       case 'history-compacted':
-        if (event.result.type === 'summary') return ledger.settle(key, amountsOf(event.result.usage));
+        if (event.result.type === 'summary') return ledger.settle(key, used(amountsOf(event.result.usage)));
         return settleFailure(event.result.error);
       case 'tool-settled':
-        return event.result.type === 'result' ? ledger.settle(key, AS_RESERVED) : undefined;
+        return event.result.type === 'result' ? ledger.settle(key, used(AS_RESERVED)) : undefined;
       case 'call-rejudged':
         return opening.repeated.has(event.effect) ? undefined : ledger.release(key);
       default:

@@ -1,4 +1,5 @@
 import { outcomeProblem } from '../errors.ts';
+import type { BudgetLevel } from '../ledger/port.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, Outcome, Slot, State, Waiting } from '../machine/state.ts';
 import type { Next } from '../machine/step.ts';
@@ -10,6 +11,7 @@ export type Item =
   | ModelDelta
   | Report
   | ResourceProblem
+  | BudgetWarning
   | Fact
   | TurnStarted
   | CallStarted
@@ -29,6 +31,13 @@ export interface ResourceProblem {
   readonly type: 'resource-problem';
   readonly name: string;
   readonly problem: string;
+}
+
+/** A budget of the run has little left. Once for each budget and kind of amount, in each process that drives the run. */
+export interface BudgetWarning extends BudgetLevel {
+  readonly type: 'budget-warning';
+  /** The effect that was reserved. */
+  readonly effect: string;
 }
 
 export interface Fact {

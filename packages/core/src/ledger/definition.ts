@@ -1,5 +1,4 @@
 import { TreadleError } from '../errors.ts';
-import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
 import { domainEntry } from '../policy/domains.ts';
 import { plainUrl } from '../policy/gather.ts';
 import { checkAmounts } from './amounts.ts';
@@ -31,22 +30,25 @@ export interface CountedEffects {
   readonly domains?: readonly string[];
 }
 
-const DEFINITION: OptionNames<BudgetDefinition> = {
-  limits: 'object',
-  period: '',
-  warnAt: '',
-  atLimit: '',
-  only: 'object',
-};
+const DEFINITION = ['limits', 'period', 'warnAt', 'atLimit', 'only'];
+const ONLY = ['names', 'commands', 'domains'];
 
-const ONLY: OptionNames<CountedEffects> = { names: '', commands: '', domains: '' };
+/** Throws for a value that is not an object, or has another key. The core has this for options, and would be split by it. */
+function checkKeys(owner: string, value: unknown, keys: readonly string[]): void {
+  if (typeof value !== 'object' || value === null) {
+    throw misuse(`${owner} is ${JSON.stringify(value)}. Use an object with ${keys.join(', ')}.`);
+  }
+  const unknown = Object.keys(value).find((key) => !keys.includes(key));
+  if (unknown !== undefined) throw misuse(`${owner} has "${unknown}". Use ${keys.join(', ')}.`);
+}
 
 /** A copy of a definition from outside, such as configuration. Throws `invalid-options` if it is not one. */
 export function checkedBudget(name: string, given: unknown): BudgetDefinition {
   const owner = `The budget "${checkedName(name)}"`;
-  checkOptions(owner, given as object, { names: DEFINITION } satisfies KnownOptions);
+  checkKeys(owner, given, DEFINITION);
   const { limits, period, warnAt, atLimit, only } = given as BudgetDefinition;
-  if (limits === undefined) throw misuse(`${owner} has no limits. Set some, such as { tokens: 100_000 }.`);
+  if (typeof limits !== 'object' || limits === null)
+    throw misuse(`${owner} has no limits. Set some, such as { tokens: 100_000 }.`);
   checkAmounts(owner, limits);
   if (period !== undefined && !Object.hasOwn(PERIODS, period)) {
     throw misuse(`${owner} has the period ${JSON.stringify(period)}. Use day, week or month, or omit it.`);
@@ -62,13 +64,13 @@ export function checkedBudget(name: string, given: unknown): BudgetDefinition {
     ...(period !== undefined && { period }),
     ...(warnAt !== undefined && { warnAt }),
     ...(atLimit !== undefined && { atLimit }),
-    ...(only && { only: checkedOnly(owner, only) }),
+    ...(only !== undefined && { only: checkedOnly(owner, only) }),
   };
 }
 
 function checkedOnly(owner: string, only: CountedEffects): CountedEffects {
   const what = `"only" of ${owner.toLowerCase().slice(0, 3)}${owner.slice(3)}`;
-  checkOptions(what, only, { names: ONLY });
+  checkKeys(what, only, ONLY);
   const lists = Object.entries(only).filter(([, list]) => list !== undefined);
   for (const [key, list] of lists as [string, unknown][]) {
     if (!Array.isArray(list) || list.length === 0 || !list.every((one) => typeof one === 'string' && one !== '')) {

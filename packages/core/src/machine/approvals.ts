@@ -26,7 +26,7 @@ export function askingSlot(
   return {
     type: 'asking',
     call,
-    digest: approvalDigest(tools, call, touches),
+    digest: approvalDigest(tools, call, touches ? { touches } : {}),
     expiresAt: at + ttlOf(verdict),
     ...(reason !== undefined && { reason }),
     ...(required > 1 && { required }),
@@ -72,13 +72,21 @@ export function withApproval(slot: AskingSlot, event: ApprovalGiven): Slot {
   return { ...slot, approvedBy: approversAfter(slot, event), ...onlyThisCall };
 }
 
-/** Binds an approval to the exact call, to the tool as it was defined, and to where the call runs. */
-function approvalDigest(tools: State['tools'], call: Call, touches: readonly Touch[] | undefined): string {
+/**
+ * Binds an approval to the exact call, to the tool as it was defined, and to where the call runs. If it raises budgets, also to
+ * what they lack: an approval that was given before must not count for that.
+ */
+export function approvalDigest(
+  tools: State['tools'],
+  call: Call,
+  { touches, raises, reason }: Pick<Ask, 'touches' | 'raises' | 'reason'>,
+): string {
   const { name, arguments: text } = call;
   const fingerprint = tools.find((tool) => tool.name === name)?.fingerprint;
   const where = whereBound(call, touches);
   const bound = fingerprint === undefined ? `${name}\n${text}` : `${name}\n${text}\n${fingerprint}`;
-  return sha256(where === '' ? bound : `${bound}\n\n${where}`);
+  const digest = sha256(where === '' ? bound : `${bound}\n\n${where}`);
+  return raises ? sha256(`${digest}\n${reason}`) : digest;
 }
 
 /** The places that a call touches, and the promises of its sandbox. Empty: it runs on this machine, without promises. */
@@ -92,7 +100,7 @@ function whereBound({ sandbox }: Call, touches: readonly Touch[] | undefined): s
 export function askedAgain(slots: readonly Slot[], tools: State['tools']): readonly Slot[] {
   return slots.map((slot) => {
     if (slot.type !== 'asking') return slot;
-    const digest = approvalDigest(tools, slot.call, slot.touches);
+    const digest = approvalDigest(tools, slot.call, slot);
     if (digest === slot.digest) return slot;
     const { approvedBy: _, ...asking } = slot;
     return { ...asking, digest };
@@ -110,7 +118,8 @@ export function boundAgain(
   const call = sandbox ? { ...known, sandbox } : known;
   if (whereBound(call, touches) === whereBound(slot.call, slot.touches)) return slot;
   const { approvedBy: _by, touches: _touches, ...asking } = slot;
-  return { ...asking, call, digest: approvalDigest(tools, call, touches), ...(touches && { touches }) };
+  const bound = { ...asking, ...(touches && { touches }) };
+  return { ...bound, call, digest: approvalDigest(tools, call, bound) };
 }
 
 /* Grants: what people have allowed for the rest of the run */

@@ -2,7 +2,7 @@ import type { ModelRequest, Settings, ToolChoice } from '../model.ts';
 import { exposureElsewhere } from './exposure.ts';
 import type { History } from './history.ts';
 import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
-import { openQuestions } from './questions.ts';
+import { openQuestions, raisingWait } from './questions.ts';
 import type { Memory, Rules, ToolFacts } from './rules.ts';
 import type { Ask, Call, Carried, Phase, Slot, State, Waiting } from './state.ts';
 import { wordingOf } from './wording.ts';
@@ -50,6 +50,7 @@ export function outstanding(state: State): readonly Effect[] {
   const { phase } = state;
   switch (phase.type) {
     case 'new':
+    case 'raising':
     case 'ended':
       return [];
     case 'preparing':
@@ -68,6 +69,7 @@ export function outstanding(state: State): readonly Effect[] {
 
 /** What the run waits for outside. Other effects may still be in progress. */
 export function waiting(state: State): readonly Waiting[] {
+  if (state.phase.type === 'raising') return [raisingWait(state, state.phase)];
   if (state.phase.type !== 'tools') return [];
   return state.phase.slots.flatMap((slot): Waiting | readonly Waiting[] => {
     if (slot.type === 'client') return { ...slot, effect: slotEffectId(slot) };
@@ -106,7 +108,7 @@ function parkedWaiting(
 
 /** Whether no call is running, so that the run only waits for a person, a client or a device. */
 export function isPaused({ phase }: State): boolean {
-  if (phase.type !== 'tools') return false;
+  if (phase.type !== 'tools') return phase.type === 'raising';
   const { slots } = phase;
   for (let i = 0; i < slots.length; i++) {
     const { type } = slots[i]!;
@@ -116,7 +118,10 @@ export function isPaused({ phase }: State): boolean {
 }
 
 /** The effect of a phase that has exactly one. */
-export function phaseEffect(state: State, phase: Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>): Effect {
+export function phaseEffect(
+  state: State,
+  phase: Exclude<Phase, { type: 'new' | 'raising' | 'ended' | 'tools' }>,
+): Effect {
   const { history, inputLength } = state;
   const id = phase.effect;
   switch (phase.type) {

@@ -11,7 +11,7 @@ import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { PolicyLimits, Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Exposure } from './exposure.ts';
 import type { Narrowing } from './narrowing.ts';
-import type { AskedQuestion } from './questions.ts';
+import type { AskedQuestion, Question } from './questions.ts';
 import type { HeldProcess, OpenResource } from './resources.ts';
 import type { Handoff, Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Grant, Waiting } from './state.ts';
@@ -175,6 +175,8 @@ type Fact =
       readonly question: number;
       readonly value: unknown;
       readonly by?: string;
+      /** As in `approval-given`. */
+      readonly raises?: string;
     }
   | {
       readonly type: 'approval-given';
@@ -187,6 +189,8 @@ type Fact =
       readonly by?: string;
       /** Also allows later calls of the tool that touch nothing else, for the rest of the run. */
       readonly forRun?: true;
+      /** The run for which the effect may exceed its budgets. A fork has this entry too, and is another run. */
+      readonly raises?: string;
     }
   /** A result from outside: of a call that the client executes, or of a parked call. */
   | ({
@@ -251,6 +255,22 @@ type Fact =
     }
   /** The process has ended: it was closed, or killed when the run was resumed. */
   | { readonly type: 'resource-closed'; readonly at: number; readonly name: string }
+  /**
+   * The budgets lack what the effect may use, and people decide; it did not start. A call is asked about, and a denial
+   * denies it. For a model call or a summary the run pauses on the question: its first choice starts it, another ends the run.
+   */
+  | {
+      readonly type: 'budget-escalated';
+      readonly at: number;
+      readonly effect: string;
+      readonly reason: string;
+      /** What the call would touch, if its tool declares it. */
+      readonly touches?: readonly Touch[];
+      /** For a model call or a summary. */
+      readonly question?: Question;
+      /** How long people have; absent: a day. */
+      readonly ttlMs?: number;
+    }
   /** The ledger refused to reserve what the effect may use. It did not start, and the run ends. */
   | { readonly type: 'budget-refused'; readonly at: number; readonly effect: string; readonly reason: string }
   /**

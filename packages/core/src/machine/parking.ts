@@ -85,6 +85,7 @@ export function isAskedAgain({ type, call }: Slot | Waiting): boolean {
  */
 export function wakeAtOf(state: State): number | undefined {
   if (state.phase.type === 'ended') return state.phase.wakeAt;
+  if (state.phase.type === 'raising') return timeOf(state.phase.expiresAt);
   if (state.phase.type !== 'tools' || !isPaused(state)) return undefined;
   const earliest = state.phase.slots.reduce((time, slot) => Math.min(time, wakeTimeOf(slot)), Infinity);
   return Number.isFinite(earliest) ? earliest : undefined;

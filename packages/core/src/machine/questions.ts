@@ -1,6 +1,6 @@
 import type { JsonSchema } from '../model.ts';
 import type { Event } from './events.ts';
-import type { Call, Slot, State, Waiting } from './state.ts';
+import type { Call, Phase, Slot, State, Waiting } from './state.ts';
 
 /*
  * Questions that a tool asks while it runs (`context.ask`). The call waits until all of its questions have answers, then it
@@ -88,6 +88,26 @@ export function openQuestions({ call, asked }: QuestioningSlot): readonly Waitin
   });
 }
 
+/** What a run waits for that is paused on a budget. The call stands for that of the model. */
+export function raisingWait(
+  { turn, model, decision }: State,
+  { of, question, expiresAt }: Extract<Phase, { type: 'raising' }>,
+): Waiting {
+  const call: Call = {
+    turn,
+    index: 0,
+    id: of.effect,
+    name: decision?.model ?? model,
+    arguments: '{}',
+    resources: [],
+    effect: 'pure',
+    exclusive: false,
+    client: false,
+    verifiable: false,
+  };
+  return { type: 'question', effect: `${of.effect}.budget`, call, question, expiresAt, raises: true };
+}
+
 function questionId({ turn, index }: Call, question: number): string {
   return `t${turn}.question.${index}.${question}`;
 }
@@ -97,6 +117,11 @@ export function findQuestion(
   { phase }: State,
   id: string,
 ): { readonly effect: string; readonly question: number; readonly asked: AskedQuestion } | undefined {
+  if (phase.type === 'raising') {
+    const { of, question, expiresAt } = phase;
+    if (id !== `${of.effect}.budget`) return undefined;
+    return { effect: of.effect, question: 0, asked: { key: 'budget', question, expiresAt } };
+  }
   const [, turn, index, question] = /^t(\d+)\.question\.(\d+)\.(\d+)$/.exec(id)?.map(Number) ?? [];
   if (phase.type !== 'tools' || turn === undefined || index === undefined || question === undefined) return undefined;
   const slot = phase.slots[index];

@@ -110,14 +110,25 @@ export interface Rejection {
 export type Phase =
   | { readonly type: 'new' }
   | { readonly type: 'preparing'; readonly effect: string }
-  /** `retries`: how often it was repeated because the model asked to wait. */
-  | { readonly type: 'model'; readonly effect: string; readonly retries?: number }
+  /**
+   * `retries`: how often it was repeated because the model asked to wait. `raised`: the run for which people allowed it to
+   * exceed its budgets.
+   */
+  | { readonly type: 'model'; readonly effect: string; readonly retries?: number; readonly raised?: string | undefined }
   /** `refused`: the model call that failed because the history was too long, and its error. */
   | {
       readonly type: 'compacting';
       readonly effect: string;
       readonly to: number;
       readonly refused?: { readonly effect: string; readonly error: ModelError };
+      readonly raised?: string | undefined;
+    }
+  /** The budgets lack what `of` needs. The run is paused until people have decided whether it may start. */
+  | {
+      readonly type: 'raising';
+      readonly of: Extract<Phase, { readonly type: 'model' | 'compacting' }>;
+      readonly question: Question;
+      readonly expiresAt: number;
     }
   /** `slots`: the calls of the turn, if a call provided the output. */
   | { readonly type: 'validating'; readonly effect: string; readonly text: string; readonly slots?: readonly Slot[] }
@@ -230,6 +241,8 @@ export interface Call {
   readonly sandbox?: readonly string[];
   /** How often it was judged again, because promises did not hold. */
   readonly rejudged?: number;
+  /** The run for which people allowed it to exceed its budgets. */
+  readonly raised?: string | undefined;
 }
 
 /** An open approval. */
@@ -253,6 +266,8 @@ export interface Ask {
   readonly approvedBy?: readonly string[];
   /** Somebody approved this call only, so that it will not be allowed for the rest of the run. */
   readonly onlyThisCall?: true;
+  /** The call exceeds its budgets, which an approval allows once. */
+  readonly raises?: true;
 }
 
 /** What people have allowed for the rest of a run, and of its conversation: calls of a tool that touch no more than this. */
@@ -310,12 +325,13 @@ export type Outcome =
 export type Waiting =
   | ({ readonly type: 'approval'; readonly effect: string; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly effect: string; readonly call: Call; readonly expiresAt?: number }
-  /** A tool has asked a question. */
+  /** A tool has asked a question. With `raises`: the call stands for that of a model which exceeds its budgets. */
   | {
       readonly type: 'question';
       readonly effect: string;
       readonly call: Call;
       readonly question: Question;
       readonly expiresAt?: number;
+      readonly raises?: true;
     }
   | ({ readonly type: 'parked'; readonly effect: string; readonly call: Call } & Omit<Parking, 'waiting'>);

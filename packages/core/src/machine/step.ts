@@ -37,6 +37,7 @@ import {
   type Effect,
 } from './effects.ts';
 import type { CallCheck, Event, Moment, RecordedVerdict } from './events.ts';
+import { escalatedSlot, fitsEscalation, raisedPhase, raisingPhase } from './escalation.ts';
 import { withExposure } from './exposure.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
@@ -194,15 +195,18 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       if (event.cause === 'parked') return updateSlot(state, event.effect, verifyParked);
       return onEffectLost(state, event.effect);
     case 'deadline-passed':
-      if (event.effect !== undefined) return onCallEvent(state, event.effect, event);
+      if (event.effect !== undefined) return onAnswerEvent(state, event.effect, event);
       return endMidTurn(state, { type: 'exhausted', limit: 'duration' }, wordingOf(state.rules).stopped('duration'));
     case 'budget-refused':
-      return endMidTurn(state, { type: 'exhausted', limit: 'budget' }, wordingOf(state.rules).stopped('budget'));
+      return endOfBudget(state);
+    case 'budget-escalated':
+      return onEscalated(state, event);
+    case 'question-answered':
+      return onAnswerEvent(state, event.effect, event);
     case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
     case 'questions-asked':
-    case 'question-answered':
     case 'client-result-given':
       return onCallEvent(state, event.effect, event);
     case 'approval-given':
@@ -298,8 +302,10 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       return type === 'running' || type === 'verifying';
     }
-    case 'questions-asked':
     case 'question-answered':
+      if (phase.type === 'raising') return phase.of.effect === event.effect;
+      return fitsQuestions(slotFor(state, event.effect), event);
+    case 'questions-asked':
       return fitsQuestions(slotFor(state, event.effect), event);
     case 'approval-given': {
       const slot = slotFor(state, event.effect);
@@ -318,11 +324,14 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       return type === 'running' || type === 'verifying' || type === 'parked';
     }
+    case 'budget-escalated':
+      return fitsEscalation(phase, slotFor(state, event.effect), event);
     case 'budget-refused':
       if (phase.type === 'model' || phase.type === 'compacting') return phase.effect === event.effect;
       return slotFor(state, event.effect)?.type === 'running';
     case 'deadline-passed': {
       if (event.effect === undefined) return isLive(state) && isOverdue(state, event);
+      if (phase.type === 'raising') return phase.of.effect === event.effect && event.at >= phase.expiresAt;
       const slot = slotFor(state, event.effect);
       if (event.question !== undefined || slot?.type === 'questioning') return fitsQuestions(slot, event);
       const deadline = deadlineOf(slot);
@@ -491,7 +500,7 @@ function takeOver(state: Draft, { agent, model, instructions }: NonNullable<Stat
   state.handoff = undefined;
 }
 
-type SinglePhase = Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>;
+type SinglePhase = Exclude<Phase, { type: 'new' | 'raising' | 'ended' | 'tools' }>;
 
 /** Enters a phase that has one effect, and issues it. */
 function enterPhase(state: State, phase: SinglePhase): Next {
@@ -1083,6 +1092,27 @@ function onCallEvent(state: Draft, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
 }
 
+/** An answer or a deadline: of a call, or of the question that the run is paused on because of a budget. */
+function onAnswerEvent(state: Draft, effect: string, event: EventOf<'question-answered' | 'deadline-passed'>): Next {
+  if (state.phase.type !== 'raising') return onCallEvent(state, effect, event);
+  const raised = raisedPhase(state.phase, event);
+  return raised ? enterPhase(state, raised) : endOfBudget(state);
+}
+
+function onEscalated(state: Draft, event: EventOf<'budget-escalated'>): Next {
+  const { phase } = state;
+  if (phase.type === 'model' || phase.type === 'compacting') {
+    return withoutEffects({ ...state, phase: raisingPhase(phase, event) });
+  }
+  const asking = escalatedSlot(state, slotFor(state, event.effect)!, event);
+  const next = updateSlot(state, event.effect, () => asking);
+  return { state: next.state, effects: [slotEffect(asking)!, ...next.effects] };
+}
+
+function endOfBudget(state: Draft): Next {
+  return endMidTurn(state, { type: 'exhausted', limit: 'budget' }, wordingOf(state.rules).stopped('budget'));
+}
+
 /** Adds what a child run has used, stores what the run has seen and the memory that the call changed, and narrows the next turns. */
 function chargeCall(state: Draft, event: CallEvent): Draft {
   if (event.type === 'client-result-given' && event.exposes) {
@@ -1126,7 +1156,8 @@ function updateSlot(state: Draft, effect: string, update: (slot: Slot) => Slot):
   updated[index] = next;
   if (slot.type !== 'asking' || next.type !== 'queued') return advanceCalls(state, updated);
   const { claimed, uncounted } = slot.call;
-  const calls = claimed || uncounted ? state.calls : state.calls + 1;
+  // A call that exceeds its budgets was counted when it started first.
+  const calls = claimed || uncounted || slot.raises ? state.calls : state.calls + 1;
   return advanceCalls({ ...state, calls, written: withWritten(state.written, slot.touches) }, updated);
 }
 
@@ -1161,7 +1192,9 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       if (event.approved !== true) {
         return refusedSlot(call, words.notApproved(call.name, event.reason), 'ran', 'denied');
       }
-      return slot.type === 'asking' && !isApproved(slot, event) ? withApproval(slot, event) : { type: 'queued', call };
+      if (slot.type !== 'asking') return { type: 'queued', call };
+      if (!isApproved(slot, event)) return withApproval(slot, event);
+      return { type: 'queued', call: slot.raises ? { ...call, raised: event.raises } : call };
     case 'client-result-given':
       return settledSlot(call, event.content, event.isError, 'ran', event);
     case 'deadline-passed':
@@ -1195,7 +1228,8 @@ function onEffectLost(state: Draft, effect: string): Next {
     const retries = phase.wakeAt !== undefined && { retries: retriesIn(phase) + 1 };
     return enterPhase(state, { type: 'model', effect, ...retries });
   }
-  if (phase.type !== 'tools') return phase.type === 'new' ? withoutEffects(state) : enterPhase(state, phase);
+  if (phase.type === 'new' || phase.type === 'raising') return withoutEffects(state);
+  if (phase.type !== 'tools') return enterPhase(state, phase);
   if (isCrashLoop(state, effect)) return failCrashLoop(state, phase.slots, effect);
   return updateSlot(state, effect, (slot) => slotAfterLoss(state, slot));
 }

@@ -5,7 +5,7 @@ import type { ErrorFacts } from '../messages.ts';
 import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
 import type { PatternMatcher } from './json-schema.ts';
 import { validate, type Validated } from './schema.ts';
-import type { Held, HoldRequest, QuestionOptions, Tool, ToolContext } from './tool.ts';
+import type { Held, HoldRequest, NewRun, QuestionOptions, StartedByCall, Tool, ToolContext } from './tool.ts';
 
 /* From a call to its result: parse the arguments, check the call, execute the tool or verify an interrupted call. */
 
@@ -184,7 +184,7 @@ export function argumentsProblem({ parameters }: Tool, problems: readonly string
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' | 'offer'> {
+export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' | 'offer' | 'startRun'> {
   readonly tool: Tool;
   /** Absent: the tool is not called by a run. */
   readonly host?: CallHost | undefined;
@@ -205,6 +205,7 @@ export interface CallHost {
   readonly asked: (key: string) => ToolContext['asked'];
   readonly hold: (call: RunningCall, request: HoldRequest) => Promise<Held<unknown>>;
   readonly offer: ToolContext['offer'];
+  readonly startRun?: ((call: RunningCall, run: NewRun) => Promise<StartedByCall>) | undefined;
 }
 
 /** A tool while it executes a call. The signal aborts when its result does not count any more. */
@@ -250,6 +251,12 @@ class CallContext implements ToolContext {
       return execution.host.ask({ execution, signal }, question);
     };
     return ask as ToolContext['ask'];
+  }
+
+  get startRun(): ToolContext['startRun'] {
+    const execution = this.#execution;
+    const start = this.#mayAsk ? execution.host?.startRun : undefined;
+    return start && ((run) => start({ execution, signal: this.signal }, run));
   }
 
   get asked(): ToolContext['asked'] {

@@ -146,6 +146,40 @@ export interface ToolContext {
    * durable. A resumed run needs the code of these tools too. Rejects with `no-run` if the tool is not called by a run.
    */
   readonly offer: (tools: readonly Tool[]) => Promise<void>;
+  /**
+   * Starts a run that belongs to whoever the run is driven for, and not to the call: it goes on when the call or its run
+   * ends. Resolves when it is stored. Called again after a crash, with the same input, it resolves to the same run. Absent:
+   * whoever drives the run cannot start others.
+   */
+  readonly startRun?: ((run: NewRun) => Promise<StartedByCall>) | undefined;
+}
+
+/** A run that a call starts. It has the key, the tenant and the scopes of the calling run, and the policy of the host. */
+export interface NewRun {
+  readonly input: string;
+  /** Tells several runs of one call apart. */
+  readonly id?: string;
+  /** Default: that of the host. */
+  readonly model?: string;
+  readonly instructions?: string;
+  /** The most tool calls. */
+  readonly maxCalls?: number;
+  /** Over all turns. */
+  readonly maxOutputTokens?: number;
+}
+
+export interface StartedByCall {
+  readonly runId: string;
+}
+
+/** Starts a run for a call. `key`: at most one run is ever started for it; if it has one, that is the result. */
+export type StartRun = (run: Omit<NewRun, 'id'>, call: StartingCall) => Promise<StartedByCall>;
+
+export interface StartingCall {
+  readonly key: string;
+  /** The calling run. */
+  readonly runId: string;
+  readonly principal: Principal | undefined;
 }
 
 export type HoldResource = <T>(

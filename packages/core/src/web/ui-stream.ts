@@ -143,6 +143,7 @@ function uiItems({ runId }: Live): UiItems {
         callIds[item.index] = item.call.id;
         return [];
       case 'resource-problem':
+      case 'budget-warning':
         return [];
       default:
         return item satisfies never;

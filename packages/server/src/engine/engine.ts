@@ -1,4 +1,4 @@
-import type { LoopOptions, Model, Policy, StartedRun } from '@treadle/core';
+import type { LoopOptions, Model, NewRun, Policy, StartedByCall, StartedRun } from '@treadle/core';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
@@ -6,6 +6,7 @@ import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '..
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
 import type { ServerTools } from './executors.ts';
+import type { RunCaller } from './tools.ts';
 
 /** What a server needs of a store. */
 export type ServerStore = Omit<Store, 'budgets' | 'rates' | 'releaseRun'>;
@@ -57,6 +58,8 @@ export interface Engine {
   readonly waits?: boolean;
   /** Keeps what tools hold between the runs of a conversation. Absent: it is closed with each run. */
   readonly kept?: ResourceKeeper;
+  /** Starts runs that outlive the calls of tools. Absent: tools cannot start any. */
+  readonly startRun?: StartRunFor;
   readonly runs: ActiveRuns;
   /** The runs that this process drives, by id. `addDriven` adds and removes them. */
   readonly driven: Map<string, RunControls>;
@@ -64,6 +67,12 @@ export interface Engine {
   /** Absent: nothing is counted. */
   readonly metrics?: ServerMetrics;
 }
+
+/** Starts a run for a call of a run of a caller, at most once for a key. */
+export type StartRunFor = (
+  run: Omit<NewRun, 'id'>,
+  call: { readonly caller: RunCaller; readonly key: string; readonly runId: string },
+) => Promise<StartedByCall>;
 
 /** What can be done with a run that this process drives. */
 export interface RunControls extends Pick<StartedRun, 'send' | 'answer'> {

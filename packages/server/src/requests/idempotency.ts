@@ -9,6 +9,8 @@ export interface RequestKey {
   readonly key: string;
   /** Equal for requests with equal bodies to the same endpoint. */
   readonly digest: string;
+  /** The id of a response. The key does not expire while that is stored. */
+  readonly keptWith?: string;
 }
 
 const HEADER = 'idempotency-key';

@@ -260,7 +260,7 @@ export type FailedEnding = Extract<Ending, { type: 'failed' }>;
 /** What of this server requests need. */
 export type RequestEngine = Pick<
   Engine,
-  'store' | 'runs' | 'log' | 'driven' | 'metrics' | 'keys' | 'limits' | 'models'
+  'store' | 'runs' | 'log' | 'driven' | 'metrics' | 'keys' | 'limits' | 'models' | 'startRun'
 >;
 
 /** `keptMs`: how long keys are kept. */

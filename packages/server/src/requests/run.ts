@@ -16,11 +16,13 @@ import {
   type Message,
   type Model,
   type ModelError,
+  type NewRun,
   type Outcome,
   type Policy,
   type RunStore,
   type Settings,
   type StartedRun,
+  type StartingCall,
   type Tool,
   type Usage,
   type Verdict,
@@ -53,6 +55,8 @@ export interface RunRequest extends ToolsRequest {
   readonly stream?: boolean;
   /** The run goes on without its client, and the events of its answer are stored: it cannot be replaced either. */
   readonly background?: boolean;
+  /** A tool of another run has started it. Its own tools start no runs, so that no chain of them is without an end. */
+  readonly isStarted?: true;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
   /** From this number of estimated tokens on, older turns are replaced by a summary. */
@@ -177,12 +181,12 @@ export function driveRun(
   plan: RunPlan,
   engine: Pick<
     Engine,
-    'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics' | 'kept' | 'resultFilters' | 'exposes'
+    'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics' | 'kept' | 'resultFilters' | 'exposes' | 'startRun'
   >,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
-  const { limits, log } = engine;
+  const { limits, log, startRun } = engine;
   const { id: runId, request, toolset, caller, open, policy } = plan;
   const waits = plan.waits === true && plan.lease !== undefined;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
@@ -232,6 +236,10 @@ export function driveRun(
     // They are sent to the client.
     durableItems: true,
     ...(!waits && { canAnswer: false }),
+    ...(startRun &&
+      !request.isStarted && {
+        startRun: (started: Omit<NewRun, 'id'>, { key }: StartingCall) => startRun(started, { caller, key, runId }),
+      }),
     ...(plan.keeps && engine.kept && { kept: engine.kept.after(plan.after) }),
     killProcess,
     matchPattern,

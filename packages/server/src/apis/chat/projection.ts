@@ -205,6 +205,7 @@ export function chatProjection(runId: string): ChatProjection {
       case 'waiting':
         return announce(state, item.waiting);
       case 'resource-problem':
+      case 'budget-warning':
       case 'run-failed':
         return;
       default:

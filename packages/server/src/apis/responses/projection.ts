@@ -122,6 +122,7 @@ export function responseProjection(options: ResponseProjectionOptions): Response
         return applyFact(state, item.event, compacted);
       case 'tool-report':
       case 'resource-problem':
+      case 'budget-warning':
       case 'waiting':
       case 'run-failed':
         return;
