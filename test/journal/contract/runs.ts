@@ -167,6 +167,29 @@ export function runsContract(subject: Subject): void {
       ]);
     });
 
+    test('can be filtered by session, task and labels', async () => {
+      const labels = { team: 'sales', 'a "b"': 'c$.d' };
+      await subject.append('a', [startEntry('a', { at: 1, session: 's1', task: 't1', labels })]);
+      await subject.append('b', [startEntry('b', { at: 2, session: 's1', labels: { team: 'sales' } })]);
+      await subject.append('c', [startEntry('c', { at: 3, session: 's\ud800', task: 't1', labels: { team: 'it' } })]);
+      await subject.append('d', [startEntry('d', { at: 4 })]);
+      expect(await ids({ session: 's1' })).toEqual(['b', 'a']);
+      expect(await ids({ session: 's\ufffd' })).toEqual(['c']);
+      expect(await ids({ session: 's\ud800' })).toEqual([]);
+      expect(await ids({ task: 't1' })).toEqual(['c', 'a']);
+      expect(await ids({ task: 't1', session: 's1' })).toEqual(['a']);
+      expect(await ids({ labels: { team: 'sales' } })).toEqual(['b', 'a']);
+      expect(await ids({ labels: { team: 'sales' }, limit: 1 })).toEqual(['b']);
+      expect(await ids({ labels })).toEqual(['a']);
+      expect(await ids({ labels: { team: 'sales', other: 'x' } })).toEqual([]);
+      expect(await ids({ labels: { toString: 'x' } })).toEqual([]);
+      expect(await ids({ labels: {} })).toEqual(['d', 'c', 'b', 'a']);
+      const [summary] = await subject.store.list({ runId: 'a' });
+      expect(summary).toMatchObject({ session: 's1', task: 't1', labels });
+      const [without] = await subject.store.list({ runId: 'd' });
+      for (const name of ['session', 'task', 'labels']) expect(without).not.toHaveProperty(name);
+    });
+
     test('can be filtered by id, model, title and start', async () => {
       await subject.append('a', [startEntry('a', { at: 1, model: 'x', input: [userText('Pay the BILL, 100 %')] })]);
       await subject.append('b', [startEntry('b', { at: 2, input: [userText('pay the rent: Ä_%')] })]);

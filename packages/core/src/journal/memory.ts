@@ -191,8 +191,15 @@ function isWanted(summary: RunSummary, filter: RunFilter): boolean {
     (filter.status?.includes(status) ?? true) &&
     (filter.parent === undefined || filter.parent === parent) &&
     (filter.tenant === undefined || filter.tenant === tenant) &&
+    (filter.session === undefined || filter.session === summary.session) &&
+    (filter.task === undefined || filter.task === summary.task) &&
+    Object.entries(filter.labels ?? {}).every(([name, value]) => hasLabel(summary, name, value)) &&
     (filter.before === undefined || startedAt < filter.before)
   );
+}
+
+function hasLabel({ labels = {} }: RunSummary, name: string, value: string): boolean {
+  return Object.hasOwn(labels, name) && labels[name] === value;
 }
 
 /** Of ASCII letters, as databases do it. */
@@ -295,14 +302,24 @@ function startOf({ event }: JournalEntry): number {
   return (event.type === 'run-started' ? event.parent?.at : undefined) ?? event.at;
 }
 
-function originOf({ event }: JournalEntry): Pick<RunSummary, 'model' | 'title' | 'tenant' | 'parent'> {
+type Origin = Pick<RunSummary, 'model' | 'title' | 'tenant' | 'parent' | 'session' | 'task' | 'labels'>;
+
+function originOf({ event }: JournalEntry): Origin {
   if (event.type !== 'run-started') return { model: '', title: '' };
-  const { model, input, principal, parent } = event;
+  const { model, input, principal, parent, session, task, labels } = event;
   return {
     model,
     title: titleOf(input),
     ...(principal && { tenant: principal.tenant }),
     ...(parent && { parent: parent.runId }),
+    // Databases cannot store unpaired surrogates.
+    ...(session !== undefined && { session: String(session).toWellFormed() }),
+    ...(task !== undefined && { task: String(task).toWellFormed() }),
+    ...(labels && {
+      labels: Object.fromEntries(
+        Object.entries(labels).map(([name, value]) => [name.toWellFormed(), String(value).toWellFormed()]),
+      ),
+    }),
   };
 }
 

@@ -1,4 +1,5 @@
 import type { Event } from '../machine/events.ts';
+import type { RunFacts } from '../machine/rules.ts';
 import type { Outcome } from '../machine/state.ts';
 
 /**
@@ -144,7 +145,7 @@ export interface Snapshot {
   readonly state: unknown;
 }
 
-export interface RunSummary {
+export interface RunSummary extends Pick<RunFacts, 'session' | 'task' | 'labels'> {
   readonly runId: string;
   readonly status: RunStatus;
   /** Of a fork: when it was made. Its first entries are older. */
@@ -179,6 +180,10 @@ export interface RunFilter {
   readonly title?: string;
   readonly parent?: string;
   readonly tenant?: string;
+  readonly session?: string;
+  readonly task?: string;
+  /** Only runs that have all of these labels, with these values. */
+  readonly labels?: Readonly<Record<string, string>>;
   /** Only runs that were recovered, as `RunSummary.recovered` says. */
   readonly recovered?: true;
   /** Only runs with a `wakeAt` of at least `from` and at most `to`, the earliest first. */

@@ -13,7 +13,7 @@ import {
   type TreadleError,
 } from '@treadle/core';
 import { ALL_RUNS, type Changes } from './changes.ts';
-import { inputOf, parseJson } from './database.ts';
+import { factColumns, inputOf, parseJson } from './database.ts';
 import { entryDamaged, findRuns, type RunRow } from './entries.ts';
 import { isConstraint } from './failure.ts';
 import { ACCEPT_MS, type GroupCommit } from './group-commit.ts';
@@ -70,8 +70,9 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
   const { checkWriter } = leases;
   const { runOf, firstOf } = findRuns(db);
   const insertRun = db.prepare(
-    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain,
+       session, task, labels)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
   const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
   const updateMessages = db.prepare('UPDATE runs SET input_last = ?, input_at = ? WHERE id = ?');
@@ -203,11 +204,10 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
       tenant = null,
       parent = null,
       wakeAt = null,
+      ...facts
     } = summaryOf(runId, added[0]!, added.at(-1)!);
-    return Number(
-      insertRun.run(runId, status, startedAt, updatedAt, count, model, title, tenant, parent, wakeAt, chain)
-        .lastInsertRowid,
-    );
+    const values = [runId, status, startedAt, updatedAt, count, model, title, tenant, parent, wakeAt, chain];
+    return Number(insertRun.run(...values, ...factColumns(facts)).lastInsertRowid);
   }
 
   function isChildRun({ id, parent }: RunRow): boolean {

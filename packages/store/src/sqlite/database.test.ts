@@ -145,6 +145,18 @@ test('a migrated store has the same schema as a new one, and as the next new one
   expect(created).toEqual([migrated, migrated]);
 });
 
+test('a migration finds what runs belong to in their first entries', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const facts = { session: 's', task: 't', labels: { team: 'sales' } };
+  const started = { type: 'run-started', at: 0, runId: 'b', model: 'm', input: [], instructions: 'x'.repeat(5_000) };
+  addRun(temp.raw(), 'b', [{ v: 1, seq: 0, event: { ...started, ...facts }, issued: [] } as unknown as JournalEntry]);
+  const store = temp.open();
+  expect(await store.list({ session: 's', task: 't', labels: { team: 'sales' } })).toMatchObject([
+    { runId: 'b', ...facts },
+  ]);
+});
+
 test('several processes can migrate the same store at the same time', async () => {
   await using temp = tempStore();
   createVersion1(temp);

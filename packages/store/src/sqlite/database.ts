@@ -1,7 +1,7 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { crc32 } from 'node:zlib';
-import { TreadleError, type JournalEntry } from '@treadle/core';
+import { TreadleError, type JournalEntry, type RunFacts } from '@treadle/core';
 import { createFolder } from '../folders.ts';
 import { createBudgetTables, splitBudgets } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
@@ -239,6 +239,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   ) STRICT;
   `,
   splitBudgets,
+  addRunFacts,
 ];
 
 /** The version of the tables. */
@@ -341,6 +342,37 @@ function shareMessages(db: DatabaseSync, readable: ReadableEntries): void {
     updateEntry.run(split.rest, id);
     updateRun.run(last, split.at, id);
   }
+}
+
+/** What runs belong to. `labels` is plain JSON. Null: the run has none. */
+function addRunFacts(db: DatabaseSync, readable: ReadableEntries): void {
+  db.exec(`
+    ALTER TABLE runs ADD COLUMN session TEXT;
+    ALTER TABLE runs ADD COLUMN task TEXT;
+    ALTER TABLE runs ADD COLUMN labels TEXT;
+    CREATE INDEX runs_by_session ON runs (session, status, started_at) WHERE session IS NOT NULL;
+    CREATE INDEX runs_by_task ON runs (task, status, started_at) WHERE task IS NOT NULL;
+  `);
+  const findEntry = db.prepare(
+    `SELECT entry FROM entries WHERE run = ? AND seq = 0
+     AND (instr(entry, '"session":') OR instr(entry, '"task":') OR instr(entry, '"labels":'))`,
+  );
+  const updateRun = db.prepare('UPDATE runs SET session = ?, task = ?, labels = ? WHERE id = ?');
+  for (const id of runNumbers(db)) {
+    const { entry } = (!readable.has(id) && findEntry.get(id)) || {};
+    // Long texts of the entry are stored elsewhere. What is in their place is not JSON.
+    const first = typeof entry === 'string' ? parseJson(entry.replaceAll('\u0001', '')) : undefined;
+    const event = (first as Partial<JournalEntry> | undefined)?.event;
+    if (event?.type === 'run-started') updateRun.run(...factColumns(event), id);
+  }
+}
+
+type FactColumns = readonly [session: string | null, task: string | null, labels: string | null];
+
+/** The columns for what a run belongs to. What is not a text, in a damaged entry, is left out. */
+export function factColumns({ session, task, labels }: Pick<RunFacts, 'session' | 'task' | 'labels'>): FactColumns {
+  const textOr = (value: unknown): string | null => (typeof value === 'string' ? value : null);
+  return [textOr(session), textOr(task), labels ? JSON.stringify(labels) : null];
 }
 
 /** The input in the first entry of a run. */

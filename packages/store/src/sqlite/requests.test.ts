@@ -1,3 +1,4 @@
+import { createBudgetTables } from './budgets.ts';
 import { VERSION } from './database.ts';
 import type { JournalEntry } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
@@ -760,7 +761,11 @@ test('requests of earlier versions get the kind that their id tells', async () =
   raw.exec(`ALTER TABLE leases DROP COLUMN place; ALTER TABLE leases DROP COLUMN thread;
             ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
             ALTER TABLE conversations DROP COLUMN instructions; DROP TABLE kept_processes;
-            PRAGMA user_version = ${VERSION - 3}`);
+            DROP TABLE budget_definitions; DROP TABLE budget_usage; DROP TABLE reservations;
+            DROP INDEX runs_by_session; DROP INDEX runs_by_task; ALTER TABLE runs DROP COLUMN session;
+            ALTER TABLE runs DROP COLUMN task; ALTER TABLE runs DROP COLUMN labels;
+            PRAGMA user_version = ${VERSION - 5}`);
+  createBudgetTables(raw);
   const store = temp.open();
   const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));
   expect(found.map((head) => [head?.id, head?.kind])).toEqual(kinds);

@@ -46,6 +46,10 @@ interface SummaryRow extends RunRow {
   readonly recovered: number;
   readonly recovered_at: number | null;
   readonly wake_at: number | null;
+  readonly session: string | null;
+  readonly task: string | null;
+  /** JSON. */
+  readonly labels: string | null;
 }
 
 /** The id of a child run ends with the call that started it. */
@@ -144,6 +148,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
   /** What `list` searches for, without the order. Its statements get a status, `since`, `before`, and then the values. */
   function queryOf(filter: RunFilter): RunQuery {
     const { status: statuses = STATUSES, tenant, parent, model, runId: run, recovered, due, after, title } = filter;
+    const { session, task, labels = {} } = filter;
     const isOne = run !== undefined && !due;
     // With `due`, the index of the times is used.
     const conditions = due
@@ -155,10 +160,14 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
       conditions.push('wake_at BETWEEN ? AND ?');
       values.push(due.from ?? -Infinity, due.to);
     }
-    for (const [column, value] of Object.entries({ tenant, parent, model, run })) {
+    for (const [column, value] of Object.entries({ tenant, parent, model, run, session, task })) {
       if (value === undefined) continue;
       conditions.push(`${column} = ?`);
       values.push(nameKey(value));
+    }
+    for (const [name, value] of Object.entries(labels)) {
+      conditions.push('EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)');
+      values.push(nameKey(name), nameKey(value));
     }
     if (title !== undefined) {
       conditions.push('instr(lower(title), lower(?)) > 0');
@@ -176,14 +185,15 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
 
   /**
    * Queries each status separately, so that an index returns its newest runs in order for every combination of filters.
-   * The cost depends on `limit`, not on the number of runs, except with `title` and `model`. One run is found by its id, with
+   * The cost depends on `limit`, not on the number of runs, except with `title`, `model` and `labels`. One run is found by its id, with
    * one query.
    */
   function list(filter: RunFilter): readonly RunSummary[] {
     const { due, before = Infinity, since = -Infinity, limit = 100 } = filter;
     const { conditions, values, statuses } = queryOf(filter);
     const statement = prepared(
-      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at, wake_at FROM runs
+      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at, wake_at,
+         session, task, labels FROM runs
        WHERE ${conditions} ORDER BY ${due ? 'wake_at, id DESC' : 'started_at DESC, id DESC'} LIMIT ?`,
     );
     // SQLite does not accept Infinity as a limit.
@@ -197,10 +207,10 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
       .map(toSummary);
   }
 
-  /** No index has titles and models, so such a search examines a limited number of runs at a time. */
+  /** No index has titles, models and labels, so such a search examines a limited number of runs at a time. */
   function listInSlices(filter: RunFilter = {}): () => readonly RunSummary[] | undefined {
-    const { title, model, ...indexed } = filter;
-    if ((title === undefined && model === undefined) || filter.due) return () => list(filter);
+    const { title, model, labels, ...indexed } = filter;
+    if ((title === undefined && model === undefined && labels === undefined) || filter.due) return () => list(filter);
     const { limit = 100, since = -Infinity } = filter;
     const { conditions, values, statuses } = queryOf(indexed);
     const findEnd = prepared(
@@ -262,7 +272,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
 
 function toSummary(row: SummaryRow): RunSummary {
   const { run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at } = row;
-  const { wake_at } = row;
+  const { wake_at, session, task, labels } = row;
   return {
     runId: run,
     status,
@@ -274,6 +284,9 @@ function toSummary(row: SummaryRow): RunSummary {
     ...(tenant !== null && { tenant }),
     ...(parent !== null && { parent }),
     ...(wake_at !== null && { wakeAt: wake_at }),
+    ...(session !== null && { session }),
+    ...(task !== null && { task }),
+    ...(labels !== null && { labels: JSON.parse(labels) as NonNullable<RunSummary['labels']> }),
     ...(recovered > 0 && { recovered: { times: recovered, at: recovered_at! } }),
   };
 }
