@@ -318,6 +318,11 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   invalid_request: [400, 'It is not valid HTTP/1.1.', 'Check the client and the proxy.'],
   websocket_connection_limit_reached: [400, 'The WebSocket was open for its longest time.', 'Open a new one.'],
   invalid_api_key: [401, 'The key is missing, wrong or has expired.', 'Send `Authorization: Bearer KEY`.'],
+  insufficient_quota: [
+    429,
+    'A budget of the key, its tenant or the server has not enough left for the request.',
+    'Ask the operator to raise the budget that the message names, or wait until it has.',
+  ],
   insufficient_scope: [403, 'The key may not do this.', 'Use a key with the scope that the message names.'],
   not_local: [
     403,

@@ -56,6 +56,7 @@ export type ApiErrorCode =
   | 'headers_too_large'
   | 'idempotency_key_reused'
   | 'input_too_large'
+  | 'insufficient_quota'
   | 'insufficient_scope'
   | 'integer_above_max_value'
   | 'integer_below_min_value'

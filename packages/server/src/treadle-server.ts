@@ -1,5 +1,14 @@
 import { randomUUID } from 'node:crypto';
-import { checkOptions, TreadleError, type LoopOptions, type OptionNames, type Policy, type Tool } from '@treadle/core';
+import {
+  checkOptions,
+  TreadleError,
+  type HandoffAgent,
+  type Ledger,
+  type OptionNames,
+  type Policy,
+  type Principal,
+  type Tool,
+} from '@treadle/core';
 import { resourceKeeper } from '@treadle/store';
 import type { Logger } from 'pino';
 import { completions } from './apis/completions/completions.ts';
@@ -14,6 +23,7 @@ import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executor
 import { KEY_MS } from './requests/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
 import { isDrivenElsewhere } from './requests/interruption.ts';
+import { everyRunOptions, newRunOptions, type EveryRunOptions, type NewRunOptions } from './requests/loop-options.ts';
 import { RECOVERED } from './requests/recovery.ts';
 import { requests, type RequestKind, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';
@@ -34,7 +44,7 @@ import { runsRoutes } from './apis/runs/routes.ts';
 import { runs } from './apis/runs/runs.ts';
 import { serverRoutes, type TestModel } from './server-routes.ts';
 
-export interface TreadleServerOptions {
+export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   readonly models: ServedModels;
   readonly store: ServerStore;
   /** Run on the server. Clients use them by the `server_label` "treadle". */
@@ -61,10 +71,15 @@ export interface TreadleServerOptions {
    * has no keys. Default: `policy`.
    */
   readonly askingPolicy?: Policy;
-  /** Redact, mark or refuse results of tools in all runs, before anything of them is stored or sent. */
-  readonly resultFilters?: LoopOptions['resultFilters'];
-  /** What calls of all runs expose their run to, by what they touch. */
-  readonly exposes?: LoopOptions['exposes'];
+  /**
+   * The ledger of the budgets that the runs of a caller draw on, such as `budgets.ledger(names)` of the store; undefined: none.
+   * Called when a run starts or is resumed. `subject` is the name of the key, empty without keys. Must not throw.
+   */
+  readonly ledger?: (caller: Principal) => Ledger | undefined;
+  /**
+   * The agents that tools made by `handoff` may hand a run over to. Whoever may call such a tool may use the tools of its agent.
+   */
+  readonly agents?: readonly HandoffAgent[];
   /** Finds out whether a model works: `POST /v1/server/test`. Default: models cannot be tested over HTTP. */
   readonly testModel?: TestModel;
   /**
@@ -181,9 +196,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     },
     ...(options.instructions !== undefined && { instructionsFor: instructionsBy(options.instructions) }),
     ...(policy && { policy }),
+    ...(options.ledger && { ledgerFor: options.ledger }),
+    ...(options.agents && { agents: options.agents }),
+    everyRun: everyRunOptions(options),
+    newRun: newRunOptions(options),
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
-    ...(options.resultFilters && { resultFilters: options.resultFilters }),
-    ...(options.exposes && { exposes: options.exposes }),
     waits: options.waitForAnswers ?? false,
     keys,
     kept,
@@ -230,8 +247,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         engine,
         stored,
         runs: allRuns,
-        tools,
-        options: options.mcp ?? {},
+        tools: () => tools,
+        options: () => options.mcp ?? {},
         heartbeatMs,
         stopping: stopping.signal,
       }),
@@ -433,6 +450,11 @@ const MINIMUMS = {
   maxDurationMs: 1,
   toolTimeoutMs: 1,
   errorLimit: 0,
+  holdIdleMs: 0,
+  maxCallsPerTurn: 1,
+  crashLimit: 0,
+  repeatLimit: 0,
+  maxResultChars: 1,
   heartbeatMs: 1,
   sendTimeoutMs: 1,
   maxBodyBytes: 1,
@@ -450,8 +472,20 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   mcpServers: 'object',
   policy: '.judge',
   askingPolicy: '.judge',
+  ledger: 'function',
+  agents: 'array',
+  guardrails: 'object',
+  verifyAnswer: 'function',
+  audit: '.rejectedAnswer',
   resultFilters: 'array',
   exposes: 'function',
+  summariser: '.reply',
+  holdIdleMs: '',
+  maxCallsPerTurn: '',
+  crashLimit: '',
+  repeatLimit: '',
+  maxResultChars: '',
+  narrow: '',
   testModel: 'function',
   waitForAnswers: 'boolean',
   chatTitles: 'boolean',

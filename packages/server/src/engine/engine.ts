@@ -1,10 +1,11 @@
-import type { LoopOptions, Model, NewRun, Policy, StartedByCall, StartedRun } from '@treadle/core';
+import type { HandoffAgent, Ledger, Model, NewRun, Policy, Principal, StartedByCall, StartedRun } from '@treadle/core';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/limits.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
+import type { EveryRunOptions, NewRunOptions } from '../requests/loop-options.ts';
 import type { ServerTools } from './executors.ts';
 import type { RunCaller } from './tools.ts';
 
@@ -48,10 +49,15 @@ export interface Engine {
   /** What a model is told in every request, before anything else. Absent: nothing. */
   readonly instructionsFor?: (model: string) => string | undefined;
   readonly policy?: Policy;
+  /** The ledger of the budgets that a caller's runs draw on. Absent, or undefined: there are none. */
+  readonly ledgerFor?: (caller: Principal) => Ledger | undefined;
+  /** The agents that runs may be handed over to. */
+  readonly agents?: readonly HandoffAgent[];
+  /** Further options of every run, and of every new one. */
+  readonly everyRun?: EveryRunOptions;
+  readonly newRun?: NewRunOptions;
   /** Judges the calls of conversations with a person who answers approvals, without keys. Absent: `policy`. */
   readonly askingPolicy?: Policy;
-  readonly resultFilters?: LoopOptions['resultFilters'];
-  readonly exposes?: LoopOptions['exposes'];
   /** The keys of clients. A run goes on only as long as the key that started it is valid. Absent: there are none. */
   readonly keys?: Pick<Keys, 'whyRevoked' | 'onReplaced'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */

@@ -10,7 +10,16 @@ interface Reported {
   readonly inResponse?: ApiErrorCode;
 }
 
-const REPORTED: Record<ModelErrorCode, Reported> = {
+/** Why a run ended: a failure of its model, or a budget that has not enough left. */
+export type RunFailure = Omit<ModelError, 'code'> & { readonly code: ModelErrorCode | 'budget' };
+
+const REPORTED: Record<RunFailure['code'], Reported> = {
+  budget: {
+    status: 429,
+    type: 'rate_limit_error',
+    code: 'insufficient_quota',
+    inResponse: 'rate_limit_exceeded',
+  },
   'rate-limit': {
     status: 429,
     type: 'rate_limit_error',
@@ -60,7 +69,7 @@ export function publicFailure(error: ModelError): ModelError {
 /** `error.code` of a response that ended with this failure. */
 export function codeInResponse(code: string): ApiErrorCode {
   if (code === 'output-invalid') return 'output_invalid';
-  return (Object.hasOwn(REPORTED, code) && REPORTED[code as ModelErrorCode].inResponse) || 'server_error';
+  return (Object.hasOwn(REPORTED, code) && REPORTED[code as RunFailure['code']].inResponse) || 'server_error';
 }
 
 /** The error type that belongs to an `error.code` of a response. */
@@ -69,8 +78,12 @@ export function typeInResponse(code: string): ApiErrorType {
 }
 
 /** The error that a client receives when the model fails. */
-export function modelApiError({ code, message, retryAfterMs }: ModelError): ApiError {
+export function modelApiError({ code, message, retryAfterMs }: RunFailure): ApiError {
   const { status, type, code: name } = REPORTED[code];
-  const headers = retryAfterMs === undefined ? {} : { 'retry-after': String(Math.ceil(retryAfterMs / 1000)) };
+  const headers = {
+    ...(retryAfterMs !== undefined && { 'retry-after': String(Math.ceil(retryAfterMs / 1000)) }),
+    // Official clients would retry a 429.
+    ...(code === 'budget' && { 'x-should-retry': 'false' }),
+  };
   return new ApiError(status, type, message, { code: name, headers });
 }

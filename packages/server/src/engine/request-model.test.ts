@@ -1,7 +1,7 @@
 import type { Message, Model, ModelError, ModelReply, ModelRequest, Settings } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
-import { acceptsMedia, checkSettings, requestModel } from './request-model.ts';
+import { acceptsMedia, checkSettings, requestModels } from './request-model.ts';
 
 const request: ModelRequest = {
   messages: [],
@@ -29,6 +29,9 @@ const replying = (outputTokens: number, finish: 'stop' | 'length' = 'stop') => {
 };
 
 const ask = (model: Model) => model.reply(request, () => {}, new AbortController().signal);
+
+const requestModel = (model: Model, ...[request, options]: Parameters<typeof requestModels>): Model =>
+  requestModels(request, options)(model);
 
 test('applies the settings of the request to every model call', async () => {
   const { model, seen } = replying(5);

@@ -45,15 +45,22 @@ interface ModelCallOptions {
 
 const SPENT: ModelError = { code: 'cancelled', message: 'max_output_tokens is used up.', retryable: false };
 
-/** The model with the settings of one request applied to every call. */
-export function requestModel(
+/** The models of one run, with the settings of its request applied to every call. They share its tokens. */
+export function requestModels(request: ModelCallRequest, options: ModelCallOptions): (model: Model) => Model {
+  const { usedTokens, isCutOff = false } = options;
+  const left = { tokens: isCutOff ? 0 : (request.maxOutputTokens ?? Infinity) - usedTokens };
+  return (model) => requestModel(model, request, options, left);
+}
+
+/** The model with the settings of one request applied to every call. `left`: the tokens that it may still generate. */
+function requestModel(
   model: Model,
   request: ModelCallRequest,
-  { usedTokens, isCutOff = false, isLarge = false, onSpent }: ModelCallOptions,
+  { isLarge = false, onSpent }: ModelCallOptions,
+  left: { tokens: number },
 ): Model {
-  const { format, parallel, truncation, maxOutputTokens } = request;
+  const { format, parallel, truncation } = request;
   const { schema: output, ...outputForm } = format ?? {};
-  let remaining = isCutOff ? 0 : (maxOutputTokens ?? Infinity) - usedTokens;
   /** How many messages at the beginning of the conversation are no longer sent. */
   let dropped = 0;
   const sentMessages = alternatingMessages();
@@ -74,18 +81,18 @@ export function requestModel(
   return {
     ...model,
     async reply(modelRequest, emit, signal) {
-      if (remaining <= 0) {
+      if (left.tokens <= 0) {
         onSpent();
         return { type: 'failure', error: SPENT };
       }
       const settings =
-        remaining === Infinity ? modelRequest.settings : { ...modelRequest.settings, maxOutputTokens: remaining };
+        left.tokens === Infinity ? modelRequest.settings : { ...modelRequest.settings, maxOutputTokens: left.tokens };
       const reply = await callTruncated(
         { ...modelRequest, parallel, settings, ...(output && { output, outputForm }) },
         emit,
         signal,
       );
-      if (reply.type === 'reply') remaining = reply.finish === 'length' ? 0 : remaining - reply.usage.outputTokens;
+      if (reply.type === 'reply') left.tokens = reply.finish === 'length' ? 0 : left.tokens - reply.usage.outputTokens;
       return reply;
     },
   };

@@ -105,7 +105,8 @@ export function parsableArguments(text: string): string {
 }
 
 /** The part of a caller that a run depends on. It is stored with a response, apart from the ids, which are for the log. */
-export type RunCaller = Pick<Caller, 'tenant' | 'key' | 'scopes' | 'runId'> & Partial<Pick<Caller, 'requestId'>>;
+export type RunCaller = Pick<Caller, 'tenant' | 'key' | 'scopes' | 'runId' | 'facts'> &
+  Partial<Pick<Caller, 'requestId'>>;
 
 /** The caller as runs and tools see it. */
 export function principalOf({ key, tenant, scopes }: RunCaller): Principal {

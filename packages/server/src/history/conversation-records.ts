@@ -1,3 +1,4 @@
+import type { StoredCaller } from '../requests/run.ts';
 import { TreadleError, type UserMessage } from '@treadle/core';
 import type { ConversationRecord, IdempotencyKey, OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
@@ -14,7 +15,7 @@ import type { AnswerPart, Attachment, ChatProblem, ChatUsage } from '../apis/cha
  */
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
-export interface StoredMessage {
+export interface StoredMessage extends StoredCaller {
   readonly conversation: string;
   readonly message: UserMessage;
   /** The id that its client has for the message. Absent: it has none. */
@@ -33,8 +34,6 @@ export interface StoredMessage {
   readonly onDisconnect: 'cancel' | 'continue';
   /** The number of the last event before those of this message. */
   readonly after: number;
-  readonly key: string;
-  readonly scopes: readonly string[];
 }
 
 /** The stored form of an answer. The store's records contain it, so its fields must not change. */

@@ -1,10 +1,11 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { isIPv4 } from 'node:net';
 import type { HttpBindings } from '@hono/node-server';
-import { TreadleError, type Clock } from '@treadle/core';
+import { TreadleError, type Clock, type RunFacts } from '@treadle/core';
 import type { Logger } from 'pino';
 import { ApiError, badRequest } from '../api-error.ts';
 import { DEFAULT_TENANT, presentedKey, SCOPES, type Keys, type KnownKey, type Scope } from './keys.ts';
+import { runFactsIn } from './run-facts.ts';
 import { addressId, rateHeaders, rateLimiter, RETRY_SECONDS, type Held } from './limits.ts';
 import type { Upgrade } from './websocket.ts';
 
@@ -20,6 +21,8 @@ export interface Caller {
   readonly log: Logger;
   /** Counts bytes that its request holds: `hold` of the exchange. Absent: nothing is counted. */
   readonly hold?: Exchange['hold'];
+  /** What the headers of the request say about its run. Reading it throws a 400 if one is not valid. */
+  readonly facts?: RunFacts | undefined;
   /** The run that the request has started. Set when it starts, for the log. */
   runId?: string;
 }
@@ -182,7 +185,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     checkAddress(incoming);
     if (!keys.areRequired) countAddress(incoming, outgoing);
     const { name: key, tenant, scopes } = keys.areRequired ? admittedKey(incoming, outgoing, exchange) : NO_KEY;
-    const caller = new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log);
+    const caller = new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log, incoming.headers);
     // Set before the scope is checked: the log names the key of a request that is refused.
     exchange.caller = caller;
     requireRouteScope(caller, route?.scope ?? 'any-key');
@@ -193,7 +196,7 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
 
 const NO_KEY: KnownKey = { name: '', tenant: DEFAULT_TENANT, scopes: SCOPES };
 
-/** A caller whose log is made when something is written to it, which most requests do not. */
+/** A caller whose log and facts are made when they are used, which most requests do not. */
 class AdmittedCaller implements Caller {
   readonly tenant: string;
   readonly key: string;
@@ -202,15 +205,25 @@ class AdmittedCaller implements Caller {
   readonly hold: Exchange['hold'];
   declare runId?: string;
   readonly #serverLog: Logger;
+  readonly #headers: IncomingHttpHeaders;
   #log: Logger | undefined;
 
-  constructor({ tenant, key, scopes, requestId, hold }: Required<Omit<Caller, 'log' | 'runId'>>, log: Logger) {
+  constructor(
+    { tenant, key, scopes, requestId, hold }: Required<Omit<Caller, 'log' | 'runId' | 'facts'>>,
+    log: Logger,
+    headers: IncomingHttpHeaders,
+  ) {
     this.tenant = tenant;
     this.key = key;
     this.scopes = scopes;
     this.requestId = requestId;
     this.hold = hold;
     this.#serverLog = log;
+    this.#headers = headers;
+  }
+
+  get facts(): RunFacts | undefined {
+    return runFactsIn(this.#headers);
   }
 
   get log(): Logger {

@@ -52,7 +52,8 @@ function servicesOn(engine: Engine) {
     validation: { outputSchema: EMPTY, maxAttempts: 1 },
   });
   const agents = [mcpAgent({ agent, input: EMPTY })];
-  const calls = mcpCalls(engine, stored, { tools: [tool({ ...ACT, execute: () => '' })], agents });
+  const tools = [tool({ ...ACT, execute: () => '' })];
+  const calls = mcpCalls(() => engine, stored, { tools: () => tools, agents });
   stored.register('mcp-call', calls.api);
   return { stored, responses: service, chats: completions(engine, stored), conversations: messages, calls };
 }

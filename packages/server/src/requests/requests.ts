@@ -1,4 +1,14 @@
-import { NEW, runLoop, walkInSlices, type Answer, type Item, type Lease, type Model, type State } from '@treadle/core';
+import {
+  NEW,
+  runLoop,
+  walkInSlices,
+  type Answer,
+  type Guardrails,
+  type Item,
+  type Lease,
+  type Model,
+  type State,
+} from '@treadle/core';
 import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
 import { isStoreFailure } from '../api-error.ts';
 import { addToConversation, isBusy, type AddedRecord } from '../history/conversation-records.ts';
@@ -27,9 +37,11 @@ import {
   checkRunKey,
   driveRun,
   killProcess,
+  NO_BUDGETS,
   onlyParked,
   runJournal,
   type DrivenRun,
+  type DrivingEngine,
   type Ending,
   type ResumedRun,
   type RunEnd,
@@ -258,10 +270,7 @@ export type FinalEnd = RunEnd & { readonly ending: Ending };
 export type FailedEnding = Extract<Ending, { type: 'failed' }>;
 
 /** What of this server requests need. */
-export type RequestEngine = Pick<
-  Engine,
-  'store' | 'runs' | 'log' | 'driven' | 'metrics' | 'keys' | 'limits' | 'models' | 'startRun'
->;
+export type RequestEngine = DrivingEngine & Pick<Engine, 'store' | 'runs'>;
 
 /** `keptMs`: how long keys are kept. */
 export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Requests {
@@ -419,8 +428,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     const { id, tenant, runId } = record;
     const api = apiOf(record)!;
     try {
-      const { key, scopes } = record.request as StoredCaller;
-      const caller = { tenant, key, scopes };
+      const { key, scopes, facts } = record.request as StoredCaller;
+      const caller = { tenant, key, scopes, facts };
       // A run that is cancelled does nothing.
       if (!cancel) checkRunKey(engine, caller);
       const { items, state } = await replayItems(store, runId, { tenant });
@@ -460,7 +469,18 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     const journal = runJournal(store, lease);
     const signal = AbortSignal.abort();
     try {
-      await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, killProcess, signal });
+      await runLoop({
+        journal,
+        runId,
+        model: NO_MODEL,
+        // The run needs what it was started with, although nothing of it is used.
+        ledger: NO_BUDGETS,
+        guardrails: NO_GUARDRAILS,
+        ...(engine.agents && { agents: engine.agents }),
+        acceptChangedTools: true,
+        killProcess,
+        signal,
+      });
     } catch (failure) {
       if (isStoreFailure(failure)) throw failure;
     }
@@ -548,6 +568,9 @@ export function isOpenRecord({ status }: Pick<RequestRecord, 'status'>): boolean
 
 /** Never called: the run is cancelled before it calls a model. */
 const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
+
+const STOP = (): string => 'The run is cancelled.';
+const NO_GUARDRAILS: Guardrails = { input: [STOP], output: [STOP] };
 
 const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
 

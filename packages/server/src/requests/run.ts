@@ -11,6 +11,7 @@ import {
   type JournalEntry,
   type KillProcess,
   type Lease,
+  type Ledger,
   type Limit,
   type LoopResult,
   type Message,
@@ -19,6 +20,7 @@ import {
   type NewRun,
   type Outcome,
   type Policy,
+  type RunFacts,
   type RunStore,
   type Settings,
   type StartedRun,
@@ -35,8 +37,8 @@ import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
 import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
 import type { ServerList } from '../engine/executors.ts';
-import { codeInResponse, publicFailure } from '../engine/model-failure.ts';
-import { requestModel, type AnswerFormat } from '../engine/request-model.ts';
+import { codeInResponse, publicFailure, type RunFailure } from '../engine/model-failure.ts';
+import { requestModels, type AnswerFormat } from '../engine/request-model.ts';
 import { logCall, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
 
@@ -97,6 +99,8 @@ export interface RunPlan {
   readonly after?: string;
   /** A later run may continue it, so that what its tools hold is kept. */
   readonly keeps?: boolean;
+  /** What a new run belongs to. */
+  readonly facts?: RunFacts | undefined;
   /** The client approves calls in its next request, and the response waits for that. */
   readonly approvals?: boolean;
   /** The run is resumed only to be cancelled. It does nothing. */
@@ -107,6 +111,8 @@ export interface RunPlan {
 export type StoredRunPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'isCancelled'>;
 
 interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals' | 'keeps'> {
+  /** The session of a run whose request names none: its conversation. */
+  readonly session?: string | undefined;
   /** The lists of tools that the run was started with, if it is resumed. */
   readonly lists?: readonly ServerList[] | undefined;
 }
@@ -119,8 +125,10 @@ export async function planRun(
   engine: Pick<Engine, 'models' | 'serverTools' | 'instructionsFor' | 'policy' | 'waits' | 'kept'>,
   request: RunRequest,
   conversation: Conversation,
-  { lists, ...run }: PlannedRun,
+  { lists, session, ...run }: PlannedRun,
 ): Promise<RunPlan> {
+  const { facts: named } = run.caller;
+  const facts = session === undefined ? named : { session, ...named };
   const { messages, open, carried, after } = conversation;
   const told = engine.instructionsFor?.(request.model ?? engine.models.default) ?? '';
   const instructions = [told, ...conversation.instructions];
@@ -139,6 +147,7 @@ export async function planRun(
     ...(open && { open: { ...open, followUp: mergeSameRole(open.followUp) } }),
     ...(carried && { carried }),
     ...(after && { after: after.id }),
+    ...(facts && { facts }),
     policy: engine.policy,
     toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
   };
@@ -158,8 +167,8 @@ export interface RunEnd {
   readonly waiting?: readonly Waiting[];
   /** Why the answers that the run was resumed with cannot be used. Nothing was recorded. */
   readonly rejectedAnswer?: TreadleError;
-  /** The model failure that ended the run. */
-  readonly failure?: ModelError;
+  /** The failure that ended the run: of its model, or because a budget has not enough left for its first step. */
+  readonly failure?: RunFailure;
   /** The run failed before the model had replied and a call had begun. So the client may send the same request again. */
   readonly isUntouched?: boolean;
 }
@@ -176,13 +185,27 @@ export interface ResumedRun {
   readonly isOver?: boolean | undefined;
 }
 
+/** What of this server runs are driven with. */
+export type DrivingEngine = Pick<
+  Engine,
+  | 'limits'
+  | 'log'
+  | 'driven'
+  | 'keys'
+  | 'models'
+  | 'metrics'
+  | 'kept'
+  | 'ledgerFor'
+  | 'agents'
+  | 'everyRun'
+  | 'newRun'
+  | 'startRun'
+>;
+
 /** Starts or resumes a run. */
 export function driveRun(
   plan: RunPlan,
-  engine: Pick<
-    Engine,
-    'limits' | 'log' | 'driven' | 'keys' | 'models' | 'metrics' | 'kept' | 'resultFilters' | 'exposes' | 'startRun'
-  >,
+  engine: DrivingEngine,
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
@@ -191,7 +214,8 @@ export function driveRun(
   const waits = plan.waits === true && plan.lease !== undefined;
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
   caller.runId = runId;
-  let failure: ModelError | undefined;
+  let failure: RunFailure | undefined;
+  let budgetReason: string | undefined;
   let isSpent = false;
   let isCutOff = false;
   let hasActed = false;
@@ -202,6 +226,10 @@ export function driveRun(
   function noteEvent(event: Event): void {
     last = event;
     failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
+    if (event.type === 'budget-refused') {
+      budgetReason = event.reason;
+      if (!hasActed) failure = { code: 'budget', message: event.reason, retryable: false };
+    }
     hasActed ||= ACTS.has(event.type);
     if (event.type !== 'model-replied') return;
     isCutOff = event.finish === 'length';
@@ -215,21 +243,26 @@ export function driveRun(
 
   const isLarge = plan.size > LARGE;
   const journal = runJournal(plan.journal ?? memoryJournal(), plan.lease);
+  const modelOf = requestModels(request, {
+    usedTokens: resume?.usedTokens ?? 0,
+    isCutOff,
+    isLarge,
+    onSpent() {
+      isSpent = true;
+      run.cancel();
+    },
+  });
+  const ledger = ledgerOf(engine, caller, resume);
   const common = {
+    ...engine.everyRun,
     runId,
-    model: requestModel(plan.model, request, {
-      usedTokens: resume?.usedTokens ?? 0,
-      isCutOff,
-      isLarge,
-      onSpent() {
-        isSpent = true;
-        run.cancel();
-      },
+    model: modelOf(plan.model),
+    ...(engine.agents && {
+      agents: engine.agents.map((agent) => ({ ...agent, ...(agent.model && { model: modelOf(agent.model) }) })),
     }),
+    ...(ledger && { ledger }),
     tools: toolset.tools,
     ...(policy && { policy: plan.approvals ? namedAsks(policy) : policy }),
-    ...(engine.resultFilters && { resultFilters: engine.resultFilters }),
-    ...(engine.exposes && { exposes: engine.exposes }),
     ...(plan.context !== undefined && { context: plan.context }),
     ...(open && open.approvals.length > 0 && { beforePause: giveApprovals }),
     journal: isLarge ? appendedInTurn(journal, plan) : journal,
@@ -265,6 +298,7 @@ export function driveRun(
     resume
       ? { ...common, tools: [...toolset.tools, ...toolset.foundTools], acceptChangedTools: true, answers }
       : {
+          ...engine.newRun,
           ...common,
           tools: [...toolset.tools, ...calledTools(toolset.foundTools, plan.messages)],
           input: plan.messages,
@@ -291,6 +325,7 @@ export function driveRun(
             ...(request.maxToolCalls !== undefined && { calls: request.maxToolCalls }),
           },
           principal: principalOf(caller),
+          ...plan.facts,
         },
   );
 
@@ -337,8 +372,7 @@ export function driveRun(
     try {
       result = await cancelIfCutOff(await run.result);
     } catch (error) {
-      const isRejected = error instanceof TreadleError && error.code === 'answer-unfit';
-      if (!isRejected || answers.length === 0) throw error;
+      if (!isRejectedAnswer(error) || answers.length === 0) throw error;
       return { rejectedAnswer: error };
     }
     if (result.detached) return {};
@@ -350,7 +384,7 @@ export function driveRun(
     }
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     failure ??= failureOfReplies(outcome);
-    const ending = endingOf(result, { isSpent, failure, at: Date.now(), isGivenByClient });
+    const ending = endingOf(result, { isSpent, failure, budgetReason, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
     return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasActed };
@@ -384,7 +418,11 @@ export function driveRun(
  */
 
 /** The part of a stored request that says who sent it. The requests of all APIs have it. */
-export type StoredCaller = Pick<RunCaller, 'key' | 'scopes'>;
+export type StoredCaller = Pick<RunCaller, 'key' | 'scopes' | 'facts'>;
+
+export function storedCaller({ caller: { key, scopes }, facts }: Pick<RunPlan, 'caller' | 'facts'>): StoredCaller {
+  return { key, scopes, ...(facts && { facts }) };
+}
 
 /** Throws if the key that started a run is not valid any more. */
 export function checkRunKey({ keys }: Pick<Engine, 'keys'>, caller: RunCaller): void {
@@ -440,12 +478,33 @@ const ACTS: ReadonlySet<Event['type']> = new Set([
   'questions-asked',
 ]);
 
+/** The ledger of a run. One that was started with budgets cannot be resumed without, also if none apply to it any more. */
+export function ledgerOf(
+  { ledgerFor }: Pick<Engine, 'ledgerFor'>,
+  caller: RunCaller,
+  resume: ResumedRun | undefined,
+): Ledger | undefined {
+  return ledgerFor?.(principalOf(caller)) ?? (wasBudgeted(resume) ? NO_BUDGETS : undefined);
+}
+
+function wasBudgeted(resume: ResumedRun | undefined): boolean {
+  const [first] = resume?.items ?? [];
+  return first?.type === 'fact' && first.event.type === 'run-started' && first.event.rules.budgeted === true;
+}
+
+export const NO_BUDGETS: Ledger = { reserve: () => ({ type: 'reserved' }), settle() {}, release() {} };
+
 /** The tools that a conversation has found and called. */
 function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {
   if (found.length === 0) return found;
   const parts = messages.flatMap((message) => (message.role === 'assistant' ? message.content : []));
   const names = new Set(parts.map((part) => part.type === 'tool-call' && part.name));
   return found.filter(({ name }) => names.has(name));
+}
+
+/** Whether an answer was not recorded: the run does not wait for it, or `verifyAnswer` has refused it. */
+export function isRejectedAnswer(error: unknown): error is TreadleError {
+  return error instanceof TreadleError && (error.code === 'answer-unfit' || error.code === 'answer-refused');
 }
 
 /** Whether a call waits for an approval that only its tool requires, or the request. */
@@ -554,7 +613,8 @@ export async function encodeStart([first]: readonly JournalEntry[]): Promise<voi
 export type Ending = { readonly at: number; readonly usage: Usage } & (
   | { readonly type: 'completed' }
   | { readonly type: 'pending'; readonly waiting: readonly Waiting[] }
-  | { readonly type: 'incomplete'; readonly reason: string }
+  /** `message`: more about the reason, for people. */
+  | { readonly type: 'incomplete'; readonly reason: string; readonly message?: string }
   | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
   | { readonly type: 'cancelled' }
 );
@@ -574,8 +634,10 @@ const REASONS: Record<Limit, string> = {
 interface EndingContext {
   /** The run was stopped because `maxOutputTokens` was used up. */
   readonly isSpent: boolean;
-  /** The model failure, with a message for clients. */
-  readonly failure: ModelError | undefined;
+  /** The failure, with a message for clients. */
+  readonly failure: RunFailure | undefined;
+  /** What the budget that ended the run says. */
+  readonly budgetReason?: string | undefined;
   readonly at: number;
   /** Whether the client can give an approval; default: no. */
   readonly isGivenByClient?: (waiting: Waiting) => boolean;
@@ -584,10 +646,10 @@ interface EndingContext {
 /** The ending of a run that ended or waits for its client. */
 export function endingOf(
   { outcome, waiting, usage }: LoopResult,
-  { isSpent, failure, at, isGivenByClient = () => false }: EndingContext,
+  { isSpent, failure, budgetReason, at, isGivenByClient = () => false }: EndingContext,
 ): Ending {
   if (isSpent) return { at, usage, type: 'incomplete', reason: 'max_output_tokens' };
-  if (outcome) return { at, usage, ...endingOfOutcome(outcome, failure) };
+  if (outcome) return { at, usage, ...endingOfOutcome(outcome, failure, budgetReason) };
   const others = waiting.filter((one) => one.type !== 'client' && !isGivenByClient(one));
   if (others.length === 0) return { at, usage, type: 'pending', waiting };
   const names = others.map(({ call }) => call.name).join(', ');
@@ -603,18 +665,27 @@ function failureOfReplies(outcome: Outcome | undefined): ModelError | undefined 
   return { code: 'protocol', message: `${message} Retry, or use another model.`, retryable: true };
 }
 
+function failedEnding({ code, message }: { readonly code: string; readonly message: string }): EndingOfOutcome {
+  return { type: 'failed', error: { code: codeInResponse(code), message } };
+}
+
 type EndingOfOutcome<E extends Ending = Ending> = E extends Ending ? Omit<E, 'at' | 'usage'> : never;
 
-function endingOfOutcome(outcome: Outcome, failure: ModelError | undefined): EndingOfOutcome {
+function endingOfOutcome(outcome: Outcome, failure: RunFailure | undefined, budgetReason?: string): EndingOfOutcome {
   switch (outcome.type) {
     case 'completed':
       return outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' };
     case 'exhausted':
-      return { type: 'incomplete', reason: REASONS[outcome.limit] };
+      if (failure?.code === 'budget') return failedEnding(failure);
+      return {
+        type: 'incomplete',
+        reason: REASONS[outcome.limit],
+        ...(outcome.limit === 'budget' && budgetReason !== undefined && { message: budgetReason }),
+      };
     case 'failed': {
-      const { code, message } = failure ?? outcome.error;
+      const { code } = failure ?? outcome.error;
       if (code === 'content-filter') return { type: 'incomplete', reason: 'content_filter' };
-      return { type: 'failed', error: { code: codeInResponse(code), message } };
+      return failedEnding(failure ?? outcome.error);
     }
     case 'cancelled':
       return { type: 'cancelled' };

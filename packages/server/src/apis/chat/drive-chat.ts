@@ -3,6 +3,7 @@ import type { RequestRecord } from '@treadle/store';
 import { storedState, type Conversation } from '../../history/conversation.ts';
 import type { Engine, ServerStore } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
+import { principalOf } from '../../engine/tools.ts';
 import { projected, walkRun } from '../../requests/projection.ts';
 import {
   planRun,
@@ -48,6 +49,8 @@ export interface ChatDriver {
 }
 
 interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
+  /** The conversation, if the run is new. */
+  readonly session?: string;
   readonly carried: Conversation['carried'];
   readonly after: Conversation['after'];
   readonly messages: readonly Message[];
@@ -284,10 +287,12 @@ async function titleChat(
   { tenant, request }: RequestRecord,
   onUntitled: NonNullable<ChatDriver['onUntitled']>,
 ): Promise<void> {
-  const { conversation, message, model } = request as StoredMessage;
+  const { conversation, message, model, key, scopes } = request as StoredMessage;
   const found = await conversations.get(tenant, conversation).catch(() => undefined);
   const isUntitled = found?.title === '' || found?.title === messageTitle(message);
-  if (found && isUntitled) onUntitled({ conversation: found, message, ...(model !== undefined && { model }) });
+  if (!found || !isUntitled) return;
+  const caller = principalOf({ tenant, key, scopes });
+  onUntitled({ conversation: found, message, caller, ...(model !== undefined && { model }) });
 }
 
 /** Whether the run may wait for something new after an item. */

@@ -392,7 +392,7 @@ export function endError(ending: Ending): ChatProblem | undefined {
     case 'cancelled':
       return { code: 'cancelled', message: 'The answer was cancelled. What was done so far is stored.' };
     case 'incomplete': {
-      const message = `${LIMITS[ending.reason] ?? `The answer ended early (${ending.reason}).`} What was done so far is stored. Send another message to continue.`;
+      const message = `${ending.message ?? LIMITS[ending.reason] ?? `The answer ended early (${ending.reason}).`} What was done so far is stored. Send another message to continue.`;
       return { code: ending.reason, message };
     }
     default:

@@ -3,7 +3,7 @@ import type { ConversationRecord, RequestRecord } from '@treadle/store';
 import type { Capacity, ServerStore } from '../../engine/engine.ts';
 import { notDone, STORE_FAILED } from '../../requests/interruption.ts';
 import type { ForkedRun, RecordToStore } from '../../requests/requests.ts';
-import type { RunPlan } from '../../requests/run.ts';
+import { storedCaller, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
 import { newConversationId, newResponseId } from '../../ids.ts';
@@ -89,7 +89,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const { messages, system, carried, after } = history;
     const told = before ? before.instructions : request.told;
     const texts = [told ?? '', ...system, ...instructions];
-    const run = { id: newResponseId(), caller, messages, system: texts, carried, after };
+    const run = { id: newResponseId(), caller, session: id, messages, system: texts, carried, after };
     const { plan, input } = await planMessage(engine, request, { ...run, waits: true });
     const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
     const at = { conversation: id, before, follows, instructions: told };
@@ -132,8 +132,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
           ...(approvals && { approvals }),
           onDisconnect,
           after,
-          key: caller.key,
-          scopes: caller.scopes,
+          ...storedCaller(planned),
         },
       };
       const labels = { text: messageText(message), title: before?.title || messageTitle(message) };

@@ -1,4 +1,4 @@
-import { memoryJournal, runLoop, type UserMessage } from '@treadle/core';
+import { memoryJournal, runLoop, type Principal, type UserMessage } from '@treadle/core';
 import type { ConversationRecord } from '@treadle/store';
 import { isDemo, modelNamed, type Engine } from '../../engine/engine.ts';
 import { messageText } from './attachments.ts';
@@ -10,6 +10,8 @@ export interface Untitled {
   readonly message: UserMessage;
   /** The name of the model that has answered. */
   readonly model?: string;
+  /** Who has sent it. */
+  readonly caller: Principal;
 }
 
 const INSTRUCTIONS =
@@ -29,12 +31,15 @@ const MAX_CONCURRENT = 4;
  * and so does one that somebody has set meanwhile.
  */
 export function titleWriter(
-  { models, store, log, metrics }: Pick<Engine, 'models' | 'store' | 'log' | 'metrics'>,
+  engine: Pick<Engine, 'models' | 'store' | 'log' | 'metrics' | 'ledgerFor'>,
   stopping: AbortSignal,
 ): (untitled: Untitled) => void {
+  const { store, log, metrics } = engine;
   let count = 0;
 
-  async function askModel({ message, model }: Untitled): Promise<string> {
+  async function askModel({ message, model, caller }: Untitled): Promise<string> {
+    const { models } = engine;
+    const ledger = engine.ledgerFor?.(caller);
     const chosen = modelNamed(models, model);
     if (isDemo(chosen) || count >= MAX_CONCURRENT || stopping.aborted) return '';
     count += 1;
@@ -42,6 +47,7 @@ export function titleWriter(
       const { text, outcome, usage } = await runLoop({
         model: chosen,
         journal: memoryJournal(),
+        ...(ledger && { ledger }),
         instructions: INSTRUCTIONS,
         input: messageText(message).slice(0, MAX_MESSAGE_CHARS),
         maxTurns: 1,

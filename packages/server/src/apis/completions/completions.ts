@@ -19,7 +19,14 @@ import type {
   TakenRun,
 } from '../../requests/requests.ts';
 import { walkRun } from '../../requests/projection.ts';
-import { planRun, type Ending, type ResumedRun, type RunPlan } from '../../requests/run.ts';
+import {
+  planRun,
+  storedCaller,
+  type Ending,
+  type ResumedRun,
+  type RunPlan,
+  type StoredCaller,
+} from '../../requests/run.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -49,10 +56,8 @@ export interface PreparedCompletion {
 }
 
 /** The stored request of a completion with a key. The store's records contain it, so its fields must not change. */
-interface StoredCompletionRequest {
+interface StoredCompletionRequest extends StoredCaller {
   readonly chat: CompletionRequest;
-  readonly key: string;
-  readonly scopes: readonly string[];
 }
 
 /** The end of a completion with a key. Stored as JSON, so its fields must not change. */
@@ -129,7 +134,8 @@ export function completions(engine: Engine, all: Requests): Completions {
   }
 
   /** The record of a request with a key. */
-  function keyedRecord({ id, caller }: RunPlan, request: CompletionRequest, key: RequestKey, now: number): NewRecord {
+  function keyedRecord(plan: RunPlan, request: CompletionRequest, key: RequestKey, now: number): NewRecord {
+    const { id, caller } = plan;
     const keyToStore = all.keyToStore(key, now);
     const chat = { ...request, otherTools: request.otherTools.map(withoutSecrets) };
     const record: RecordToStore<StoredCompletionRequest> = {
@@ -141,7 +147,7 @@ export function completions(engine: Engine, all: Requests): Completions {
       createdAt: now,
       updatedAt: now,
       expiresAt: keyToStore.expiresAt,
-      request: { chat, key: caller.key, scopes: caller.scopes },
+      request: { chat, ...storedCaller(plan) },
     };
     return { record, keys: [keyToStore], input: chat.messages };
   }

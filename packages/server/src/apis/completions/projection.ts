@@ -1,13 +1,6 @@
-import {
-  customInput,
-  type AssistantPart,
-  type ModelError,
-  type TokenLogprob,
-  type Usage,
-  type Waiting,
-} from '@treadle/core';
+import { customInput, type AssistantPart, type TokenLogprob, type Usage, type Waiting } from '@treadle/core';
 import { ApiError, errorBody } from '../../api-error.ts';
-import { modelApiError } from '../../engine/model-failure.ts';
+import { modelApiError, type RunFailure } from '../../engine/model-failure.ts';
 import { addEvent, takeEvents, type Outbox, type Projection } from '../../requests/projection.ts';
 import type { Ending } from '../../requests/run.ts';
 import { parsableArguments, type CallKinds } from '../../engine/tools.ts';
@@ -350,7 +343,7 @@ function chatUsage({ inputTokens, outputTokens, cachedTokens = 0, reasoningToken
 }
 
 /** The error that replaces a completion: this API has no completion that failed. */
-function endingError(ending: Extract<Ending, { type: 'failed' | 'cancelled' }>, failure?: ModelError): ApiError {
+function endingError(ending: Extract<Ending, { type: 'failed' | 'cancelled' }>, failure?: RunFailure): ApiError {
   if (ending.type === 'cancelled') {
     const message = 'The run was stopped before it had ended. Send the request again.';
     return new ApiError(503, 'server_error', message, { code: 'cancelled' });

@@ -49,14 +49,18 @@ import {
 import { walkRun, type Walk } from '../../requests/projection.ts';
 import { logCall } from '../../requests/run-report.ts';
 import {
+  isRejectedAnswer,
+  ledgerOf,
   onlyParked,
   runJournal,
+  storedCaller,
   type DrivenRun,
   type Ending,
   type ResumedRun,
   type RunEnd,
   type RunPlan,
   type RunRequest,
+  type StoredCaller,
   type StoredRunPlan,
 } from '../../requests/run.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
@@ -112,11 +116,9 @@ export type Callable = { readonly name: string; readonly outputSchema: object | 
 );
 
 /** The stored request of a call. The store's records contain it, so its fields must not change. */
-interface StoredCall {
+interface StoredCall extends StoredCaller {
   readonly name: string;
   readonly arguments: Readonly<Record<string, unknown>>;
-  readonly key: string;
-  readonly scopes: readonly string[];
 }
 
 /** One attempt to drive the run of a call. */
@@ -146,18 +148,29 @@ interface RoundEnd extends StoredEnd {
   readonly result?: CallToolResult;
 }
 
+/** `current`: the server as it is now, with the policy for MCP clients. */
 export function mcpCalls(
-  engine: Engine,
+  current: () => Engine,
   all: Requests,
-  { tools, agents }: { readonly tools: readonly Tool[]; readonly agents: readonly McpAgent[] },
+  { tools, agents }: { readonly tools: () => readonly Tool[]; readonly agents: readonly McpAgent[] },
 ): McpCalls {
-  const { store, runs, log, limits, policy } = engine;
+  const { store, runs, log } = current();
   const records = store.requests;
-  const callables = new Map([...tools.map(toolCallable), ...agents.map(agentCallable)].map((one) => [one.name, one]));
+  const ofAgents = agents.map(agentCallable);
+  let [listed, callables] = [tools(), callablesOf(tools(), ofAgents)];
 
-  const offered: McpCalls['offered'] = (caller) => [...callables.values()].filter((one) => mayCall(caller, one));
+  /** What clients can call now. */
+  function callableTools(): ReadonlyMap<string, Callable> {
+    const now = tools();
+    if (now !== listed) [listed, callables] = [now, callablesOf(now, ofAgents)];
+    return callables;
+  }
+
+  const offered: McpCalls['offered'] = (caller) => [...callableTools().values()].filter((one) => mayCall(caller, one));
 
   async function planCall(round: Round): Promise<PlannedCall> {
+    const engine = current();
+    const { policy } = engine;
     const { callable, input, capabilities, emit, resume: _, signal: __, ...run } = round;
     const { name, outputSchema } = callable;
     const request = requestFor(name);
@@ -172,6 +185,7 @@ export function mcpCalls(
       toolset: callable.type === 'agent' ? NO_TOOLS : await toolsetOf(request, engine, run.caller),
       policy,
       waits: true,
+      facts: run.caller.facts,
       context: mcpContext(capabilities),
     };
     const output = walkRun(callProjection, { emit });
@@ -189,10 +203,13 @@ export function mcpCalls(
     { agent, outputSchema }: Callable & { readonly type: 'agent' },
     { input, output }: { readonly input: unknown; readonly output: CallWalk },
   ): Pick<PlannedCall, 'start' | 'result'> {
+    const engine = current();
+    const { limits, everyRun: { verifyAnswer, audit } = {} } = engine;
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
-    function start({ lease, context }: RunPlan): DrivenRun {
+    function start({ lease, context, facts, policy }: RunPlan): DrivenRun {
       const [stop, leave] = [new AbortController(), new AbortController()];
+      const ledger = ledgerOf(engine, caller, resume);
       async function execute(): Promise<RunEnd> {
         try {
           executed = await executeAgent(agent, {
@@ -203,8 +220,12 @@ export function mcpCalls(
             detach: leave.signal,
             limits: { durationMs },
             principal: principalOf(caller),
+            ...(!resume && facts),
             context,
             ...(policy && { policy }),
+            ...(ledger && { ledger }),
+            ...(verifyAnswer && { verifyAnswer }),
+            ...(audit && { audit }),
             ...(resume && { answers: resume.answers ?? [], acceptChangedTools: true }),
             onItem(item) {
               if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
@@ -213,7 +234,7 @@ export function mcpCalls(
           });
           return agentEnd(executed);
         } catch (error) {
-          if (error instanceof TreadleError && error.code === 'answer-unfit') return { rejectedAnswer: error };
+          if (isRejectedAnswer(error)) return { rejectedAnswer: error };
           throw error;
         }
       }
@@ -258,9 +279,13 @@ export function mcpCalls(
 
   async function startCall(round: Round): Promise<RoundEnd> {
     const { id, callable, input, caller } = round;
-    const { tenant, key, scopes } = caller;
+    const { tenant } = caller;
     const now = Date.now();
-    const request: StoredCall = { name: callable.name, arguments: input, key, scopes };
+    const request: StoredCall = {
+      name: callable.name,
+      arguments: input,
+      ...storedCaller({ caller, facts: caller.facts }),
+    };
     const kind: RequestKind = 'mcp-call';
     const record = { id, kind, tenant, runId: id, status: 'in_progress', createdAt: now, updatedAt: now, request };
     const created = await all.create({
@@ -292,7 +317,7 @@ export function mcpCalls(
 
   async function planStored({ record, run, resume }: TakenRun): Promise<PlannedRequest & Resumption> {
     const { name, arguments: input } = record.request as StoredCall;
-    const callable = callables.get(name);
+    const callable = callableTools().get(name);
     if (!callable) throw unknownTool(name);
     const round: Round = { ...run, callable, input, capabilities: {}, emit: () => {}, ...(resume && { resume }) };
     const planned = await planCall(round);
@@ -317,7 +342,7 @@ export function mcpCalls(
 
   async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
     const { name, arguments: input, capabilities, signal, emit } = request;
-    const callable = callables.get(name);
+    const callable = callableTools().get(name);
     if (!callable) throw unknownTool(name);
     if (!mayCall(caller, callable)) throw lacksScope(callable);
     const found = request.state === undefined ? undefined : await findCall(request, caller);
@@ -415,6 +440,10 @@ function requestFor(name: string): RunRequest {
     settings: {},
     truncation: 'disabled',
   };
+}
+
+function callablesOf(tools: readonly Tool[], agents: readonly Callable[]): ReadonlyMap<string, Callable> {
+  return new Map([...tools.map(toolCallable), ...agents].map((one) => [one.name, one]));
 }
 
 function toolCallable(tool: Tool): Callable {
@@ -543,7 +572,7 @@ function endResult(ending: Ending): CallToolResult {
     case 'failed':
       return errorResult(ending.error.message);
     case 'incomplete':
-      return errorResult(`The call ended at a limit: ${ending.reason}.`);
+      return errorResult(ending.message ?? `The call ended at a limit: ${ending.reason}.`);
     case 'cancelled':
       return errorResult('The call was cancelled.');
     case 'completed':

@@ -50,14 +50,20 @@ export interface OpenMcpOptions extends Omit<McpEndpointOptions, 'service'> {
   readonly engine: Engine;
   readonly stored: Requests;
   readonly runs: Runs;
-  readonly tools: readonly Tool[];
-  readonly options: McpOptions;
+  /** Those of the server now. */
+  readonly tools: () => readonly Tool[];
+  /** Its `policy` may change. */
+  readonly options: () => McpOptions;
 }
 
 export function openMcp({ engine, stored, runs, tools, options, heartbeatMs, stopping }: OpenMcpOptions): OpenedMcp {
-  const { policy, agents = [] } = options;
-  const calls = mcpCalls({ ...engine, ...(policy && { policy }) }, stored, { tools, agents });
-  const service = { calls, runs, watch: engine.store.watch, options };
+  const { agents = [] } = options();
+  const current = (): Engine => {
+    const { policy } = options();
+    return { ...engine, ...(policy && { policy }) };
+  };
+  const calls = mcpCalls(current, stored, { tools, agents });
+  const service = { calls, runs, watch: engine.store.watch, options: options() };
   return { calls, endpoint: mcpEndpoint({ service, heartbeatMs, stopping }) };
 }
 

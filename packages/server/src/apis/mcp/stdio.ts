@@ -64,7 +64,7 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
     log,
   };
   const stored = requests(engine);
-  const calls = mcpCalls(engine, stored, { tools, agents });
+  const calls = mcpCalls(() => engine, stored, { tools: () => tools, agents });
   stored.register('mcp-call', calls.api);
   const service = {
     calls,

@@ -9,7 +9,7 @@ import { modelNamed, type Capacity, type Engine } from '../../engine/engine.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
 import type { NewRecord, NewRequest, PlannedRequest, RecordToStore, Requests } from '../../requests/requests.ts';
-import { planRun, type RunPlan } from '../../requests/run.ts';
+import { planRun, storedCaller, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import type { ServerList } from '../../engine/executors.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -87,7 +87,14 @@ export function responseCreator(
     const { compaction, messages } = shortened || { ...conversation, compaction: undefined };
     const sent = { ...conversation, messages };
     const keeps = request.store || local !== undefined;
-    const plan = await planRun(engine, request, sent, { id, caller, waits, approvals: true, keeps });
+    const plan = await planRun(engine, request, sent, {
+      id,
+      caller,
+      waits,
+      approvals: true,
+      keeps,
+      session: continues?.conversation?.id,
+    });
     return { plan, request, system, before, counted, reported, continues, compaction };
   }
 
@@ -159,7 +166,7 @@ export function responseCreator(
     if (decides) await checkUndecided(decided, request, caller);
     const plan = decides ? await withDecisions(planned.plan, begun, hold) : planned.plan;
     const { id, open } = plan;
-    const { tenant, scopes } = caller;
+    const { tenant } = caller;
     const seals = await sealsFor(request, system, { tenant, toolset: plan.toolset });
     hold(Math.max(0, plan.size - counted) + (compaction?.length ?? 0));
     const now = Date.now();
@@ -196,8 +203,7 @@ export function responseCreator(
       request: {
         request: storable(request),
         ...parts,
-        key: caller.key,
-        scopes,
+        ...storedCaller(plan),
         ...(compaction !== undefined && { compaction }),
         ...(lists.length > 0 && { lists }),
         ...(open && { open, begunWith: [...begunWith!] }),

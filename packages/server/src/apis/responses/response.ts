@@ -1,4 +1,4 @@
-import type { ModelError } from '@treadle/core';
+import type { RunFailure } from '../../engine/model-failure.ts';
 import { ApiError } from '../../api-error.ts';
 import type { ConversationBefore } from '../../history/conversation.ts';
 import type { EventWriter } from '../../requests/event-log.ts';
@@ -43,8 +43,8 @@ export function isLive({ type }: ResponseEvent): boolean {
 
 export interface FinishedResponse extends StoredEnd {
   readonly response: ResponseResource;
-  /** The model failure that ended it. */
-  readonly failure?: ModelError;
+  /** The failure that ended it. */
+  readonly failure?: RunFailure;
   /** The request has a key, so that it can be sent again after an interruption. */
   readonly hasKey?: boolean;
   /** The client did not get the terminal event. It can continue after its last event. */

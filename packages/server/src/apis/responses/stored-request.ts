@@ -1,13 +1,12 @@
 import type { ServerList } from '../../engine/executors.ts';
+import type { StoredCaller } from '../../requests/run.ts';
 import type { ConversationParts, OpenTurn } from '../../history/conversation.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { BegunCall } from './turn-items.ts';
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
-export interface StoredRequest extends ConversationParts {
+export interface StoredRequest extends ConversationParts, StoredCaller {
   readonly request: ResponseRequest;
-  readonly key: string;
-  readonly scopes: readonly string[];
   /** The content of the compaction that the response begins with. */
   readonly compaction?: string;
   /** The tools of other servers that the run was started with. */

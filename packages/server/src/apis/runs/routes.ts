@@ -84,7 +84,7 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
           checkedQuery(c.req.query(), {});
           return streamFrom(c, runs.changes(caller), { stopped: STOPPING_CHANGES, deliver: sendChange });
         }
-        const filter = parseFilter(c.req.query());
+        const filter = parseFilter(c.req.query(), c.req.queries('label'));
         const { limit } = filter;
         const withWaiting = isWaitingIncluded(c.req.query());
         const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
@@ -290,6 +290,12 @@ const LIST_QUERY: Parameters = {
   since: time,
   until: time,
   parent: { description: 'The id of the run that started it.', schema: anyText },
+  session: { description: 'The session or conversation that it is part of.', schema: anyText },
+  task: { description: 'The task that it works on.', schema: anyText },
+  label: {
+    description: 'A label that it has, as `NAME=VALUE`. Several: it has all of them.',
+    schema: { type: 'array', items: anyText },
+  },
   search: { description: 'Words in the title.', schema: anyText },
   cursor: CURSOR,
   limit: LIMIT,
@@ -315,9 +321,9 @@ function isWaitingIncluded({ include }: Query): boolean {
   throw badRequest('include must be waiting.', 'include');
 }
 
-function parseFilter(given: Query): RunFilter & { readonly limit: number } {
+function parseFilter(given: Query, labels: readonly string[] = []): RunFilter & { readonly limit: number } {
   const query = checkedQuery(given, LIST_QUERY);
-  const { status, model, since, until, parent, search, cursor } = query;
+  const { status, model, since, until, parent, session, task, search, cursor } = query;
   const statuses = status?.split(',');
   const unknown = statuses?.find((one) => !STATUSES.includes(one as RunStatus));
   if (unknown !== undefined) {
@@ -327,6 +333,9 @@ function parseFilter(given: Query): RunFilter & { readonly limit: number } {
     ...(statuses && { status: statuses as RunStatus[] }),
     ...(model !== undefined && { model }),
     ...(parent !== undefined && { parent }),
+    ...(session !== undefined && { session }),
+    ...(task !== undefined && { task }),
+    ...(labels.length > 0 && { labels: Object.fromEntries(labels.map(labelOf)) }),
     ...(search !== undefined && { title: search }),
     ...(since !== undefined && { since: timeOf(since, 'since') }),
     ...(until !== undefined && { before: timeOf(until, 'until') }),
@@ -340,6 +349,12 @@ function timeOf(text: string, name: string): number {
   const time = /^\d+$/.test(text) ? Number(text) : /^\d{4}-/.test(text) ? Date.parse(text) : NaN;
   if (Number.isSafeInteger(time)) return time;
   throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
+}
+
+function labelOf(text: string): readonly [name: string, value: string] {
+  const [, name, value] = /^([^=]+)=(.*)$/s.exec(text) ?? [];
+  if (name !== undefined) return [name, value!];
+  throw badRequest('label must be NAME=VALUE.', 'label');
 }
 
 export function cursorOf({ startedAt, runId }: RunSummary): string {
@@ -461,6 +476,7 @@ function forkOf({ at, limits, ...changes }: Omit<ForkBody, 'preview'>): ForkRequ
 
 function wireSummary(summary: RunSummary): WireRun {
   const { runId, status, startedAt, updatedAt, entries, model, title, parent, wakeAt, recovered } = summary;
+  const { session, task, labels } = summary;
   return {
     id: runId,
     object: 'run',
@@ -468,6 +484,9 @@ function wireSummary(summary: RunSummary): WireRun {
     model,
     title,
     parent: parent ?? null,
+    session: session ?? null,
+    task: task ?? null,
+    labels: labels ?? {},
     started_at: startedAt,
     updated_at: updatedAt,
     wake_at: wakeAt ?? null,

@@ -22,7 +22,7 @@ import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
 import { storedState } from '../../history/conversation.ts';
 import { modelNamed, type Engine } from '../../engine/engine.ts';
 import type { EventSource } from '../../requests/event-log.ts';
-import { encodeStart } from '../../requests/run.ts';
+import { encodeStart, isRejectedAnswer } from '../../requests/run.ts';
 import { answerUnfit, isDrivenElsewhere } from '../../requests/interruption.ts';
 import type { Requests } from '../../requests/requests.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
@@ -144,9 +144,9 @@ export function runs(engine: Engine, stored: Requests): Runs {
       try {
         await run.answer(answer);
       } catch (error) {
-        if (!(error instanceof TreadleError && error.code === 'answer-unfit')) throw error;
+        if (!isRejectedAnswer(error)) throw error;
         const { status } = await findRun(runId, caller);
-        if (status !== 'paused') throw answerUnfit(error.message);
+        if (status !== 'paused' || error.code === 'answer-refused') throw answerUnfit(error.message);
         return answers.slice(index);
       }
     }

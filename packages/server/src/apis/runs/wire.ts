@@ -10,6 +10,10 @@ export interface WireRun {
   readonly title: string;
   /** The run that it is a fork or a child of. */
   readonly parent: string | null;
+  /** What it belongs to, as its request has named it. The session of a message is its conversation. */
+  readonly session: string | null;
+  readonly task: string | null;
+  readonly labels: Readonly<Record<string, string>>;
   readonly started_at: number;
   readonly updated_at: number;
   readonly wake_at: number | null;

@@ -1,0 +1,252 @@
+import { handoff, tool, type Answer, type Event } from '@treadle/core';
+import { memoryBudgets } from '@treadle/core/budgets';
+import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { hashKey } from '@treadle/server';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { postChat } from './support/chat-events.ts';
+import { startInProcess, type InProcessServer } from './support/in-process.ts';
+
+/* What reaches the runs of every API: the facts in headers, and options of the library. */
+
+let cleanUp: AsyncDisposableStack;
+let store: SqliteStore;
+beforeEach(() => {
+  cleanUp = new AsyncDisposableStack();
+  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+});
+afterEach(() => cleanUp.disposeAsync());
+
+type Options = NonNullable<Parameters<typeof startInProcess>[1]>;
+
+async function serve(script: readonly ScriptStep[], options: Options = {}): Promise<InProcessServer> {
+  return cleanUp.use(await startInProcess(scriptedModel(script), { store, ...options }));
+}
+
+const act = tool({ name: 'act', description: 'Acts', touches: () => [], execute: () => 'done' });
+
+type Sent = Readonly<Record<string, string>>;
+
+/** Sends a request to each API. Resolves to its answer, or its error. */
+const APIS: Readonly<Record<string, (server: InProcessServer, headers: Sent) => Promise<unknown>>> = {
+  async responses(server, headers) {
+    const { status, text } = await server.post({ input: 'Hi' }, headers);
+    return { status, ...JSON.parse(text) };
+  },
+  async chat(server, headers) {
+    const client = await postChat(server.url, { message: 'Hi' }, { headers });
+    await client.event('done');
+    return client.events.find(({ type }) => type === 'error');
+  },
+  async completions(server, headers) {
+    const body = { messages: [{ role: 'user', content: 'Hi' }] };
+    const sent = { 'idempotency-key': 'one', ...headers };
+    const { status, body: answer } = await server.send('POST', '/v1/chat/completions', body, sent);
+    return { status, ...answer };
+  },
+  async mcp(server, headers) {
+    const meta = {
+      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+      'io.modelcontextprotocol/clientInfo': { name: 't', version: '1' },
+      'io.modelcontextprotocol/clientCapabilities': {},
+    };
+    const params = { name: 'act', arguments: {}, _meta: meta };
+    const answer = await fetch(`${server.url}/mcp`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        'mcp-protocol-version': '2026-07-28',
+        'mcp-method': 'tools/call',
+        'mcp-name': 'act',
+        ...headers,
+      },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params }),
+    });
+    const text = await answer.text();
+    return JSON.parse(/^data: (\{.*"result".*\})$/m.exec(text)?.[1] ?? text);
+  },
+};
+
+const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+
+describe.each(Object.entries(APIS))('the headers of a request to %s', (api, send) => {
+  test('say what its run belongs to', async () => {
+    const server = await serve(['Hello.'], { tools: [act] });
+    await send(server, {
+      traceparent: TRACE,
+      'x-treadle-session': 's 1',
+      'x-treadle-task': Buffer.from('Büro').toString('latin1'),
+      'x-treadle-label-team': 'sales',
+    });
+    const facts = { session: 's 1', task: 'Büro', labels: { team: 'sales' } };
+    const { body } = await server.send('GET', '/v1/runs?session=s%201&task=B%C3%BCro&label=team%3Dsales');
+    expect(body.data).toMatchObject([facts]);
+    const [first] = await store.read(body.data[0].id);
+    expect(first?.event).toMatchObject({ ...facts, trace: TRACE });
+    for (const other of ['session=s', 'task=Buero', 'label=team=it', 'label=team=sales&label=a=b']) {
+      expect((await server.send('GET', `/v1/runs?${other}`)).body.data).toEqual([]);
+    }
+  });
+
+  test('are ignored if they have a traceparent that is not valid', async () => {
+    const server = await serve(['Hello.'], { tools: [act] });
+    await send(server, { traceparent: TRACE.toUpperCase() });
+    const [run] = await store.list();
+    const [first] = await store.read(run!.runId);
+    expect(first?.event).not.toHaveProperty('trace');
+    expect(run?.session?.startsWith('conv_')).toBe(api === 'chat' ? true : undefined);
+  });
+});
+
+test.each([
+  { 'x-treadle-session': 'x'.repeat(201) },
+  { 'x-treadle-session': '\u00ff' },
+  { [`x-treadle-label-${'a'.repeat(65)}`]: 'c' },
+  Object.fromEntries(Array.from({ length: 17 }, (_, n) => [`x-treadle-label-${n}`, 'x'])),
+])('a header that is not valid is rejected, and nothing is stored (%#)', async (headers) => {
+  const server = await serve([]);
+  const { status, text } = await server.post({ input: 'Hi' }, headers as Sent);
+  expect(status).toBe(400);
+  expect(JSON.parse(text)).toMatchObject({
+    error: { code: 'invalid_request', param: expect.stringMatching(/^x-treadle/) },
+  });
+  expect((await server.send('GET', '/v1/runs')).body.data).toEqual([]);
+});
+
+test('a label in a query needs a name and a value', async () => {
+  const server = await serve([]);
+  const { status, body } = await server.send('GET', '/v1/runs?label=team');
+  expect({ status, param: body.error.param }).toEqual({ status: 400, param: 'label' });
+});
+
+describe('a budget that has nothing left', () => {
+  const KEYS = ['rich', 'poor'].map((name) => ({
+    name,
+    hash: hashKey(`tk_${name}`),
+    scopes: ['agents:invoke', 'tools:execute', 'chat:read', 'chat:write', 'runs:read'] as const,
+  }));
+  const budgets = memoryBudgets({ none: { tokens: 0, calls: 0 } });
+  const options: Options = {
+    keys: KEYS,
+    tools: [act],
+    ledger: ({ subject }) => (subject === 'poor' ? budgets.ledger(['none']) : undefined),
+  };
+  const as = (name: string): Sent => ({ authorization: `Bearer tk_${name}` });
+  const message = expect.stringMatching(/^The budget "none" has 0 (tokens|calls) left of 0/);
+
+  test.each([
+    ['responses', { status: 429, error: { code: 'insufficient_quota', type: 'rate_limit_error', message } }],
+    ['chat', { type: 'error', code: 'rate_limit_exceeded', message }],
+    ['completions', { status: 429, error: { code: 'insufficient_quota', type: 'rate_limit_error', message } }],
+    ['mcp', { result: { isError: true, content: [{ type: 'text', text: message }] } }],
+  ])('is a clear error in %s, for the keys that draw on it', async (api, expected) => {
+    const server = await serve(['Hello.'], options);
+    expect(await APIS[api]!(server, as('poor'))).toMatchObject(expected);
+    expect(await APIS[api]!(server, as('rich'))).not.toMatchObject(expected);
+    expect(await store.list({ status: ['exhausted'] })).toHaveLength(1);
+  });
+
+  test('ends a stream with response.failed', async () => {
+    const server = await serve([], options);
+    const { text } = await server.post({ input: 'Hi', stream: true }, as('poor'));
+    expect(text).toMatch(/event: response.failed\n.*rate_limit_exceeded.*The budget \\"none\\" has 0 tokens/);
+  });
+});
+
+test('a budget that runs out later leaves an incomplete response with what was done', async () => {
+  const budgets = memoryBudgets({ one: { calls: 0 } });
+  const server = await serve([{ text: 'Acting.', calls: [{ name: 'act' }] }], {
+    tools: [act],
+    defaultTools: ['act'],
+    ledger: () => budgets.ledger(['one']),
+  });
+  const { text } = await server.post({ input: 'Hi' });
+  expect(JSON.parse(text)).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'budget' } });
+});
+
+test('a run with budgets is resumed by a server without', async () => {
+  const ask = tool({ name: 'ask', description: '', needsApproval: true, touches: () => [], execute: () => 'ok' });
+  const common: Options = { tools: [ask], defaultTools: ['ask'], waitForAnswers: true };
+  const budgets = memoryBudgets({ all: { tokens: 1e9 } });
+  const first = await startInProcess(scriptedModel([{ calls: [{ name: 'ask' }] }]), {
+    store,
+    ...common,
+    ledger: () => budgets.ledger(['all']),
+  });
+  const { id } = JSON.parse((await first.post({ input: 'Hi', background: true })).text);
+  const run = await paused(first, id);
+  await first[Symbol.asyncDispose]();
+  const server = await serve(['Done.'], common);
+  const { effect, digest } = run.waiting[0];
+  const answers = [{ type: 'approval', effect, digest, approved: true }];
+  expect((await server.send('POST', `/v1/runs/${id}/answers`, { answers })).status).toBe(200);
+  expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+});
+
+// oxlint-disable-next-line typescript/no-explicit-any
+async function paused(server: InProcessServer, id: string): Promise<any> {
+  for (;;) {
+    const { body } = await server.send('GET', `/v1/runs/${id}`);
+    if (body.status === 'paused') return body;
+  }
+}
+
+test('guardrails check the runs of the server', async () => {
+  const guardrails = { input: [({ text }: { text: string }) => !text.includes('secret') || 'No secrets here.'] };
+  const server = await serve(['Hello.'], { guardrails });
+  expect(JSON.parse((await server.post({ input: 'a secret' })).text)).toMatchObject({
+    error: { message: expect.stringContaining('No secrets here.') },
+  });
+  expect((await server.post({ input: 'Hi' })).status).toBe(200);
+});
+
+test('verifyAnswer and audit see the answers to the runs of the server', async () => {
+  const rejected: unknown[] = [];
+  const needy = tool({ name: 'needy', description: '', needsApproval: true, touches: () => [], execute: () => 'ok' });
+  const server = await serve([{ calls: [{ name: 'needy' }] }], {
+    tools: [needy],
+    defaultTools: ['needy'],
+    waitForAnswers: true,
+    verifyAnswer: (answer: Answer) => ({ type: 'refused', reason: `no ${answer.type}` }),
+    audit: { rejectedAnswer: (one) => void rejected.push(one.reason) },
+  });
+  const { id } = JSON.parse((await server.post({ input: 'Hi', background: true })).text);
+  const { effect, digest } = (await paused(server, id)).waiting[0];
+  const answers = [{ type: 'approval', effect, digest, approved: true }];
+  const { status, body } = await server.send('POST', `/v1/runs/${id}/answers`, { answers });
+  expect({ status, message: body.error.message }).toEqual({
+    status: 409,
+    message: expect.stringContaining('no approval'),
+  });
+  expect(rejected).toEqual([expect.stringContaining('no approval')]);
+});
+
+test('a run can be handed over to an agent, whose tools and model it has from then on', async () => {
+  const look = tool({ name: 'look', description: 'Looks', touches: () => [], execute: () => 'seen' });
+  const model = { ...scriptedModel([{ calls: [{ name: 'look' }] }, 'I looked.']), id: 'expert' };
+  const server = await serve([{ calls: [{ name: 'hand_off_to_expert' }] }], {
+    tools: [handoff({ name: 'expert' })],
+    defaultTools: ['hand_off_to_expert'],
+    agents: [{ name: 'expert', instructions: 'You look.', tools: [look], model }],
+  });
+  const answer = JSON.parse((await server.post({ input: 'Hi', max_output_tokens: 1000 })).text);
+  expect(answer).toMatchObject({ status: 'completed' });
+  expect(answer.output.at(-1).content[0].text).toBe('I looked.');
+  const events = (await store.read(answer.id)).map(({ event }) => event as Event);
+  expect(events.some((event) => event.type === 'tool-settled' && JSON.stringify(event).includes('seen'))).toBe(true);
+  expect(answer.output.map(({ type }: { type: string }) => type)).toEqual(['mcp_call', 'mcp_call', 'message']);
+});
+
+test('rules of the library apply to new runs', async () => {
+  const long = tool({ name: 'long', description: '', touches: () => [], execute: () => 'x'.repeat(5_000) });
+  const server = await serve([{ calls: [{ name: 'long' }, { name: 'long' }] }, 'Done.'], {
+    tools: [long],
+    defaultTools: ['long'],
+    maxResultChars: 100,
+    maxCallsPerTurn: 1,
+  });
+  const { id } = JSON.parse((await server.post({ input: 'Hi' })).text);
+  const [first] = await store.read(id);
+  expect(first?.event).toMatchObject({ rules: { maxResultChars: 100, maxCallsPerTurn: 1 } });
+});
