@@ -356,7 +356,7 @@ describe('rejects a run that needs other code of its program:', () => {
   const pass = () => ({ type: 'pass' }) as const;
   const judge: Policy['judge'] = (calls) => calls.map(() => ({ type: 'allow' }));
   test.each<[string, Partial<LoopOptions>, string]>([
-    ['a ledger', { ledger: memoryBudgets({ all: {} }).ledger(['all']) }, 'was started with a budget'],
+    ['a ledger', { ledger: memoryBudgets({ all: {} }).ledger(['all']) }, 'was started with budgets'],
     ['guardrails', { guardrails: { output: [pass] } }, 'was started with guardrails'],
     ['a program as its model', { model: programModel(waiting) }, 'has code of another program as its model'],
     ['rules of a policy', { policy: { rules: { level: 1 }, judge } }, 'has a policy with rules'],

@@ -1,3 +1,4 @@
+import { mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import { hashKey } from '@treadle/server';
 import { main } from 'treadle';
@@ -149,7 +150,7 @@ test('SIGHUP reloads the keys, and an invalid configuration changes nothing', as
   const server = await fixture.serve();
   expect([await models('one'), await models('two')]).toEqual([200, 401]);
   await fixture.configure(entry('two'));
-  await server.reload!('the keys were reloaded');
+  await server.reload!('the configuration was reloaded');
   expect([await models('one'), await models('two')]).toEqual([401, 200]);
   await fixture.configure('[server]\nport = "x"');
   await server.reload!('server.port');
@@ -158,10 +159,94 @@ test('SIGHUP reloads the keys, and an invalid configuration changes nothing', as
   expect([await models('one'), await models('two')]).toEqual([401, 200]);
 });
 
+describe('a configuration that is reloaded', () => {
+  test('applies to the next request, and says what changed and what needs a restart', async () => {
+    await fixture.configure('', { text: ['one'] }, { text: ['two'] });
+    const server = await fixture.serve();
+    expect((await server.respond({ input: 'hi' })).status).toBe(200);
+    const text = await readFile(`${fixture.play.folder}/treadle.toml`, 'utf8');
+    await fixture.play.write(
+      'treadle.toml',
+      `[models]\ndefault = "main"\n${text}\n[models.play]\nprovider = "demo"\n[server]\nport = 1\nheartbeat_ms = 5\ninstructions = "Be brief."\n` +
+        'default_tools = ["read"]\n[policy]\nautonomy = 3\n[budgets.small]\ncalls = 0\n[chat]\ninstructions = "x"\n',
+    );
+    await server.reload!('need a restart');
+    expect((await server.get('/v1/models')).body.data.map(({ id }) => id)).toContain('play');
+    await server.respond({ input: 'hi' });
+    const [before, after] = fixture.provider.requests;
+    expect([before!.tools, after!.tools!.map((tool) => tool.function.name)]).toEqual([undefined, ['read']]);
+    expect(JSON.stringify(after!.messages)).toContain('Be brief.');
+    const lines = logLines((await server.stop()).stderr);
+    const changed = ['models.play', 'policy.autonomy', 'server.default_tools', 'server.instructions', 'budgets.small'];
+    const reloaded = lines.find(({ msg }) => msg === 'the configuration was reloaded');
+    expect(reloaded).toMatchObject({ changed: expect.arrayContaining(changed) });
+    expect(lines).toContainEqual(
+      expect.objectContaining({ level: 'warn', notApplied: ['server.port', 'server.heartbeat_ms'] }),
+    );
+  });
+
+  test('changes nothing if a part of it is wrong, or if it cannot be read', async () => {
+    await fixture.configure('', { text: ['one'] }, { text: ['two'] });
+    const text = await readFile(`${fixture.play.folder}/treadle.toml`, 'utf8');
+    const server = await fixture.serve();
+    await fixture.play.write('treadle.toml', `${text}\n[server]\ninstructions = "New."\ndefault_tools = ["nothing"]\n`);
+    await server.reload!('which is not a tool of the server');
+    await fixture.play.write('treadle.toml', `${text}\n[server\n`);
+    await server.reload!('This is not TOML');
+    await rm(`${fixture.play.folder}/treadle.toml`);
+    await mkdir(`${fixture.play.folder}/treadle.toml`);
+    await server.reload!('cannot be read');
+    await server.respond({ input: 'hi' });
+    expect(JSON.stringify(fixture.provider.requests)).not.toContain('New.');
+  });
+
+  test('leaves runs in progress as they are', async () => {
+    await fixture.configure('[server]\ndefault_tools = ["read"]', { hang: 'still ' }, { text: ['two'] });
+    const server = await fixture.serve();
+    const answering = server.respond({ input: 'hi' });
+    await fixture.provider.answered(1);
+    const text = await readFile(`${fixture.play.folder}/treadle.toml`, 'utf8');
+    await fixture.play.write('treadle.toml', text.replace('default_tools = ["read"]', 'tools = ["none"]'));
+    await server.reload!('the configuration was reloaded');
+    expect((await server.respond({ input: 'hi' })).status).toBe(200);
+    fixture.provider.resume();
+    expect((await answering).body).toMatchObject({ status: 'completed' });
+    const [before, after] = fixture.provider.requests;
+    expect([before!.tools?.length, after!.tools]).toEqual([1, undefined]);
+  });
+
+  test('is reloaded when its file changes, with reload = true', async () => {
+    await fixture.configure('[server]\nreload = true');
+    const server = await fixture.serve();
+    const text = await readFile(`${fixture.play.folder}/treadle.toml`, 'utf8');
+    const next = `[models]\ndefault = "main"\n${text}\n[models.play]\nprovider = "demo"\n`;
+    // As editors do it.
+    await fixture.play.write('treadle.toml.new', next);
+    await rename(`${fixture.play.folder}/treadle.toml.new`, `${fixture.play.folder}/treadle.toml`);
+    await server.logged!('the configuration was reloaded');
+    expect((await server.get('/v1/models')).body.data.map(({ id }) => id)).toContain('play');
+  });
+});
+
+test('budgets of the server, a tenant and a key apply to their runs', async () => {
+  const entry = (name: string, more = ''): string =>
+    `[[server.keys]]\nname = "${name}"\nhash = "${hashKey(name)}"\n${more}\n`;
+  const keys = entry('one') + entry('two', 'budgets = ["none"]') + entry('three', 'tenant = "t"');
+  await fixture.configure(
+    `${keys}[server.tenants.t]\nbudgets = ["none"]\n[server]\nbudgets = ["much"]\n` +
+      '[budgets.none]\ntokens = 0\n[budgets.much]\ntokens = 1000000\n',
+    { text: ['one'] },
+  );
+  const server = await fixture.serve();
+  const status = async (key: string): Promise<number> =>
+    (await server.respond({ input: 'hi' }, { authorization: `Bearer ${key}` })).status;
+  expect([await status('one'), await status('two'), await status('three')]).toEqual([200, 429, 429]);
+});
+
 test('of two SIGHUPs, the second reads the configuration after the keys of the first were set', async () => {
   await fixture.configure(`[[server.keys]]\nname = "one"\nhash = "${hashKey('one')}"\n`);
   const { io, written, waitFor, terminate, reload } = testIo({ cwd: fixture.play.folder, isTTY: false });
-  const reloaded = (): number => written.stderr.split('the keys were reloaded').length - 1;
+  const reloaded = (): number => written.stderr.split('the configuration was reloaded').length - 1;
   /** How many reloads were complete when the configuration was read. */
   const reads: number[] = [];
   const cwd = { get: () => (reads.push(reloaded()), fixture.play.folder) };

@@ -13,6 +13,8 @@ export interface ServeCommand {
   respond(body: object, headers?: Readonly<Record<string, string>>): Promise<HttpResult>;
   /** Sends SIGHUP; resolves when the log has a line with this text. */
   reload?(logged: string): Promise<void>;
+  /** Resolves when the log has a line with this text. */
+  logged?(text: string): Promise<void>;
   /** Sends the signal; resolves when the command has ended. */
   stop(signal?: NodeJS.Signals): Promise<Ended>;
 }
@@ -111,6 +113,7 @@ async function startInProcess(cwd: string, args: readonly string[]): Promise<Ser
   ]);
   return {
     ...httpClient(written.stdout),
+    logged: (text) => waitFor(text, 'stderr'),
     reload(logged) {
       reload();
       return waitFor(logged, 'stderr');

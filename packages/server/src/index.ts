@@ -17,4 +17,9 @@ export {
   type McpRegistry,
 } from './apis/mcp/options.ts';
 export type { ModelTest, TestModel } from './server-routes.ts';
-export { treadleServer, type TreadleServer, type TreadleServerOptions } from './treadle-server.ts';
+export {
+  treadleServer,
+  type ReplaceableOptions,
+  type TreadleServer,
+  type TreadleServerOptions,
+} from './treadle-server.ts';

@@ -23,11 +23,16 @@ export interface ModelTest {
   readonly error?: ModelError;
 }
 
-export interface ServerRoutesOptions {
+/** What the server offers now. */
+export interface Offer {
   readonly models: ServedModels;
-  readonly tools: readonly Tool[];
-  readonly defaultTools: readonly string[];
+  readonly tools?: readonly Tool[];
+  readonly defaultTools?: readonly string[];
   readonly testModel?: TestModel;
+}
+
+export interface ServerRoutesOptions {
+  readonly offer: () => Offer;
   /** A test counts as a run. */
   readonly reserve: ActiveRuns['reserve'];
   readonly maxBodyBytes: number;
@@ -39,7 +44,7 @@ const testBody = z.strictObject({ model: z.string().min(1).max(200).nullish() })
 
 /** What the server offers: `/models`, and `/server` for pages, which have to know it before they ask for anything. */
 export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
-  const { models: served, tools, defaultTools, testModel, reserve, maxBodyBytes } = options;
+  const { offer, reserve, maxBodyBytes } = options;
   const created = Math.floor(Date.now() / 1000);
   const wireModel = (id: string): object => ({ id, object: 'model', created, owned_by: 'treadle' });
   return [
@@ -48,7 +53,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
       path: '/v1/models',
       scope: 'agents:invoke',
       summary: 'List the models',
-      handle: (c) => c.json({ object: 'list', data: [...served.models.keys()].map(wireModel) }),
+      handle: (c) => c.json({ object: 'list', data: [...offer().models.models.keys()].map(wireModel) }),
     }),
     route({
       method: 'GET',
@@ -57,7 +62,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
       summary: 'Get a model',
       handle(c) {
         const id = c.req.param('id');
-        modelNamed(served, id);
+        modelNamed(offer().models, id);
         return c.json(wireModel(id));
       },
     }),
@@ -68,6 +73,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
       summary: 'Describe the caller, the models and the tools',
       handle(c) {
         const { key, tenant, scopes } = c.get('caller');
+        const { models: served, tools = [], defaultTools = [], testModel } = offer();
         return c.json({
           object: 'server',
           key: key === '' ? null : { name: key, tenant, scopes },
@@ -90,6 +96,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
       body: testBody,
       async handle(c) {
         const caller = c.get('caller');
+        const { models: served, testModel } = offer();
         const { model } = validateBody(testBody, await readJson(c, maxBodyBytes));
         const name = model ?? served.default;
         const tested = modelNamed(served, name);

@@ -148,40 +148,64 @@ export interface TreadleServer {
    */
   replaceKeys(keys: readonly ApiKey[]): void;
   /**
+   * Replaces all options that can change while the server runs, with the keys; one that is absent gets its default. Requests and runs
+   * that begin or are resumed later have the new ones. Of `mcp`, only `policy` changes. Throws if they are not valid; then
+   * nothing has changed.
+   */
+  replace(options: ReplaceableOptions): void;
+  /**
    * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, and detaches the remaining runs,
    * which are resumed at the next start.
    */
   close(graceMs?: number): Promise<void>;
 }
 
-/** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
-export function treadleServer(options: TreadleServerOptions): TreadleServer {
-  checkServerOptions(options);
-  const {
+/** The options that can change while the server runs. */
+export type ReplaceableOptions = Pick<
+  TreadleServerOptions,
+  | 'models'
+  | 'tools'
+  | 'executors'
+  | 'defaultTools'
+  | 'instructions'
+  | 'mcpServers'
+  | 'policy'
+  | 'askingPolicy'
+  | 'ledger'
+  | 'agents'
+  | 'testModel'
+  | 'waitForAnswers'
+  | 'mcp'
+  | 'keys'
+  | 'maxTurns'
+  | 'maxDurationMs'
+  | 'toolTimeoutMs'
+  | 'errorLimit'
+  | keyof EveryRunOptions
+  | keyof NewRunOptions
+>;
+
+/** What of the engine follows from them. */
+type EngineSettings = Pick<
+  Engine,
+  | 'models'
+  | 'serverTools'
+  | 'limits'
+  | 'instructionsFor'
+  | 'policy'
+  | 'askingPolicy'
+  | 'ledgerFor'
+  | 'agents'
+  | 'everyRun'
+  | 'newRun'
+  | 'waits'
+>;
+
+function engineSettings(options: ReplaceableOptions, log: Logger): EngineSettings {
+  const { models, tools = [], executors = [], defaultTools = [], mcpServers: configured = {} } = options;
+  const { policy, toolTimeoutMs = 60_000 } = options;
+  return {
     models,
-    store,
-    tools = [],
-    executors = [],
-    defaultTools = [],
-    mcpServers: configured = {},
-    log = newLog(),
-  } = options;
-  const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
-  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
-  const keys = serverKeys(options.keys ?? []);
-  const maxBytes = options.maxBytesInProgress ?? 192 * 1024 * 1024;
-  const memory = memoryLimit({ max: maxBytes });
-  const registry = options.metrics ?? newMetrics();
-  const metrics = serverMetrics(registry);
-  if (options.webhooks) checkWebhooks(options.webhooks);
-  const { policy, toolTimeoutMs = 60_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
-  const kept = resourceKeeper({
-    store: store.keptProcesses,
-    onProblem: (run, why) => log.warn({ run, why }, 'a resource was not closed'),
-  });
-  const engine: Engine = {
-    models,
-    store,
     serverTools: {
       executors: [registeredTools(tools), ...executors, mcpExecutor(configured, { policy, toolTimeoutMs, log })],
       defaultTools,
@@ -202,6 +226,79 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     newRun: newRunOptions(options),
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
     waits: options.waitForAnswers ?? false,
+  };
+}
+
+const NO_TOOLS: readonly Tool[] = [];
+
+const REPLACEABLE: { readonly [Name in keyof Required<ReplaceableOptions>]: true } = {
+  models: true,
+  tools: true,
+  executors: true,
+  defaultTools: true,
+  instructions: true,
+  mcpServers: true,
+  policy: true,
+  askingPolicy: true,
+  ledger: true,
+  agents: true,
+  testModel: true,
+  waitForAnswers: true,
+  mcp: true,
+  keys: true,
+  maxTurns: true,
+  maxDurationMs: true,
+  toolTimeoutMs: true,
+  errorLimit: true,
+  guardrails: true,
+  resultFilters: true,
+  exposes: true,
+  verifyAnswer: true,
+  audit: true,
+  summariser: true,
+  holdIdleMs: true,
+  maxCallsPerTurn: true,
+  crashLimit: true,
+  repeatLimit: true,
+  maxResultChars: true,
+  narrow: true,
+};
+
+function replaceable(options: ReplaceableOptions): ReplaceableOptions {
+  const names = Object.entries(options).filter(([name]) => Object.hasOwn(REPLACEABLE, name));
+  return Object.fromEntries(names) as unknown as ReplaceableOptions;
+}
+
+const NOTHING_REPLACED = Object.fromEntries(Object.keys(REPLACEABLE).map((name) => [name, undefined]));
+
+/** The labels of tools that every request has. */
+function defaultLabels({ defaultTools = [], mcpServers = {} }: ReplaceableOptions): readonly string[] {
+  return [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(mcpServers.defaults ?? [])];
+}
+
+/** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
+export function treadleServer(options: TreadleServerOptions): TreadleServer {
+  checkServerOptions(options);
+  const { store, log = newLog() } = options;
+  /** With what was replaced. */
+  let current: ReplaceableOptions = options;
+  const { heartbeatMs = 15_000, maxBodyBytes = 16 * 1024 * 1024, requiresAction = false } = options;
+  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRuns = 1_000, maxOpenStreams = 4_000 } = options;
+  const keys = serverKeys(options.keys ?? []);
+  const maxBytes = options.maxBytesInProgress ?? 192 * 1024 * 1024;
+  const memory = memoryLimit({ max: maxBytes });
+  const registry = options.metrics ?? newMetrics();
+  const metrics = serverMetrics(registry);
+  if (options.webhooks) checkWebhooks(options.webhooks);
+  const { maxConcurrentRunsPerTenant: maxPerTenant } = options;
+  const kept = resourceKeeper({
+    store: store.keptProcesses,
+    onProblem: (run, why) => log.warn({ run, why }, 'a resource was not closed'),
+  });
+  let settings = engineSettings(options, log);
+  const engine: Engine = {
+    ...settings,
+    store,
     keys,
     kept,
     startRun: (...started) => startRun(...started),
@@ -247,8 +344,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         engine,
         stored,
         runs: allRuns,
-        tools: () => tools,
-        options: () => options.mcp ?? {},
+        tools: () => current.tools ?? NO_TOOLS,
+        options: () => ({ ...options.mcp, ...current.mcp }),
         heartbeatMs,
         stopping: stopping.signal,
       }),
@@ -258,8 +355,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     plan: async (...taken) => (await openMcp()).calls.api.plan(...taken),
     fail: async (...taken) => (await openMcp()).calls.api.fail(...taken),
   });
-  const labels = [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(configured.defaults ?? [])];
-  const parseOptions = labels.length > 0 ? { labels } : {};
+  const parseOptions = { labels: defaultLabels(options) };
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, corsOrigins: cors, requestsPerMinute, sendTimeoutMs } = options;
   const server = createServer({
@@ -281,7 +377,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       ...conversationsRoutes({ conversations: chats, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
       ...itemRoutes({ items, conversations: chats, maxBodyBytes }),
       ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
-      ...serverRoutes({ ...options, tools, defaultTools, reserve: engine.runs.reserve, maxBodyBytes }),
+      ...serverRoutes({ offer: () => current, reserve: engine.runs.reserve, maxBodyBytes }),
       ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
       metricsRoute(registry),
     ],
@@ -334,6 +430,17 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   return {
     listen: () => (listening ??= startListening()),
     replaceKeys: keys.replace,
+    replace(given) {
+      const next = { ...options, ...NOTHING_REPLACED, ...replaceable(given) };
+      checkServerOptions(next);
+      const replaced = engineSettings(next, log);
+      keys.replace(given.keys ?? []);
+      // From here on nothing fails.
+      for (const name of Object.keys(settings)) Reflect.deleteProperty(engine, name);
+      Object.assign(engine, replaced);
+      [settings, current] = [replaced, next];
+      parseOptions.labels = defaultLabels(next);
+    },
     close(graceMs) {
       isClosed = true;
       stopBackgroundTasks();

@@ -13,8 +13,17 @@ import {
 } from '@treadle/core';
 import type { ResourceKeeper } from '@treadle/store';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS, YES_FLAG } from '../command-line/flags.ts';
+import {
+  FACT_FLAGS,
+  KEY_NOTE,
+  LOCATION_FLAGS,
+  LOG_FLAGS,
+  MODEL_FLAGS,
+  RULE_FLAGS,
+  YES_FLAG,
+} from '../command-line/flags.ts';
 import { approveByFlag, userName } from '../run/ask-approval.ts';
+import type { Config } from '../config/config.ts';
 import { loadStorePackage } from '../config/store.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
@@ -44,6 +53,7 @@ export const chatCommand: Command = defineCommand({
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
     ...RULE_FLAGS,
+    ...FACT_FLAGS,
     ...YES_FLAG,
     ...LOG_FLAGS,
   },
@@ -74,7 +84,7 @@ export const chatCommand: Command = defineCommand({
     for (const text of session.notices) io.stderr.write(`${text}\n`);
     io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
-    const last = values.continue ? await lastConversation(session.store) : undefined;
+    const last = values.continue ? await lastConversation(session.store, session.context.loaded.config) : undefined;
     if (values.continue) io.stderr.write(`${continueText(last)}\n`);
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
@@ -138,11 +148,11 @@ interface LastConversation {
 }
 
 /** The newest run that has ended and that the command can continue. */
-async function lastConversation(store: RunStore): Promise<LastConversation | undefined> {
+async function lastConversation(store: RunStore, config: Config): Promise<LastConversation | undefined> {
   for (const run of await store.list({ status: ['completed', 'exhausted', 'failed', 'cancelled'], limit: Infinity })) {
     if (isChild(run) || !run.runId.startsWith('run_')) continue;
     const state = await stateAfter({ summary: run, entries: await store.read(run.runId) });
-    if (foreignRunReason(state) !== undefined) continue;
+    if (foreignRunReason(state, config) !== undefined) continue;
     return { run, messages: messagesOf(state.history), carried: carriedFrom(state) };
   }
   return undefined;

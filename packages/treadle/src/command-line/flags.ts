@@ -1,4 +1,5 @@
-import type { Values } from './command.ts';
+import type { RunFacts } from '@treadle/core';
+import { CommandError, type Values } from './command.ts';
 
 /** Where the store, the configuration and the working folder are. */
 export const LOCATION_FLAGS = {
@@ -71,6 +72,29 @@ export const RULE_FLAGS = {
   'no-agents-md': { type: 'switch', help: 'Do not give the instructions in AGENTS.md to the model' },
 } as const;
 
+/** What a new run belongs to. */
+export const FACT_FLAGS = {
+  session: { type: 'text', value: 'NAME', help: 'The session that the run is part of, for "runs list" and the server' },
+  task: { type: 'text', value: 'NAME', help: 'The task that the run works on' },
+  label: { type: 'text', value: 'NAME=VALUE', many: true, help: 'A label of the run; may be repeated' },
+} as const;
+
+export type FactValues = Values<typeof FACT_FLAGS>;
+
+/** Throws for a label without a name. */
+export function factsOf({ session, task, label = [] }: FactValues): Pick<RunFacts, 'session' | 'task' | 'labels'> {
+  const labels = label.map((text) => {
+    const at = text.indexOf('=');
+    if (at > 0) return [text.slice(0, at), text.slice(at + 1)] as const;
+    throw new CommandError(`--label cannot be ${JSON.stringify(text)}. It takes NAME=VALUE, such as team=sales.`);
+  });
+  return {
+    ...(session !== undefined && { session }),
+    ...(task !== undefined && { task }),
+    ...(labels.length > 0 && { labels: Object.fromEntries(labels) }),
+  };
+}
+
 export const LOG_FLAGS = {
   log: { type: 'text', value: 'FILE', help: 'Append a JSON line to FILE for each call that was executed or denied' },
 } as const;
@@ -87,6 +111,7 @@ export type OutputValues = Values<typeof OUTPUT_FLAGS & typeof LOG_FLAGS>;
 /** The flags of commands that start runs. */
 export type SessionValues = LocationValues &
   ModelValues &
+  FactValues &
   Values<typeof RULE_FLAGS & typeof YES_FLAG & typeof LOG_FLAGS>;
 
 export const KEY_NOTE: string =

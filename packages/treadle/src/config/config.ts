@@ -4,6 +4,7 @@ import type { ToolSupport } from '@treadle/models';
 import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
+import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { Shape } from './shape.ts';
 
@@ -15,6 +16,7 @@ export interface Config {
   readonly chat?: { readonly instructions?: string };
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
+  readonly budgets?: Readonly<Record<string, BudgetEntry>>;
   readonly mcp?: { readonly servers?: Readonly<Record<string, McpServerEntry>> };
   readonly orchestrator?: {
     readonly tool_loop_enabled?: boolean;
@@ -23,6 +25,8 @@ export interface Config {
     readonly default_tool_timeout_ms?: number;
     /** False: AGENTS.md is not read. */
     readonly agents_md?: boolean;
+    /** The budgets that the runs of `run` and `chat` draw on. */
+    readonly budgets?: readonly string[];
     readonly tools?: {
       /** The tools of `run` and `chat`: names and sets. */
       readonly offer?: readonly string[];
@@ -137,6 +141,7 @@ export const CONFIG_SHAPE: Shape = {
         tool_error_limit: { type: 'count', min: 0 },
         default_tool_timeout_ms: count,
         agents_md: onOff,
+        budgets: { type: 'texts' },
         tools: {
           type: 'table',
           fields: {
@@ -156,6 +161,7 @@ export const CONFIG_SHAPE: Shape = {
     server: SERVER_SHAPE,
     chat: { type: 'table', fields: { instructions: text } },
     store: { type: 'table', fields: { url: text } },
+    budgets: BUDGETS_SHAPE,
     mcp: MCP_SHAPE,
     edge: later,
   },

@@ -60,9 +60,9 @@ describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
-      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, chat, store, mcp.',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, chat, store, budgets, mcp.',
     ],
-    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, chat, store, mcp.'],
+    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, chat, store, budgets, mcp.'],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
       'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, headers_env, context_tokens, images, files, temperature, max_output_tokens, reasoning, timeout_ms, tool_support, price, fallback.',

@@ -4,6 +4,7 @@ import { parse, TomlError } from 'smol-toml';
 import { CommandError } from '../command-line/command.ts';
 import { decodeText, readProblem } from '../command-line/named-file.ts';
 import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
+import { budgetProblems } from './budgets.ts';
 import { mcpProblems } from './mcp.ts';
 import { serverProblems } from './server.ts';
 import { checkShape } from './shape.ts';
@@ -50,7 +51,14 @@ export function checkConfig(text: string, file: string): { config: Config; probl
   const value = parseToml(text, file);
   const problems = checkShape(value, CONFIG_SHAPE, '');
   const config = value as Config;
-  if (problems.length === 0) problems.push(...modelProblems(config), ...serverProblems(config), ...mcpProblems(config));
+  if (problems.length === 0) {
+    problems.push(
+      ...modelProblems(config),
+      ...serverProblems(config),
+      ...budgetProblems(config),
+      ...mcpProblems(config),
+    );
+  }
   return { config, problems: problems.map((problem) => `${file}: ${problem}.`) };
 }
 

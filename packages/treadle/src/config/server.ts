@@ -40,6 +40,17 @@ export interface ServerConfig {
   readonly retention_days?: number;
   readonly log_level?: LogLevel;
   readonly webhooks?: WebhookEntry;
+  /** The budgets that all runs of the server draw on. */
+  readonly budgets?: readonly string[];
+  readonly tenants?: Readonly<Record<string, TenantEntry>>;
+  /** The configuration is reloaded when its file has changed. */
+  readonly reload?: boolean;
+}
+
+/** [server.tenants.NAME]. */
+export interface TenantEntry {
+  /** The budgets that the runs of the tenant draw on. */
+  readonly budgets?: readonly string[];
 }
 
 /** [server.webhooks]: requests that tell another program when runs wait or have ended. */
@@ -64,6 +75,8 @@ export interface KeyEntry {
   readonly max_concurrent_requests?: number;
   /** A time with its zone. */
   readonly expires_at?: string;
+  /** The budgets that its runs draw on. */
+  readonly budgets?: readonly string[];
 }
 
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
@@ -154,6 +167,7 @@ export const SERVER_SHAPE: Shape = {
           requests_per_minute: count,
           max_concurrent_requests: count,
           expires_at: { type: 'text', form: TIME },
+          budgets: { type: 'texts' },
           ...plainKeys,
         },
       },
@@ -195,6 +209,13 @@ export const SERVER_SHAPE: Shape = {
         },
       },
     },
+    budgets: { type: 'texts' },
+    tenants: {
+      type: 'table',
+      fields: {},
+      others: { type: 'table', fields: { budgets: { type: 'texts' } } },
+    },
+    reload: { type: 'switch' },
     ...plainKeys,
   },
 };
@@ -209,8 +230,17 @@ export function serverProblems({ server }: Config): string[] {
         ]
       : []),
     ...keyProblems(server?.keys ?? []),
+    ...tenantProblems(server),
     ...webhookProblems(server?.webhooks),
   ];
+}
+
+/** A tenant that no key has would never apply, and its budgets would not be enforced. */
+function tenantProblems({ tenants = {}, keys = [] }: ServerConfig = {}): string[] {
+  const known = new Set(['default', ...keys.map(({ tenant = 'default' }) => tenant)]);
+  return Object.keys(tenants).flatMap((name) =>
+    known.has(name) ? [] : [`server.tenants.${name} is not the tenant of a key. Tenants: ${[...known].join(', ')}`],
+  );
 }
 
 function webhookProblems(webhooks: WebhookEntry | undefined): string[] {

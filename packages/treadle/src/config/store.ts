@@ -31,7 +31,7 @@ export function parseStoreUrl(url: string, { from, folder }: { from: string; fol
 }
 
 /** A store of runs. What keeps nothing has only these. */
-export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcesses'>>;
+export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcesses' | 'budgets'>>;
 
 /** Opens the store of a command that creates runs. Creates the store if it does not exist. */
 export async function openStore(location: StoreLocation): Promise<SessionStore> {

@@ -98,7 +98,7 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       if (answer && !signal.aborted) answers.push(answer);
     }
     if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
-    const { model, policy, kept } = start;
+    const { model, policy, kept, ledger } = start;
     const tools = options.allTools?.() ?? start.tools;
     const next = {
       runId: result.runId,
@@ -106,6 +106,7 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       ...(tools && { tools }),
       ...(policy && { policy }),
       ...(kept && { kept }),
+      ...(ledger && { ledger }),
     };
     rejected = undefined;
     try {

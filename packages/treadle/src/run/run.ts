@@ -1,6 +1,7 @@
 import { isJsonSchema, messageOf, type JsonSchema } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import {
+  FACT_FLAGS,
   KEY_NOTE,
   LOCATION_FLAGS,
   LOG_FLAGS,
@@ -36,6 +37,7 @@ export const runCommand: Command = defineCommand({
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
     ...RULE_FLAGS,
+    ...FACT_FLAGS,
     ...YES_FLAG,
     'output-schema': {
       type: 'text',

@@ -1,9 +1,16 @@
 import { homedir } from 'node:os';
 import type { LoopOptions, RunStore, RunSummary, StartedRun, Tool } from '@treadle/core';
 import { CommandError } from '../command-line/command.ts';
-import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
+import {
+  factsOf,
+  followUpCommand,
+  locationOf,
+  type LocationValues,
+  type SessionValues,
+} from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
+import { openLedgers } from '../config/budgets.ts';
 import { openStore, type SessionStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
@@ -61,7 +68,8 @@ export async function openSession(
   const { config } = context.loaded;
   const choice = chooseModel(values, context.loaded, io.env);
   const asking = askingBy(values, canAsk);
-  const { max_tool_iterations, tool_error_limit, default_tool_timeout_ms } = config.orchestrator ?? {};
+  const { max_tool_iterations, tool_error_limit, default_tool_timeout_ms, budgets = [] } = config.orchestrator ?? {};
+  const facts = factsOf(values);
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
@@ -73,6 +81,7 @@ export async function openSession(
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
   const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
   const { store } = opened;
+  const ledger = budgets.length === 0 ? undefined : (await openLedgers(config, store.budgets))(budgets);
   let { own } = opened;
   const tools = [...own, ...mcp.offered()];
   const allTools = (): readonly Tool[] => [...own, ...mcp.all()];
@@ -99,6 +108,10 @@ export async function openSession(
     ...(tool_error_limit !== undefined && { errorLimit: tool_error_limit }),
     ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
     ...(values.finish && { finish: values.finish }),
+    ...(ledger && { ledger }),
+    principal: COMMAND,
+    ...facts,
+    labels: { ...facts.labels, ...STARTED_BY },
   };
   const notices = [
     choice.notice,
@@ -136,6 +149,14 @@ export async function openSession(
     },
   };
 }
+
+/**
+ * The runs of the command belong to the tenant that a server without keys has, so that one with the same store lists them. No key can
+ * have this name.
+ */
+const COMMAND = { subject: 'treadle:command', tenant: 'default', scopes: ['tools:execute'] };
+/** Marks them in lists. */
+const STARTED_BY = { 'started-by': 'command' };
 
 /** The parts that may fail while servers are connected. */
 async function openParts(options: {

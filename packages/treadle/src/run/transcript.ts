@@ -144,6 +144,7 @@ export function transcript(options: {
         case 'fact':
           if (item.event.type === 'model-replied') endReply(item.event.content);
           else if (item.event.type === 'model-failed') endLine();
+          else if (item.event.type === 'budget-refused') writeLine(printable(item.event.reason));
           else return;
           streamed = false;
           status.hide();

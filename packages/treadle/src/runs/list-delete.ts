@@ -1,6 +1,7 @@
 import type { HeldProcess, RunStore, RunSummary } from '@treadle/core';
 import type { Store } from '@treadle/store';
 import { CommandError, EXIT, type Command } from '../command-line/command.ts';
+import { FACT_FLAGS, factsOf, type FactValues } from '../command-line/flags.ts';
 import { loadStorePackage } from '../config/store.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
@@ -34,6 +35,7 @@ export const listCommand: Command = runsCommand('list', {
   summary: 'List runs, newest first',
   flags: {
     status: { type: 'choice', choices: STATUSES, value: 'STATUS', many: true, help: `One of ${STATUSES.join(', ')}` },
+    ...FACT_FLAGS,
     recovered: { type: 'switch', help: 'Only runs that were taken over from a process that died' },
     limit: { type: 'count', value: 'N', min: 1, help: `List at most N runs; default: ${DEFAULT_LIMIT}` },
     json: { type: 'switch', help: 'Print JSON' },
@@ -44,6 +46,7 @@ export const listCommand: Command = runsCommand('list', {
     'died, and another process took it over or freed it.',
   examples: [
     'treadle runs list --status interrupted --status paused',
+    'treadle runs list --session nightly --label team=sales',
     `treadle runs list --json --limit 1000 | jq '.[] | select(.model == "demo") | .runId'`,
   ],
   emptyStore: ({ json }) => (json ? ['[]'] : []),
@@ -59,12 +62,13 @@ export const listCommand: Command = runsCommand('list', {
   },
 });
 
-interface Wanted {
+interface Wanted extends FactValues {
   readonly status?: readonly DisplayStatus[];
   readonly recovered?: boolean;
 }
 
-function nothingListed({ status, recovered }: Wanted): string {
+function nothingListed({ status, recovered, session, task, label }: Wanted): string {
+  if (session !== undefined || task !== undefined || label) return 'There are no such runs.';
   if (recovered) return `There are no recovered runs${status ? ' with this status' : ''}.`;
   return status ? 'There are no runs with this status.' : 'There are no runs yet.';
 }
@@ -72,11 +76,11 @@ function nothingListed({ status, recovered }: Wanted): string {
 /** The store has no status `interrupted`: such runs are among those with the status `running`. */
 export async function listRuns(
   store: RunStore,
-  { status: wanted, recovered }: Wanted,
+  { status: wanted, recovered, ...facts }: Wanted,
   limit: number,
 ): Promise<readonly ListedRun[]> {
   const status = wanted && [...new Set(wanted.map((one) => (one === 'interrupted' ? 'running' : one)))];
-  const only = { ...(status && { status }), ...(recovered && { recovered }) };
+  const only = { ...(status && { status }), ...(recovered && { recovered }), ...factsOf(facts) };
   const filter = { ...only, limit: status?.includes('running') ? Infinity : limit };
   const listed = (await store.list(filter)).map(async (run) => ({ ...run, standing: await displayStatus(store, run) }));
   const found = await Promise.all(listed);

@@ -1,8 +1,22 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
-import type { Answer, Model, RunStore, RunSummary, StartedRun, State, Tool, ToolFacts, Waiting } from '@treadle/core';
+import type {
+  Answer,
+  Ledger,
+  Model,
+  RunStore,
+  RunSummary,
+  StartedRun,
+  State,
+  Tool,
+  ToolFacts,
+  Waiting,
+} from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
 import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, YES_FLAG } from '../command-line/flags.ts';
+import { openLedgers } from '../config/budgets.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
+import type { Config } from '../config/config.ts';
+import type { CommandContext } from '../config/context.ts';
 import { openModel } from '../models/open-model.ts';
 import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
 import { waitingText } from '../run/outcome-text.ts';
@@ -50,7 +64,7 @@ export const resumeCommand: Command = runsCommand('resume ID', {
     const run = await readRun(request.store, request.args[0]!);
     const state = await stateAfter(run);
     rejectEndedRun(run, state);
-    rejectForeignRun(state);
+    rejectForeignRun(state, request.context);
     return resumeRun(request, state, answersFor(state, request.values));
   },
 });
@@ -79,7 +93,7 @@ export const forkCommand: Command = runsCommand('fork ID', {
     const at = values.at ?? lastEntryOf(run, results);
     // Check everything before the fork is created, so that an error does not leave a fork behind.
     const state = await stateAfter(run, at);
-    if (!values['no-run']) rejectForeignRun(state);
+    if (!values['no-run']) rejectForeignRun(state, context);
     const needsModel = values.model !== undefined || !values['no-run'];
     const choice = needsModel ? chooseModelOf(state.model, values, context.loaded, io.env) : undefined;
     const model = values.model !== undefined && choice ? (await openModel(choice)).id : state.model;
@@ -164,8 +178,11 @@ async function resumeRun(
     const all = mcp.all();
     const tools = [...ownTools, ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all)];
     const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
+    const { budgets = [] } = context.loaded.config.orchestrator ?? {};
+    const ledger = state.rules.budgeted && (await openLedgers(context.loaded.config, store.budgets))(budgets);
     const start = {
       runId: state.runId,
+      ...(ledger && { ledger }),
       answers,
       model,
       tools,
@@ -199,18 +216,23 @@ function rejectEndedRun({ summary }: StoredRun, { phase }: State): void {
 }
 
 /** Throws for a run that needs code of the program that started it: resumed without that code, it would fail. */
-function rejectForeignRun(state: State): void {
-  const reason = foreignRunReason(state);
+function rejectForeignRun(state: State, { loaded }: CommandContext): void {
+  const reason = foreignRunReason(state, loaded.config);
   if (reason === undefined) return;
   throw new CommandError(`Run ${shortId(state.runId)} ${reason}. Resume it from that program.`);
 }
 
 /** Why only the program that started a run can resume it; undefined if the command can. */
-export function foreignRunReason({ rules, policies = [], handedTo, handoff, program }: State): string | undefined {
+export function foreignRunReason(
+  { rules, policies = [], handedTo, handoff, program }: State,
+  { orchestrator: { budgets = [] } = {} }: Pick<Config, 'orchestrator'> = {},
+): string | undefined {
   if (program !== undefined) return 'has code of another program as its model';
   if (rules.agent) return `belongs to the agent "${rules.agent.name}" of another program`;
   if (rules.prepared) return 'was started by a program that prepares each turn in code';
-  if (rules.budgeted) return 'was started with a budget of another program';
+  if (rules.budgeted && budgets.length === 0) {
+    return 'was started with budgets, and budgets in [orchestrator] names none';
+  }
   if (rules.guardrails) return 'was started with guardrails, which are code of another program';
   const agent = handoff?.agent ?? handedTo;
   if (agent !== undefined) return `is with the agent "${agent}" of another program`;
@@ -287,7 +309,11 @@ async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> 
   const tools = nextTools.map(unusedTool);
   const name = handoff?.agent ?? handedTo;
   const agents = name === undefined ? [] : [{ name, tools }];
-  await runLoop({ runId, journal: store, model, tools, agents, killProcess, signal: AbortSignal.abort() });
+  // It needs what it was started with, although nothing of it is used.
+  const ledger: Ledger = { reserve: unused, settle() {}, release() {} };
+  const guardrails = { input: [unused], output: [unused] };
+  const signal = AbortSignal.abort();
+  await runLoop({ runId, journal: store, model, tools, agents, ledger, guardrails, killProcess, signal });
 }
 
 function unusedTool({ name, description, parameters, effect, client }: ToolFacts): Tool {

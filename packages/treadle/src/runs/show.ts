@@ -86,10 +86,10 @@ async function heading({ run, state, status, related }: ShownRun, request: RunsR
 }
 
 /** How to resume the run, if that is possible. */
-function nextStep({ run, state, status }: ShownRun, { values }: RunsRequest): readonly string[] {
+function nextStep({ run, state, status }: ShownRun, { values, context }: RunsRequest): readonly string[] {
   const canRetry = state?.phase.type === 'ended' && state.phase.effect !== undefined;
   if (isChild(run.summary) || !(status === 'interrupted' || status === 'paused' || canRetry)) return [];
-  const foreign = state && foreignRunReason(state);
+  const foreign = state && foreignRunReason(state, context.loaded.config);
   if (foreign !== undefined) return ['', `This run ${foreign}. Resume it from that program.`];
   const words = ['runs', 'resume', shortId(run.summary.runId), ...(state ? waiting(state).flatMap(answerFlags) : [])];
   return ['', `Resume with: ${followUpCommand(words, locationOf(values))}`];

@@ -12,7 +12,7 @@ const DAY_MS = 24 * 60 * 60 * 1_000;
 /** The options of the server that flags and configuration set. */
 export type ServeOptions = Omit<
   TreadleServerOptions,
-  'models' | 'store' | 'policy' | 'askingPolicy' | 'testModel' | 'mcp' | 'mcpServers' | 'log'
+  'models' | 'store' | 'policy' | 'askingPolicy' | 'testModel' | 'mcp' | 'mcpServers' | 'log' | 'ledger'
 >;
 
 export interface AddressFlags {
@@ -66,7 +66,7 @@ function present<T extends object>(values: T): Present<T> {
 }
 
 /** The keys of clients. */
-export function apiKeys({ server }: LoadedConfig['config']): readonly ApiKey[] | undefined {
+function apiKeys({ server }: LoadedConfig['config']): readonly ApiKey[] | undefined {
   return server?.keys?.map(keyOf);
 }
 

@@ -1,10 +1,11 @@
-import { messageOf, TreadleError } from '@treadle/core';
-import type { TestModel, TreadleServer } from '@treadle/server';
+import { messageOf, TreadleError, type Model } from '@treadle/core';
+import type { ReplaceableOptions, TreadleServer } from '@treadle/server';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, type ModelValues } from '../command-line/flags.ts';
 import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
 import { modelEntries } from '../config/config.ts';
-import { resolveContext } from '../config/context.ts';
+import { openLedgers, serverBudgets } from '../config/budgets.ts';
+import { resolveContext, type CommandContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
@@ -14,7 +15,8 @@ import { catchStopSignal } from '../terminal/signals.ts';
 import { configuredServers, splitToolList } from '../mcp/servers.ts';
 import { chooseTools } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
-import { apiKeys, serveOptions, type ServeOptions } from './serve-options.ts';
+import { configChanges, watchFile } from './reload.ts';
+import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
   name: 'serve',
@@ -47,7 +49,8 @@ export const serveCommand: Command = defineCommand({
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
       'stops the server: runs have shutdown_grace_ms to end, the others are resumed at the next start. A second signal ends\n' +
-      'the process immediately. SIGHUP reloads the keys; on a terminal, it stops the server.',
+      'the process immediately. SIGHUP reloads the configuration, as far as it can change without a restart; on a terminal, it\n' +
+      'stops the server.',
     KEY_NOTE,
     'Exit codes:\n  0  the server was stopped\n  1  it could not listen, or was ended before it had stopped\n' +
       '  2  the command or its configuration is invalid; nothing was served',
@@ -59,19 +62,9 @@ export const serveCommand: Command = defineCommand({
   ],
   async run({ values }, io) {
     const context = await resolveContext(values, io);
-    const models = servedModels(values, context.loaded, io.env);
     const { server = {} } = context.loaded.config;
-    const opened = new Map(
-      await Promise.all([...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const)),
-    );
-    const list = { words: server.tools ?? ['read-only'], from: `${context.loaded.file}: server.tools` };
-    // Whether somebody can answer is decided for each run.
-    const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
-    const options = serveOptions(values, context.loaded, { tools, env: io.env });
-    const defaults = splitToolList(context, {
-      words: server.default_tools ?? [],
-      from: `${context.loaded.file}: server.default_tools`,
-    });
+    const offered = await offeredBy(values, context, io);
+    const { models, options } = offered;
     const { newLog, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
     const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
@@ -79,52 +72,71 @@ export const serveCommand: Command = defineCommand({
       if (io.stderr.isTTY) io.stderr.write(`${text}\n`);
       else log.warn(text);
     };
-    const served = { default: models.default, models: opened };
-
     const remote = await configuredServers(context, io.env);
     for (const problem of remote.problems) warn(problem);
-    const usable = remote.servers.map(({ name }) => name);
-    const mcpServers = { servers: remote.servers, defaults: defaults.servers.filter((name) => usable.includes(name)) };
-
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
-    let stopReloading = (): void => {};
+    const stopReloading: (() => void)[] = [];
     try {
-      const policy = commandPolicy(context, options.waitForAnswers ? 'policy' : 'never', {
-        rates: store.rates,
-        onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
-      });
-      // MCP clients can be asked, and people who chat on this machine.
-      const askingPolicy = commandPolicy(context, 'policy', { rates: store.rates });
-      const mcp = { version: version(), policy: askingPolicy };
-      const testModel: TestModel = async (...test) => (await import('../models/probe.ts')).probe(...test);
-      const server = treadleServer({
-        ...options,
-        models: served,
-        store,
-        policy,
-        askingPolicy,
-        testModel,
-        mcp,
-        mcpServers,
-        log,
-      });
-      /** Only the keys: other settings need a restart. A configuration with errors changes nothing. */
+      /** What can change while the server runs. Everything that may fail comes first. */
+      const settingsFor = async (now: CommandContext, offer: Offered): Promise<Settings> => {
+        const { config } = now.loaded;
+        const policy = commandPolicy(now, offer.options.waitForAnswers ? 'policy' : 'never', {
+          rates: store.rates,
+          onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
+        });
+        // MCP clients can be asked, and people who chat on this machine.
+        const askingPolicy = commandPolicy(now, 'policy', { rates: store.rates });
+        const usable = remote.servers.map(({ name }) => name);
+        const ledgerOf = await openLedgers(config, store.budgets);
+        return {
+          ...offer.options,
+          models: { default: offer.models.default, models: offer.opened },
+          policy,
+          askingPolicy,
+          ledger: (caller) => ledgerOf(serverBudgets(config, caller)),
+          testModel: async (...test) => (await import('../models/probe.ts')).probe(...test),
+          mcp: { version: version(), policy: askingPolicy },
+          mcpServers: {
+            servers: remote.servers,
+            defaults: offer.defaultServers.filter((name) => usable.includes(name)),
+          },
+        };
+      };
+      const server = treadleServer({ ...(await settingsFor(context, offered)), store, log });
+      const started = context.loaded.config;
+      let applied = started;
+      /** A configuration with errors changes nothing. */
       const reload = async (): Promise<void> => {
         try {
-          const keys = apiKeys((await resolveContext(values, io)).loaded.config) ?? [];
-          server.replaceKeys(keys);
-          log.info({ keys: keys.length }, 'the keys were reloaded');
+          const now = await resolveContext(values, io);
+          const { config } = now.loaded;
+          const changes = configChanges(started, applied, config);
+          const offer = await offeredBy(values, now, io);
+          server.replace(await settingsFor(now, offer));
+          applied = config;
+          for (const notice of offer.models.notices) warn(notice);
+          log.info(
+            { changed: changes.reload, keys: config.server?.keys?.length ?? 0 },
+            'the configuration was reloaded',
+          );
+          if (changes.restart.length > 0) {
+            log.warn({ notApplied: changes.restart }, 'some changes of the configuration need a restart');
+          }
         } catch (error) {
-          log.error({ why: messageOf(error) }, 'the keys were not reloaded');
+          // They may have been set.
+          await openLedgers(applied, store.budgets).catch(() => {});
+          log.error({ why: messageOf(error) }, 'the configuration was not reloaded');
         }
       };
-      // One after the other: a file that was read earlier must not replace the keys of a newer one.
+      // One after the other: a file that was read earlier must not replace what a newer one says.
       let reloaded = Promise.resolve();
       const reloadNext = (): void => void (reloaded = reloaded.then(reload));
       // Before it listens, which takes long if there are many runs to recover: SIGHUP would end the process.
-      stopReloading = io.onReload?.(reloadNext) ?? stopReloading;
+      stopReloading.push(io.onReload?.(reloadNext) ?? (() => {}));
+      const { path: file } = context.loaded;
+      if (started.server?.reload && file !== undefined) stopReloading.push(watchFile(file, reloadNext));
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
@@ -143,11 +155,38 @@ export const serveCommand: Command = defineCommand({
     } finally {
       await Promise.allSettled(remote.servers.map((one) => one.close()));
       await store.close();
-      stopReloading();
+      for (const stopOne of stopReloading) stopOne();
       stop.release();
     }
   },
 });
+
+type Settings = ServeOptions & Omit<ReplaceableOptions, keyof ServeOptions>;
+
+/** What a configuration offers to clients. */
+interface Offered {
+  readonly models: ServedModels;
+  readonly opened: ReadonlyMap<string, Model>;
+  readonly options: ServeOptions;
+  /** Names of MCP servers whose tools every request gets. */
+  readonly defaultServers: readonly string[];
+}
+
+async function offeredBy(values: ServeValues, context: CommandContext, io: Io): Promise<Offered> {
+  const { loaded } = context;
+  const { server = {} } = loaded.config;
+  const models = servedModels(values, loaded, io.env);
+  const opened = new Map(
+    await Promise.all([...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const)),
+  );
+  const list = { words: server.tools ?? ['read-only'], from: `${loaded.file}: server.tools` };
+  // Whether somebody can answer is decided for each run.
+  const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
+  const options = serveOptions(values, loaded, { tools, env: io.env });
+  const words = server.default_tools ?? [];
+  const { servers } = splitToolList(context, { words, from: `${loaded.file}: server.default_tools` });
+  return { models, opened, options, defaultServers: servers };
+}
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */
 async function listenOrExplain(
@@ -165,6 +204,8 @@ async function listenOrExplain(
     return undefined;
   }
 }
+
+type ServeValues = ModelValues & AddressFlags;
 
 /** The models of the server by name, and the default for requests that name none. */
 export interface ServedModels {

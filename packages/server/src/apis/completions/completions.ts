@@ -72,7 +72,7 @@ type StoredCompletionEnd =
  * A completion with a key is stored with its run until the key expires. No client can fetch it.
  */
 export function completions(engine: Engine, all: Requests): Completions {
-  const { store, models } = engine;
+  const { store } = engine;
   const records = store.requests;
   all.register('completion', { plan: planCompletion, fail: failCompletion });
 
@@ -104,7 +104,7 @@ export function completions(engine: Engine, all: Requests): Completions {
         },
         complete(planned, count) {
           const { plan, createdAt } = planned;
-          checkSupport(plan.model, request, request.model ?? models.default);
+          checkSupport(plan.model, request, request.model ?? engine.models.default);
           count(plan.size);
           return { request: planned, stored: key && keyedRecord(plan, request, key, createdAt) };
         },
@@ -201,7 +201,7 @@ export function completions(engine: Engine, all: Requests): Completions {
       head: {
         id: completionId(plan.id),
         created: Math.floor(createdAt / 1000),
-        model: request.model ?? models.default,
+        model: request.model ?? engine.models.default,
         service_tier: request.serviceTier,
         system_fingerprint: null,
       },

@@ -67,7 +67,7 @@ export function responseCreator(
   options: CreatorOptions,
 ): (response: NewResponse) => NewRequest<PlannedResponse, CompleteResponse> {
   const { engine, requests, compactionSealFor, requestConversation, sealsFor } = options;
-  const { store, waits = false } = engine;
+  const { store } = engine;
   const records = store.requests;
 
   async function planResponse(
@@ -90,7 +90,7 @@ export function responseCreator(
     const plan = await planRun(engine, request, sent, {
       id,
       caller,
-      waits,
+      waits: engine.waits ?? false,
       approvals: true,
       keeps,
       session: continues?.conversation?.id,

@@ -10,7 +10,7 @@ import { walkRun } from '../../requests/projection.ts';
 import { planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interruption.ts';
-import type { RequestKind, Requests } from '../../requests/requests.ts';
+import type { RequestApi, RequestKind, Requests } from '../../requests/requests.ts';
 import { storedStreams } from '../../requests/stored-streams.ts';
 import type { Caller } from '../../http/admission.ts';
 import { newResponseId } from '../../ids.ts';
@@ -93,7 +93,6 @@ export function responses(
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const conversations = requestConversations({ store, sealFor, compactionSealFor });
   const { requestConversation, keepConversation, histories, acceptItems } = conversations;
-  const { waits = false } = engine;
   const follower = responseFollower({ engine, stored: all, streams, stopping, findResponse, currentResponse });
   const sealsFor: ResponseDriver['sealsFor'] = async (request, system, { tenant, toolset }) => ({
     seal: request.include.includes(ENCRYPTED) ? await sealFor(tenant) : undefined,
@@ -111,8 +110,15 @@ export function responses(
   };
   const newResponse = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
   const { createFork, ...api } = responseResumer({ engine, streams, ...driver });
-  all.register('response', { waits, ...api, createFork });
-  all.register('keyed-response', { waits, ...api });
+  /** Whether runs wait may be changed. */
+  const withWaits = (one: RequestApi): RequestApi => ({
+    ...one,
+    get waits() {
+      return engine.waits ?? false;
+    },
+  });
+  all.register('response', withWaits({ ...api, createFork }));
+  all.register('keyed-response', withWaits(api));
 
   async function prepareResponse(
     request: ResponseRequest,

@@ -43,7 +43,7 @@ interface ResumerOptions extends ResponseDriver {
 
 export function responseResumer(options: ResumerOptions): ResponseResumer {
   const { engine, streams, runResponse, requestConversation, sealsFor, storeEnd } = options;
-  const { store, waits = false } = engine;
+  const { store } = engine;
   const records = store.requests;
 
   async function reopenResponse({ id, status: from }: RequestRecord, response: ResponseResource): Promise<void> {
@@ -80,7 +80,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       ? { messages: [], instructions: [] }
       : (await requestConversation(request, run.caller, { isStored: true, upTo, hold })).conversation;
     const conversation = { ...restored, ...(open && { open }) };
-    const planned = { ...run, waits, approvals: true, keeps: request.store, lists: lists ?? [] };
+    const planned = { ...run, waits: engine.waits ?? false, approvals: true, keeps: request.store, lists: lists ?? [] };
     const made = await planRun(engine, request, conversation, planned);
     const plan = { ...made, ...(resume && { size: historySize(state) }) };
 

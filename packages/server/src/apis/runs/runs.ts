@@ -118,7 +118,7 @@ const MAX_WAITING_CHARS = 4_000_000;
 const MOST_MOVES = 3;
 
 export function runs(engine: Engine, stored: Requests): Runs {
-  const { store, driven, models } = engine;
+  const { store, driven } = engine;
 
   async function findRun(runId: string, { tenant }: Pick<Actor, 'tenant'>): Promise<RunSummary> {
     const [summary] = await store.list({ runId, tenant, limit: 1 });
@@ -213,7 +213,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     checkLimits(limits);
     const changes: ForkChanges = {
       ...others,
-      ...(model !== undefined && { model: modelNamed(models, model).id }),
+      ...(model !== undefined && { model: modelNamed(engine.models, model).id }),
       ...(limits && { limits }),
     };
     return { id, options: { journal: forkJournal, runId, at, changes } };
@@ -340,7 +340,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     list: (filter, { tenant }) => {
       const { model, ...others } = filter;
       // Clients name a model by its name on this server, and runs by its id.
-      const id = model === undefined ? undefined : (models.models.get(model)?.id ?? model);
+      const id = model === undefined ? undefined : (engine.models.models.get(model)?.id ?? model);
       return store.list({ ...others, ...(id !== undefined && { model: id }), tenant });
     },
     find: findRun,

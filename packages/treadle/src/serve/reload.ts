@@ -1,0 +1,105 @@
+import { watch } from 'node:fs';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import type { Config } from '../config/config.ts';
+import type { ServerConfig } from '../config/server.ts';
+
+/* What a server takes over of a configuration that has changed while it runs. */
+
+type When = 'reload' | 'restart';
+
+/** The compiler demands a decision for each key. */
+const SERVER: { readonly [Name in keyof Required<ServerConfig>]: When } = {
+  keys: 'reload',
+  tools: 'reload',
+  default_tools: 'reload',
+  instructions: 'reload',
+  wait_for_answers: 'reload',
+  max_duration_ms: 'reload',
+  budgets: 'reload',
+  tenants: 'reload',
+  host: 'restart',
+  port: 'restart',
+  cors_origins: 'restart',
+  requests_per_minute: 'restart',
+  max_concurrent_runs: 'restart',
+  max_concurrent_runs_per_tenant: 'restart',
+  max_open_streams: 'restart',
+  requires_action_status: 'restart',
+  chat_titles: 'restart',
+  max_body_bytes: 'restart',
+  max_bytes_in_progress: 'restart',
+  heartbeat_ms: 'restart',
+  send_timeout_ms: 'restart',
+  shutdown_grace_ms: 'restart',
+  retention_days: 'restart',
+  log_level: 'restart',
+  webhooks: 'restart',
+  reload: 'restart',
+};
+
+const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVER | 'unused' } = {
+  models: 'reload',
+  orchestrator: 'reload',
+  policy: 'reload',
+  budgets: 'reload',
+  server: SERVER,
+  store: 'restart',
+  mcp: 'restart',
+  chat: 'unused',
+};
+
+/** Paths of a configuration, such as `models.main` or `server.keys`. */
+export interface ConfigChanges {
+  /** What differs from the configuration that was applied last. */
+  readonly reload: readonly string[];
+  /** What differs from the configuration that the server was started with, and needs a restart. */
+  readonly restart: readonly string[];
+}
+
+export function configChanges(started: Config, applied: Config, now: Config): ConfigChanges {
+  return {
+    reload: changedPaths(applied, now).filter((changed) => whenOf(changed) === 'reload'),
+    restart: changedPaths(started, now).filter((changed) => whenOf(changed) === 'restart'),
+  };
+}
+
+function whenOf(changed: string): When | 'unused' {
+  const [section = '', name = ''] = changed.split('.');
+  const when = SECTIONS[section as keyof Config];
+  return typeof when === 'object' ? when[name as keyof ServerConfig] : when;
+}
+
+/** To the second level. */
+function changedPaths(before: Config, after: Config): readonly string[] {
+  return differences(before, after).flatMap((section) => {
+    const [old = {}, now = {}] = [before, after].map((config) => config[section as keyof Config] as object | undefined);
+    return differences(old, now).map((name) => `${section}.${name}`);
+  });
+}
+
+function differences(before: object, after: object): readonly string[] {
+  const names = new Set([...Object.keys(before), ...Object.keys(after)]);
+  const valueOf = (values: object, name: string): unknown => (values as Readonly<Record<string, unknown>>)[name];
+  return [...names].filter((name) => !isDeepStrictEqual(valueOf(before, name), valueOf(after, name)));
+}
+
+/** An editor writes a file in several steps. */
+const SETTLE_MS = 100;
+
+/** Calls `listener` after the file has changed, also if another one takes its place. Returns a function that ends that. */
+export function watchFile(file: string, listener: () => void): () => void {
+  let timer: NodeJS.Timeout | undefined;
+  // The folder, because editors replace the file.
+  const watcher = watch(path.dirname(file), { persistent: false }, (_, name) => {
+    if (name !== null && name !== path.basename(file)) return;
+    clearTimeout(timer);
+    timer = setTimeout(listener, SETTLE_MS).unref();
+  });
+  // The folder is gone. SIGHUP still works.
+  watcher.on('error', () => watcher.close());
+  return () => {
+    clearTimeout(timer);
+    watcher.close();
+  };
+}
