@@ -250,3 +250,41 @@ test('rules of the library apply to new runs', async () => {
   const [first] = await store.read(id);
   expect(first?.event).toMatchObject({ rules: { maxResultChars: 100, maxCallsPerTurn: 1 } });
 });
+
+describe('the narrowing of a conversation', () => {
+  const KEYS = [
+    { name: 'boss', hash: hashKey('tk_boss'), scopes: ['chat:write', 'chat:read', 'runs:write', 'tools:execute'] },
+    { name: 'user', hash: hashKey('tk_user'), scopes: ['chat:write', 'chat:read', 'tools:execute'] },
+  ] as const;
+  const as = (name: string): Sent => ({ authorization: `Bearer tk_${name}` });
+  const plan = tool({
+    name: 'plan',
+    description: 'Only plans from now on',
+    touches: () => [],
+    execute: () => ({ content: 'ok', narrow: { source: 'plan', without: ['act'] } }),
+  });
+  const ACT: ScriptStep = { calls: [{ name: 'act' }] };
+
+  test('is lifted by its name with a message, by a key with runs:write only', async () => {
+    const script = [{ calls: [{ name: 'plan' }] }, 'Planned.', ACT, 'Not done.', ACT, 'Done.', ACT, 'Done again.'];
+    const server = await serve(script, { keys: KEYS, tools: [plan, act], defaultTools: ['plan', 'act'] });
+    const say = async (body: object, headers: Sent) => {
+      const client = await postChat(server.url, { message: 'Go', ...body }, { headers });
+      await client.event('done');
+      return client.event('conversation_meta');
+    };
+    const { conversation_id } = await say({}, as('boss'));
+    const lift = { conversation_id, lift_narrowing: ['plan'] };
+    const refused = await server.send('POST', '/v1/chat', { message: 'Go', ...lift }, as('user'));
+    expect(refused).toMatchObject({ status: 403, body: { error: { code: 'insufficient_scope' } } });
+    const acted = async (meta: Readonly<Record<string, unknown>>): Promise<boolean> =>
+      JSON.stringify(await store.read(meta['run_id'] as string)).includes('"text":"done"');
+    expect(await acted(await say({ conversation_id, lift_narrowing: ['other'] }, as('boss')))).toBe(false);
+    const lifted = await say(lift, as('boss'));
+    expect(await acted(lifted)).toBe(true);
+    const events = (await store.read(lifted['run_id'] as string)).map(({ event }) => event);
+    expect(events).toContainEqual(expect.objectContaining({ type: 'narrowing-lifted', by: 'boss', source: 'plan' }));
+    // It stays lifted.
+    expect(await acted(await say({ conversation_id }, as('user')))).toBe(true);
+  });
+});

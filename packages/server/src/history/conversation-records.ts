@@ -31,6 +31,8 @@ export interface StoredMessage extends StoredCaller {
   readonly warnings?: readonly ChatProblem[];
   /** A person answers approvals. */
   readonly approvals?: 'ask';
+  /** Sources of narrowings that do not apply any more. */
+  readonly lift?: readonly string[];
   readonly onDisconnect: 'cancel' | 'continue';
   /** The number of the last event before those of this message. */
   readonly after: number;

@@ -95,6 +95,8 @@ export interface RunPlan {
   readonly open?: OpenTurn;
   /** What a new run takes over of the last run of its conversation. */
   readonly carried?: Carried;
+  /** Sources of narrowings in `carried` that do not apply to a new run. */
+  readonly lift?: readonly string[];
   /** The id of the run that a new one continues. */
   readonly after?: string;
   /** A later run may continue it, so that what its tools hold is kept. */
@@ -331,6 +333,7 @@ export function driveRun(
 
   toolset.changes?.give(run);
   // They are recorded together with the start of the run.
+  if (!resume) for (const source of plan.lift ?? []) void run.liftNarrowing(caller.key || undefined, source);
   if (!resume) for (const message of open?.followUp ?? []) void run.send(message);
 
   /** What the client has decided about the calls that the run began with. */
@@ -558,11 +561,22 @@ function startedRun(options: Parameters<typeof startLoop>[0]): StartedParts {
   } catch (error) {
     const result = Promise.reject(error);
     const no = async (): Promise<boolean> => false;
-    return { cancel() {}, detach: async () => {}, send: no, changeTools: no, answer: () => result, result };
+    return {
+      cancel() {},
+      detach: async () => {},
+      send: no,
+      changeTools: no,
+      liftNarrowing: no,
+      answer: () => result,
+      result,
+    };
   }
 }
 
-type StartedParts = Pick<StartedRun, 'cancel' | 'detach' | 'send' | 'changeTools' | 'answer' | 'result'>;
+type StartedParts = Pick<
+  StartedRun,
+  'cancel' | 'detach' | 'send' | 'changeTools' | 'liftNarrowing' | 'answer' | 'result'
+>;
 
 /**
  * The journal as the loop sees it: without storage for long results, and with the lease that the caller has.

@@ -7,6 +7,7 @@ import {
   userText,
   type Carried,
   type Message,
+  type Narrowing,
   type RunStore,
   type RunSummary,
   type StartedRun,
@@ -118,6 +119,8 @@ export const chatCommand: Command = defineCommand({
       width: io.stdout.columns ?? 120,
       spent: conversation.spent,
       clear: conversation.clear,
+      narrowings: conversation.narrowings,
+      lift: conversation.lift,
     };
     try {
       for (;;) {
@@ -170,6 +173,10 @@ interface Conversation {
   send(text: string): Promise<{ readonly isInterrupted: boolean; readonly isTerminated: boolean }>;
   spent(): Spent;
   clear(): void;
+  /** What narrows the conversation now. */
+  narrowings(): readonly Narrowing[];
+  /** Undoes the narrowing of a source from the next message on. False: there is none. */
+  lift(source: string): boolean;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
   readonly unsent: string[];
 }
@@ -198,11 +205,21 @@ function startConversation(options: {
   let previous = options.last?.run.runId;
   let spent: Spent = { messages: 0, turns: 0, calls: 0, usage: NO_USAGE };
   const unsent: string[] = [];
+  /** Sources of narrowings that the user has lifted since the last message. */
+  const lifted = new Set<string>();
+  const narrowings = (): readonly Narrowing[] =>
+    (carried?.narrow ?? []).filter(({ source }) => source === undefined || !lifted.has(source));
   /** Names of tools that were offered on the way. */
   const found = new Set<string>();
   return {
     unsent,
     spent: () => spent,
+    narrowings,
+    lift(source) {
+      const isNarrowed = narrowings().some((one) => one.source === source);
+      if (isNarrowed) lifted.add(source);
+      return isNarrowed;
+    },
     clear() {
       ({ messages, carried } = NOTHING);
       if (previous !== undefined) void keeper.drop(previous);
@@ -242,6 +259,9 @@ function startConversation(options: {
           logCalls,
           onLive(started) {
             live = started;
+            // In the journal of the run that begins with it.
+            for (const source of lifted) void started.liftNarrowing(userName(), source).catch(() => {});
+            lifted.clear();
             session.follow(started);
           },
           approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),

@@ -1,4 +1,4 @@
-import type { RunStore, Usage } from '@treadle/core';
+import type { Narrowing, RunStore, Usage } from '@treadle/core';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import { modelEntries } from '../config/config.ts';
@@ -6,6 +6,7 @@ import type { Session } from '../run/session.ts';
 import { workText } from '../run/outcome-text.ts';
 import { listRuns, runTable } from '../runs/list-delete.ts';
 import type { Colours } from '../terminal/colours.ts';
+import { printable } from '../terminal/printable.ts';
 import { plural, usageText } from '../terminal/quantities.ts';
 
 /** What a chat has used since it was started. */
@@ -25,6 +26,8 @@ export interface Chat {
   spent(): Spent;
   /** Forgets the conversation, not its runs. */
   clear(): void;
+  narrowings(): readonly Narrowing[];
+  lift(source: string): boolean;
 }
 
 interface SlashCommand {
@@ -53,6 +56,17 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
     async run(chat) {
       chat.clear();
       return 'The conversation is empty. Earlier messages are not sent any more.';
+    },
+  },
+  '/lift': {
+    help: 'Show what narrows the conversation, or lift the narrowing of SOURCE',
+    argument: '[SOURCE]',
+    async run(chat, source) {
+      if (source !== '' && chat.lift(source))
+        return `The narrowing of ${source} does not apply from the next message on.`;
+      const named = chat.narrowings().flatMap((one) => one.source ?? []);
+      const list = named.length === 0 ? 'nothing that can be lifted' : [...new Set(named)].map(printable).join(', ');
+      return `The conversation is narrowed by ${list}.`;
     },
   },
   '/cost': { help: 'Show the tokens and the cost of this chat', run: async (chat) => spentText(chat.spent()) },

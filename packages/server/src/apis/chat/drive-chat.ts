@@ -61,7 +61,7 @@ interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
 /** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
 export async function planMessage(
   given: Engine,
-  { model, tools, approvals }: Pick<StoredMessage, 'model' | 'tools' | 'approvals'>,
+  { model, tools, approvals, lift }: Pick<StoredMessage, 'model' | 'tools' | 'approvals' | 'lift'>,
   { messages, system = [], carried, after, ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
   const engine = judgedFor(given, { approvals, key: run.caller.key });
@@ -78,7 +78,8 @@ export async function planMessage(
   const conversation = { messages: messages.map(sentMessage), instructions: system, carried, after };
   const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true, keeps: true });
   const input = textInputFor(plan.model, model ?? engine.models.default);
-  return { plan: input ? { ...plan, model: input.model } : plan, input };
+  const lifted = lift ? { ...plan, lift } : plan;
+  return { plan: input ? { ...lifted, model: input.model } : lifted, input };
 }
 
 /**

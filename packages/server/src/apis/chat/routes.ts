@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { ApiError, badRequest } from '../../api-error.ts';
 import { follow } from '../../requests/event-log.ts';
 import { rejectKey } from '../../requests/idempotency.ts';
-import type { Env } from '../../http/admission.ts';
+import { requireScope, type Env } from '../../http/admission.ts';
 import { unknownRoute } from '../../http/app.ts';
 import { readJson } from '../../http/body.ts';
 import { sendBytes, sendJson } from '../../http/respond.ts';
@@ -37,6 +37,7 @@ function answerRoutes(
       path: '/v1/chat',
       scope: 'chat:write',
       summary: 'Send a message to a conversation and follow the answer',
+      fieldScopes: FIELD_SCOPES,
       body: chatBody,
       answers: [EVENTS],
       async handle(c) {
@@ -44,6 +45,8 @@ function answerRoutes(
         if (protocol !== undefined) return frontEnds.answer(c, protocol);
         rejectKey(c.env.incoming.headers);
         const request = parseChat(await readJson(c, maxBodyBytes));
+        // Who may only send messages must not undo what limits their answers.
+        if (request.lift) requireScope(c.get('caller'), FIELD_SCOPES.lift_narrowing);
         c.env.exchange.openStream();
         const { run } = await conversations.start(request, c.get('caller'));
         return sendEvents(c, heartbeatMs, (stream, signal) =>
@@ -307,12 +310,16 @@ const chatBody: z.ZodType<ChatBody> = z.strictObject({
   instructions: instructionsField,
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
   approvals: z.enum(['ask']).nullish(),
+  lift_narrowing: list(name, { expected: 'a list of sources', max: 32 }).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
 } satisfies Record<keyof ChatBody, z.ZodType>);
+
+const FIELD_SCOPES = { lift_narrowing: 'runs:write' } as const;
 
 function parseChat(body: unknown): ChatRequest {
   const valid = validateBody(chatBody, body);
   const { conversation_id, message, attachments, model, instructions, tools, approvals, on_disconnect } = valid;
+  const { lift_narrowing } = valid;
   if (conversation_id != null && instructions != null) {
     throw badRequest(
       "'instructions' is for a new conversation. Change those of an existing one with PATCH /v1/chat/{id}.",
@@ -329,6 +336,7 @@ function parseChat(body: unknown): ChatRequest {
     ...(instructions != null && { told: instructions }),
     ...(tools != null && { tools }),
     ...(approvals != null && { approvals }),
+    ...(lift_narrowing?.length && { lift: lift_narrowing }),
     onDisconnect: on_disconnect ?? 'cancel',
   };
 }

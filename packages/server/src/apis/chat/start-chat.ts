@@ -53,6 +53,8 @@ export interface ChatRequest {
   readonly tools?: readonly string[];
   /** A person answers approvals: `Engine.askingPolicy` judges the calls, if the server has no keys. */
   readonly approvals?: 'ask';
+  /** Sources of narrowings that do not apply any more. */
+  readonly lift?: readonly string[];
   readonly onDisconnect: 'cancel' | 'continue';
 }
 
@@ -68,7 +70,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const { tenant } = caller;
   const { createAs, message, clientId, list, instructions = [] } = request;
-  const { attachments, model, tools, approvals, onDisconnect } = request;
+  const { attachments, model, tools, approvals, lift, onDisconnect } = request;
   let counted = 0;
 
   async function planNew(hold: Capacity['hold']) {
@@ -130,6 +132,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
           ...(instructions.length > 0 && { instructions }),
           ...(warnings.length > 0 && { warnings }),
           ...(approvals && { approvals }),
+          ...(lift && { lift }),
           onDisconnect,
           after,
           ...storedCaller(planned),

@@ -185,6 +185,8 @@ export interface ChatBody {
   readonly instructions?: string | null | undefined;
   readonly tools?: readonly string[] | null | undefined;
   readonly approvals?: 'ask' | null | undefined;
+  /** Sources of narrowings of the conversation, such as `plan` or `skill:NAME`, that do not apply any more. */
+  readonly lift_narrowing?: readonly string[] | null | undefined;
   readonly on_disconnect?: 'cancel' | 'continue' | null | undefined;
 }
 
