@@ -60,6 +60,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     'turns in a row with nothing but errors, after which a run ends; `0`: no limit',
   ],
   'orchestrator.default_tool_timeout_ms': ['`60000`', 'for a call of a tool that has no time limit of its own'],
+  budgets: [
+    'none',
+    'the limits of [budgets](serve.md#budgets) by name: `[budgets.NAME]` with `tokens`, `cost` in US dollars and `calls`',
+  ],
   'orchestrator.budgets': ['`[]`', 'the [budgets](serve.md#budgets) that runs of `run` and `chat` draw on'],
   'orchestrator.agents_md': ['`true`', '`false`: [AGENTS.md](runs.md) is not read'],
   'orchestrator.tools.offer': ['`["coding", "mcp"]`', 'the tools of `run` and `chat`: names and sets'],
@@ -184,6 +188,7 @@ const SECTIONS: Readonly<Record<string, string>> = {
     'What agents may do. [Policies and approvals](policies.md) describes the rules; `treadle policy check` checks them.',
   server: 'For `treadle serve`. [Serving](serve.md) describes it.',
   'server.keys[]': 'One section for each key of a client, which `treadle key new` prints.',
+  'server.tenants.NAME': 'One section for each tenant of the keys that has budgets of its own.',
   store: 'Where runs and responses are stored.',
   'mcp.servers.NAME': 'One section for each MCP server. [MCP servers in the command](mcp-command.md) describes them.',
 };
@@ -208,7 +213,7 @@ export function configKeys(shape: Shape = CONFIG_SHAPE, at = ''): Key[] {
     case 'tables':
       return configKeys(shape.each, `${at}[]`);
     case 'checked':
-      return policyKeys([]);
+      return at === 'policy' ? policyKeys([]) : [];
     case 'forbidden':
       return [];
     case 'later':

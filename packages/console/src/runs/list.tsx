@@ -268,6 +268,7 @@ function RunTable({ runs }: { readonly runs: readonly WireRun[] }): JSX.Element 
                     ? shortId(run.id)
                     : `Fork of ${shortId(run.parent)}`}
                 {run.recovered > 0 && ` · recovered ${run.recovered} times`}
+                {run.labels['started-by'] === 'command' && ' · started by the command'}
               </span>
             </td>
             <td>

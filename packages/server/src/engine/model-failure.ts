@@ -66,6 +66,13 @@ export function publicFailure(error: ModelError): ModelError {
   return message === undefined ? error : { ...error, code, message };
 }
 
+const BUDGET = 'budget';
+
+/** The failure of a run whose first step a budget has refused. */
+export function budgetFailure(reason: string): RunFailure {
+  return { code: BUDGET, message: reason, retryable: false };
+}
+
 /** `error.code` of a response that ended with this failure. */
 export function codeInResponse(code: string): ApiErrorCode {
   if (code === 'output-invalid') return 'output_invalid';

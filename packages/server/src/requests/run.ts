@@ -37,7 +37,7 @@ import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
 import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
 import type { ServerList } from '../engine/executors.ts';
-import { codeInResponse, publicFailure, type RunFailure } from '../engine/model-failure.ts';
+import { budgetFailure, codeInResponse, publicFailure, type RunFailure } from '../engine/model-failure.ts';
 import { requestModels, type AnswerFormat } from '../engine/request-model.ts';
 import { logCall, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
@@ -230,7 +230,7 @@ export function driveRun(
     failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
     if (event.type === 'budget-refused') {
       budgetReason = event.reason;
-      if (!hasActed) failure = { code: 'budget', message: event.reason, retryable: false };
+      if (!hasActed) failure = budgetFailure(event.reason);
     }
     hasActed ||= ACTS.has(event.type);
     if (event.type !== 'model-replied') return;
