@@ -23,7 +23,7 @@ import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executor
 import { KEY_MS } from './requests/idempotency.ts';
 import { mcpExecutor, type McpServersOptions } from './engine/mcp-servers.ts';
 import { isDrivenElsewhere } from './requests/interruption.ts';
-import { everyRunOptions, newRunOptions, type EveryRunOptions, type NewRunOptions } from './requests/loop-options.ts';
+import { everyRunOptions, newRunOptions, type EveryRunOptions, type NewRunOptions } from './engine/loop-options.ts';
 import { RECOVERED } from './requests/recovery.ts';
 import { requests, type RequestKind, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks, type WebhookOptions } from './engine/webhooks.ts';

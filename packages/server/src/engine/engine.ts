@@ -5,7 +5,7 @@ import { ApiError } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/limits.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
-import type { EveryRunOptions, NewRunOptions } from '../requests/loop-options.ts';
+import type { EveryRunOptions, NewRunOptions } from './loop-options.ts';
 import type { ServerTools } from './executors.ts';
 import type { RunCaller } from './tools.ts';
 
