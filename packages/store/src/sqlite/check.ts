@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { messageOf, replay, summaryOf, TreadleError, type JournalEntry, type RunSummary } from '@treadle/core';
 import { versionOf, VERSION } from './database.ts';
@@ -236,7 +237,7 @@ function summaryProblem(summary: RunSummary, entries: readonly JournalEntry[]): 
   const expected = summaryOf(runId, entries[0]!, entries.at(-1)!);
   const { recovered: _, ...derived } = summary;
   const names = Object.keys({ ...expected, ...derived }) as (keyof RunSummary)[];
-  const wrong = names.find((name) => summary[name] !== expected[name]);
+  const wrong = names.find((name) => !isDeepStrictEqual(summary[name], expected[name]));
   if (!wrong) return undefined;
   const message = `Run "${runId}" is listed with a wrong ${wrong}. Its entries are intact: export it, delete it, and import it again.`;
   return { part: 'summary', runId, message };
