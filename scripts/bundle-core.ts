@@ -2,23 +2,20 @@
  * Bundles @treadle/core with its dependencies, to measure its size: `npm run size`. What is loaded later, when it is first
  * used, does not count.
  */
-import { build } from 'vite';
+import { rm } from 'node:fs/promises';
+import { build } from 'rolldown';
 
+const FOLDER = '.cache/size';
+
+await rm(FOLDER, { recursive: true, force: true });
 await build({
-  configFile: false,
-  logLevel: 'warn',
-  build: {
-    target: 'esnext',
-    outDir: '.cache/size',
-    emptyOutDir: true,
-    modulePreload: false,
-    rolldownOptions: {
-      input: 'packages/core/dist/index.js',
-      preserveEntrySignatures: 'allow-extension',
-      output: {
-        entryFileNames: 'core.js',
-        chunkFileNames: ({ isDynamicEntry }) => (isDynamicEntry ? 'later/[name].js' : 'core-[name].js'),
-      },
-    },
+  input: 'packages/core/dist/index.js',
+  platform: 'browser',
+  preserveEntrySignatures: 'allow-extension',
+  output: {
+    dir: FOLDER,
+    minify: true,
+    entryFileNames: 'core.js',
+    chunkFileNames: ({ isDynamicEntry }) => (isDynamicEntry ? 'later/[name].js' : 'core-[name].js'),
   },
 });
