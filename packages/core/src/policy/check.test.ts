@@ -30,6 +30,12 @@ test.each<[string, unknown, (string | number)[], string]>([
     ['commands', 'ask', 1],
     'commands.ask[1] is " ". It must be a text',
   ],
+  [
+    'a private glob',
+    { private: { paths: ['{a'] } },
+    ['private', 'paths', 0],
+    'private.paths[0] is "{a". It must be a glob',
+  ],
   ['a glob', { paths: { deny: ['{a'] } }, ['paths', 'deny', 0], 'paths.deny[0] is "{a". It must be a glob'],
   [
     'a URL',
@@ -127,7 +133,18 @@ test('accepts rules of every kind without a warning', () => {
 });
 
 test('never throws, and policy() accepts what it accepts', () => {
-  const keys = ['autonomy', 'tools', 'permissions', 'commands', 'paths', 'domains', 'rate', 'approvals', 'x'];
+  const keys = [
+    'autonomy',
+    'tools',
+    'permissions',
+    'commands',
+    'paths',
+    'private',
+    'domains',
+    'rate',
+    'approvals',
+    'x',
+  ];
   const lists = fc.dictionary(fc.constantFrom('allow', 'ask', 'deny', 'read', 'write', 'minute'), fc.jsonValue());
   const values = fc.oneof(fc.jsonValue(), fc.constantFrom(0, 1, 2, 3), lists);
   fc.assert(

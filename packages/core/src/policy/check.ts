@@ -174,6 +174,7 @@ const CHECKS: Readonly<Record<keyof PolicyRules, Check>> = {
   }),
   commands: lists(TEXT),
   paths: table({ read: listOf(glob), write: listOf(glob), deny: listOf(glob) }),
+  private: table({ paths: listOf(glob), except: listOf(glob) }),
   domains: lists(domain),
   devices: lists(name),
   sessions: lists(name),

@@ -9,7 +9,8 @@ import type { Lists, PolicyRules } from './rules.ts';
  * equals by the strictest. A program that no entry matches is left to the autonomy rule.
  *
  * An `allow` entry matches only what is certain: the program by its exact name, and each word at its place. `ask` and `deny`
- * entries also match the program under any path, and skip options (with a value) before a word.
+ * entries also match the program under any path, and skip options (with a value) before a word. A program that the analyser
+ * does not know needs an entry that says more than its name.
  */
 
 export function commandsRule(judgeCommand: Judge<TouchedCommand>): Rule {
@@ -82,7 +83,7 @@ function entryFrom(text: string, verdict: Verdict): Entry {
 function judgeProgram(program: Program, entries: readonly Entry[], instead: string): Opinion | undefined {
   for (const { text, words, verdict } of entries) {
     if (verdict === 'allow') {
-      if (matchesExactly(words, program)) return ALLOWED;
+      if (matchesExactly(words, program) && covers(words, program)) return ALLOWED;
       continue;
     }
     const match = matchesAnyForm(words, program);
@@ -99,6 +100,11 @@ function judgeProgram(program: Program, entries: readonly Entry[], instead: stri
 function matchesExactly(words: readonly string[], { name, args }: Program): boolean {
   if (words.length > args.length + 1) return false;
   return words.every((word, index) => word === '*' || word === (index === 0 ? name : args[index - 1]));
+}
+
+/** Whoever allows a program that is not known says which form of it: with a second word, or without any argument. */
+function covers(words: readonly string[], { args, unknown }: Program): boolean {
+  return !unknown || (words[0] !== '*' && (words.length > 1 || args.length === 0));
 }
 
 type Match = 'yes' | 'no' | 'maybe';

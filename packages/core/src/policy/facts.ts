@@ -45,6 +45,8 @@ export interface CommandFacts {
 export interface Program {
   readonly name: string;
   readonly args: readonly (string | undefined)[];
+  /** The analyser does not know what its arguments mean. An entry of a single word does not allow them. */
+  readonly unknown?: true;
 }
 
 /** Where a path leads. */

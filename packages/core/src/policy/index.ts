@@ -22,6 +22,7 @@ export type {
   Touch,
   Verdict,
 } from './port.ts';
+export { DEFAULT_PRIVATE, DEFAULT_PUBLIC, privatePaths } from './private.ts';
 export { latestTimes, memoryRates, type RateStore } from './rate.ts';
 export type { RuleContext, RuleName } from './rule.ts';
 export type { Lists, Permission, PolicyRules } from './rules.ts';

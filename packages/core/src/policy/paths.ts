@@ -85,32 +85,44 @@ interface Denial {
   readonly except?: Glob;
 }
 
-/** Relative globs start at the folder of the place where a path is. */
 export function pathJudge(rules: PolicyRules, here: Folders): Judge<TouchedPath> {
-  const judgeHere = pathJudgeAt(rules, here);
+  const judgeAt = atEachPlace(rules, here, pathJudgeAt);
+  return (touched) => judgeAt(touched)(touched);
+}
+
+/** What is made of the rules for the place where a path is: relative globs start at its folder. */
+export function atEachPlace<T>(
+  rules: PolicyRules,
+  here: Folders,
+  make: (rules: PolicyRules, folders: Folders) => T,
+): (touched: TouchedPath) => T {
+  const madeHere = make(rules, here);
   // Most calls at other places are at the same one as the call before.
-  let last: { readonly key: string; readonly judge: Judge<TouchedPath> } | undefined;
-  return (touched) => {
-    if (!touched.on) return judgeHere(touched);
-    const { folders = {} } = touched;
+  let last: { readonly key: string; readonly made: T } | undefined;
+  return ({ on, folders = {} }) => {
+    if (!on) return madeHere;
     const key = JSON.stringify(folders);
-    if (last?.key !== key) last = { key, judge: pathJudgeAt(withoutHome(rules, folders), folders) };
-    return last.judge(touched);
+    if (last?.key !== key) last = { key, made: make(withoutHome(rules, folders), folders) };
+    return last.made;
   };
 }
 
 /** At a place whose home folder is not known, globs that start there allow nothing, and deny what they would in any folder. */
 function withoutHome(rules: PolicyRules, { home }: Folders): PolicyRules {
-  if (home !== undefined || !rules.paths) return rules;
-  const { read, write, deny } = rules.paths;
-  const isElsewhere = (text: string): boolean => !isInHome(text);
+  if (home !== undefined) return rules;
+  const { read, write, deny } = rules.paths ?? {};
+  const { paths, except } = rules.private ?? {};
+  const elsewhere = (texts: readonly string[]): readonly string[] => texts.filter((text) => !isInHome(text));
+  const inAnyFolder = (texts: readonly string[]): readonly string[] =>
+    texts.map((text) => (isInHome(text) ? `**${text.slice(1)}` : text));
   return {
     ...rules,
     paths: {
-      ...(read && { read: read.filter(isElsewhere) }),
-      ...(write && { write: write.filter(isElsewhere) }),
-      ...(deny && { deny: deny.map((text) => (isInHome(text) ? `**${text.slice(1)}` : text)) }),
+      ...(read && { read: elsewhere(read) }),
+      ...(write && { write: elsewhere(write) }),
+      ...(deny && { deny: inAnyFolder(deny) }),
     },
+    private: { ...(paths && { paths: inAnyFolder(paths) }), ...(except && { except: elsewhere(except) }) },
   };
 }
 
@@ -169,7 +181,7 @@ function applies({ glob, type, except }: Denial, touched: TouchedPath['type'], c
 }
 
 /** A relative glob starts at the folder. */
-function placed(text: string, { folder, home }: Folders): string {
+export function placed(text: string, { folder, home }: Folders): string {
   if (isInHome(text)) {
     if (home === undefined) throw new Error('it starts with "~", and the policy was given no "home"');
     return `${escapeFolder(home)}${text.slice(1)}`;

@@ -11,6 +11,7 @@ import { gatherFacts, textAnalysers } from './gather.ts';
 import { pathJudge, pathsRule } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
 import { askedIfUnknown, devicesRule, placeJudge, sessionJudge, sessionsRule } from './places.ts';
+import { privateRule } from './private.ts';
 import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
 import {
@@ -31,7 +32,8 @@ import { placedPath } from './verdicts.ts';
 
 /*
  * A policy of rules. First everything about the calls is found out (`gatherFacts`), then the rules are evaluated, in this
- * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, domains, devices, sessions, tool entries.
+ * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, private paths, domains, devices, sessions, tool
+ * entries.
  *
  * 1. The first denial decides.
  * 2. Otherwise people are asked if a rule asks. One exception: an `allow` entry for the tool satisfies an ask of the autonomy
@@ -171,13 +173,16 @@ export function compileRules(rules: PolicyRules, folders: Folders): readonly Rul
       permissionsRule(rules),
       commandsRule(judges.command),
       pathsRule(judges.path),
+      privateRule(rules, folders),
       domainsRule(judges.url),
       devicesRule(judges.place),
       sessionsRule(judges.session),
       toolEntriesRule(rules),
     ];
   } catch (cause) {
-    throw new TreadleError('invalid-options', `A glob in "paths" cannot be used: ${messageOf(cause)}.`, { cause });
+    throw new TreadleError('invalid-options', `A glob in "paths" or "private" cannot be used: ${messageOf(cause)}.`, {
+      cause,
+    });
   }
 }
 

@@ -25,6 +25,8 @@ interface World {
   readonly permissions: Opinion;
   readonly commands: Opinion;
   readonly paths: Opinion;
+  /** Asks only below level 3. */
+  readonly private: Opinion;
   readonly domains: Opinion;
   readonly devices: Opinion;
   readonly sessions: Opinion;
@@ -44,6 +46,7 @@ const worlds: fc.Arbitrary<World> = fc.record({
   permissions: opinion('allow', 'allow', 'allow', 'deny'),
   commands: opinion('none', 'allow', 'allow', 'ask', 'deny'),
   paths: opinion('none', 'allow', 'allow', 'allow', 'deny'),
+  private: opinion('none', 'none', 'ask'),
   domains: opinion('none', 'allow', 'allow', 'ask', 'deny'),
   devices: opinion('none', 'allow', 'allow', 'allow', 'ask', 'deny'),
   sessions: opinion('none', 'allow', 'allow', 'allow', 'ask', 'deny'),
@@ -73,6 +76,7 @@ function rulesOf(world: World): PolicyRules {
     permissions: { network: permissions !== 'deny', git: false },
     commands: listsOf(commands, 'make all', 'make'),
     paths: paths === 'none' ? {} : { write: ['**'], ...(paths === 'deny' && { deny: ['out/**'] }) },
+    ...(world.private === 'ask' && { private: { paths: ['docs/**'] } }),
     domains: listsOf(domains, 'a.example.com', '*.example.com'),
     devices: listsOf(devices, 'ssh:build', 'ssh:*'),
     sessions: listsOf(sessions, 'main', 'm*'),
@@ -88,6 +92,7 @@ const CALL: JudgedCall = {
   client: false,
   touches: [
     { type: 'write', path: 'out/a' },
+    { type: 'read', path: 'docs/a' },
     { type: 'command', command: 'make all now' },
     { type: 'url', url: 'https://a.example.com/', on: { type: 'ssh', name: 'build' } },
     { type: 'session', session: 'main' },
@@ -122,8 +127,9 @@ function expected(world: World): string {
   const covered = lists.every((one) => one === 'allow');
   const autonomy: Opinion = (['deny', 'ask', covered ? 'allow' : 'ask', 'allow'] as const)[world.level];
   const { allowed, rate, scopes, permissions, commands, paths, domains, devices, sessions, tools } = world;
-  const judged = { allowed, rate, autonomy, scopes, permissions, commands, paths, domains, devices, sessions, tools };
-  const table = Object.entries(judged);
+  const asked: Opinion = world.level === 3 ? 'none' : world.private;
+  const judged = { commands, paths, private: asked, domains, devices, sessions };
+  const table = Object.entries({ allowed, rate, autonomy, scopes, permissions, ...judged, tools });
   const denying = table.find(([, one]) => one === 'deny');
   if (denying) return `deny by ${denying[0]}`;
   const asking = table.filter(([rule, one]) => one === 'ask' && !(rule === 'autonomy' && tools === 'allow'));
@@ -153,7 +159,7 @@ test('the first denial, then the strictest verdict decides, with the one excepti
   const lists = ['commands', 'domains', 'devices', 'sessions', 'tools'];
   for (const rule of ['allowed', 'rate', 'autonomy', 'scopes', 'permissions', 'paths', ...lists])
     expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);
-  for (const rule of ['autonomy', ...lists]) expect(seen.has(`ask by ${rule}`)).toBe(true);
+  for (const rule of ['autonomy', 'private', ...lists]) expect(seen.has(`ask by ${rule}`)).toBe(true);
   for (const rule of ['sessions', 'tools']) expect(seen.has(`allow by ${rule}`)).toBe(true);
 });
 

@@ -13,6 +13,7 @@ export type RuleName =
   | 'permissions'
   | 'commands'
   | 'paths'
+  | 'private'
   | 'domains'
   | 'devices'
   | 'sessions'

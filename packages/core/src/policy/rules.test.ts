@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { UrlFacts } from './facts.ts';
 import { policy, type PolicyOptions } from './policy.ts';
 import type { JudgedCall, Touch, Verdict } from './port.ts';
+import { privatePaths } from './private.ts';
 import { memoryRates } from './rate.ts';
 import type { RuleContext } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
@@ -313,6 +314,19 @@ describe('commands', () => {
   });
 });
 
+test.each([
+  ['tool', [], 'allow commands'],
+  ['tool', ['plan'], 'ask autonomy'],
+  ['tool plan', ['plan', '-x'], 'allow commands'],
+  ['tool *', ['plan'], 'allow commands'],
+  ['* plan', ['plan'], 'ask autonomy'],
+])('the entry "%s" for a program that is not known, with %j: %s', async (entry, args, verdict) => {
+  const command = () => ({ programs: [{ name: 'tool', args, unknown: true as const }], touches: [], urls: [] });
+  const rules: PolicyRules = { autonomy: 2, commands: { allow: [entry] } };
+  const { type, rule } = await verdictOn(rules, { touches: [COMMAND] }, { analysers: { command } });
+  expect(`${type} ${rule}`).toBe(verdict);
+});
+
 describe('paths', () => {
   const lists = {
     read: ['src/**', 'config/.env.test'],
@@ -394,6 +408,43 @@ describe('paths', () => {
     const on = async (path: string) =>
       (await made.explain({ name: 'r', touches: [{ type: 'read', path }] })).verdict.type;
     expect([await on('a/b'), await on('/a/b'), await on('a/../../b')]).toEqual(['allow', 'ask', 'deny']);
+  });
+});
+
+describe('private paths', () => {
+  const on = (path: string, rules: PolicyRules = {}, type: 'read' | 'write' = 'read'): Promise<string> =>
+    briefly({ autonomy: 2, ...rules }, { touches: [{ type, path }] });
+
+  test.each(
+    '.npmrc .pypirc .pgpass a.key a.p12 prod.env terraform.tfstate secrets.yaml .ssh/config .aws/x .kube/x SRC/.NPMRC'.split(
+      ' ',
+    ),
+  )('%s is asked about', async (path) => {
+    expect(await on(path)).toBe('ask private');
+    expect(await on(path, { paths: { read: ['**'] }, tools: { act: 'allow' } })).toBe('ask private');
+    expect(await on(path, { autonomy: 0 })).toBe('ask private');
+    expect(await on(path, { autonomy: 3 })).toBe('allow paths');
+    expect(await on(path, { paths: { write: ['**'] } }, 'write')).toBe('allow paths');
+  });
+
+  test('are those that are named too, but not what is excepted or named exactly', async () => {
+    expect(await on('customers/a', { private: { paths: ['customers/**'] } })).toBe('ask private');
+    expect(await on('.npmrc', { private: { except: ['.npmrc'] } })).toBe('allow paths');
+    expect(await on('sub/.npmrc', { private: { except: ['.npmrc'] } })).toBe('ask private');
+    expect(await on('.npmrc', { paths: { read: ['**', '.npmrc'] } })).toBe('allow paths');
+    expect(await on('.env.example')).toBe('allow paths');
+    expect(await on('npmrc')).toBe('allow paths');
+  });
+
+  test('stay denied if a list denies them', async () => {
+    expect(await on('.env')).toBe('deny paths');
+    expect(await on('.env', { private: { except: ['.env'] } })).toBe('deny paths');
+  });
+
+  test('count by where a link leads', () => {
+    const found = privatePaths({}, { folder: '/project' });
+    expect(found({ path: '/project/a', target: '/project/.npmrc' })).toBe('**/.npmrc');
+    expect(found({ path: '/project/a' })).toBeUndefined();
   });
 });
 

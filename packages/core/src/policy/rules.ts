@@ -16,6 +16,12 @@ export interface PolicyRules {
     readonly write?: readonly string[];
     readonly deny?: readonly string[];
   };
+  /** Paths that are read only after asking, below level 3, in addition to those that are private without being named. */
+  readonly private?: {
+    readonly paths?: readonly string[];
+    /** Globs of paths that are not private after all. */
+    readonly except?: readonly string[];
+  };
   /** Hosts (`example.com`, `*.example.com`), with a port or not, and CIDR ranges of addresses. */
   readonly domains?: Lists;
   /** Devices by name, and other places by type and name, such as `ssh:build`; `*` at the end stands for any rest. */
