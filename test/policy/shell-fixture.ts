@@ -38,12 +38,18 @@ const STUBS =
 export const USUAL: PolicyRules = {
   autonomy: 2,
   commands: {
-    allow: (
-      'ls cat head tail wc grep rg find sed awk sort uniq cut tr diff jq tree file stat du df ps which date sleep seq basename echo ' +
-      'env xargs timeout nice nohup setsid stdbuf flock script tee mkdir touch cp mv rm ln chmod truncate base64 sha256sum hexdump patch ' +
-      'tar unzip zip bash sh node python3 perl pip pytest ruff make npm npx pnpm yarn tsc go gofmt cargo git gh curl wget docker kubectl ' +
-      'terraform rsync less vim dd chown'
-    ).split(' '),
+    allow: [
+      ...(
+        'ls cat head tail wc grep rg find sed awk sort uniq cut tr diff jq tree file stat du df ps which date sleep seq basename echo ' +
+        'env xargs timeout nice nohup setsid stdbuf flock script tee mkdir touch cp mv rm ln chmod truncate base64 sha256sum hexdump patch ' +
+        'tar unzip zip bash sh node python3 perl pip pytest ruff make npm npx pnpm yarn tsc go gofmt cargo git gh curl wget docker kubectl ' +
+        'terraform rsync less vim dd chown'
+      ).split(' '),
+      // What is not known needs a second word.
+      ...['npx tsc', 'npx vitest', 'npx prettier', 'npx eslint', 'docker build', 'docker ps', 'docker logs'],
+      ...['docker compose up', 'docker run --rm -p 8080:80 nginx:alpine', 'docker exec app', 'terraform fmt'],
+      ...['kubectl get', 'gh pr list'],
+    ],
   },
   paths: { write: ['**'] },
   domains: { allow: ['example.com', 'github.com', 'api.github.com'] },

@@ -4,18 +4,113 @@ import path from 'node:path';
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
-import { commandFacts } from './command-facts.ts';
+import { commandAnalyser, commandFacts, type CommandOptions } from './command-facts.ts';
 
 const NOTHING = { programs: [], touches: [], urls: [] };
 
+/** Why a command is unclear. Undefined: it is known completely. */
+const unclear = (command: string, options: CommandOptions = { folder: FOLDER }): string | undefined =>
+  commandFacts(command, options).unclear;
+
+const FOLDER = mkdtempSync(path.join(tmpdir(), 'treadle-commands-'));
+afterAll(() => rmSync(FOLDER, { recursive: true, force: true }));
+for (const name of ['a.txt', 'b.txt', 'sub/c.txt', 'sub/.npmrc', 'sub/deep/server.key', 'clean/d.txt']) {
+  mkdirSync(path.dirname(path.join(FOLDER, name)), { recursive: true });
+  writeFileSync(path.join(FOLDER, name), '');
+}
+
+describe('the grammar', () => {
+  test.each([
+    'ls -la\n# a comment\ncat a.txt | head -n 5 && wc -l a.txt || true; ! grep -q x a.txt',
+    'time (cd sub && ls) > out.txt 2>&1',
+    'if [ -f a.txt ]; then cat a.txt; elif [ 1 -lt 2 ]; then echo no; else ls; fi',
+    'for f in a.txt b.txt; do wc -l "$f"; done',
+    'x=a.txt; cat $x "${x}"',
+    "cat <<'E' > out.txt\n$(not run)\nE",
+    "git commit -m \"$(cat <<'E'\nIt's (one)\n\nline\nE\n)\"",
+    'tr a b <<< "text"',
+    'ls; echo $? "code $?"',
+    "env CI=1 timeout 5 sh -c 'ls && cat a.txt'",
+    'echo a.txt b.txt | xargs wc -l',
+    "find . -type f -name '*.ts' -exec grep -l x {} +",
+    'set -euo pipefail; export NODE_ENV=test && npm test',
+    'ls ./*.txt sub/?.txt',
+    'grep "a$" a.txt',
+    "printf '%s\\n' one 'two three'",
+  ])('knows %s', (command) => {
+    expect(unclear(command)).toBeUndefined();
+  });
+
+  test.each([
+    'f() { ls; }',
+    'trap ls EXIT',
+    'echo $((1 + 2))',
+    'a=(1 2)',
+    '[[ -n x ]]',
+    'cat <(ls)',
+    'ls &',
+    'while true; do ls; done',
+    'case x in x) ls;; esac',
+    '{ ls; }',
+    'echo $(date)',
+    'echo `date`',
+    'cat $HOME/x',
+    'cat {a,b}.txt',
+    'ls *.txt',
+    'ls -*',
+    'x=1; x=2; echo $x',
+    'false && x=a; cat $x',
+    'PATH=. ls',
+    'X=1; echo $X',
+    'path=a; cat $path',
+    'x="*"; ls $x',
+    'cat <<E\n$(ls)\nE',
+    'exec ls',
+    'eval ls',
+    'source a.txt',
+    'ls |& cat',
+    'ls > /dev/tcp/h/1',
+    'exec 3> x',
+    'cat 3< a.txt',
+    'cat ~root/x',
+    'cd sub && cd ..',
+    'echo a | xargs -I{} ls {}',
+    'ls | xargs cat',
+    "sh -c 'ls' x",
+    'bash -s',
+    'test -v x',
+    'env -i ls',
+    'ls --al',
+    'ls -lQ',
+    'sort --o=x a.txt',
+    "sed --e='1e ls' a.txt",
+    'sed -i.bak s/a/b/ a.txt',
+    'ps e',
+    'git -c alias.x=!ls x',
+    'git x',
+    'command ls',
+    'ls\u00a0a',
+    'ls\r',
+  ])('does not know %s', (command) => {
+    expect(unclear(command)).toBeDefined();
+  });
+
+  test('means something else in sh', () => {
+    for (const command of ['time ls', "echo $'\\n'", 'ls &> x', 'cat <<< a'])
+      expect([command, unclear(command), unclear(command, { shell: 'sh' }) !== undefined]).toEqual([
+        command,
+        undefined,
+        true,
+      ]);
+  });
+});
+
 describe('programs', () => {
-  test('are found in pipes, substitutions and wrappers, with their arguments', () => {
-    expect(commandFacts('FOO=1 env -u X nice -n 5 ls -l "$(wc -l < a.txt)" | sort > out.txt')).toEqual({
+  test('are found in pipes and wrappers, with their arguments', () => {
+    expect(commandFacts('CI=1 nice -n 5 ls -l a.txt | sort > out.txt', { folder: FOLDER })).toEqual({
       programs: [
-        { name: 'wc', args: ['-l'] },
-        { name: 'env', args: ['-u', 'X', 'nice', '-n', '5', 'ls', '-l', undefined] },
-        { name: 'nice', args: ['-n', '5', 'ls', '-l', undefined] },
-        { name: 'ls', args: ['-l', undefined] },
+        { name: 'ls', args: ['-l', 'a.txt'] },
+        { name: 'nice', args: ['-n', '5', 'ls', '-l', 'a.txt'] },
         { name: 'sort', args: [] },
       ],
       touches: [
@@ -23,15 +118,13 @@ describe('programs', () => {
         { type: 'write', path: 'out.txt' },
       ],
       urls: [],
-      unclear: 'a path that is read is computed',
     });
   });
 
   test('have the name that is written, so that a program of the folder is another one', () => {
-    expect(commandFacts('rm a').programs).toEqual([{ name: 'rm', args: ['a'] }]);
-    expect(commandFacts('./rm a').programs).toEqual([{ name: './rm', args: ['a'] }]);
-    expect(commandFacts('/bin/rm a').programs).toEqual([{ name: '/bin/rm', args: ['a'] }]);
-    expect(commandFacts('cd x && ./rm a').programs).toEqual([{ name: 'x/./rm', args: ['a'] }]);
+    expect(commandFacts('./rm a').programs).toEqual([{ name: './rm', args: ['a'], unknown: true }]);
+    expect(commandFacts('/bin/rm a').programs).toEqual([{ name: '/bin/rm', args: ['a'], unknown: true }]);
+    expect(commandFacts('cd x && ./rm a').programs).toEqual([{ name: 'x/./rm', args: ['a'], unknown: true }]);
   });
 
   test('do not include builtins that start nothing', () => {
@@ -41,25 +134,22 @@ describe('programs', () => {
     });
   });
 
-  test('do not include functions, but what their bodies start', () => {
-    expect(commandFacts('build() { npm run build; }; build')).toEqual({
-      ...NOTHING,
-      programs: [{ name: 'npm', args: ['run', 'build'] }],
-    });
+  test('that are not known may not get an input', () => {
+    expect(unclear('terraform plan')).toBeUndefined();
+    expect(unclear('echo yes | terraform apply')).toBe('terraform is not known, and reads an input');
   });
 
-  test('include a name that is a function only elsewhere', () => {
-    expect(commandFacts('(evil() { :; }); evil').programs).toEqual([{ name: 'evil', args: [] }]);
-  });
-
-  test('of code for a shell are found', () => {
-    expect(commandFacts(`bash -ec "sh -c 'ls a'"`).programs.map(({ name }) => name)).toEqual(['bash', 'sh', 'ls']);
+  test('of a command that is unclear are guessed, so that a list can deny them', () => {
+    const { programs, touches } = commandFacts('while true; do sudo curl "$x" .env; done < in.txt');
+    expect(programs).toContainEqual({ name: 'curl', args: ['', '.env'] });
+    expect(touches).toContainEqual({ type: 'read', path: '.env' });
+    expect(touches).toContainEqual({ type: 'read', path: 'in.txt' });
   });
 });
 
 describe('paths', () => {
-  test('of redirections and known programs are found, as seen from the folder of the command', () => {
-    expect(commandFacts('cp a.txt b.txt; cd sub && cat < ../c.txt >> d.txt').touches).toEqual([
+  test('are seen from the folder of the command', () => {
+    expect(commandFacts('cp a.txt b.txt; cd sub && cat < ../c.txt >> d.txt', { folder: FOLDER }).touches).toEqual([
       { type: 'read', path: 'a.txt' },
       { type: 'write', path: 'b.txt' },
       { type: 'read', path: 'sub' },
@@ -69,59 +159,119 @@ describe('paths', () => {
   });
 
   test('count for both folders if a change of the folder may have failed', () => {
-    expect(commandFacts('cd sub; cat a').touches).toEqual([
-      { type: 'read', path: 'sub' },
-      { type: 'read', path: 'a' },
-      { type: 'read', path: 'sub/a' },
-    ]);
-    expect(commandFacts('cd sub || exit 1; cat a').touches).toEqual([
-      { type: 'read', path: 'sub' },
-      { type: 'read', path: 'sub/a' },
-    ]);
+    const paths = (command: string): string[] => commandFacts(command).touches.map((touch) => touch.path);
+    expect(paths('cd sub; cat a')).toEqual(['sub', 'a', 'sub/a']);
+    expect(paths('cd sub || exit 1; cat a')).toEqual(['sub', 'sub/a']);
+    expect(paths('cd sub && cat a; cat b')).toEqual(['sub', 'sub/a', 'sub/b', 'b']);
+    expect(paths('(cd sub); cat a')).toEqual(['sub', 'a']);
+    expect(paths('for d in x y; do (cd $d && cat a); done')).toEqual(['x', 'x/a', 'y', 'y/a']);
+    expect(paths('for d in x y; do cd $d; cat a; done')).toEqual(['x', 'a', 'x/a', 'y', 'x/y', 'y/a', 'x/y/a']);
   });
 
-  test.each([
-    ['f() { cd /a; }; f; touch x', 'it changes the folder in a loop or a function'],
-    ["trap 'cd /a' DEBUG; touch x", 'it changes the folder in a loop or a function'],
-    ['for x in 1 2; do cd ..; touch x; done', 'it changes the folder in a loop or a function'],
-  ])('are unclear if it is not known when the folder changes: %s', (command, unclear) => {
-    expect(commandFacts(command).unclear).toBe(unclear);
+  test('include the file in a folder that something is copied to', () => {
+    const paths = (command: string): string[] =>
+      commandFacts(command, { folder: FOLDER }).touches.map(({ type, path: file }) => `${type} ${file}`);
+    expect(paths('cp a.txt sub')).toEqual(['read a.txt', 'write sub', 'write sub/a.txt']);
+    expect(paths('cp a.txt new.txt')).toEqual(['read a.txt', 'write new.txt']);
+    expect(paths('mv a.txt .')).toEqual(['read a.txt', 'write a.txt', 'write .', 'write ./a.txt']);
   });
 
-  test.each([
-    ['sed -i s/a/b/ x', ['x']],
-    ['sed -i.bak s/a/b/ x y', ['x', 'x.bak', 'y', 'y.bak']],
-    ['sed -ni.env p dir/x', ['dir/x', 'dir/x.env']],
-    ['sed --in-place=.bak s/a/b/ x', ['x', 'x.bak']],
-    ['sed --in-p=.bak s/a/b/ x', ['x', 'x.bak']],
-  ])('of %s include the backups', (command, writes) => {
-    expect(commandFacts(command)).toMatchObject({ touches: writes.map((path) => ({ type: 'write', path })) });
-    expect(commandFacts(command).unclear).toBeUndefined();
+  test('include private files below a folder that is read', () => {
+    const reads = (command: string, more: CommandOptions = {}): string[] =>
+      commandFacts(command, { folder: FOLDER, ...more }).touches.map((touch) => touch.path);
+    expect(reads('grep -rn x sub')).toEqual(['sub', 'sub/.npmrc', 'sub/deep/server.key']);
+    expect(reads('rg x sub')).toEqual(['sub', 'sub/deep/server.key']);
+    expect(reads('grep -rn --exclude-dir=deep --exclude=.npmrc x sub')).toEqual(['sub']);
+    expect(reads("grep -rn --include='*.ts' x sub")).toEqual(['sub']);
+    expect(reads('cp -r clean copy')).toEqual(['clean', 'copy']);
+    expect(reads('grep -rn x clean', { private: ['clean/**'] })).toEqual(['clean', 'clean/d.txt']);
   });
 
-  test('of backups of sed with a computed suffix are unclear', () => {
-    expect(commandFacts('sed -i"$S" s/a/b/ x').unclear).toBeDefined();
-  });
-
-  test('follow a change of the folder in eval and in groups', () => {
-    const writes = (command: string): string[] =>
-      commandFacts(command).touches.flatMap(({ type, path }) => (type === 'write' ? path : []));
-    expect(writes("eval 'cd /a'; touch x")).toEqual(['x', '/a/x']);
-    expect(writes('{ cd /a; } > log; touch x')).toEqual(['log', 'x', '/a/x']);
-    expect(writes('if cd /a; then touch x; fi; touch y')).toEqual(['x', '/a/x', 'y', '/a/y']);
-    expect(writes('(cd /a); touch x')).toEqual(['x']);
+  test('are not known after a program that may create links', () => {
+    for (const command of [
+      'ln -s sub x; cat x/c.txt',
+      'git checkout main && cat a.txt',
+      'tar xf a.tar -C v; ls v',
+      'cp -r sub x; cat x/c.txt',
+    ])
+      expect([command, unclear(command)]).toEqual([command, expect.stringContaining('run what follows')]);
+    expect(unclear('git pull | tee log')).toBeDefined();
+    expect(unclear('cat a.txt | git stash pop')).toContain('other paths of the pipe');
+    expect(unclear('mv a.txt c.txt && cat c.txt')).toBeUndefined();
+    expect(unclear('git checkout main && npm test')).toBeUndefined();
   });
 
   test('keep a tilde only where the shell expands it', () => {
-    expect(commandFacts(`cat ~/a '~/b' "$HOME/c"`).touches.map(({ path }) => path)).toEqual(['~/a', './~/b', '~/c']);
+    expect(commandFacts("cat ~/a '~/b'").touches.map((touch) => touch.path)).toEqual(['~/a', './~/b']);
+    expect(unclear('make X=~/a')).toBeDefined();
   });
 
-  test('from variables with one value, and from loops, are known', () => {
-    expect(commandFacts('x=a.txt; for y in b c; do cat "$x" "$y"; done')).toMatchObject({
-      touches: ['a.txt', 'b', 'c'].map((file) => ({ type: 'read', path: file })),
+  test.each([
+    ['git show HEAD:.env', '.env'],
+    ['git log -L1,2:.env', '.env'],
+    ['git log -p -- .env', '.env'],
+    ['git diff HEAD -- sub/.npmrc', 'sub/.npmrc'],
+    ['git checkout HEAD~1 .env', '.env'],
+    ['git -C sub show HEAD:./.npmrc', 'sub/.npmrc'],
+  ])('of %s are those of git', (command, file) => {
+    expect(commandFacts(command, { folder: FOLDER })).toMatchObject({
+      touches: expect.arrayContaining([{ type: 'read', path: file }]),
     });
-    expect(commandFacts('x=a; x=b; cat $x').unclear).toBe('a path that is read is computed');
-    expect(commandFacts('if true; then x=a; fi; cat $x').unclear).toBe('a path that is read is computed');
+  });
+
+  test.each([':(top).env', ':!a', "'.e*'", ':0:.env'])('of git with %s are unclear', (file) => {
+    expect(unclear(`git log -p -- ${file}`)).toBeDefined();
+    expect(unclear(`git show ${file}`)).toBeDefined();
+  });
+});
+
+test('finds the addresses of programs that request them', () => {
+  const { urls } = commandFacts('curl -s https://example.com/a; git clone https://b.example/c', { folder: FOLDER });
+  expect(urls).toEqual(['https://example.com/a', 'https://b.example/c']);
+  for (const command of [
+    'curl -L https://a.example',
+    'curl file:///etc/passwd',
+    'curl https://a.example/{a,b}',
+    'git clone ext::ls x',
+  ])
+    expect([command, unclear(command) !== undefined]).toEqual([command, true]);
+});
+
+describe('the analyser', () => {
+  test('lists folders in a worker, and finds the same', async () => {
+    const analyse = commandAnalyser({ folder: FOLDER });
+    expect(analyse('ls -la')).not.toBeInstanceOf(Promise);
+    for (const command of ['ls ./*.txt', 'grep -r x sub', `echo ${'x'.repeat(5000)}`]) {
+      const facts = analyse(command);
+      expect(facts).toBeInstanceOf(Promise);
+      expect(await facts).toEqual(commandFacts(command, { folder: FOLDER }));
+    }
+  });
+
+  test('looks again at what depends on files', async () => {
+    const analyse = commandAnalyser({ folder: FOLDER });
+    expect(await analyse('git diff later')).toMatchObject({ touches: [] });
+    writeFileSync(path.join(FOLDER, 'later'), '');
+    expect(await analyse('git diff later')).toMatchObject({ touches: [{ type: 'read', path: 'later' }] });
+  });
+
+  test('gives up early', () => {
+    const many = [
+      `ls ${'/usr/*/*/*/x '.repeat(200)}`,
+      `cat ${'0{1..250} '.repeat(200)}`,
+      `cat ${'{a,b}'.repeat(300)}`,
+      `rm -rf ${'$x'.repeat(3000)}; x={a,b,c,d,e,f}`,
+      `for i in ${'a '.repeat(500)}; do for j in ${'b '.repeat(500)}; do ls $i $j; done; done`,
+      `grep -r x ${'/usr/share '.repeat(50)}`,
+      `${'('.repeat(100)}ls${')'.repeat(100)}`,
+      `echo ${"'".repeat(20_001)}`,
+    ];
+    for (const command of many) {
+      const started = performance.now();
+      const { unclear: why, unchecked } = commandFacts(command, { folder: FOLDER });
+      expect([command.slice(0, 20), why ?? unchecked]).toEqual([command.slice(0, 20), expect.any(String)]);
+      expect(performance.now() - started).toBeLessThan(3000);
+    }
   });
 });
 
@@ -133,28 +283,24 @@ describe('globs', () => {
     writeFileSync(path.join(folder, name), '');
 
   test('are unclear without a folder', () => {
-    expect(commandFacts('cat *.txt').unclear).toBe('it is not known which files *.txt matches');
+    expect(commandFacts('cat ./*.txt').unclear).toBe('it is not known which files ./*.txt matches');
   });
 
   test.each([
-    '*.txt',
-    '*',
-    '.*.txt',
-    '?.txt',
-    '[ab].txt',
-    '[!a].txt',
-    '*/*.txt',
     './*.txt',
+    './*',
+    './.*.txt',
+    './?.txt',
+    '.hid*',
+    './*/*.txt',
     's*/c.txt',
     'sub/*',
     'none*',
     '"a"*',
     'a\\[1]',
-    '*[b-z].txt',
-    '*.*t*',
-    '*a*t*t',
+    './*.*t*',
+    './*a*t*t',
     's*b/*.*',
-    '{a,b}.*',
   ])('match the files that bash finds: %s', (pattern) => {
     const { stdout } = spawnSync('/bin/bash', ['-c', `printf '%s\\n' ${pattern}`], {
       cwd: folder,
@@ -164,12 +310,16 @@ describe('globs', () => {
     expect(commandFacts(`ls ${pattern}`, { folder }).programs[0]?.args).toEqual(stdout.trimEnd().split('\n'));
   });
 
+  test('count a set of characters as any character', () => {
+    expect(commandFacts('ls ./[b-z].txt', { folder }).programs[0]?.args).toEqual(['./a.txt', './b.txt']);
+  });
+
   test('with many stars do not take exponential time', () => {
     const name = 'n'.repeat(200);
     writeFileSync(path.join(folder, name), '');
     const argsOf = (pattern: string) => commandFacts(`ls ${pattern}`, { folder }).programs[0]?.args;
-    expect(argsOf(`${'*n'.repeat(50)}*`)).toEqual([name]);
-    const none = `${'*n'.repeat(50)}*m`;
+    expect(argsOf(`n${'*n'.repeat(50)}*`)).toEqual([name]);
+    const none = `n${'*n'.repeat(50)}*m`;
     expect(argsOf(none)).toEqual([none]);
     expect(commandFacts(`rm -rf /${'*[a]'.repeat(50)}x`).destructive).toBeUndefined();
     expect(commandFacts(`rm -rf /${'*[a]'.repeat(50)}`).destructive).toBeDefined();
@@ -180,14 +330,6 @@ describe('globs', () => {
     writeFileSync(path.join(folder, 'sub/d.txt'), '');
     expect(commandFacts('ls sub/*.txt', { folder }).programs[0]?.args).toEqual(['sub/c.txt', 'sub/d.txt']);
   });
-});
-
-test('finds the addresses of programs that request them', () => {
-  expect(commandFacts('curl -s example.com/a; git clone https://b.example/c; git push git@d.example:e').urls).toEqual([
-    'http://example.com/a',
-    'https://b.example/c',
-    'ssh://d.example',
-  ]);
 });
 
 describe('limits', () => {
@@ -202,7 +344,6 @@ describe('limits', () => {
       const facts = commandFacts(command);
       expect([facts.unchecked, facts.destructive]).toEqual([unchecked, undefined]);
     }
-    expect(commandFacts(`rm -rf /; ${'eval '.repeat(100)}ls`).destructive).toBeDefined();
   });
 
   test('returns facts for any text', () => {

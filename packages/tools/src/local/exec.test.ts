@@ -1,4 +1,4 @@
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -219,6 +219,13 @@ test('programs get no secrets, and need no terminal', async () => {
     SLACK_WEBHOOK_URL: 'x',
     SENTRY_DSN: 'x',
     AZURE_STORAGE_CONNECTION_STRING: 'x',
+    MYPASS: 'x',
+    SIGNING: 'x',
+    COSIGN_PASSPHRASE: 'x',
+    DEPLOYKEY: 'x',
+    GIT_CONFIG_COUNT: '1',
+    GIT_CONFIG_KEY_0: 'http.extraheader',
+    GIT_CONFIG_VALUE_0: 'x',
     // The names do not tell.
     MINE: `ghp_${'x'.repeat(36)}`,
     STRIPE: `sk_live_${'x'.repeat(24)}`,
@@ -250,6 +257,15 @@ test('programs get no secrets, and need no terminal', async () => {
     GIT_PAGER: 'cat',
     GIT_EDITOR: 'true',
     GIT_TERMINAL_PROMPT: '0',
+    GIT_CONFIG_COUNT: '4',
+    GIT_CONFIG_KEY_0: 'safe.bareRepository',
+    GIT_CONFIG_VALUE_0: 'explicit',
+    GIT_CONFIG_KEY_1: 'core.fsmonitor',
+    GIT_CONFIG_VALUE_1: 'false',
+    GIT_CONFIG_KEY_2: 'core.hooksPath',
+    GIT_CONFIG_VALUE_2: '/dev/null',
+    GIT_CONFIG_KEY_3: 'core.pager',
+    GIT_CONFIG_VALUE_3: 'cat',
   });
   const { exec } = local(folder, { env: { PATH: process.env['PATH']!, ONLY: 'this' } });
   const execution = await exec.start({ argv: ['env'], env: { ADDED: 'that' } });
@@ -258,6 +274,20 @@ test('programs get no secrets, and need no terminal', async () => {
     expect.arrayContaining(['ONLY=this', 'ADDED=that', 'TREADLE_PROCESS_']),
   );
   expect(text).not.toContain('HOME');
+});
+
+test('git runs nothing that a file of the folder names', async () => {
+  const git = (command: string, env: Record<string, string> = {}): string =>
+    execFileSync('sh', ['-c', command], { cwd: folder, encoding: 'utf8', env: { PATH: process.env['PATH']!, ...env } });
+  const user = 'git -c user.name=a -c user.email=a@example.com';
+  git('git init -q . && git init -q --bare src && printf "#!/bin/sh\\ntouch ran\\n" > evil && chmod +x evil');
+  git('cp evil .git/hooks/pre-commit && git -C src config core.fsmonitor "touch $PWD/ran; false" && mkdir src/w');
+  git('git -C src config core.bare false && git -C src config core.worktree w');
+  const safe = programEnvironment({ PATH: process.env['PATH'] });
+  git(`${user} commit -q --allow-empty -m x; cd src && git status; :`, safe);
+  expect(existsSync(join(folder, 'ran'))).toBe(false);
+  git(`${user} commit -q --allow-empty -m x`);
+  expect(existsSync(join(folder, 'ran'))).toBe(true);
 });
 
 test('has the ripgrep of the package', async () => {

@@ -1,7 +1,8 @@
 /*
  * What runs in a worker thread: functions of data that may take long or never end. They get and return values that can be
- * cloned, and read no files. Heavy libraries are loaded when a job first needs them.
+ * cloned, and read no files, except that a command is compared with the names of files. Heavy libraries are loaded when a job first needs them.
  */
+import { commandFactsJob as commandFacts } from '../commands/command-facts.ts';
 import { nearestBlock } from '../files/nearest-block.ts';
 import { applyHunks } from '../files/patch-hunks.ts';
 import { pdfText } from '../files/pdf-text.ts';
@@ -13,11 +14,12 @@ import { applyEdits } from '../files/text-edits.ts';
 export const JOBS: {
   readonly applyEdits: typeof applyEdits;
   readonly applyHunks: typeof applyHunks;
+  readonly commandFacts: typeof commandFacts;
   readonly nearestBlock: typeof nearestBlock;
   readonly pdfText: typeof pdfText;
   readonly searchTexts: typeof searchTexts;
   readonly selectPaths: typeof selectPaths;
-} = { applyEdits, applyHunks, nearestBlock, pdfText, searchTexts, selectPaths };
+} = { applyEdits, applyHunks, commandFacts, nearestBlock, pdfText, searchTexts, selectPaths };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;

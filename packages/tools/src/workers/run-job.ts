@@ -10,6 +10,8 @@ const MAX_IDLE = 2;
 const MAX_RUNNING = Math.max(2, availableParallelism());
 /** A warning that types are stripped would be printed by each worker. */
 const QUIET = ['--disable-warning=ExperimentalWarning'];
+/** From sources, other packages of the workspace are found by their sources too. */
+const FROM_SOURCES = [...QUIET, '--conditions=treadle-source'];
 let running = 0;
 const waiting: (() => void)[] = [];
 /** Limits the memory of a job, which fails then. */
@@ -95,7 +97,10 @@ async function runIn(worker: Worker, request: Request, signal: AbortSignal): Pro
 }
 
 function startWorker(): Worker {
-  const worker = new Worker(SCRIPT, { resourceLimits: RESOURCE_LIMITS, execArgv: QUIET });
+  const worker = new Worker(SCRIPT, {
+    resourceLimits: RESOURCE_LIMITS,
+    execArgv: EXTENSION === 'ts' ? FROM_SOURCES : QUIET,
+  });
   // While it works, `runIn` handles the error.
   worker.on('error', () => {});
   worker.on('exit', () => {

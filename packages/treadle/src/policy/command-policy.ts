@@ -35,7 +35,7 @@ export function commandPolicy(
   { rates, onDenied, onRefused }: CommandPolicyOptions = {},
 ): RulePolicy {
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
-  const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
+  const options = { ...factsOptions(context.folder, rules), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
   if (asking !== 'yes' && asking !== 'never') return made;
   const watched = onRefused ? reported(made, onRefused) : made;
@@ -101,10 +101,15 @@ export function resumedPolicy(
 }
 
 /** How the command finds out what a call would touch. */
-function factsOptions(folder: string): PolicyOptions {
+function factsOptions(folder: string, { private: own }: PolicyRules): PolicyOptions {
   const home = homedir();
+  let analyse: Analysers['command'];
   const analysers: Analysers = {
-    command: async (command) => (await import('@treadle/tools/commands')).commandFacts(command, { folder }),
+    command: async (command) => {
+      const { commandAnalyser } = await import('@treadle/tools/commands');
+      analyse ??= commandAnalyser({ folder, ...(own?.paths && { private: own.paths }) });
+      return analyse(command);
+    },
     path: (path) => pathFacts(path, { folder, home }),
     url: urlFacts,
   };

@@ -139,8 +139,8 @@ async function listEntries(touches: readonly Touch[], folder: string): Promise<r
     if (touch.type === 'read' || touch.type === 'write') addPath(touch.type, touch.path);
     if (touch.type === 'url') addUrl(touch.url);
     if (touch.type !== 'command') continue;
-    const { commandFacts } = await import('@treadle/tools/commands');
-    const facts = commandFacts(touch.command, { folder });
+    const { commandAnalyser } = await import('@treadle/tools/commands');
+    const facts = await commandAnalyser({ folder })(touch.command);
     if (facts.touches.length > MAX_ENTRIES || facts.programs.some(({ name }) => name === '*' || !isWord(name)))
       return [];
     for (const { name, args } of facts.programs) {
