@@ -29,6 +29,7 @@ describe('policy explain', () => {
       'permissions  allow    it needs "file_read"',
       'commands     -        it runs no commands',
       `paths        allow    read ${file}`,
+      'private      -        it reads no private paths',
       'domains      -        it makes no requests',
       'devices      -        it uses this machine only',
       'sessions     -        it uses no sessions',

@@ -22,7 +22,7 @@ const ALLOWED = 'ls cat head wc grep sort sed awk env xargs timeout nice setsid 
 const oneOf = (...texts: readonly string[]): fc.Arbitrary<string> => fc.constantFrom(...texts);
 
 const name = fc.oneof(
-  { weight: 8, arbitrary: oneOf('ls', 'cat', 'head', 'wc', 'sort', 'echo', 'true', 'printf %s') },
+  { weight: 12, arbitrary: oneOf('ls', 'cat', 'wc', 'sort', 'echo', 'true', 'printf %s') },
   {
     weight: 1,
     arbitrary: oneOf(
@@ -46,28 +46,19 @@ const name = fc.oneof(
 const word = fc.oneof(
   {
     weight: 8,
+    arbitrary: oneOf('a.txt', 'b.txt', '-n', './a.txt', '"a.txt"', "'b.txt'", './*.txt', 'a*', 'tools', '--'),
+  },
+  {
+    weight: 1,
     arbitrary: oneOf(
-      'a.txt',
-      'b.txt',
-      '-n',
-      './a.txt',
-      '"a.txt"',
-      "'b.txt'",
       '*.txt',
       '{a,b}.txt',
       '[ab].txt',
-      'tools',
-      '--',
       '1',
       '$((1+2))',
       '"$x"',
       '$x',
       '${x}',
-    ),
-  },
-  {
-    weight: 1,
-    arbitrary: oneOf(
       '.env',
       '.en*',
       '../out/secret',
@@ -88,12 +79,11 @@ const word = fc.oneof(
     ),
   },
 );
-const separator = oneOf('; ', ' && ', ' || ', ' | ', '\n', ' & ');
+const separator = oneOf('; ', ' && ', ' || ', ' | ', '\n', '; ', ' && ', ' | ', ' & ');
 const wrapper = oneOf(
-  '',
-  '',
-  '',
-  '',
+  ...Array.from({ length: 30 }, () => ''),
+  'CI=1 ',
+  'env CI=1 ',
   'env ',
   'env A=1 ',
   'nice ',
@@ -117,10 +107,7 @@ const wrapper = oneOf(
   'env -u A ',
 );
 const redirection = oneOf(
-  '',
-  '',
-  '',
-  '',
+  ...Array.from({ length: 20 }, () => ''),
   ' > o',
   ' 2>&1',
   ' < a.txt',
@@ -148,7 +135,7 @@ const command = fc.letrec<{ simple: string; list: string; node: string }>((tie) 
     ),
   node: fc.oneof(
     { maxDepth: 3, depthSize: 'small', withCrossShrink: true },
-    { weight: 6, arbitrary: tie('simple') },
+    { weight: 16, arbitrary: tie('simple') },
     { weight: 1, arbitrary: tie('list').map((inner) => `(${inner}\n)`) },
     { weight: 1, arbitrary: tie('list').map((inner) => `{ ${inner}\n}`) },
     { weight: 1, arbitrary: tie('list').map((inner) => `echo "$(${inner}\n)"`) },

@@ -42,7 +42,7 @@ export interface Spec {
   readonly values?: Readonly<Partial<Record<Kind, string>>>;
   /** `-20` is a number of lines. */
   readonly lines?: true;
-  /** What the operands mean, in order; the last entry stands for all further ones. Empty: none are allowed. Absent: see `then`. */
+  /** What the operands mean, in order; the last entry stands for all further ones. Empty: none are allowed. Absent: see `check`. */
   readonly operands?: readonly Kind[];
   /** What the last of several operands means. */
   readonly last?: Kind;
@@ -51,7 +51,7 @@ export interface Spec {
   /** Options end at the first operand: the rest belongs to something else. */
   readonly stops?: true;
   /** Looks at the whole. */
-  readonly then?: (call: Call, parsed: Parsed) => void;
+  readonly check?: (call: Call, parsed: Parsed) => void;
   /** The first operand chooses. */
   readonly verbs?: Readonly<Record<string, Spec>>;
 }
@@ -101,7 +101,7 @@ export function applySpec(call: Call, spec: Spec, args: readonly Arg[] = call.ar
   const { operands, values } = parsed;
   for (const { option, value } of values) use(call, optionsOf(spec).get(option)!, value);
   if (spec.verbs) {
-    spec.then?.(call, parsed);
+    spec.check?.(call, parsed);
     applyVerb(call, spec.verbs, parsed);
     return;
   }
@@ -113,7 +113,7 @@ export function applySpec(call: Call, spec: Spec, args: readonly Arg[] = call.ar
     use(call, kind === 'revision' && at >= parsed.before ? 'pathspec' : kind, operand);
   }
   if (operands.length === 0 && spec.alone) use(call, spec.alone[0], literal(spec.alone[1]));
-  spec.then?.(call, parsed);
+  spec.check?.(call, parsed);
 }
 
 function applyVerb(call: Call, verbs: NonNullable<Spec['verbs']>, { operands: [verb, ...rest], values }: Parsed): void {

@@ -342,8 +342,12 @@ export function analyseCommand(source: string, posix: boolean, surroundings: Sur
       if (node.redirects.length > 0) throw new Unclear('a redirection without a command is not analysed');
       return { ...scope, variables };
     }
-    const name = literalText(node.name.text, { ...context, variables: new Map() });
-    if (/[*?[]/.test(node.name.text) && node.name.text !== '[') throw new Unclear('the name of a program is a pattern');
+    // Without variables and without a folder, so that a computed name or a pattern is unclear.
+    const [name = { text: '', home: false }] = expandWord(node.name.text, {
+      ...context,
+      variables: new Map(),
+      folder: undefined,
+    });
     if (name.home || name.text === '') throw new Unclear('the name of a program is not known');
     const raws = node.args.map((arg) => arg.text);
     if (name.text === 'echo') return echo(raws, scope);

@@ -248,7 +248,11 @@ function forkBomb(script: SyntaxNode): string | undefined {
     for (let next = open.pop(); next !== undefined; next = open.pop()) {
       const body = bodies.get(next);
       spawns ||= body?.spawns ?? false;
-      for (const called of body?.calls ?? []) if (!reached.has(called)) open.push(called) && reached.add(called);
+      for (const called of body?.calls ?? []) {
+        if (reached.has(called)) continue;
+        reached.add(called);
+        open.push(called);
+      }
     }
     if (reached.has(name) && spawns) found = `the function ${name} starts itself again and again (a fork bomb)`;
   }

@@ -28,7 +28,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
   ...each('true false whoami nproc pwd', NOTHING),
   echo: { flags: 'ne', operands: ['text'] },
   ...each('which basename dirname seq', TEXTS),
-  printf: { operands: ['text'], then: ({ args }) => checkPrintf(args.map(({ text }) => text)) },
+  printf: { operands: ['text'], check: ({ args }) => checkPrintf(args.map(({ text }) => text)) },
   sleep: { operands: ['number'] },
   uname: { flags: 'amnrspvo', operands: [] },
   date: {
@@ -36,9 +36,9 @@ const SPECS: Readonly<Record<string, Spec>> = {
     words: '--utc --iso-8601= -I',
     values: { text: '-d --date' },
     operands: ['text'],
-    then: checkDate,
+    check: checkDate,
   },
-  ps: { operands: ['text'], words: '-e -f -ef -A -ax', then: checkPs },
+  ps: { operands: ['text'], words: '-e -f -ef -A -ax', check: checkPs },
 
   // Readers
   ls: reads('laAhtrSRd1FgoiknpsUcu', {
@@ -99,7 +99,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
       number: '-m --max-count -A --after-context -B --before-context -C --context',
     },
     lines: true,
-    then: grep,
+    check: grep,
   }),
   rg: {
     flags: 'niIlcvwxoFSsPNHpqU',
@@ -110,15 +110,15 @@ const SPECS: Readonly<Record<string, Spec>> = {
       number:
         '-m --max-count -A --after-context -B --before-context -C --context -M --max-columns -d --max-depth -j --threads',
     },
-    then: grep,
+    check: grep,
   },
   sed: {
     flags: 'nErszu',
     words: '--quiet --regexp-extended -i --in-place',
     values: { text: '-e --expression' },
-    then: sed,
+    check: sed,
   },
-  ...each('awk gawk mawk', { values: { text: '-F -v' }, stops: true, then: awk }),
+  ...each('awk gawk mawk', { values: { text: '-F -v' }, stops: true, check: awk }),
 
   // Writers
   mkdir: { flags: 'pv', words: '--parents', values: { text: '-m --mode' }, operands: ['write'] },
@@ -132,13 +132,13 @@ const SPECS: Readonly<Record<string, Spec>> = {
     words: '--recursive --archive --force --no-clobber',
     operands: ['read'],
     last: 'write',
-    then: copy,
+    check: copy,
   },
-  mv: { flags: 'fvnu', words: '--force --no-clobber', operands: ['move'], last: 'write', then: move },
-  ln: { flags: 'sfnv', words: '--symbolic --force', operands: ['text'], then: link },
-  chmod: { flags: 'Rv', words: '-x -w', operands: ['text', 'write'], then: checkMode },
+  mv: { flags: 'fvnu', words: '--force --no-clobber', operands: ['move'], last: 'write', check: move },
+  ln: { flags: 'sfnv', words: '--symbolic --force', operands: ['text'], check: link },
+  chmod: { flags: 'Rv', words: '-x -w', operands: ['text', 'write'], check: checkMode },
   zip: { flags: 'rq', operands: ['write', 'tree'] },
-  unzip: { flags: 'qol', values: { write: '-d' }, operands: ['read'], then: unzip },
+  unzip: { flags: 'qol', values: { write: '-d' }, operands: ['read'], check: unzip },
   ...each('gzip gunzip', { flags: 'dkfv', operands: ['move'] }),
   rsync: {
     flags: 'avrn',
@@ -146,24 +146,24 @@ const SPECS: Readonly<Record<string, Spec>> = {
     values: { text: '--exclude' },
     operands: ['tree'],
     last: 'write',
-    then: rsync,
+    check: rsync,
   },
 
   // Wrappers
-  env: { operands: ['text'], stops: true, then: env },
-  nohup: { operands: ['text'], stops: true, then: (call, { operands }) => call.run(operands) },
+  env: { operands: ['text'], stops: true, check: env },
+  nohup: { operands: ['text'], stops: true, check: (call, { operands }) => call.run(operands) },
   nice: {
     values: { number: '-n --adjustment' },
     operands: ['text'],
     stops: true,
-    then: (call, { operands }) => call.run(operands),
+    check: (call, { operands }) => call.run(operands),
   },
   timeout: {
     words: '--foreground --preserve-status -v',
     values: { text: '-k --kill-after -s --signal' },
     operands: ['number', 'text'],
     stops: true,
-    then: (call, { operands }) => call.run(operands.slice(1)),
+    check: (call, { operands }) => call.run(operands.slice(1)),
   },
   xargs: {
     flags: '0rt',
@@ -171,7 +171,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
     values: { number: '-n --max-args -P --max-procs -L' },
     operands: ['text'],
     stops: true,
-    then: xargs,
+    check: xargs,
   },
 
   // Programs that run code of the project
@@ -180,7 +180,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
     values: { text: '--test-name-pattern --test-timeout --test-concurrency' },
     operands: ['script', 'free'],
     stops: true,
-    then: needsScript,
+    check: needsScript,
   },
   ...each('pip pip3', {
     operands: [],
@@ -215,13 +215,13 @@ const SPECS: Readonly<Record<string, Spec>> = {
     words: '-j --jobs --silent --dry-run --keep-going',
     values: { number: '-j', read: '-C --directory' },
     operands: ['text'],
-    then: make,
+    check: make,
   },
   gofmt: {
     flags: 'ldse',
     words: '-w',
     operands: ['read'],
-    then: (call, { options, operands }) => options.has('-w') && operands.forEach(call.write),
+    check: (call, { options, operands }) => options.has('-w') && operands.forEach(call.write),
   },
   go: {
     operands: [],
@@ -303,14 +303,14 @@ const SPECS: Readonly<Record<string, Spec>> = {
       url: '--url',
     },
     operands: ['url'],
-    then: curl,
+    check: curl,
   },
   git: {
     words: '--no-pager --version',
     values: { read: '-C', text: '-c' },
     operands: [],
     verbs: gitVerbs(),
-    then: git,
+    check: git,
   },
 };
 
@@ -679,7 +679,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
   const texts =
     '-S -G --since --until --after --before --author --committer --grep --format --date --diff-filter --abbrev --unified -U --stat-width';
   const counts = '-n --max-count --skip';
-  const change = { operands: ['revision'] as const, then: reshapes };
+  const change = { operands: ['revision'] as const, check: reshapes };
   const remote = '--all --prune --tags --no-tags --quiet --verbose --force --dry-run --atomic';
   return {
     status: {
@@ -708,7 +708,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
         '--line-number --ignore-case --files-with-matches --word-regexp --count --name-only --cached --show-function --heading --break',
       values: { text: '-e', number: '-A -B -C -m --max-depth' },
       operands: ['text', 'revision'],
-      then: (_, { options }) => {
+      check: (_, { options }) => {
         if (options.has('-e')) throw new Unclear('git grep -e is not analysed');
       },
     },
@@ -751,14 +751,14 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       operands: ['pathspec'],
     },
     rm: { flags: 'rfqn', words: '--cached --force --quiet', operands: ['remove'] },
-    mv: { flags: 'fkvn', operands: ['move'], last: 'write', then: (call, parsed) => move(call, parsed) },
+    mv: { flags: 'fkvn', operands: ['move'], last: 'write', check: (call, parsed) => move(call, parsed) },
     clean: { flags: 'fdnq', words: '--dry-run --force', operands: ['remove'] },
     checkout: {
       flags: 'q',
       words: '--quiet --detach --ours --theirs',
       values: { name: '-b -B' },
       operands: ['revision'],
-      then: (call, { operands, values, before }) => {
+      check: (call, { operands, values, before }) => {
         for (const [at, operand] of operands.entries()) {
           if (at > 0 || at >= before || call.kindOf(operand) !== 'none') changePath(call, operand);
         }
@@ -770,7 +770,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       words: '--quiet --detach',
       values: { name: '-c -C --create' },
       operands: ['name'],
-      then: (call, { operands, values }) => {
+      check: (call, { operands, values }) => {
         if (values.length === 0 || operands.length > 0) call.reshape();
       },
     },
@@ -779,7 +779,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       words: '--staged --worktree --quiet',
       values: { name: '-s --source' },
       operands: ['pathspec'],
-      then: (call, { operands, options }) => {
+      check: (call, { operands, options }) => {
         if (options.has('--staged') && options.size === 1) return;
         for (const operand of operands) call.write(operand);
         call.reshape();
@@ -789,7 +789,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       flags: 'q',
       words: '--soft --mixed --hard --keep --quiet',
       operands: ['revision'],
-      then: (call, { options }) => {
+      check: (call, { options }) => {
         if (options.has('--hard') || options.has('--keep')) call.reshape();
       },
     },
@@ -797,16 +797,16 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       flags: 'u',
       words: '--include-untracked',
       operands: [],
-      then: reshapes,
+      check: reshapes,
       verbs: {
         push: {
           flags: 'uqk',
           words: '--include-untracked --keep-index --quiet --staged',
           values: { text: '-m --message' },
           operands: ['pathspec'],
-          then: reshapes,
+          check: reshapes,
         },
-        ...each('pop apply drop', { flags: 'q', words: '--index --quiet', operands: ['text'], then: reshapes }),
+        ...each('pop apply drop', { flags: 'q', words: '--index --quiet', operands: ['text'], check: reshapes }),
         list: NOTHING,
         show: { flags: 'pu', words: shown, operands: ['text'] },
       },
@@ -829,9 +829,9 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       operands: [],
       verbs: {
         ...each('start good bad skip new old', change),
-        reset: { operands: ['name'], then: reshapes },
+        reset: { operands: ['name'], check: reshapes },
         log: NOTHING,
-        run: { operands: ['text'], stops: true, then: (call, { operands }) => call.run(operands) },
+        run: { operands: ['text'], stops: true, check: (call, { operands }) => call.run(operands) },
       },
     },
     fetch: { flags: 'pqvt', words: remote, values: { number: '--depth' }, operands: ['repository', 'name'] },
@@ -839,7 +839,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       flags: 'qv',
       words: `${remote} --rebase= --no-rebase --ff-only --autostash`,
       operands: ['repository', 'name'],
-      then: reshapes,
+      check: reshapes,
     },
     push: {
       flags: 'uqvfdn',
@@ -852,7 +852,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       words: '--quiet --single-branch --no-tags --no-checkout',
       values: { number: '--depth', name: '-b --branch' },
       operands: ['repository', 'write'],
-      then: (call, { operands: [repository, folder] }) => {
+      check: (call, { operands: [repository, folder] }) => {
         const name = /([\w.-]+?)(\.git)?\/?$/.exec(repository?.text ?? '')?.[1];
         if (name === undefined || /^\.*$/.test(name)) throw new Unclear('it is not known where git clones to');
         if (!folder) call.write(literal(name));

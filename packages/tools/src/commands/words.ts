@@ -50,7 +50,7 @@ export interface WordContext {
 type Piece = { readonly text: string; readonly isGlob: boolean };
 
 /** Characters without a meaning for any shell, inside a word. Others than ASCII are checked before. */
-const PLAIN = /[\w./:=@%+,\-^!\]}#]|[^\u0000-\u007f]/u;
+const PLAIN = /[\w./:=@%+,\-^!\]}#]|\P{ASCII}/u;
 /** After these a dollar sign is only a dollar sign, in double quotes. */
 const PLAIN_AFTER_DOLLAR = /^["\s|)/]/;
 
