@@ -2,7 +2,8 @@
  * What a shell command would do, found without running anything. A command is clear only if it is in the grammar of
  * grammar.ts. Everything else is unclear, and has only guesses, which make a verdict stricter.
  */
-import { privatePaths, type CommandFacts } from '@treadle/core/policy';
+import type { CommandFacts } from '@treadle/core/policy';
+import { privatePaths } from '../paths/private-paths.ts';
 import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
 import { analyseCommand } from './grammar.ts';

@@ -1,5 +1,6 @@
 import { tool, type Tool, type ToolContext } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
+import { privatePaths } from '../paths/private-paths.ts';
 import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';
@@ -179,6 +180,8 @@ function namesOf(type: string): readonly string[] {
   );
 }
 
+const privateGlob = privatePaths({}, {});
+
 interface ReadFile {
   readonly shown: string;
   readonly bytes: Uint8Array;
@@ -207,7 +210,10 @@ async function* batches(
     const content = await readFile(space, `${from.real}/${path}`, signal).catch(() => undefined);
     return content && { shown: from.shown === '.' ? path : `${from.shown}/${path}`, bytes: content };
   };
+  const isNamed = privateGlob({ path: from.real }) !== undefined;
   for await (const path of paths) {
+    // A private file is searched only if it is what the call names, so that people were asked about it.
+    if (!isNamed && privateGlob({ path: `${from.real}/${path}` }) !== undefined) continue;
     if (ahead.push(start(path)) < BATCH.atOnce) continue;
     await take();
     if (batch.length < BATCH.files && bytes < BATCH.bytes) continue;
