@@ -294,7 +294,7 @@ function useRepository(call: Call, arg: Arg): void {
     throw new Unclear(`the repository ${text} is not known`);
 }
 
-export function isFolderLike(call: Call, arg: Arg): boolean {
+function isFolderLike(call: Call, arg: Arg): boolean {
   return /(^|\/)(\.\.?)?$/.test(arg.text) || call.kindOf(arg) !== 'file';
 }
 

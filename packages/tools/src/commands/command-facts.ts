@@ -6,6 +6,7 @@ import type { CommandFacts } from '@treadle/core/policy';
 import { privatePaths } from '../paths/private-paths.ts';
 import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
+import { parse } from 'unbash';
 import { analyseCommand } from './grammar.ts';
 import { guessCommand, type Guesses } from './guesses.ts';
 import { filesWith, NeedsFiles, newBudget, Unclear } from './words.ts';
@@ -75,23 +76,28 @@ function analyse(
   if (tooMuch !== undefined) return { facts: uncheckedFacts(tooMuch), usedFiles: false };
   const { folder } = options;
   const budget = newBudget();
+  const script = parse(command);
   let guesses: Guesses;
   try {
-    guesses = guessCommand(command, folder, budget);
+    guesses = guessCommand(script, folder, budget);
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
     return { facts: uncheckedFacts(error.message), usedFiles: false };
   }
   // It is denied at every level, so nobody has to look at all files that it destroys.
   if (guesses.destructive !== undefined) return { facts: guesses, usedFiles: false };
-  const isPrivate = privatePaths({ private: { paths: options.private ?? [] } }, folder === undefined ? {} : { folder });
+  let privateGlob: ReturnType<typeof privatePaths> | undefined;
+  const isPrivate = (path: string): boolean => {
+    privateGlob ??= privatePaths({ private: { paths: options.private ?? [] } }, folder === undefined ? {} : { folder });
+    return privateGlob({ path }) !== undefined;
+  };
   const files = filesWith(budget, { mayList });
   try {
-    const known = analyseCommand(command, options.shell === 'sh', {
+    const known = analyseCommand({ code: command, script }, options.shell === 'sh', {
       folder,
       files,
       budget,
-      isPrivate: (path) => isPrivate({ path }) !== undefined,
+      isPrivate,
     });
     return { facts: known, usedFiles: files.isUsed };
   } catch (error) {

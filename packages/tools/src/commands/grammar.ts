@@ -11,6 +11,7 @@ import type { CommandFacts, Program } from '@treadle/core/policy';
 import {
   parse,
   type Command,
+  type ParsedScript,
   type CommandNode,
   type AndOr,
   type PipelineNode,
@@ -39,6 +40,12 @@ export interface Surroundings {
   readonly budget: Budget;
   /** Whether a path is private, given absolute. */
   isPrivate(file: string): boolean;
+}
+
+/** Code, and what the parser makes of it. */
+interface Parsed {
+  readonly code: string;
+  readonly script: ParsedScript;
 }
 
 export type KnownFacts = Pick<CommandFacts, 'programs' | 'touches' | 'urls'>;
@@ -184,7 +191,7 @@ const NAMES: Readonly<Record<string, string | undefined>> = {
 };
 
 /** Throws `Unclear` if any part of the command is not known completely. */
-export function analyseCommand(source: string, posix: boolean, surroundings: Surroundings): KnownFacts {
+export function analyseCommand(source: Parsed, posix: boolean, surroundings: Surroundings): KnownFacts {
   const { folder, files, budget } = surroundings;
   const programs = new Map<string, Program>();
   const touches = new Map<string, CommandFacts['touches'][number]>();
@@ -194,19 +201,22 @@ export function analyseCommand(source: string, posix: boolean, surroundings: Sur
   let depth = 0;
   let touchCount = 0;
 
-  walkCode(source, { folders: [''], variables: new Map(), posix, stdin: null });
+  walkScript(source, { folders: [''], variables: new Map(), posix, stdin: null });
   return { programs: [...programs.values()], touches: [...touches.values()], urls: [...urls] };
 
   function walkCode(code: string, scope: Scope): void {
     if (++depth > MAX_DEPTH) throw new Unclear('it is nested too deeply');
-    const script = parse(code);
+    walkScript({ code, script: parse(code) }, scope);
+    depth--;
+  }
+
+  function walkScript({ code, script }: Parsed, scope: Scope): void {
     const [error] = script.errors ?? [];
     if (error) throw new Unclear(`its syntax is not understood: ${error.message}`);
     if (script.shebang !== undefined) throw new Unclear('it begins with #!');
     if (MISLEADING.test(code)) throw new Unclear('it contains control characters or invisible ones');
     walkList(script.commands, { ...scope, variables: new Map() }, assignedOnce(script));
     checkText(code, script);
-    depth--;
   }
 
   /** Returns what the next part sees. */

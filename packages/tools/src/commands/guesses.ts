@@ -29,7 +29,7 @@ const MAX_DEPTH = 12;
 const MAX_GUESSES = 16;
 
 /** Throws `Unclear` if there is too much to look at. */
-export function guessCommand(source: string, folder: string | undefined, budget: Budget): Guesses {
+export function guessCommand(source: ParsedScript, folder: string | undefined, budget: Budget): Guesses {
   const programs = new Map<string, Program>();
   const touches = new Map<string, CommandFacts['touches'][number]>();
   const urls = new Set<string>();
@@ -39,7 +39,7 @@ export function guessCommand(source: string, folder: string | undefined, budget:
   let destructive: string | undefined;
   let depth = 0;
 
-  visitCode(source);
+  visitScript(source);
   return {
     programs: [...programs.values()],
     touches: [...touches.values()],
@@ -49,11 +49,14 @@ export function guessCommand(source: string, folder: string | undefined, budget:
 
   function visitCode(code: string): void {
     if (++depth > MAX_DEPTH) throw new Unclear('it is nested too deeply');
-    const script = parse(code);
+    visitScript(parse(code));
+    depth--;
+  }
+
+  function visitScript(script: ParsedScript): void {
     collectValues(script);
     visit(script);
     destroys(forkBomb(script));
-    depth--;
   }
 
   function destroys(reason: string | undefined): void {
