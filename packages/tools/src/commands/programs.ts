@@ -137,9 +137,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
   mv: { flags: 'fvnu', words: '--force --no-clobber', operands: ['move'], last: 'write', check: move },
   ln: { flags: 'sfnv', words: '--symbolic --force', operands: ['text'], check: link },
   chmod: { flags: 'Rv', words: '-x -w', operands: ['text', 'write'], check: checkMode },
-  zip: { flags: 'rq', operands: ['write', 'tree'] },
   unzip: { flags: 'qol', values: { write: '-d' }, operands: ['read'], check: unzip },
-  ...each('gzip gunzip', { flags: 'dkfv', operands: ['move'] }),
   rsync: {
     flags: 'avrn',
     words: '--archive --recursive',
@@ -168,7 +166,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
   xargs: {
     flags: '0rt',
     words: '--null --no-run-if-empty',
-    values: { number: '-n --max-args -P --max-procs -L' },
+    values: { number: '-n --max-args -P --max-procs' },
     operands: ['text'],
     stops: true,
     check: xargs,
@@ -226,7 +224,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
   go: {
     operands: [],
     verbs: {
-      ...each('build install', runs('-v -race -x -a', { values: { write: '-o', name: '-tags' } })),
+      build: runs('-v -race -x -a', { values: { write: '-o', name: '-tags' }, check: goPackages }),
       test: runs('-v -race -cover -short -failfast -json', {
         values: {
           text: '-run -bench -skip -timeout',
@@ -234,8 +232,9 @@ const SPECS: Readonly<Record<string, Spec>> = {
           name: '-tags',
           write: '-coverprofile',
         },
+        check: goPackages,
       }),
-      ...each('vet fmt run list', runs('-v -race')),
+      ...each('vet fmt run list', runs('-v -race', { check: goPackages })),
       mod: {
         operands: [],
         verbs: { tidy: { flags: 'v', operands: [] }, ...each('download verify', NOTHING), graph: NOTHING },
@@ -469,7 +468,7 @@ function link(call: Call, { operands, options }: Parsed): void {
 }
 
 function checkMode(_: Call, { operands: [mode] }: Parsed): void {
-  if (!/^([0-7]{3,4}|[ugoa]*[-+=][rwxX]+)$/.test(mode?.text ?? '')) throw new Unclear('the mode of chmod is not known');
+  if (!/^(0?[0-7]{3}|[ugoa]*[-+=][rwxX]+)$/.test(mode?.text ?? '')) throw new Unclear('the mode of chmod is not known');
 }
 
 /** `tar czf a.tgz dist`, `tar -xzf a.tgz -C vendor`, `tar tf a.tgz`. */
@@ -523,16 +522,21 @@ function env(call: Call, { operands }: Parsed): void {
   if (at < operands.length) call.run(operands.slice(at));
 }
 
-function xargs(call: Call, { operands, options }: Parsed): void {
+function xargs(call: Call, { operands, options, values }: Parsed): void {
   const command = operands.length > 0 ? operands : [literal('echo')];
-  const isPlain =
-    typeof call.stdin === 'string' &&
-    /^[\w\s./:@%+=,-]*$/.test(call.stdin) &&
-    !options.has('-0') &&
-    !options.has('--null');
-  if (isPlain) call.run([...command, ...call.stdin.split(/\s+/).filter(Boolean).map(literal)]);
-  else if (command[0]!.text === 'echo') call.run(command);
-  else throw new Unclear('it is not known what xargs passes on');
+  const text = options.has('-0') || options.has('--null') ? undefined : call.stdin;
+  if (typeof text !== 'string' || !/^[\w\s./:@%+=,-]*$/.test(text)) {
+    if (command[0]!.text !== 'echo') throw new Unclear('it is not known what xargs passes on');
+    call.run(command);
+    return;
+  }
+  const words = text.split(/\s+/).filter(Boolean).map(literal);
+  const count = Number(
+    values.findLast(({ option }) => option === '-n' || option === '--max-args')?.value.text ?? words.length,
+  );
+  if (!Number.isSafeInteger(count) || count < 0) throw new Unclear('a number for xargs is not known');
+  for (let at = 0; at === 0 || at < words.length; at += count || 1)
+    call.run([...command, ...words.slice(at, at + (count || 1))]);
 }
 
 const FIND_ALONE =
@@ -551,6 +555,8 @@ function find(call: Call): void {
   const commands: (readonly Arg[])[] = [];
   for (let at = start === -1 ? args.length : start; at < args.length; at++) {
     const test = args[at]!.text;
+    // What stands after an action does not limit it.
+    if (commands.length > 0 || tests.has('-delete')) throw new Unclear('find acts before its last test');
     tests.add(FIND_VALUED.test(test) ? `${test} ${args[at + 1]?.text ?? ''}` : test);
     if (/^-i?name$/.test(test)) names.push(args[++at]?.text ?? '');
     else if (FIND_VALUED.test(test)) at++;
@@ -635,6 +641,14 @@ function make(_: Call, { operands }: Parsed): void {
   for (const { text } of operands)
     if (!/^[\w.-]+$/.test(text) && !/^[A-Z_]+=(\d+|yes|no|true|false)$/.test(text))
       throw new Unclear(`the argument ${text} of make is not known`);
+}
+
+/** Only packages of the folder: others are downloaded. */
+function goPackages({ name }: Call, { operands }: Parsed): void {
+  const [first] = operands;
+  const given = name === 'go run' ? (first ? [first] : []) : operands;
+  for (const { text } of given)
+    if (!/^\.[^@]*$|^[\w/-]+\.go$/.test(text)) throw new Unclear(`${name} may download ${text}`);
 }
 
 function curl(call: Call, { operands, options, values }: Parsed): void {

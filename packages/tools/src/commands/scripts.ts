@@ -83,6 +83,9 @@ function skipParts(script: string, at: number, count: number): number | undefine
 export function awkProgramProblem(program: string): string | undefined {
   // Text in quotes is data. A slash may begin a regular expression, in which quotes have no meaning: then nothing is removed.
   const code = program.includes('/') ? program : program.replaceAll(/"(\\.|[^"\\\n])*"/g, '""');
+  // A text over several lines could hide where others begin.
+  if (/\\\n/.test(program) || (!program.includes('/') && code.replaceAll('""', '').includes('"')))
+    return 'the awk program has texts that are not analysed';
   // A number may stand before a name without a blank.
   if (/(?<![A-Za-z_])(system|getline|close|fflush|ARGV|ARGC|ENVIRON|PROCINFO|SYMTAB)\b|@/.test(code)) {
     return 'the awk program runs commands or opens files';

@@ -225,7 +225,7 @@ function matchesOf(pieces: readonly Piece[], text: string, { folder, files }: Wo
   let found = [pattern.startsWith('/') ? '/' : ''];
   const components = pattern.split('/').filter((part) => part !== '');
   for (const [index, component] of components.entries()) {
-    const end = index === components.length - 1 ? '' : '/';
+    const end = index === components.length - 1 && !pattern.endsWith('/') ? '' : '/';
     if (!/[*?]/.test(component)) {
       found = found.map((base) => base + component + end);
       continue;
@@ -241,6 +241,8 @@ function matchesOf(pieces: readonly Piece[], text: string, { folder, files }: Wo
       return [...names, ...own.filter((name) => matchesGlob(glob, [name]))].map((name) => base + name + end);
     });
   }
+  // Names after the last star have to exist too.
+  if (!/[*?]/.test(components.at(-1)!)) found = found.filter((file) => files.kindOf(path.resolve(folder, file)));
   if (found.length > 500) throw new Unclear(`${text} matches too many files`);
   return found.length === 0 ? [text] : found.sort();
 }
