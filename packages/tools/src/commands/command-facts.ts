@@ -61,11 +61,6 @@ async function inWorker(command: string, options: CommandOptions): Promise<Comma
   }
 }
 
-/** The job of `inWorker`. */
-export function commandFactsJob(input: { readonly command: string; readonly options: CommandOptions }): CommandFacts {
-  return commandFacts(input.command, input.options);
-}
-
 /** Throws `NeedsFiles` if folders have to be listed and must not be. */
 function analyse(
   command: string,

@@ -2,13 +2,23 @@
  * What runs in a worker thread: functions of data that may take long or never end. They get and return values that can be
  * cloned, and read no files, except that a command is compared with the names of files. Heavy libraries are loaded when a job first needs them.
  */
-import { commandFactsJob as commandFacts } from '../commands/command-facts.ts';
+import type { CommandFacts } from '@treadle/core/policy';
+import type { CommandOptions } from '../commands/command-facts.ts';
 import { nearestBlock } from '../files/nearest-block.ts';
 import { applyHunks } from '../files/patch-hunks.ts';
 import { pdfText } from '../files/pdf-text.ts';
 import { searchTexts } from '../files/search-text.ts';
 import { selectPaths } from '../files/select-paths.ts';
 import { applyEdits } from '../files/text-edits.ts';
+
+/** The parser and the rules are loaded only for commands: other jobs start sooner without them. */
+async function commandFacts(input: {
+  readonly command: string;
+  readonly options: CommandOptions;
+}): Promise<CommandFacts> {
+  const analysis = await import('../commands/command-facts.ts');
+  return analysis.commandFacts(input.command, input.options);
+}
 
 /** The jobs by name. */
 export const JOBS: {
