@@ -33,6 +33,8 @@ export type {
   Ops,
   OutputChunk,
   ReadHandle,
+  Room,
+  SandboxFacts,
   WriteOptions,
 } from './ops.ts';
 export { guardedFiles, type GuardOptions, type PathCheck } from './paths/guarded-files.ts';

@@ -87,6 +87,8 @@ export interface ExecOps {
    * killed before it knows the process. Absent: such a program survives.
    */
   markedProcess?(mark: string): HeldProcess;
+  /** The sandbox that programs run in. Absent: they run as this process does. */
+  readonly sandbox?: SandboxFacts;
   /** The ripgrep of the machine, if it has one. */
   readonly ripgrep?: string | undefined;
 }
@@ -102,6 +104,31 @@ export interface ExecRequest {
   readonly writable?: boolean;
   /** 1 to 64 letters and digits. The program and its descendants can be killed by it. */
   readonly mark?: string;
+  /** Replaces the environment that programs get. `env` is added to it. */
+  readonly baseEnv?: Readonly<Record<string, string>>;
+  /** Files that the program gets open for reading, as the descriptors 3, 4, and so on. */
+  readonly inputs?: readonly string[];
+  /** The room that the program runs in. Absent: one of its own, that ends with it. */
+  readonly room?: Room;
+}
+
+/** What the programs of one run share in a sandbox: /tmp, the home folder, and the loopback. */
+export interface Room {
+  readonly id: string;
+  close(): Promise<void>;
+}
+
+/** How a machine confines its programs. */
+export interface SandboxFacts {
+  /** The name of the engine. */
+  readonly engine: string;
+  /** What was seen to hold on this machine. */
+  readonly promises: readonly string[];
+  /** The same programs without the sandbox. */
+  readonly outside: ExecOps;
+  openRoom(): Promise<Room>;
+  /** What the sandbox may have stopped, as far as the output of a failed program shows it. */
+  blocked(output: string): string | undefined;
 }
 
 /** A program that was started. */

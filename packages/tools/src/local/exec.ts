@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
@@ -48,8 +48,8 @@ export function localExec(files: FileOps, { env }: ExecOptions): ExecOps {
   return {
     async start(request) {
       const cwd = request.workdir === undefined ? files.folder : await folderAt(files, request.workdir);
-      base ??= programEnvironment(process.env);
-      return startProgram(request, cwd, base);
+      if (!request.baseEnv) base ??= programEnvironment(process.env);
+      return startProgram(request, cwd, request.baseEnv ?? base!);
     },
     killMarked: (mark) => killTree({ roots: [], mark }),
     markedProcess,
@@ -66,7 +66,7 @@ async function folderAt(files: FileOps, workdir: string): Promise<string> {
 }
 
 export async function startProgram(
-  { argv: [program, ...args], env, mark, writable = false }: ExecRequest,
+  { argv: [program, ...args], env, mark, writable = false, inputs = [] }: ExecRequest,
   cwd: string,
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
@@ -75,7 +75,7 @@ export async function startProgram(
   const pipes = takePipes();
   const isShell = program === 'bash' || program === 'sh';
   const given = isShell ? markedShell(program, args, { run: mark, own: ownMark }) : args;
-  const child = spawnOrClose(pipes, program, given, {
+  const child = spawnOrClose({ pipes, inputs }, program, given, {
     cwd,
     env: {
       ...base,
@@ -150,14 +150,20 @@ function killAtExit(): string {
 }
 
 function spawnOrClose(
-  pipes: readonly Pipe[] | undefined,
-  ...args: [string, readonly string[], SpawnOptions]
+  { pipes, inputs }: { readonly pipes: readonly Pipe[] | undefined; readonly inputs: readonly string[] },
+  program: string,
+  args: readonly string[],
+  options: SpawnOptions & { readonly stdio: readonly (string | number)[] },
 ): ChildProcess {
+  const opened: number[] = [];
   try {
-    return spawn(...args);
+    for (const path of inputs) opened.push(openSync(path, 'r'));
+    return spawn(program, args, { ...options, stdio: [...options.stdio, ...opened] as SpawnOptions['stdio'] });
   } catch (error) {
     pipes?.forEach(closePipe);
     throw error;
+  } finally {
+    opened.forEach((one) => closeSync(one));
   }
 }
 

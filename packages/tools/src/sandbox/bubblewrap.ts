@@ -1,0 +1,95 @@
+import { lstatSync, readlinkSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type { ExecRequest } from '../ops.ts';
+import { limitScript, PROMISE_NAMES, PROXY_PORT, type Box, type Engine, type PromiseName } from './engine.ts';
+
+/*
+ * Bubblewrap: namespaces without privileges. The root is built from nothing, so what is not named does not exist.
+ *
+ * 1. bwrap gets the environment of the program, because the program can read that of bwrap in /proc/1/environ.
+ * 2. Its first process is killed when bwrap ends, and bwrap when this process ends. All others are in the same namespace of
+ *    processes, so the kernel kills them with it.
+ * 3. A program that joins the network of its room does so before bwrap starts. The other namespaces are its own.
+ */
+
+export interface BubblewrapFacts {
+  readonly program: string;
+  readonly version: string;
+  /** It knows --disable-userns, since 0.8. */
+  readonly disablesNamespaces: boolean;
+  /** Joins the network of another process. Absent: each program has a network of its own. */
+  readonly nsenter?: string | undefined;
+  readonly socat?: string | undefined;
+}
+
+export function bubblewrap(facts: BubblewrapFacts): Engine {
+  const { program, version, nsenter, socat } = facts;
+  const isMade = (name: PromiseName): boolean =>
+    (name !== 'hosts' || (nsenter !== undefined && socat !== undefined)) && (name !== 'loopback' || nsenter !== undefined);
+  return {
+    name: 'bubblewrap',
+    program,
+    version,
+    promises: PROMISE_NAMES.filter(isMade),
+    wrap(request, box) {
+      const join = box.joins === undefined || nsenter === undefined ? [] : joinNetwork(nsenter, box.joins);
+      const argv = [...join, program, ...boxOptions(box, facts), '--', '/bin/sh', '-c', limitScript(box.limits), 'sh', ...request.argv];
+      return {
+        ...request,
+        argv: argv as unknown as ExecRequest['argv'],
+        ...(box.filter !== undefined && { inputs: [box.filter] }),
+      };
+    },
+    ...(nsenter !== undefined && {
+      keeper: ({ proxy }) => ({
+        argv: [
+          program,
+          ...['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session', '--ro-bind', '/', '/'],
+          // A new /dev would need a second user namespace, whose processes may not join the network.
+          ...['--dev-bind', '/dev', '/dev', '--', '/bin/sh', '-c'],
+          // The first line is its pid, which is the same outside.
+          proxy === undefined
+            ? 'echo $$; exec cat'
+            : `echo $$; exec "$0" TCP-LISTEN:${PROXY_PORT},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:"$1"`,
+          ...(proxy === undefined ? [] : [socat ?? 'socat', proxy]),
+        ],
+        writable: true,
+      }),
+    }),
+  };
+}
+
+function joinNetwork(nsenter: string, pid: number): readonly string[] {
+  return [nsenter, '--target', String(pid), '--user', '--net', '--preserve-credentials', '--'];
+}
+
+const SHM_BYTES = 256 * 1024 * 1024;
+
+function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly string[] {
+  const { folder, home, room, blank } = box;
+  return [
+    ...['--unshare-user', ...(disablesNamespaces ? ['--disable-userns'] : [])],
+    ...['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
+    ...(box.joins === undefined ? ['--unshare-net'] : []),
+    ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
+    ...(box.filter === undefined ? [] : ['--seccomp', '3']),
+    ...box.readable.filter(isSystem).flatMap(shown),
+    ...['--proc', '/proc', '--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
+    ...['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
+    ...box.readable.filter((path) => !isSystem(path)).flatMap((path) => ['--ro-bind', path, path]),
+    ...[folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),
+    ...box.protected.flatMap((path) => ['--ro-bind', path, path]),
+    ...box.masked.flatMap(({ path, type }) => ['--ro-bind', blank[type], path]),
+    ...box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
+    ...['--remount-ro', '/', '--chdir', box.workdir],
+  ];
+}
+
+/** At the top of the file tree, where it may be a link such as /bin. */
+function isSystem(path: string): boolean {
+  return dirname(path) === '/';
+}
+
+function shown(path: string): readonly string[] {
+  return lstatSync(path).isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path];
+}

@@ -1,0 +1,131 @@
+import type { ExecRequest } from '../ops.ts';
+
+/*
+ * A sandbox engine is a program that starts another one behind walls.
+ *
+ * 1. An engine is data and one function: `wrap` turns a request into the request that starts the engine around it. Marks,
+ *    pipes, killing and everything else about programs stays in one place, `local/exec.ts`.
+ * 2. What an engine promises is a list of names. A name counts only if the probe has seen it kept on this machine.
+ */
+
+/** What a sandbox can keep a program from doing, or guarantee about it. Tests, the policy and people use these names. */
+export const PROMISES = {
+  network: 'no network: no other host, no port of this host',
+  hosts: 'network only to the hosts that the policy allows, through a proxy',
+  root: 'nothing outside the working folder can be written',
+  protected: '.git/hooks, .git/config and the files of Treadle in the working folder are read-only',
+  private: 'private files of the working folder cannot be read',
+  home: 'no home folder, keys, store, or other projects',
+  processes: 'other processes cannot be seen, signalled or read',
+  devices: 'no devices besides null, zero, full, random, urandom and tty',
+  setuid: 'no privileges through setuid programs or capabilities',
+  ptrace: 'no tracing of processes',
+  namespaces: 'no new namespaces and mounts',
+  sockets: 'no sockets of programs outside, by path or abstract name',
+  keyring: 'no kernel keyrings',
+  terminal: 'no terminal, so no input can be faked',
+  tmp: 'its own /tmp',
+  memory: 'a limit on the memory of each process',
+  count: 'a limit on the number of processes',
+  'file-size': 'a limit on the size of each file',
+  cpu: 'a limit on the CPU time of each process',
+  environment: 'only listed environment variables',
+  tree: 'all its processes end with the call, and with this process',
+  loopback: 'programs of one run reach each other on 127.0.0.1',
+} as const;
+
+export type PromiseName = keyof typeof PROMISES;
+export const PROMISE_NAMES: readonly PromiseName[] = Object.keys(PROMISES) as PromiseName[];
+
+/** What a policy requires by default before it lets a command run unasked at level 2. */
+export const DEFAULT_REQUIRED: readonly PromiseName[] = [
+  'network',
+  'root',
+  'protected',
+  'private',
+  'home',
+  'processes',
+  'devices',
+  'setuid',
+  'namespaces',
+  'sockets',
+  'tree',
+];
+
+export type EngineName = 'bubblewrap' | 'firejail' | 'podman';
+export const ENGINE_NAMES: readonly EngineName[] = ['bubblewrap', 'firejail', 'podman'];
+
+export interface Engine {
+  readonly name: EngineName;
+  /** The absolute path of its program, and its version as it prints it. */
+  readonly program: string;
+  readonly version: string;
+  /** What it is made to keep. The probe tests each on this machine. */
+  readonly promises: readonly PromiseName[];
+  /** The request that runs another one inside. */
+  wrap(request: ExecRequest, box: Box): ExecRequest;
+  /** Starts what the programs of a room share, such as their loopback. Absent: they share files only. */
+  readonly keeper?: (box: Pick<Box, 'proxy'>) => ExecRequest;
+}
+
+/** What a program in the sandbox sees. All paths are absolute. */
+export interface Box {
+  /** The working folder. It can be written. */
+  readonly folder: string;
+  /** Where the program starts. */
+  readonly workdir: string;
+  /** Files and folders of the host that can be read, at the same place. Links at the top are kept as they are. */
+  readonly readable: readonly string[];
+  /** Folders besides the working folder that can be written: the repository that a worktree belongs to. */
+  readonly writable: readonly string[];
+  /** In the order in which they are mounted: each folder keeps its place, so that nothing can replace it. */
+  readonly pinned: readonly string[];
+  /** Read-only inside what can be written. */
+  readonly protected: readonly string[];
+  /** Files and folders whose content cannot be read. */
+  readonly masked: readonly Mask[];
+  /** The home folder of the user, which is replaced. */
+  readonly home: string;
+  /** Folders on the host that become /tmp and the home folder. */
+  readonly room: { readonly tmp: string; readonly home: string };
+  /** A file without content that nobody can read, and an empty folder, to mask others with. */
+  readonly blank: { readonly file: string; readonly folder: string };
+  /** Mounted read-only at `to`. */
+  readonly files: readonly { readonly from: string; readonly to: string }[];
+  /** A process whose network the program joins. Absent: it has a network of its own. */
+  readonly joins?: number | undefined;
+  /** The socket of the filtering proxy. Absent: no network at all. */
+  readonly proxy?: string | undefined;
+  readonly limits: BoxLimits;
+  /** The file with the system call filter. Absent: this machine has none. */
+  readonly filter?: string | undefined;
+}
+
+export interface Mask {
+  readonly path: string;
+  readonly type: 'file' | 'folder';
+}
+
+export interface BoxLimits {
+  readonly cpuSeconds: number;
+  readonly memoryBytes: number;
+  readonly fileBytes: number;
+  readonly processes: number;
+}
+
+/** Where the proxy listens inside. */
+export const PROXY_PORT = 3128;
+
+/** A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes count there. */
+export function limitScript({ cpuSeconds, memoryBytes, fileBytes, processes }: BoxLimits): string {
+  const set = [
+    `ulimit -t ${cpuSeconds}`,
+    `ulimit -f ${Math.floor(fileBytes / 512)}`,
+    `ulimit -d ${Math.floor(memoryBytes / 1024)}`,
+    // The option of dash, and that of bash.
+    `{ ulimit -p ${processes} 2>/dev/null || ulimit -u ${processes}; }`,
+    'ulimit -c 0',
+  ].join(' && ');
+  // The kernel ends it before others when memory is short.
+  return `${set} || { echo "sandbox: the limits could not be set" >&2; exit 125; }; { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`;
+}

@@ -1,0 +1,45 @@
+import { execFileSync } from 'node:child_process';
+import { accessSync, constants } from 'node:fs';
+import { delimiter, isAbsolute, join } from 'node:path';
+import { bubblewrap } from './bubblewrap.ts';
+import { type Engine, type EngineName } from './engine.ts';
+
+/** The engine with this name; undefined if its program is not installed. */
+export function installedEngine(name: EngineName): Engine | undefined {
+  if (process.platform !== 'linux') return undefined;
+  switch (name) {
+    case 'bubblewrap': {
+      const program = programOf('bwrap');
+      if (program === undefined) return undefined;
+      const disablesNamespaces = printed(program, '--help').includes('--disable-userns');
+      const [nsenter, socat] = [programOf('nsenter'), programOf('socat')];
+      return bubblewrap({ program, version: printed(program, '--version'), disablesNamespaces, nsenter, socat });
+    }
+    case 'firejail':
+    case 'podman':
+      return undefined;
+  }
+}
+
+function programOf(name: string): string | undefined {
+  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/local/bin', '/usr/bin', '/bin'];
+  return folders
+    .filter((folder) => isAbsolute(folder))
+    .map((folder) => join(folder, name))
+    .find((path) => {
+      try {
+        accessSync(path, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+}
+
+function printed(program: string, option: string): string {
+  try {
+    return execFileSync(program, [option], { encoding: 'utf8', stdio: 'pipe' }).trim().split('\n').slice(0, 200).join('\n');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,243 @@
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { homedir, release, tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { local } from '../local/local.ts';
+import type { ExecOps, Room } from '../ops.ts';
+import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, type PromiseName } from './engine.ts';
+import { installedEngine } from './engines.ts';
+import { isListedVariable, sandboxed } from './sandboxed.ts';
+
+/*
+ * Tests what an engine keeps on this machine: it starts programs in a sandbox that try what each promise forbids. A promise
+ * that was not tested counts as broken. What was seen is kept until the machine is started again.
+ */
+
+export interface ProbeResult {
+  readonly engine: EngineName;
+  readonly version: string;
+  /** Seen to hold. */
+  readonly kept: readonly PromiseName[];
+  /** Made, and not seen to hold, with what was seen. */
+  readonly broken: readonly { readonly promise: PromiseName; readonly seen: string }[];
+  /** Why nothing could be started. */
+  readonly problem?: string;
+}
+
+/** Increase it when the tests or the engines change. */
+const EDITION = 1;
+const PROBE_MS = 20_000;
+const LIMITS = { cpuSeconds: 30, memoryBytes: 64 * 1024 ** 2, fileBytes: 1024 ** 2, processes: 40 };
+
+/** Each line says `NAME ok` or `NAME no WHAT`. Arguments: the folder outside, the pid of this process. */
+const SCRIPT = `
+ok() { echo "$1 ok"; }
+no() { echo "$1 no $2"; }
+writes() { ( : >"$1" ) 2>/dev/null; }
+report() { if [ -n "$2" ]; then no "$1" "$2"; else ok "$1"; fi; }
+field() { while read -r name value rest; do [ "$name" = "$1:" ] && echo "$value"; done </proc/self/status; }
+limit() { while read -r line; do case "$line" in "$1"*) set -- $line; echo "$*";; esac; done </proc/self/limits; }
+
+seen=; for path in /usr/.treadle-probe /etc/.treadle-probe /.treadle-probe; do writes "$path" && seen="$seen $path"; done
+mkdir -p "$1" 2>/dev/null; writes "$1/written"; report root "$seen"
+seen=; for path in .git/hooks/pre-commit .git/config treadle.toml; do writes "$path" && seen="$seen $path"; done
+mv .git moved 2>/dev/null && seen="$seen moved"; report protected "$seen"
+seen=$(cat .env 2>/dev/null); report private "$seen"
+seen=$(cat "$1/secret" 2>/dev/null); report tmp "$seen"
+[ -S socket ] && no sockets socket || ok sockets
+report setuid "$([ "$(field NoNewPrivs)" = 1 ] && [ "$(field CapEff)" = 0000000000000000 ] || echo "capabilities $(field CapEff)")"
+if [ "$(field Seccomp)" = 2 ]; then ok ptrace; ok keyring; else no ptrace "no filter of system calls"; no keyring "no filter of system calls"; fi
+if ( : >/dev/tty ) 2>/dev/null; then no terminal /dev/tty; elif [ "$(field Seccomp)" = 2 ]; then ok terminal; else no terminal "no filter of system calls"; fi
+if ! command -v unshare >/dev/null; then [ "$(field Seccomp)" = 2 ] && ok namespaces || no namespaces "no filter of system calls"
+elif unshare --user true 2>/dev/null || unshare --user --map-root-user --mount true 2>/dev/null; then no namespaces unshare; else ok namespaces; fi
+echo "ns-net $(readlink /proc/self/ns/net)"
+echo "ns-pid $(readlink /proc/self/ns/pid) $(ls /proc | grep -c '^[0-9]')"
+echo "dev $(ls /dev | tr '\\n' ' ')"
+echo "home $(ls -A ~ | tr '\\n' ' ')"
+echo "env $(env | while IFS= read -r line; do echo "\${line%%=*}"; done | tr '\\n' ' ')"
+interfaces=$(grep : /proc/net/dev | grep -v '^ *lo:'); report interfaces "$interfaces"
+( head -c 3000000 /dev/zero >large ) 2>/dev/null; size=$(wc -c <large 2>/dev/null); [ "\${size:-0}" -lt 3000000 ] && ok file-size || no file-size "$size bytes"
+size=$(head -c 200000000 /dev/zero | tail -c 190000000 2>/dev/null | wc -c); [ "$size" -lt 190000000 ] && ok memory || no memory "$size bytes"
+set -- $(limit 'Max cpu time'); [ "$4" = 30 ] && ok cpu || no cpu "$4 seconds"
+`;
+
+/** Its own program, because a shell that cannot start processes ends. */
+const FORKS = `i=0; while [ $i -lt 120 ]; do sleep 2 & i=$((i+1)); done; echo "count no $i processes"`;
+
+/** Tests an engine, or reads what was seen since the machine was started. */
+export async function probeEngine(engine: Engine): Promise<ProbeResult> {
+  const file = cacheFile(engine);
+  const known = file === undefined ? undefined : readCache(file);
+  if (known) return known;
+  const result = await testEngine(engine);
+  if (file !== undefined) writeCache(file, result);
+  return result;
+}
+
+/** The first engine that keeps all of the promises, with what was seen of each that was tried. */
+export async function findEngine(
+  required: readonly PromiseName[],
+  names: readonly EngineName[] = ENGINE_NAMES,
+): Promise<{ readonly found?: { readonly engine: Engine; readonly probe: ProbeResult }; readonly tried: readonly ProbeResult[] }> {
+  const tried: ProbeResult[] = [];
+  for (const name of names) {
+    const engine = installedEngine(name);
+    if (!engine) continue;
+    const probe = await probeEngine(engine);
+    tried.push(probe);
+    if (required.every((promise) => probe.kept.includes(promise))) return { found: { engine, probe }, tried };
+  }
+  return { tried };
+}
+
+export async function testEngine(engine: Engine): Promise<ProbeResult> {
+  const { name, version } = engine;
+  const top = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-probe-')));
+  const folder = join(top, 'folder');
+  mkdirSync(join(folder, '.git', 'hooks'), { recursive: true });
+  writeFileSync(join(folder, '.git', 'config'), '');
+  writeFileSync(join(folder, 'treadle.toml'), '');
+  writeFileSync(join(folder, '.env'), 'SECRET=1\n');
+  writeFileSync(join(top, 'secret'), 'secret\n');
+  const socket = createServer(() => {});
+  try {
+    await new Promise<void>((done, fail) => socket.once('error', fail).listen(join(folder, 'socket'), done));
+    const hosts = engine.promises.includes('hosts') ? { hosts: () => 'not allowed' } : {};
+    const { exec } = sandboxed(local(folder), engine, { limits: LIMITS, ...hosts });
+    const room = await exec.sandbox!.openRoom();
+    try {
+      const seen = await facts(exec, room, top);
+      if (typeof seen === 'string') return { engine: name, version, kept: [], broken: [], problem: seen };
+      const broken = engine.promises.flatMap((promise) => {
+        const what = seen.get(promise) ?? 'it was not tested';
+        return what === 'ok' ? [] : [{ promise, seen: what }];
+      });
+      const kept = PROMISE_NAMES.filter((one) => engine.promises.includes(one) && seen.get(one) === 'ok');
+      return { engine: name, version, kept, broken };
+    } finally {
+      await room.close();
+    }
+  } catch (error) {
+    return { engine: name, version, kept: [], broken: [], problem: (error as Error).message };
+  } finally {
+    socket.close();
+    await rm(top, { recursive: true, force: true });
+  }
+}
+
+/** What was seen of each promise: `ok`, or what is wrong. A text: why the sandbox does not work. */
+async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string, string> | string> {
+  const run = async (script: string, ...args: string[]): Promise<string> =>
+    outputOf(exec, { argv: ['/bin/sh', '-c', script, 'sh', ...args], room });
+  const output = await run(SCRIPT, top, String(process.pid));
+  const lines = output.split('\n').map((line) => line.split(' '));
+  const seen = new Map<string, string>();
+  for (const [name = '', verdict, ...what] of lines) {
+    if (verdict === 'ok') seen.set(name, 'ok');
+    else if (verdict === 'no') seen.set(name, what.join(' ') || 'it worked');
+  }
+  if (!seen.has('root')) return output.trim().slice(0, 500) || 'it printed nothing';
+  const listOf = (name: string): readonly string[] =>
+    lines.find(([first]) => first === name)?.slice(1).filter((one) => one !== '') ?? [];
+  const say = (promise: string, problem: string | undefined): unknown => seen.set(promise, problem ?? 'ok');
+  if (existsSync(join(top, 'written'))) say('root', join(top, 'written'));
+  const [network] = listOf('ns-net');
+  const isOwnNetwork = network !== undefined && network !== namespaceOf('net');
+  say('network', isOwnNetwork && seen.get('interfaces') === 'ok' ? undefined : 'it has the network of the host');
+  const [pids, count] = listOf('ns-pid');
+  say('processes', pids !== undefined && pids !== namespaceOf('pid') && Number(count) < 20 ? undefined : `${count} processes`);
+  const devices = listOf('dev').filter((one) => !DEVICES.has(one));
+  say('devices', devices.length === 0 && listOf('dev').length > 0 ? undefined : devices.join(' '));
+  const files = listOf('home').filter((one) => one !== '.gitconfig' && !isToolName(one));
+  say('home', files.length === 0 ? undefined : files.join(' '));
+  const variables = listOf('env').filter((one) => !isListedVariable(one));
+  say('environment', variables.length === 0 && listOf('env').length > 0 ? undefined : variables.join(' '));
+  const forked = await run(FORKS);
+  say('count', forked.includes('count no') ? 'more processes than the limit' : undefined);
+  await run('setsid sleep 1234 >/dev/null 2>&1 & sleep 0.1');
+  say('tree', (await hasEnded('sleep\u00001234')) ? undefined : 'a process was left');
+  const again = await run('readlink /proc/self/ns/net');
+  say('loopback', again.trim() === network ? undefined : 'each program has its own');
+  const listening = await run(`grep -qi ':${PROXY_PORT.toString(16).padStart(4, '0')} 00000000:0000 0A' /proc/net/tcp && echo yes`);
+  say('hosts', listening.trim() === 'yes' && isOwnNetwork ? undefined : 'there is no proxy');
+  return seen;
+}
+
+const DEVICES = new Set(
+  'console core fd full null ptmx pts random shm stderr stdin stdout tty urandom zero mqueue log'.split(' '),
+);
+
+/** Folders of tools begin with a dot and are not those with keys. */
+function isToolName(name: string): boolean {
+  return (process.env.PATH ?? '').includes(join(homedir(), name)) || name === '.rustup';
+}
+
+async function outputOf(exec: ExecOps, request: Parameters<ExecOps['start']>[0]): Promise<string> {
+  const execution = await exec.start(request);
+  const timer = setTimeout(() => void execution.kill(), PROBE_MS);
+  let text = '';
+  for await (const { bytes } of execution.output) text += Buffer.from(bytes).toString();
+  clearTimeout(timer);
+  return text;
+}
+
+/** Waits shortly, because a process is killed a moment after its namespace. */
+async function hasEnded(commandLine: string): Promise<boolean> {
+  for (let tries = 0; tries < 20; tries++) {
+    const found = readdirSync('/proc').some((pid) => {
+      try {
+        return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/cmdline`, 'utf8').startsWith(commandLine);
+      } catch {
+        return false;
+      }
+    });
+    if (!found) return true;
+    await new Promise((done) => setTimeout(done, 25));
+  }
+  return false;
+}
+
+function namespaceOf(name: string): string {
+  return readlinkSync(`/proc/self/ns/${name}`);
+}
+
+/** Undefined if the machine does not tell when it was started. */
+function cacheFile({ name, program, version, promises }: Engine): string | undefined {
+  try {
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    const { mtimeMs } = statSync(program);
+    const facts = [EDITION, boot, release(), process.getuid?.(), process.env.PATH, name, program, mtimeMs, version, promises];
+    const key = createHash('sha256').update(JSON.stringify(facts)).digest('hex').slice(0, 16);
+    const folder = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache');
+    return join(folder, 'treadle', `sandbox-${name}-${key}.json`);
+  } catch {
+    return undefined;
+  }
+}
+
+function readCache(file: string): ProbeResult | undefined {
+  try {
+    const known = JSON.parse(readFileSync(file, 'utf8')) as ProbeResult;
+    return Array.isArray(known.kept) && Array.isArray(known.broken) ? known : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A machine that failed may work in a moment, so only what was tested is kept. */
+function writeCache(file: string, result: ProbeResult): void {
+  if (result.problem !== undefined) return;
+  try {
+    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+    for (const old of readdirSync(dirname(file))) {
+      if (old.startsWith(`sandbox-${result.engine}-`) && old !== basename(file)) void rm(join(dirname(file), old), { force: true });
+    }
+    const draft = `${file}.${process.pid}`;
+    writeFileSync(draft, JSON.stringify(result), { mode: 0o600 });
+    renameSync(draft, file);
+  } catch {
+    // It is tested again the next time.
+  }
+}

@@ -1,0 +1,310 @@
+import { execFileSync } from 'node:child_process';
+import { accessSync, constants, existsSync, realpathSync, renameSync } from 'node:fs';
+import { homedir, totalmem } from 'node:os';
+import { basename, delimiter, isAbsolute, join, resolve } from 'node:path';
+import { programEnvironment } from '../local/environment.ts';
+import type { ExecRequest, Execution, Ops, OutputChunk } from '../ops.ts';
+import { blockedText } from './blocked.ts';
+import { PROXY_PORT, type Box, type BoxLimits, type Engine, type Mask, type PromiseName } from './engine.ts';
+import { startProxy, type HostCheck } from './proxy.ts';
+import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
+import {
+  exists,
+  hostSockets,
+  isWithin,
+  maskFor,
+  rootOnlyFiles,
+  scanFolder,
+  systemFolders,
+  toolFolders,
+  toolSecrets,
+  type Scan,
+} from './visible.ts';
+
+export interface SandboxOptions {
+  /** What the probe has seen to hold. Default: what the engine is made to keep. */
+  readonly promises?: readonly PromiseName[];
+  /** Globs of private files besides the default ones. */
+  readonly privateGlobs?: readonly string[];
+  /** Private files of the folder that programs may read, and files outside of it. `~/` is the home folder. */
+  readonly expose?: readonly string[];
+  /** Files and folders that are read-only besides those that always are. */
+  readonly protect?: readonly string[];
+  /** Files and folders that cannot be read, such as the store. */
+  readonly hide?: readonly string[];
+  /** Says why a host may not be reached, or nothing. Absent: there is no network. */
+  readonly hosts?: HostCheck;
+  readonly limits?: Partial<BoxLimits>;
+  /** Variables besides the listed ones. */
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+const GIGABYTE = 1024 ** 3;
+
+/** Generous: they stop what runs away, and no build. */
+export const DEFAULT_LIMITS: BoxLimits = {
+  cpuSeconds: 3_600,
+  memoryBytes: Math.min(16 * GIGABYTE, Math.floor(totalmem() * 0.75)),
+  fileBytes: 4 * GIGABYTE,
+  processes: 4_096,
+};
+
+/** Variables that programs get. None of them usually holds a secret. */
+const VARIABLES =
+  /^(PATH|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|PAGER|GIT_(PAGER|EDITOR|TERMINAL_PROMPT)|NO_COLOR|FORCE_COLOR|CI|NODE_ENV|DEBIAN_FRONTEND|SOURCE_DATE_EPOCH|JAVA_HOME|GOROOT|GOPATH|GOFLAGS|CARGO_HOME|RUSTUP_HOME|PYENV_ROOT|NVM_DIR|VIRTUAL_ENV|CONDA_PREFIX|UV_CACHE_DIR|PYTHON(UNBUFFERED|DONTWRITEBYTECODE|UTF8|HASHSEED))$/;
+
+export function isListedVariable(name: string): boolean {
+  return VARIABLES.test(name) || ADDED_VARIABLES.test(name);
+}
+
+/** Those that the sandbox sets, and shells set by themselves. */
+const ADDED_VARIABLES =
+  /^(HOME|TMPDIR|PWD|OLDPWD|SHLVL|_|TREADLE_(BOX|PROCESS_\w+)|(HTTPS?|NO)_PROXY|(https?|no)_proxy|NODE_USE_ENV_PROXY)$/;
+
+/** A scan is used for this many times as long as it took, and at least for this time. */
+const SCAN_FACTOR = 10;
+const SCAN_MS = 1_000;
+
+/** The same files, and programs in a sandbox. Throws if the folder cannot be confined. */
+export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}): Ops {
+  const folder = realpathSync(ops.files.folder);
+  const home = realHome();
+  if (folder === '/' || isWithin(folder, home)) {
+    throw new Error(`A sandbox cannot protect ${home} if the working folder is ${folder}. Work in a folder below it.`);
+  }
+  const { exec } = ops;
+  const state = lazyState(ops, engine, { folder, home, options });
+
+  async function start(request: ExecRequest): Promise<Execution> {
+    const program = findProgram(request.argv[0]);
+    const workdir = request.workdir === undefined ? folder : (await ops.files.stat(request.workdir)).path;
+    const { rooms, proxy, base } = await state();
+    const own = request.room === undefined ? rooms.open() : undefined;
+    const room = own ?? rooms.get(request.room!.id);
+    if (!room) throw new Error('The room of the run is closed.');
+    try {
+      const scan = await base.scan();
+      const joins = request.room || proxy !== undefined ? await room.network(proxy) : undefined;
+      const box = boxFor({ folder, workdir, home, room, rooms, scan, joins, proxy, base });
+      const { room: _, ...bare } = request;
+      const wrapped = engine.wrap({ ...bare, argv: [program, ...request.argv.slice(1)] }, box);
+      const execution = await exec.start({ ...wrapped, workdir, baseEnv: { ...base.env, ...rooms.mark } });
+      if (own) void execution.exit.then(() => own.close()).catch(() => {});
+      return checkedAfterwards(execution, scan);
+    } catch (error) {
+      await own?.close();
+      throw error;
+    }
+  }
+
+  return {
+    files: ops.files,
+    exec: {
+      start,
+      killMarked: (mark) => exec.killMarked(mark),
+      ...(exec.markedProcess && { markedProcess: exec.markedProcess.bind(exec) }),
+      get ripgrep() {
+        return exec.ripgrep;
+      },
+      sandbox: {
+        engine: engine.name,
+        promises: options.promises ?? engine.promises,
+        outside: exec,
+        openRoom: async () => (await state()).rooms.open(),
+        blocked: (output) => blockedText(output, { folder, hasNetwork: options.hosts !== undefined }),
+      },
+    },
+  };
+}
+
+interface Place {
+  readonly folder: string;
+  readonly home: string;
+  readonly options: SandboxOptions;
+}
+
+interface Base {
+  readonly readable: readonly string[];
+  readonly masked: readonly Mask[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly limits: BoxLimits;
+  scan(): Promise<Scan>;
+}
+
+interface State {
+  readonly rooms: Rooms;
+  readonly proxy: string | undefined;
+  readonly base: Base;
+}
+
+/** Made at the first program: most processes that have tools never start one. */
+function lazyState({ exec }: Ops, engine: Engine, place: Place): () => Promise<State> {
+  let made: Promise<State> | undefined;
+  const make = async (): Promise<State> => {
+    const rooms = openRooms(exec, engine, gitSettings());
+    const { hosts } = place.options;
+    const proxy = hosts && engine.promises.includes('hosts') ? rooms.proxySocket : undefined;
+    if (proxy !== undefined) await startProxy(proxy, hosts!);
+    return { rooms, proxy, base: baseOf(place, proxy !== undefined) };
+  };
+  return () => (made ??= make());
+}
+
+function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
+  const given = programEnvironment(process.env);
+  const tools = toolFolders(given.PATH ?? '', { home, folder });
+  const expose = (options.expose ?? []).map((path) => (path.startsWith('~/') ? join(home, path.slice(2)) : path));
+  const outside = expose.filter((path) => isAbsolute(path) && !isWithin(folder, path) && exists(path));
+  const { privateGlobs = [], protect = [], hide = [] } = options;
+  const kept = Object.entries(given).filter(([name]) => VARIABLES.test(name));
+  return {
+    readable: [...systemFolders(), ...tools, ...outside],
+    masked: [...rootOnlyFiles(), ...toolSecrets(tools)].filter(({ path }) => !outside.includes(path)),
+    env: {
+      ...Object.fromEntries(kept),
+      HOME: home,
+      TMPDIR: '/tmp',
+      ...(hasProxy && proxyVariables()),
+      ...options.env,
+    },
+    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    scan: keptScan(() => scanFolder({ folder, privateGlobs, expose, protect, hide })),
+  };
+}
+
+/** Looking through a large folder takes longer than most commands. */
+function keptScan(scan: () => Promise<Scan>): () => Promise<Scan> {
+  let last: Promise<Scan> | undefined;
+  let validTo = 0;
+  return () => {
+    if (last && performance.now() < validTo) return last;
+    const startedAt = performance.now();
+    validTo = Infinity;
+    last = scan().finally(() => {
+      const tookMs = performance.now() - startedAt;
+      validTo = performance.now() + Math.max(SCAN_MS, tookMs * SCAN_FACTOR);
+    });
+    return last;
+  };
+}
+
+function boxFor({
+  folder,
+  workdir,
+  home,
+  room,
+  rooms,
+  scan,
+  joins,
+  proxy,
+  base,
+}: {
+  readonly folder: string;
+  readonly workdir: string;
+  readonly home: string;
+  readonly room: OpenRoom;
+  readonly rooms: Rooms;
+  readonly scan: Scan;
+  readonly joins: number | undefined;
+  readonly proxy: string | undefined;
+  readonly base: Base;
+}): Box {
+  // What was there at the scan may be gone, and what is mounted has to exist.
+  const present = (path: string): boolean => exists(path);
+  const sockets = hostSockets([folder, ...scan.writable]).flatMap(maskFor);
+  return {
+    folder,
+    workdir,
+    home,
+    readable: base.readable,
+    writable: scan.writable.filter(present),
+    pinned: scan.pinned.filter(present),
+    protected: scan.protected.filter(present),
+    masked: [...base.masked, ...scan.masked, ...sockets].filter(({ path }) => present(path)),
+    room,
+    blank: rooms.blank,
+    files: [{ from: rooms.gitConfig, to: join(home, '.gitconfig') }],
+    joins,
+    proxy,
+    limits: base.limits,
+    filter: rooms.filter,
+  };
+}
+
+/** After the program, renames what it must not have created. The output says so. */
+function checkedAfterwards(execution: Execution, { absent }: Scan): Execution {
+  async function* output(): AsyncGenerator<OutputChunk> {
+    yield* execution.output;
+    const renamed = absent.flatMap(setAside);
+    if (renamed.length === 0) return;
+    const text = `[sandbox: commands may not create ${renamed.join(', ')}, so it was renamed: ".blocked" was added]\n`;
+    yield { stream: 'stderr', bytes: Buffer.from(text) };
+  }
+  return { ...execution, process: execution.process, output: output() };
+}
+
+function setAside(path: string): readonly string[] {
+  if (!exists(path)) return [];
+  try {
+    renameSync(path, `${path}.blocked`);
+    return [basename(path)];
+  } catch {
+    return [`${basename(path)} (which could not be renamed)`];
+  }
+}
+
+/** As the system would find it. Missing programs are reported before the sandbox starts, as they are without it. */
+function findProgram(name: string): string {
+  if (name.includes('/')) return resolve(name) === name || !existsSync(name) ? name : resolve(name);
+  for (const folder of (process.env.PATH ?? '').split(delimiter)) {
+    try {
+      if (!isAbsolute(folder)) continue;
+      accessSync(join(folder, name), constants.X_OK);
+      return name;
+    } catch {
+      continue;
+    }
+  }
+  throw Object.assign(new Error(`spawn ${name} ENOENT`), { code: 'ENOENT', path: name });
+}
+
+/** Settings of the user that change what git records, and name no program. */
+const GIT_SETTINGS =
+  /^(user\.(name|email)|init\.defaultbranch|core\.(autocrlf|eol|safecrlf)|pull\.(rebase|ff)|push\.default|merge\.conflictstyle)$/;
+
+function gitSettings(): string {
+  let listed: string;
+  try {
+    listed = execFileSync('git', ['config', '--global', '--list', '-z'], { encoding: 'utf8', stdio: 'pipe', cwd: '/' });
+  } catch {
+    listed = '';
+  }
+  const lines = listed.split('\0').flatMap((entry) => {
+    const [key = '', ...value] = entry.split('\n');
+    if (!GIT_SETTINGS.test(key)) return [];
+    const [section, name] = key.split('.');
+    return [`[${section}]`, `\t${name} = ${JSON.stringify(value.join(' '))}`];
+  });
+  // Its owner may be unknown inside.
+  return [...lines, '[safe]', '\tdirectory = *', ''].join('\n');
+}
+
+function proxyVariables(): Readonly<Record<string, string>> {
+  const url = `http://127.0.0.1:${PROXY_PORT}`;
+  const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'];
+  const direct = 'localhost,127.0.0.1,::1';
+  return {
+    ...Object.fromEntries(names.map((name) => [name, url])),
+    NO_PROXY: direct,
+    no_proxy: direct,
+    NODE_USE_ENV_PROXY: '1',
+  };
+}
+
+function realHome(): string {
+  try {
+    return realpathSync(homedir());
+  } catch {
+    return resolve(homedir());
+  }
+}
