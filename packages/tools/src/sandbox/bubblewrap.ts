@@ -1,4 +1,4 @@
-import { lstatSync, readlinkSync } from 'node:fs';
+import { existsSync, lstatSync, readlinkSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
 import { limitScript, PROMISE_NAMES, PROXY_PORT, type Box, type Engine, type PromiseName } from './engine.ts';
@@ -63,6 +63,21 @@ function joinNetwork(nsenter: string, pid: number): readonly string[] {
   return [nsenter, '--target', String(pid), '--user', '--net', '--preserve-credentials', '--'];
 }
 
+/**
+ * What the owner root may change or read in /proc without any capability. Bubblewrap covers it only if it can be written as a
+ * folder.
+ */
+const KERNEL_FILES = ['/proc/sys', '/proc/sysrq-trigger', '/proc/mtrr', '/proc/acpi', '/proc/scsi', '/proc/fs'];
+const KERNEL_SECRETS = ['/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_list', '/proc/kpageflags'];
+
+function kernelOptions({ blank }: Box): readonly string[] {
+  if (process.getuid?.() !== 0) return [];
+  return [
+    ...KERNEL_FILES.filter((path) => existsSync(path)).flatMap((path) => ['--ro-bind', path, path]),
+    ...KERNEL_SECRETS.filter((path) => existsSync(path)).flatMap((path) => ['--ro-bind', blank.file, path]),
+  ];
+}
+
 const SHM_BYTES = 256 * 1024 * 1024;
 
 function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly string[] {
@@ -74,7 +89,7 @@ function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly
     ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
     ...(box.filter === undefined ? [] : ['--seccomp', '3']),
     ...box.readable.filter(isSystem).flatMap(shown),
-    ...['--proc', '/proc', '--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
+    ...['--proc', '/proc', ...kernelOptions(box), '--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
     ...['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
     ...box.readable.filter((path) => !isSystem(path)).flatMap((path) => ['--ro-bind', path, path]),
     ...[folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),

@@ -86,8 +86,8 @@ export interface Box {
   readonly masked: readonly Mask[];
   /** The home folder of the user, which is replaced. */
   readonly home: string;
-  /** Folders on the host that become /tmp and the home folder. */
-  readonly room: { readonly tmp: string; readonly home: string };
+  /** Folders on the host that become /tmp and the home folder, and one for files of the engine, new for each program. */
+  readonly room: { readonly tmp: string; readonly home: string; readonly scratch: string };
   /** A file without content that nobody can read, and an empty folder, to mask others with. */
   readonly blank: { readonly file: string; readonly folder: string };
   /** Mounted read-only at `to`. */

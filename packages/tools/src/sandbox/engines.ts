@@ -2,7 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { bubblewrap } from './bubblewrap.ts';
-import { type Engine, type EngineName } from './engine.ts';
+import type { Engine, EngineName } from './engine.ts';
+import { firejail } from './firejail.ts';
 
 /** The engine with this name; undefined if its program is not installed. */
 export function installedEngine(name: EngineName): Engine | undefined {
@@ -13,9 +14,12 @@ export function installedEngine(name: EngineName): Engine | undefined {
       if (program === undefined) return undefined;
       const disablesNamespaces = printed(program, '--help').includes('--disable-userns');
       const [nsenter, socat] = [programOf('nsenter'), programOf('socat')];
-      return bubblewrap({ program, version: printed(program, '--version'), disablesNamespaces, nsenter, socat });
+      return bubblewrap({ program, version: versionOf(program), disablesNamespaces, nsenter, socat });
     }
-    case 'firejail':
+    case 'firejail': {
+      const program = programOf('firejail');
+      return program === undefined ? undefined : firejail({ program, version: versionOf(program) });
+    }
     case 'podman':
       return undefined;
   }
@@ -34,6 +38,10 @@ function programOf(name: string): string | undefined {
         return false;
       }
     });
+}
+
+function versionOf(program: string): string {
+  return printed(program, '--version').split('\n')[0]!;
 }
 
 function printed(program: string, option: string): string {

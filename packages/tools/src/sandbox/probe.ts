@@ -41,6 +41,7 @@ field() { while read -r name value rest; do [ "$name" = "$1:" ] && echo "$value"
 limit() { while read -r line; do case "$line" in "$1"*) set -- $line; echo "$*";; esac; done </proc/self/limits; }
 
 seen=; for path in /usr/.treadle-probe /etc/.treadle-probe /.treadle-probe; do writes "$path" && seen="$seen $path"; done
+( exec 3>>/proc/sys/kernel/core_pattern ) 2>/dev/null && seen="$seen /proc/sys"
 mkdir -p "$1" 2>/dev/null; writes "$1/written"; report root "$seen"
 seen=; for path in .git/hooks/pre-commit .git/config treadle.toml; do writes "$path" && seen="$seen $path"; done
 mv .git moved 2>/dev/null && seen="$seen moved"; report protected "$seen"
@@ -55,7 +56,7 @@ elif unshare --user true 2>/dev/null || unshare --user --map-root-user --mount t
 echo "ns-net $(readlink /proc/self/ns/net)"
 echo "ns-pid $(readlink /proc/self/ns/pid) $(ls /proc | grep -c '^[0-9]')"
 echo "dev $(ls /dev | tr '\\n' ' ')"
-echo "home $(ls -A ~ | tr '\\n' ' ')"
+echo "home $(for name in $(ls -A ~); do cmp -s ~/"$name" /etc/skel/"$name" || echo "$name"; done | tr '\\n' ' ')"
 echo "env $(env | while IFS= read -r line; do echo "\${line%%=*}"; done | tr '\\n' ' ')"
 interfaces=$(grep : /proc/net/dev | grep -v '^ *lo:'); report interfaces "$interfaces"
 ( head -c 3000000 /dev/zero >large ) 2>/dev/null; size=$(wc -c <large 2>/dev/null); [ "\${size:-0}" -lt 3000000 ] && ok file-size || no file-size "$size bytes"
@@ -150,7 +151,7 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
   say('processes', pids !== undefined && pids !== namespaceOf('pid') && Number(count) < 20 ? undefined : `${count} processes`);
   const devices = listOf('dev').filter((one) => !DEVICES.has(one));
   say('devices', devices.length === 0 && listOf('dev').length > 0 ? undefined : devices.join(' '));
-  const files = listOf('home').filter((one) => one !== '.gitconfig' && !isToolName(one));
+  const files = listOf('home').filter((one) => !MADE_IN_HOME.has(one) && !isToolName(one));
   say('home', files.length === 0 ? undefined : files.join(' '));
   const variables = listOf('env').filter((one) => !isListedVariable(one));
   say('environment', variables.length === 0 && listOf('env').length > 0 ? undefined : variables.join(' '));
@@ -168,6 +169,9 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
 const DEVICES = new Set(
   'console core fd full null ptmx pts random shm stderr stdin stdout tty urandom zero mqueue log'.split(' '),
 );
+
+/** By Treadle, and by firejail. */
+const MADE_IN_HOME = new Set(['.gitconfig', '.inputrc']);
 
 /** Folders of tools begin with a dot and are not those with keys. */
 function isToolName(name: string): boolean {

@@ -32,6 +32,8 @@ export interface Rooms {
 export interface OpenRoom extends Room {
   readonly tmp: string;
   readonly home: string;
+  /** A new folder for files of the engine. */
+  readonly scratch: string;
   /** The process that holds the network. Undefined if the engine has none. */
   network(proxy: string | undefined): Promise<number | undefined>;
 }
@@ -92,6 +94,9 @@ function openRoom({
     id,
     tmp,
     home,
+    get scratch() {
+      return mkdtempSync(join(folder, 'engine-'));
+    },
     async network(proxy) {
       if (!engine.keeper) return undefined;
       keeper ??= startKeeper(exec, engine.keeper({ proxy })).then((started) => {

@@ -35,6 +35,8 @@ export interface SandboxOptions {
   /** Says why a host may not be reached, or nothing. Absent: there is no network. */
   readonly hosts?: HostCheck;
   readonly limits?: Partial<BoxLimits>;
+  /** The home folder of the user. Default: that of this process. */
+  readonly home?: string;
   /** Variables besides the listed ones. */
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -57,9 +59,9 @@ export function isListedVariable(name: string): boolean {
   return VARIABLES.test(name) || ADDED_VARIABLES.test(name);
 }
 
-/** Those that the sandbox sets, and shells set by themselves. */
+/** Those that the sandbox sets, and that shells and firejail set by themselves. */
 const ADDED_VARIABLES =
-  /^(HOME|TMPDIR|PWD|OLDPWD|SHLVL|_|TREADLE_(BOX|PROCESS_\w+)|(HTTPS?|NO)_PROXY|(https?|no)_proxy|NODE_USE_ENV_PROXY)$/;
+  /^(FIREJAIL_\w+|DBUS_\w+_BUS_ADDRESS|container|PROMPT_COMMAND|Q(T|ML)_\w+|KDE_FORK_SLAVES|HOME|TMPDIR|PWD|OLDPWD|SHLVL|_|TREADLE_(BOX|PROCESS_\w+)|(HTTPS?|NO)_PROXY|(https?|no)_proxy|NODE_USE_ENV_PROXY)$/;
 
 /** A scan is used for this many times as long as it took, and at least for this time. */
 const SCAN_FACTOR = 10;
@@ -68,7 +70,7 @@ const SCAN_MS = 1_000;
 /** The same files, and programs in a sandbox. Throws if the folder cannot be confined. */
 export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}): Ops {
   const folder = realpathSync(ops.files.folder);
-  const home = realHome();
+  const home = realHome(options.home ?? homedir());
   if (folder === '/' || isWithin(folder, home)) {
     throw new Error(`A sandbox cannot protect ${home} if the working folder is ${folder}. Work in a folder below it.`);
   }
@@ -301,10 +303,10 @@ function proxyVariables(): Readonly<Record<string, string>> {
   };
 }
 
-function realHome(): string {
+function realHome(home: string): string {
   try {
-    return realpathSync(homedir());
+    return realpathSync(home);
   } catch {
-    return resolve(homedir());
+    return resolve(home);
   }
 }

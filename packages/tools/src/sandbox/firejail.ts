@@ -1,0 +1,83 @@
+import { readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { ExecRequest } from '../ops.ts';
+import { quoted } from '../shell/session.ts';
+import { limitScript, PROMISE_NAMES, type Box, type Engine } from './engine.ts';
+import { isWithin } from './visible.ts';
+
+/*
+ * Firejail: a setuid program. Its root is that of the host, so everything that should not be seen is named here. It cannot
+ * mount the folders of a room: each program has its own empty /tmp and home, and its own loopback.
+ */
+
+/** Folders at the top that firejail and every program need. */
+const KEPT = new Set('bin dev etc lib lib32 lib64 libx32 opt proc run sbin tmp usr var nix gnu'.split(' '));
+
+export function firejail({ program, version }: { readonly program: string; readonly version: string }): Engine {
+  return {
+    name: 'firejail',
+    program,
+    version,
+    promises: PROMISE_NAMES.filter((name) => !['hosts', 'loopback', 'terminal'].includes(name)),
+    // It takes few and short arguments, so the profile and a long command are files.
+    wrap(request, box) {
+      const profile = join(box.room.scratch, 'profile');
+      writeFileSync(profile, boxProfile(box));
+      const limits = limitScript(box.limits);
+      const start = [program, '--quiet', '--deterministic-exit-code', '--deterministic-shutdown', `--profile=${profile}`];
+      if (request.argv.every((argument) => argument.length < MAX_ARGUMENT) && request.argv.length < MAX_ARGUMENTS) {
+        return { ...request, argv: argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]) };
+      }
+      const command = join(box.room.scratch, 'command');
+      writeFileSync(command, request.argv.map(quoted).join(' '));
+      const read = `eval "set -- $(cat <&3)"; exec 3<&-; ${limits}`;
+      return {
+        ...request,
+        argv: argvOf([...start, '--keep-fd=3', '--', '/bin/sh', '-c', read]),
+        inputs: [command],
+      };
+    },
+  };
+}
+
+const MAX_ARGUMENT = 3_500;
+const MAX_ARGUMENTS = 80;
+
+function argvOf(argv: readonly string[]): ExecRequest['argv'] {
+  return argv as unknown as ExecRequest['argv'];
+}
+
+/** System calls that its own list does not have. */
+const REFUSED =
+  'keyctl,add_key,request_key,ptrace,process_vm_readv,process_vm_writev,io_uring_setup,bpf,perf_event_open,userfaultfd,chroot,unshare,setns,clone3:ENOSYS';
+
+function boxProfile(box: Box): string {
+  const { folder, home, readable, writable } = box;
+  const shown = [folder, ...writable, ...readable.filter((path) => !KEPT.has(path.split('/')[1]!))];
+  const isShown = (path: string): boolean => shown.some((one) => isWithin(path, one));
+  const hidden = [
+    ...below('/').filter((path) => !KEPT.has(path.slice(1)) && !isShown(path) && !isWithin(path, home)),
+    ...below('/run').filter((path) => path !== '/run/firejail' && !isShown(path)),
+    ...below('/var').filter((path) => !isShown(path)),
+    ...(isShown(home) ? [] : [home]),
+  ];
+  return [
+    ...['net none', 'caps.drop all', 'nonewprivs', `seccomp ${REFUSED}`, 'restrict-namespaces'],
+    ...['protocol unix,inet,inet6,netlink', 'private-dev', 'private-tmp', 'dbus-user none', 'dbus-system none'],
+    ...shown.map((path) => `whitelist ${path}`),
+    'read-only /',
+    ...[folder, ...writable].map((path) => `read-write ${path}`),
+    // Both, because what is writable already would not become a mount of its own, which cannot be renamed.
+    ...box.pinned.flatMap((path) => [`read-only ${path}`, `read-write ${path}`]),
+    ...box.protected.map((path) => `read-only ${path}`),
+    ...[...box.masked.map(({ path }) => path), ...hidden].map((path) => `blacklist ${path}`),
+    '',
+  ].join('\n');
+}
+
+/** What is in a folder, without links: what a link leads to is hidden at its own place. */
+function below(folder: string): readonly string[] {
+  return readdirSync(folder, { withFileTypes: true })
+    .filter((entry) => !entry.isSymbolicLink())
+    .map(({ name }) => join(folder, name));
+}

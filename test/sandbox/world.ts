@@ -1,0 +1,184 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { createSocket } from 'node:dgram';
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer, type AddressInfo, type Server } from 'node:net';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { local, type Ops } from '@treadle/tools';
+import type { Attack } from './attacks.ts';
+
+const SECRET = 'sk-attack-secret';
+
+/** What attacks are aimed at: files, processes and servers of the host. */
+export interface World {
+  readonly folder: string;
+  readonly outside: string;
+  readonly home: string;
+  /** In names of files that are not below these folders. */
+  readonly mark: string;
+  readonly variables: Readonly<Record<string, string>>;
+  /** Whether `sleep SECONDS` runs on the host. */
+  isRunning(seconds: number): boolean;
+  /** The letter of its state. */
+  victimState(): string | undefined;
+  victimNice(): number | undefined;
+  modeOf(name: string): number;
+  yearOf(name: string): number;
+  close(): Promise<void>;
+}
+
+export async function openWorld(): Promise<World> {
+  const top = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-attacks-')));
+  const mark = `treadle-attack-${randomBytes(6).toString('hex')}`;
+  const [folder, outside, home] = ['folder', 'outside', `home-${mark}`].map((name) => join(top, name)) as [string, string, string];
+  const write = (path: string, text = SECRET): void => {
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, `${text}\n`);
+  };
+  for (const name of ['.ssh/id_ed25519', '.aws/credentials', '.bash_history', '.config/gh/hosts.yml', '.netrc', '.npmrc']) {
+    write(join(home, name));
+  }
+  write(join(home, '.bashrc'), '');
+  for (const name of ['secret', 'project/.env', 'treadle.db']) write(join(outside, name));
+  for (const name of ['hard', 'opened', 'deleted', 'mode']) write(join(outside, name), 'plain');
+  for (const name of ['.env', 'config/.env.production', 'config/secrets.json', 'certs/server.key', 'certs/server.pem', '.npmrc', 'terraform.tfstate', '.treadle/treadle.db']) {
+    write(join(folder, name));
+  }
+  for (const git of ['.git', 'nested/.git', '.git/modules/sub']) {
+    for (const name of ['HEAD', 'config', 'objects/x', 'refs/x', 'hooks/applypatch-msg.sample']) write(join(folder, git, name), '');
+    write(join(folder, git, 'HEAD'), 'ref: refs/heads/main');
+  }
+  write(join(folder, '.git', 'hooks', 'pre-commit'), '#!/bin/sh');
+  write(join(folder, 'treadle.toml'), '');
+  write(join(folder, '.agents', 'skills', 'one', 'SKILL.md'), 'A skill.');
+  write(join(folder, 'plain.txt'), 'plain');
+  symlinkSync(outside, join(folder, 'leads-out'));
+  for (const place of ['/tmp', '/var/tmp', '/dev/shm']) writeFileSync(join(place, mark), SECRET);
+
+  const servers: Server[] = [];
+  const listen = async (...where: unknown[]): Promise<AddressInfo | string | null> => {
+    const server = createServer((socket) => socket.on('error', () => {}).end());
+    servers.push(server);
+    await new Promise<void>((done, fail) => (server.once('error', fail).listen as (...args: unknown[]) => unknown).call(server, ...where, done));
+    return server.address();
+  };
+  const port = async (...where: unknown[]): Promise<string> => String(((await listen(...where)) as AddressInfo).port);
+  const udp = createSocket('udp4', (_, { port: from, address }) => udp.send('pong', from, address));
+  await new Promise<void>((done) => udp.bind(0, '127.0.0.1', done));
+  await listen(join(folder, 'agent.sock'));
+  await listen(join(outside, 'docker.sock'));
+  await listen(`\0${mark}`);
+  const victims = ['77000', '77001', '77002'].map((seconds) => spawn('sleep', [seconds], { stdio: 'ignore', cwd: outside, env: { ...process.env, TOKEN_OF_ANOTHER: SECRET } }));
+  const address = Object.values(networkInterfaces()).flat().find((one) => one && !one.internal && one.family === 'IPv4')?.address ?? '127.0.0.1';
+  const variables = {
+    OUTSIDE: outside,
+    MARK: mark,
+    HOST_PID: String(process.pid),
+    HOST_PID_NS: readlinkSync('/proc/self/ns/pid'),
+    VICTIM_PID: String(victims[0]!.pid),
+    VICTIM_KILL: String(victims[1]!.pid),
+    VICTIM_NICE: String(victims[2]!.pid),
+    VICTIM_SECONDS: '77000',
+    PORT: await port(0, '127.0.0.1'),
+    PORT6: await port(0, '::1').catch(() => '1'),
+    PORT_ALL: await port(0, '0.0.0.0'),
+    UDP_PORT: String(udp.address().port),
+    ADDRESS: address,
+  };
+  return {
+    folder,
+    outside,
+    home,
+    mark,
+    variables,
+    isRunning: (seconds) => runningSleeps().has(String(seconds)),
+    victimState: () => statOf(victims[0]!)?.[0],
+    victimNice: () => Number(statOf(victims[2]!)?.[16]),
+    modeOf: (name) => statSync(join(outside, name)).mode & 0o777,
+    yearOf: (name) => statSync(join(outside, name)).mtime.getFullYear(),
+    async close() {
+      for (const victim of victims) victim.kill('SIGKILL');
+      for (const server of servers) server.close();
+      udp.close();
+      for (const place of ['/tmp', '/var/tmp', '/dev/shm']) {
+        for (const end of ['', '-written']) rmSync(join(place, mark + end), { force: true });
+      }
+      chmodSync(top, 0o700);
+      rmSync(top, { recursive: true, force: true });
+    },
+  };
+}
+
+function runningSleeps(): ReadonlySet<string> {
+  return new Set(
+    readdirSync('/proc').flatMap((pid) => {
+      try {
+        const [program, seconds] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+        const isEnded = /^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+        return program === 'sleep' && seconds !== undefined && !isEnded ? [seconds] : [];
+      } catch {
+        return [];
+      }
+    }),
+  );
+}
+
+/** The fields of /proc after the name of the program. */
+function statOf({ pid }: ChildProcess): readonly string[] | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  } catch {
+    return undefined;
+  }
+}
+
+/** Runs all attacks in one program, and returns the names of those that have worked. */
+export async function runAttacks(attacks: readonly Attack[], world: World, ops: Ops): Promise<ReadonlySet<string>> {
+  const shell = attacks.flatMap(({ sh }, index) => (sh === undefined ? [] : [`echo "@@ ${index}"\n( ${sh}\n) 2>/dev/null </dev/null`]));
+  const python = attacks.flatMap(({ py }, index) => (py === undefined ? [] : [`attack(${index}, ${JSON.stringify(py)})`]));
+  writeFileSync(join(world.folder, 'attack.py'), `${PYTHON}\n${python.join('\n')}`);
+  const script = `${shell.join('\n')}\n/usr/bin/python3 attack.py\necho "@@ end"`;
+  const execution = await ops.exec.start({ argv: ['bash', '--norc', '-c', script], env: world.variables });
+  let text = '';
+  let errors = '';
+  for await (const { stream, bytes } of execution.output) {
+    if (stream === 'stdout') text += Buffer.from(bytes).toString();
+    else errors += Buffer.from(bytes).toString();
+  }
+  await execution.exit;
+  if (!text.includes('@@ end')) throw new Error(`The attacks did not run to their end: ${errors || text}`);
+  // Processes of a namespace end a moment after its first one.
+  for (let tries = 0; tries < 20 && attacks.some(({ promise, worked }) => promise === 'tree' && worked?.(world)); tries++) {
+    await new Promise((done) => setTimeout(done, 10));
+  }
+  const sections = new Map(
+    text.split('@@ ').map((section) => [Number(section.split('\n', 1)[0]), section.includes('WORKED')] as const),
+  );
+  const names = attacks.filter(({ worked }, index) => (worked ? worked(world) : sections.get(index) === true));
+  const found = new Set(names.map(({ name }) => name));
+  await execution.kill();
+  return found;
+}
+
+const PYTHON = `
+import ctypes, errno, fcntl, os, platform, signal, socket, struct, sys, termios, time
+libc = ctypes.CDLL(None, use_errno=True)
+def attack(index, code):
+    print('@@', index, flush=True)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(3)
+        try: exec(code, globals())
+        except BaseException as error: print(type(error).__name__, error, file=sys.stderr)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+`;
+
+/** Programs without a sandbox, as the shell tool runs them. */
+export function bare({ folder, home }: World): Ops {
+  const { ATTACK_PASSPHRASE_OF_THE_SERVER: _, ...env } = process.env;
+  return local(folder, { env: { ...(env as Record<string, string>), HOME: home, ATTACK_PASSPHRASE_OF_THE_SERVER: SECRET } });
+}
