@@ -115,6 +115,8 @@ export interface ExecRequest {
 /** What the programs of one run share in a sandbox: /tmp, the home folder, and the loopback. */
 export interface Room {
   readonly id: string;
+  /** A program runs in it. */
+  isBusy(): boolean;
   close(): Promise<void>;
 }
 

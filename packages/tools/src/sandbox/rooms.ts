@@ -34,6 +34,8 @@ export interface OpenRoom extends Room {
   readonly home: string;
   /** A new folder for files of the engine. */
   readonly scratch: string;
+  /** The room is busy until the program has ended. */
+  uses(execution: Execution): void;
   /** The process that holds the network. Undefined if the engine has none. */
   network(proxy: string | undefined): Promise<number | undefined>;
 }
@@ -89,6 +91,7 @@ function openRoom({
   const [tmp, home] = [join(folder, 'tmp'), join(folder, 'home')];
   mkdirSync(tmp, { recursive: true });
   mkdirSync(home);
+  let running = 0;
   let keeper: Promise<{ readonly execution: Execution; readonly pid: number }> | undefined;
   return {
     id,
@@ -96,6 +99,11 @@ function openRoom({
     home,
     get scratch() {
       return mkdtempSync(join(folder, 'engine-'));
+    },
+    isBusy: () => running > 0,
+    uses({ exit }) {
+      running++;
+      void exit.then(() => running--);
     },
     async network(proxy) {
       if (!engine.keeper) return undefined;

@@ -91,6 +91,7 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       const { room: _, ...bare } = request;
       const wrapped = engine.wrap({ ...bare, argv: [program, ...request.argv.slice(1)] }, box);
       const execution = await exec.start({ ...wrapped, workdir, baseEnv: { ...base.env, ...rooms.mark } });
+      room.uses(execution);
       if (own) void execution.exit.then(() => own.close()).catch(() => {});
       return checkedAfterwards(execution, scan);
     } catch (error) {

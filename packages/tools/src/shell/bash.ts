@@ -1,11 +1,11 @@
 import { tool, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
 import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
-import type { Execution, Exit, Ops, OutputChunk } from '../ops.ts';
+import type { ExecOps, Execution, Exit, Ops, OutputChunk } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { MAX_COMMAND_LENGTH, TIMEOUTS, timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { jobOf } from './background.ts';
 import { outputCollector, outputText, type OutputCollector } from './output.ts';
-import { newMark, startForCall, withShell } from './programs.ts';
+import { newMark, roomFor, startForCall, withShell } from './programs.ts';
 import { openSession, quoted, type SessionEnd } from './session.ts';
 
 /** The tool kills the command at its time limit, and returns what it has. The loop ends the call only if that hangs. */
@@ -19,19 +19,22 @@ interface BashInput {
   readonly workdir?: string;
   readonly timeout_ms?: number;
   readonly session?: string;
+  readonly outside?: string;
 }
 
 /** Runs shell commands. `withBackground` adds the argument `background`. */
 export function bashTool(ops: Ops): Tool {
   const space = workspace(ops.files);
   const limit = timeoutFor('execution');
+  const { sandbox } = ops.exec;
   return tool({
     name: 'bash',
     description:
       'Run a command with bash in the working folder, and return what it printed (stdout and stderr) and its exit code. ' +
       'Use it to build, test, and run programs; use read, edit, glob and grep for files. There is no terminal and no input: ' +
       'give options such as -y or -m instead of answering questions. Folder and variables do not survive the call, unless ' +
-      'you give a session. Long output is cut in the middle: filter it, or write it to a file.',
+      'you give a session. Long output is cut in the middle: filter it, or write it to a file.' +
+      (sandbox ? ` ${SANDBOX_TEXT}` : ''),
     input: {
       type: 'object',
       properties: {
@@ -43,12 +46,14 @@ export function bashTool(ops: Ops): Tool {
           pattern: '^[A-Za-z0-9_-]{1,32}$',
           description: 'Name of a shell that keeps folder, variables and functions for later calls with the same name',
         },
+        ...(sandbox && { outside: OUTSIDE }),
       },
       required: ['command'],
       additionalProperties: false,
     },
     permissions: ['shell'],
     touches: (input) => touchesOf(input as unknown as BashInput),
+    ...(sandbox && { needsApproval: ({ outside }: { readonly outside?: unknown }) => outside !== undefined }),
     resources: ({ session }) => (session === undefined ? [] : [`session ${String(session)}`]),
     timeoutMs: (input) => limit(input) + KILL_MS,
     execute(given, context) {
@@ -60,12 +65,30 @@ export function bashTool(ops: Ops): Tool {
           'invalid_params',
         );
       }
+      if (input.outside !== undefined && input.session !== undefined) {
+        throw new ToolError(
+          'A session runs inside the sandbox. Leave out session or outside.',
+          'invalid_params',
+        );
+      }
+      const exec = input.outside === undefined ? ops.exec : (sandbox?.outside ?? ops.exec);
       return input.session === undefined
-        ? runCommand({ ops, space, input, context, limitMs })
-        : runInSession({ ops, space, input, context, limitMs });
+        ? runCommand({ exec, space, input, context, limitMs })
+        : runInSession({ exec, space, input, context, limitMs });
     },
   });
 }
+
+const SANDBOX_TEXT =
+  'It runs in a sandbox: no network, only the working folder and /tmp can be written, and processes end with the call unless they ' +
+  'run in a session or in the background.';
+
+const OUTSIDE = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 500,
+  description: 'Only if the sandbox stopped the command before: why it has to run outside. A person is asked',
+} as const;
 
 /**
  * The command as the policy judges it. The folder of a session is not known, because an earlier command may have changed it:
@@ -78,7 +101,7 @@ function touchesOf({ command, workdir, session }: BashInput): readonly Touch[] {
 }
 
 interface BashCall {
-  readonly ops: Ops;
+  readonly exec: ExecOps;
   readonly space: Workspace;
   readonly input: BashInput;
   readonly context: ToolContext;
@@ -88,10 +111,10 @@ interface BashCall {
 
 type Stopped = 'timeout' | 'aborted';
 
-async function runCommand({ ops, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
+async function runCommand({ exec, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
   const { command } = input;
   const job = jobOf(context);
-  const starting = startCommand(ops, space, input, context);
+  const starting = startCommand(exec, space, input, context);
   job?.waitFor(starting);
   const execution = await starting;
   job?.onWrite({ write: (text) => execution.write(text), end: () => execution.endInput() });
@@ -110,7 +133,10 @@ async function runCommand({ ops, space, input, context, limitMs }: BashCall): Pr
   try {
     const end = await Promise.race([reading, stop.stopped]);
     // In the background the output was reported.
-    if (typeof end !== 'string') return job ? exitOutput('', end, errors) : exitOutput(all.text(), end, errors);
+    if (typeof end !== 'string') {
+      const shown = all.text();
+      return withBlocked(exec, exitOutput(job ? '' : shown, end, errors), shown);
+    }
     const problem = await killed(execution, reading);
     return stoppedOutput({ why: end, text: all.text(), limitMs, command, problem });
   } finally {
@@ -118,8 +144,14 @@ async function runCommand({ ops, space, input, context, limitMs }: BashCall): Pr
   }
 }
 
+/** Says what the sandbox may have stopped. */
+function withBlocked({ sandbox }: ExecOps, output: ToolOutput, text: string): ToolOutput {
+  const blocked = output.isError && sandbox?.blocked(text);
+  return blocked ? { ...output, content: withEnding(String(output.content), `[${blocked}]`) } : output;
+}
+
 async function startCommand(
-  { exec }: Ops,
+  exec: ExecOps,
   space: Workspace,
   { command, workdir }: BashInput,
   context: ToolContext,
@@ -151,18 +183,19 @@ async function killed(execution: Execution, reading: Promise<unknown>): Promise<
   }
 }
 
-async function runInSession({ ops, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
+async function runInSession({ exec, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
   const { command, session: name = '' } = input;
   if (jobOf(context)) {
     throw new ToolError('A session cannot run in the background. Leave out session or background.', 'invalid_params');
   }
   const folder = input.workdir === undefined ? undefined : await folderFor(space, input.workdir);
   const mark = newMark();
-  const marked = ops.exec.markedProcess?.(mark);
+  const marked = exec.markedProcess?.(mark);
+  const room = await roomFor(exec, context);
   const { resource: session } = await context
     .hold(
       `bash session ${name}`,
-      () => openSession(ops.exec, mark),
+      () => openSession(exec, mark, room),
       (open) => open.close(),
       { process: (open) => open.process, ...(marked && { marked }), passes: true },
     )
@@ -186,7 +219,8 @@ async function runInSession({ ops, space, input, context, limitMs }: BashCall): 
     });
     void stop.stopped.then(() => controller.abort());
     const end = await run;
-    return sessionOutput({ note, name, end, text: all.text(), why: stop.why(), limitMs, command });
+    const text = all.text();
+    return withBlocked(exec, sessionOutput({ note, name, end, text, why: stop.why(), limitMs, command }), text);
   } finally {
     stop.release();
   }

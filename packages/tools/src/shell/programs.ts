@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { TreadleError, type HeldProcess, type ToolContext } from '@treadle/core';
-import type { ExecOps, ExecRequest, Execution } from '../ops.ts';
+import type { ExecOps, ExecRequest, Execution, Room } from '../ops.ts';
 
 /**
  * The programs that a run has started, and those before it in its conversation. All of them have the same mark, and are killed when
@@ -8,7 +8,8 @@ import type { ExecOps, ExecRequest, Execution } from '../ops.ts';
  */
 interface Programs {
   readonly process: HeldProcess;
-  start(request: ExecRequest): Promise<Execution>;
+  /** `exec`: inside the sandbox or outside. */
+  start(exec: ExecOps, request: ExecRequest): Promise<Execution>;
   isBusy(): boolean;
   close(): Promise<void>;
 }
@@ -20,8 +21,10 @@ const MAX_TRIES = 5;
  * Starts a program for a call. The first one of a run is recorded with the mark of the run, so that all of them are killed
  * when the run is resumed after its process was killed. They may outlive the call.
  */
-export async function startForCall(exec: ExecOps, request: ExecRequest, context: ToolContext): Promise<Execution> {
+export async function startForCall(exec: ExecOps, given: ExecRequest, context: ToolContext): Promise<Execution> {
   const { signal } = context;
+  const room = await roomFor(exec, context);
+  const request = room ? { ...given, room } : given;
   for (let tries = 1; ; tries++) {
     signal.throwIfAborted();
     let isFirst = false;
@@ -46,7 +49,27 @@ export async function startForCall(exec: ExecOps, request: ExecRequest, context:
       if (isFirst || tries === MAX_TRIES) throw error;
       continue;
     }
-    return first ?? programs.start(request);
+    return first ?? programs.start(exec, request);
+  }
+}
+
+/**
+ * What the programs of a run share in a sandbox, with those before it in its conversation. Undefined without a sandbox, and
+ * without a run: then each program is alone.
+ */
+export async function roomFor({ sandbox }: ExecOps, { hold }: ToolContext): Promise<Room | undefined> {
+  if (!sandbox) return undefined;
+  try {
+    const held = await hold(
+      'sandbox room',
+      () => sandbox.openRoom(),
+      (room) => room.close(),
+      { isBusy: (room) => room.isBusy(), passes: true },
+    );
+    return held.resource;
+  } catch (error) {
+    if (error instanceof TreadleError && error.code === 'no-run') return undefined;
+    throw error;
   }
 }
 
@@ -88,8 +111,8 @@ function openPrograms(exec: ExecOps, mark: string, first: Execution): Programs {
   add(first);
   return {
     process: { ...first.process, mark },
-    async start(request) {
-      const execution = await exec.start({ ...request, mark });
+    async start(machine, request) {
+      const execution = await machine.start({ ...request, mark });
       if (isClosed) {
         await execution.kill();
         throw new Error('The run is not driven any more, so the program was killed.');

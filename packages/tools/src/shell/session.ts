@@ -1,5 +1,5 @@
 import type { HeldProcess } from '@treadle/core';
-import type { ExecOps, Execution, Exit } from '../ops.ts';
+import type { ExecOps, Execution, Exit, Room } from '../ops.ts';
 import { newMark, withShell } from './programs.ts';
 
 /*
@@ -48,8 +48,8 @@ interface Shell {
 }
 
 /** All its shells have the mark. */
-export async function openSession(exec: ExecOps, mark: string): Promise<Session> {
-  const first = await startShell(exec, mark);
+export async function openSession(exec: ExecOps, mark: string, room?: Room): Promise<Session> {
+  const first = await startShell(exec, mark, room);
   let shell: Shell | undefined = first;
   let isNew = true;
 
@@ -68,7 +68,7 @@ export async function openSession(exec: ExecOps, mark: string): Promise<Session>
     },
     async run({ command, onOutput, signal }) {
       if (shell?.hasEnded) await end();
-      const current = (shell ??= await startShell(exec, mark));
+      const current = (shell ??= await startShell(exec, mark, room));
       isNew = false;
       const done = Promise.withResolvers<SessionEnd>();
       current.listener = { onOutput, onDone: (exitCode, folder) => done.resolve({ type: 'done', exitCode, folder }) };
@@ -104,9 +104,14 @@ export function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-async function startShell(exec: ExecOps, mark: string): Promise<Shell> {
+async function startShell(exec: ExecOps, mark: string, room: Room | undefined): Promise<Shell> {
   const execution = await withShell(exec, (shell) =>
-    exec.start({ argv: shell === 'bash' ? ['bash', '--noprofile', '--norc'] : [shell], writable: true, mark }),
+    exec.start({
+      argv: shell === 'bash' ? ['bash', '--noprofile', '--norc'] : [shell],
+      writable: true,
+      mark,
+      ...(room && { room }),
+    }),
   );
   await execution.write('exec 2>&1 9>&1\n').catch(() => {});
   const id = newMark();
