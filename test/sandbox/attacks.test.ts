@@ -34,7 +34,9 @@ describe.runIf(needs('Linux', process.platform === 'linux'))('attacks', () => {
         expect(problem).toBeUndefined();
         const ops = sandboxed(bare(world), engine!, { home: world.home, limits: LIMITS, promises: kept });
         const worked = await runAttacks(ATTACKS, world, ops);
-        const broken = ATTACKS.filter((one) => worked.has(one.name) && (kept as readonly string[]).includes(one.promise));
+        const broken = ATTACKS.filter(
+          (one) => worked.has(one.name) && (kept as readonly string[]).includes(one.promise),
+        );
         expect(broken.map((one) => `${one.promise}: ${one.name}`)).toEqual([]);
         vi.unstubAllEnvs();
       },

@@ -82,7 +82,11 @@ export const ATTACKS: readonly Attack[] = [
   reads('read tokens in ~/.config', 'home', 'cat "$HOME/.config/gh/hosts.yml"'),
   reads('read ~/.netrc', 'home', 'cat "$HOME/.netrc"'),
   reads('read ~/.npmrc', 'home', 'cat "$HOME/.npmrc"'),
-  reads('find keys from the top', 'home', 'find "$(dirname "$OUTSIDE")" -name id_ed25519 -path "*$MARK*" -exec cat {} + 2>/dev/null'),
+  reads(
+    'find keys from the top',
+    'home',
+    'find "$(dirname "$OUTSIDE")" -name id_ed25519 -path "*$MARK*" -exec cat {} + 2>/dev/null',
+  ),
   reads('read another project', 'home', 'cat "$OUTSIDE/project/.env"'),
   reads('read another project by ..', 'home', 'cat ../outside/project/.env'),
   reads('read the store of Treadle', 'home', 'cat "$OUTSIDE/treadle.db"'),
@@ -113,7 +117,11 @@ export const ATTACKS: readonly Attack[] = [
   reads('copy the folder and read the copy', 'private', 'cp -r config /tmp/copied; cat /tmp/copied/secrets.json'),
   reads('move the folder and read there', 'private', 'mv config config2; cat config2/secrets.json; mv config2 config'),
   reads('search for the secret', 'private', `grep -rhas '${SECRET}' --exclude-dir=leads-out .`),
-  reads('archive the folder', 'private', 'tar cf - --exclude=leads-out . 2>/dev/null | strings 2>/dev/null || tar cf - . | cat -v'),
+  reads(
+    'archive the folder',
+    'private',
+    'tar cf - --exclude=leads-out . 2>/dev/null | strings 2>/dev/null || tar cf - . | cat -v',
+  ),
   reads('read through /proc/self/cwd', 'private', 'cat /proc/self/cwd/.env'),
   reads('make a private file readable', 'private', 'chmod 644 .env; cat .env'),
   reads('unmount the mask', 'private', 'umount -l .env; cat .env'),
@@ -138,11 +146,34 @@ if libc.syscall(name, -100, b'plain.txt', handle, ctypes.byref(mount), 0) == 0:
   reads('read the environment of another process', 'processes', "tr '\\0' '\\n' </proc/$VICTIM_PID/environ"),
   reads('read all environments', 'processes', 'cat /proc/[0-9]*/environ'),
   reads('list processes with their environment', 'processes', 'ps axeww'),
-  { name: 'see the command line of another process', promise: 'processes', sh: `ps axww | grep -q "[s]leep $VICTIM_SECONDS" && echo WORKED` },
-  { name: 'see its files', promise: 'processes', sh: 'test -n "$(ls /proc/$HOST_PID/fd 2>/dev/null)" && test "$(readlink /proc/$HOST_PID/ns/pid)" = "$HOST_PID_NS" && echo WORKED' },
-  { name: 'kill another process', promise: 'processes', sh: 'kill -9 "$VICTIM_KILL"', worked: ({ isRunning }) => !isRunning(77_001) },
-  { name: 'stop another process', promise: 'processes', sh: 'kill -STOP "$VICTIM_PID"', worked: ({ victimState }) => victimState() === 'T' },
-  { name: 'change the priority of another process', promise: 'processes', sh: 'renice -n 19 -p "$VICTIM_NICE" >/dev/null', worked: ({ victimNice }) => victimNice() === 19 },
+  {
+    name: 'see the command line of another process',
+    promise: 'processes',
+    sh: `ps axww | grep -q "[s]leep $VICTIM_SECONDS" && echo WORKED`,
+  },
+  {
+    name: 'see its files',
+    promise: 'processes',
+    sh: 'test -n "$(ls /proc/$HOST_PID/fd 2>/dev/null)" && test "$(readlink /proc/$HOST_PID/ns/pid)" = "$HOST_PID_NS" && echo WORKED',
+  },
+  {
+    name: 'kill another process',
+    promise: 'processes',
+    sh: 'kill -9 "$VICTIM_KILL"',
+    worked: ({ isRunning }) => !isRunning(77_001),
+  },
+  {
+    name: 'stop another process',
+    promise: 'processes',
+    sh: 'kill -STOP "$VICTIM_PID"',
+    worked: ({ victimState }) => victimState() === 'T',
+  },
+  {
+    name: 'change the priority of another process',
+    promise: 'processes',
+    sh: 'renice -n 19 -p "$VICTIM_NICE" >/dev/null',
+    worked: ({ victimNice }) => victimNice() === 19,
+  },
   {
     name: 'read the memory of another process',
     promise: 'processes',
@@ -169,107 +200,311 @@ print('WORKED')
   leaves('write outside by ..', 'root', ': >../outside/dots', outside('dots')),
   leaves('write through a link', 'root', 'ln -s "$OUTSIDE" way-out; : >way-out/linked', outside('linked')),
   leaves('write through a link that was there', 'root', ': >leads-out/old-link', outside('old-link')),
-  changes('write through a hard link', 'root', 'ln "$OUTSIDE/hard" hard-out && echo ATTACK >>hard-out', outside('hard')),
-  changes('write through a descriptor', 'root', 'exec 6<"$OUTSIDE/opened" && echo ATTACK >/proc/self/fd/6', outside('opened')),
+  changes(
+    'write through a hard link',
+    'root',
+    'ln "$OUTSIDE/hard" hard-out && echo ATTACK >>hard-out',
+    outside('hard'),
+  ),
+  changes(
+    'write through a descriptor',
+    'root',
+    'exec 6<"$OUTSIDE/opened" && echo ATTACK >/proc/self/fd/6',
+    outside('opened'),
+  ),
   leaves('write through its own root', 'root', ': >"/proc/self/root$OUTSIDE/by-root"', outside('by-root')),
-  leaves('write through the root of the server', 'processes', ': >"/proc/$HOST_PID/root$OUTSIDE/by-server"', outside('by-server')),
-  leaves('write through a mount', 'root', 'mkdir -p at; mount --bind "$OUTSIDE" at && : >at/mounted; umount at 2>/dev/null', outside('mounted')),
+  leaves(
+    'write through the root of the server',
+    'processes',
+    ': >"/proc/$HOST_PID/root$OUTSIDE/by-server"',
+    outside('by-server'),
+  ),
+  leaves(
+    'write through a mount',
+    'root',
+    'mkdir -p at; mount --bind "$OUTSIDE" at && : >at/mounted; umount at 2>/dev/null',
+    outside('mounted'),
+  ),
   leaves('move a file out', 'root', 'echo x >moved; mv moved "$OUTSIDE/moved"', outside('moved')),
   leaves('make a folder outside', 'root', 'mkdir "$OUTSIDE/made"', outside('made')),
-  leaves('extract an archive outside', 'root', 'mkdir -p a; : >a/unpacked; tar cf x.tar -C a unpacked; tar xf x.tar -C "$OUTSIDE"', outside('unpacked')),
+  leaves(
+    'extract an archive outside',
+    'root',
+    'mkdir -p a; : >a/unpacked; tar cf x.tar -C a unpacked; tar xf x.tar -C "$OUTSIDE"',
+    outside('unpacked'),
+  ),
   leaves('rename a link over and write', 'root', 'ln -s "$OUTSIDE/renamed" l1; mv l1 l2; : >l2', outside('renamed')),
-  { name: 'delete a file outside', promise: 'root', sh: 'rm -f "$OUTSIDE/deleted"', worked: (world) => !existsSync(outside('deleted')(world)) },
-  { name: 'change permissions outside', promise: 'root', sh: 'chmod 777 "$OUTSIDE/mode"', worked: ({ modeOf }) => modeOf('mode') === 0o777 },
-  { name: 'change times outside', promise: 'root', sh: 'touch -d 2001-01-01 "$OUTSIDE/mode"', worked: ({ yearOf }) => yearOf('mode') === 2001 },
+  {
+    name: 'delete a file outside',
+    promise: 'root',
+    sh: 'rm -f "$OUTSIDE/deleted"',
+    worked: (world) => !existsSync(outside('deleted')(world)),
+  },
+  {
+    name: 'change permissions outside',
+    promise: 'root',
+    sh: 'chmod 777 "$OUTSIDE/mode"',
+    worked: ({ modeOf }) => modeOf('mode') === 0o777,
+  },
+  {
+    name: 'change times outside',
+    promise: 'root',
+    sh: 'touch -d 2001-01-01 "$OUTSIDE/mode"',
+    worked: ({ yearOf }) => yearOf('mode') === 2001,
+  },
   changes('append to ~/.bashrc', 'home', 'echo ATTACK >>"$HOME/.bashrc"', inHome('.bashrc')),
-  leaves('add an SSH key', 'home', 'mkdir -p "$HOME/.ssh"; : >"$HOME/.ssh/authorized_keys"', inHome('.ssh', 'authorized_keys')),
-  leaves('start with the desktop', 'home', 'mkdir -p "$HOME/.config/autostart"; : >"$HOME/.config/autostart/x"', inHome('.config', 'autostart', 'x')),
-  leaves('write to the temporary folder of the host', 'tmp', ': >"/tmp/$MARK-written"', ({ mark }) => `/tmp/${mark}-written`),
-  leaves('write to the shared memory of the host', 'devices', ': >"/dev/shm/$MARK-written"', ({ mark }) => `/dev/shm/${mark}-written`),
+  leaves(
+    'add an SSH key',
+    'home',
+    'mkdir -p "$HOME/.ssh"; : >"$HOME/.ssh/authorized_keys"',
+    inHome('.ssh', 'authorized_keys'),
+  ),
+  leaves(
+    'start with the desktop',
+    'home',
+    'mkdir -p "$HOME/.config/autostart"; : >"$HOME/.config/autostart/x"',
+    inHome('.config', 'autostart', 'x'),
+  ),
+  leaves(
+    'write to the temporary folder of the host',
+    'tmp',
+    ': >"/tmp/$MARK-written"',
+    ({ mark }) => `/tmp/${mark}-written`,
+  ),
+  leaves(
+    'write to the shared memory of the host',
+    'devices',
+    ': >"/dev/shm/$MARK-written"',
+    ({ mark }) => `/dev/shm/${mark}-written`,
+  ),
   succeeds('write to /etc', 'root', `: >"/etc/$MARK" && rm "/etc/$MARK"`),
   succeeds('write to /usr/local/bin', 'root', `: >"/usr/local/bin/$MARK" && rm "/usr/local/bin/$MARK"`),
-  succeeds('change what the kernel starts at a crash', 'root', 'cat /proc/sys/kernel/core_pattern >/tmp/pattern && cat /tmp/pattern >/proc/sys/kernel/core_pattern'),
-  succeeds('change a setting of the kernel', 'root', 'cat /proc/sys/vm/swappiness >/tmp/pattern && cat /tmp/pattern >/proc/sys/vm/swappiness'),
+  succeeds(
+    'change what the kernel starts at a crash',
+    'root',
+    'cat /proc/sys/kernel/core_pattern >/tmp/pattern && cat /tmp/pattern >/proc/sys/kernel/core_pattern',
+  ),
+  succeeds(
+    'change a setting of the kernel',
+    'root',
+    'cat /proc/sys/vm/swappiness >/tmp/pattern && cat /tmp/pattern >/proc/sys/vm/swappiness',
+  ),
   succeeds('remount the root', 'root', 'mount -o remount,rw /'),
 
   // Files that the host runs later.
   changes('write a hook', 'protected', 'echo ATTACK >.git/hooks/pre-commit', inFolder('.git', 'hooks', 'pre-commit')),
   leaves('add a hook', 'protected', ': >.git/hooks/post-checkout', inFolder('.git', 'hooks', 'post-checkout')),
-  leaves('replace the folder of hooks', 'protected', 'mv .git/hooks .git/old && mkdir .git/hooks && : >.git/hooks/pre-push; mv .git/hooks/pre-push .git/old/ ; rmdir .git/hooks; mv .git/old .git/hooks', inFolder('.git', 'hooks', 'pre-push')),
-  leaves('replace the repository', 'protected', 'mv .git .git3 && cp -r .git3 .git && : >.git/hooks/post-merge', inFolder('.git', 'hooks', 'post-merge')),
+  leaves(
+    'replace the folder of hooks',
+    'protected',
+    'mv .git/hooks .git/old && mkdir .git/hooks && : >.git/hooks/pre-push; mv .git/hooks/pre-push .git/old/ ; rmdir .git/hooks; mv .git/old .git/hooks',
+    inFolder('.git', 'hooks', 'pre-push'),
+  ),
+  leaves(
+    'replace the repository',
+    'protected',
+    'mv .git .git3 && cp -r .git3 .git && : >.git/hooks/post-merge',
+    inFolder('.git', 'hooks', 'post-merge'),
+  ),
   changes('set a program in .git/config', 'protected', 'git config core.fsmonitor ATTACK', inFolder('.git', 'config')),
   changes('replace .git/config', 'protected', 'echo ATTACK >c; mv c .git/config', inFolder('.git', 'config')),
-  changes('write .git/config through a hard link', 'protected', 'ln .git/config linked-config && echo ATTACK >>linked-config', inFolder('.git', 'config')),
-  changes('reopen a hook for writing', 'protected', 'exec 7<.git/hooks/pre-commit && echo ATTACK >/proc/self/fd/7', inFolder('.git', 'hooks', 'pre-commit')),
-  leaves('add a hook to a nested repository', 'protected', ': >nested/.git/hooks/pre-commit', inFolder('nested', '.git', 'hooks', 'pre-commit')),
-  leaves('add a hook to a submodule', 'protected', ': >.git/modules/sub/hooks/pre-commit', inFolder('.git', 'modules', 'sub', 'hooks', 'pre-commit')),
+  changes(
+    'write .git/config through a hard link',
+    'protected',
+    'ln .git/config linked-config && echo ATTACK >>linked-config',
+    inFolder('.git', 'config'),
+  ),
+  changes(
+    'reopen a hook for writing',
+    'protected',
+    'exec 7<.git/hooks/pre-commit && echo ATTACK >/proc/self/fd/7',
+    inFolder('.git', 'hooks', 'pre-commit'),
+  ),
+  leaves(
+    'add a hook to a nested repository',
+    'protected',
+    ': >nested/.git/hooks/pre-commit',
+    inFolder('nested', '.git', 'hooks', 'pre-commit'),
+  ),
+  leaves(
+    'add a hook to a submodule',
+    'protected',
+    ': >.git/modules/sub/hooks/pre-commit',
+    inFolder('.git', 'modules', 'sub', 'hooks', 'pre-commit'),
+  ),
   changes('change the configuration of Treadle', 'protected', 'echo ATTACK >>treadle.toml', inFolder('treadle.toml')),
-  changes('replace the configuration of Treadle', 'protected', 'echo ATTACK >t; mv -f t treadle.toml', inFolder('treadle.toml')),
-  leaves('add a skill', 'protected', 'mkdir -p .agents/skills/evil; : >.agents/skills/evil/SKILL.md', inFolder('.agents', 'skills', 'evil', 'SKILL.md')),
+  changes(
+    'replace the configuration of Treadle',
+    'protected',
+    'echo ATTACK >t; mv -f t treadle.toml',
+    inFolder('treadle.toml'),
+  ),
+  leaves(
+    'add a skill',
+    'protected',
+    'mkdir -p .agents/skills/evil; : >.agents/skills/evil/SKILL.md',
+    inFolder('.agents', 'skills', 'evil', 'SKILL.md'),
+  ),
   succeeds('replace the skills', 'protected', 'mv .agents/skills s2 && mv s2 .agents/skills'),
 
   // Network.
-  { name: 'connect to a port of the host', promise: 'network', sh: 'exec 3<>"/dev/tcp/127.0.0.1/$PORT" && echo WORKED' },
-  { name: 'connect by IPv6', promise: 'network', py: `socket.create_connection(('::1', int(os.environ['PORT6'])), 1); print('WORKED')` },
-  { name: 'connect to the address of the host', promise: 'network', py: `socket.create_connection((os.environ['ADDRESS'], int(os.environ['PORT_ALL'])), 1); print('WORKED')` },
-  { name: 'send a packet to the host', promise: 'network', py: `
+  {
+    name: 'connect to a port of the host',
+    promise: 'network',
+    sh: 'exec 3<>"/dev/tcp/127.0.0.1/$PORT" && echo WORKED',
+  },
+  {
+    name: 'connect by IPv6',
+    promise: 'network',
+    py: `socket.create_connection(('::1', int(os.environ['PORT6'])), 1); print('WORKED')`,
+  },
+  {
+    name: 'connect to the address of the host',
+    promise: 'network',
+    py: `socket.create_connection((os.environ['ADDRESS'], int(os.environ['PORT_ALL'])), 1); print('WORKED')`,
+  },
+  {
+    name: 'send a packet to the host',
+    promise: 'network',
+    py: `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.5)
-s.sendto(b'ping', ('127.0.0.1', int(os.environ['UDP_PORT']))); s.recv(10); print('WORKED')` },
-  { name: 'reach a name server', promise: 'network', py: `
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('1.1.1.1', 53)); s.send(b'query'); print('WORKED')` },
-  { name: 'reach the metadata address', promise: 'network', py: `
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('169.254.169.254', 80)); print('WORKED')` },
-  { name: 'see the interfaces of the host', promise: 'network', py: `
-if any(name != 'lo' for _, name in socket.if_nameindex()): print('WORKED')` },
-  { name: 'see the connections of the host', promise: 'network', sh: 'grep -qi ":$(printf %04X "$PORT") 00000000:0000 0A" /proc/net/tcp && echo WORKED' },
-  succeeds('add an address', 'network', 'ip address add 127.0.77.1/32 dev lo && ip address delete 127.0.77.1/32 dev lo'),
-  { name: 'open a raw socket', promise: 'network', py: `socket.socket(socket.AF_PACKET, socket.SOCK_RAW); print('WORKED')` },
-  { name: 'open a socket to the hypervisor', promise: 'network', py: `socket.socket(40, socket.SOCK_STREAM); print('WORKED')` },
+s.sendto(b'ping', ('127.0.0.1', int(os.environ['UDP_PORT']))); s.recv(10); print('WORKED')`,
+  },
+  {
+    name: 'reach a name server',
+    promise: 'network',
+    py: `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('1.1.1.1', 53)); s.send(b'query'); print('WORKED')`,
+  },
+  {
+    name: 'reach the metadata address',
+    promise: 'network',
+    py: `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('169.254.169.254', 80)); print('WORKED')`,
+  },
+  {
+    name: 'see the interfaces of the host',
+    promise: 'network',
+    py: `
+if any(name != 'lo' for _, name in socket.if_nameindex()): print('WORKED')`,
+  },
+  {
+    name: 'see the connections of the host',
+    promise: 'network',
+    sh: 'grep -qi ":$(printf %04X "$PORT") 00000000:0000 0A" /proc/net/tcp && echo WORKED',
+  },
+  succeeds(
+    'add an address',
+    'network',
+    'ip address add 127.0.77.1/32 dev lo && ip address delete 127.0.77.1/32 dev lo',
+  ),
+  {
+    name: 'open a raw socket',
+    promise: 'network',
+    py: `socket.socket(socket.AF_PACKET, socket.SOCK_RAW); print('WORKED')`,
+  },
+  {
+    name: 'open a socket to the hypervisor',
+    promise: 'network',
+    py: `socket.socket(40, socket.SOCK_STREAM); print('WORKED')`,
+  },
   succeeds('join the network of the host', 'network', 'nsenter --net="/proc/$HOST_PID/ns/net" true'),
-  { name: 'connect to an abstract socket', promise: 'sockets', py: `
-s = socket.socket(socket.AF_UNIX); s.connect('\\0' + os.environ['MARK']); print('WORKED')` },
-  { name: 'connect to a socket in the folder', promise: 'sockets', py: `s = socket.socket(socket.AF_UNIX); s.connect('agent.sock'); print('WORKED')` },
-  { name: 'connect to a socket outside', promise: 'sockets', py: `
-s = socket.socket(socket.AF_UNIX); s.connect(os.environ['OUTSIDE'] + '/docker.sock'); print('WORKED')` },
-  { name: 'connect to a socket through a link', promise: 'sockets', py: `
-os.symlink(os.environ['OUTSIDE'] + '/docker.sock', 'd.sock'); s = socket.socket(socket.AF_UNIX); s.connect('d.sock'); print('WORKED')` },
+  {
+    name: 'connect to an abstract socket',
+    promise: 'sockets',
+    py: `
+s = socket.socket(socket.AF_UNIX); s.connect('\\0' + os.environ['MARK']); print('WORKED')`,
+  },
+  {
+    name: 'connect to a socket in the folder',
+    promise: 'sockets',
+    py: `s = socket.socket(socket.AF_UNIX); s.connect('agent.sock'); print('WORKED')`,
+  },
+  {
+    name: 'connect to a socket outside',
+    promise: 'sockets',
+    py: `
+s = socket.socket(socket.AF_UNIX); s.connect(os.environ['OUTSIDE'] + '/docker.sock'); print('WORKED')`,
+  },
+  {
+    name: 'connect to a socket through a link',
+    promise: 'sockets',
+    py: `
+os.symlink(os.environ['OUTSIDE'] + '/docker.sock', 'd.sock'); s = socket.socket(socket.AF_UNIX); s.connect('d.sock'); print('WORKED')`,
+  },
 
   // Privileges and the kernel.
-  { name: 'become root by a setuid program', promise: 'setuid', sh: 'cp /usr/bin/id ./id && chmod 4755 ./id && test "$(cat /proc/self/status | grep NoNewPrivs | tr -dc 0-9)" = 0 && echo WORKED' },
+  {
+    name: 'become root by a setuid program',
+    promise: 'setuid',
+    sh: 'cp /usr/bin/id ./id && chmod 4755 ./id && test "$(cat /proc/self/status | grep NoNewPrivs | tr -dc 0-9)" = 0 && echo WORKED',
+  },
   { name: 'have capabilities', promise: 'setuid', sh: 'grep -q "CapEff:.*[1-9a-f]" /proc/self/status && echo WORKED' },
-  { name: 'gain capabilities in the bounding set', promise: 'setuid', sh: 'grep -q "CapBnd:.*[1-9a-f]" /proc/self/status && echo WORKED' },
+  {
+    name: 'gain capabilities in the bounding set',
+    promise: 'setuid',
+    sh: 'grep -q "CapBnd:.*[1-9a-f]" /proc/self/status && echo WORKED',
+  },
   succeeds('change the root', 'setuid', 'chroot / true'),
   succeeds('raise its priority', 'setuid', 'test "$(nice -n -5 nice)" -lt "$(nice)"'),
   { name: 'change the owner of a file', promise: 'setuid', sh: ': >owned; chown 12345 owned && echo WORKED' },
-  { name: 'change the name of the host', promise: 'setuid', py: `socket.sethostname(socket.gethostname()); print('WORKED')` },
+  {
+    name: 'change the name of the host',
+    promise: 'setuid',
+    py: `socket.sethostname(socket.gethostname()); print('WORKED')`,
+  },
   succeeds('make a device', 'devices', 'mknod disk b 7 0'),
-  { name: 'open a disk', promise: 'devices', sh: 'for d in /dev/vda /dev/sda /dev/nvme0n1 /dev/xvda /dev/loop0 /dev/mem; do ( exec 3<"$d" ) 2>/dev/null && echo WORKED; done' },
+  {
+    name: 'open a disk',
+    promise: 'devices',
+    sh: 'for d in /dev/vda /dev/sda /dev/nvme0n1 /dev/xvda /dev/loop0 /dev/mem; do ( exec 3<"$d" ) 2>/dev/null && echo WORKED; done',
+  },
   { name: 'read the log of the kernel', promise: 'devices', sh: 'test -e /dev/kmsg && echo WORKED' },
   succeeds('make a user namespace', 'namespaces', 'unshare --user true'),
   succeeds('make a mount namespace', 'namespaces', 'unshare --user --map-root-user --mount true'),
   succeeds('make a network namespace', 'namespaces', 'unshare --net true'),
   succeeds('mount a file system', 'namespaces', 'mkdir -p m; mount -t tmpfs none m && umount m'),
-  { name: 'leave its user namespace', promise: 'namespaces', py: `
-if libc.unshare(0x10000000) == 0: print('WORKED')` },
-  { name: 'clone a user namespace', promise: 'namespaces', py: `
+  {
+    name: 'leave its user namespace',
+    promise: 'namespaces',
+    py: `
+if libc.unshare(0x10000000) == 0: print('WORKED')`,
+  },
+  {
+    name: 'clone a user namespace',
+    promise: 'namespaces',
+    py: `
 pid = libc.syscall(56 if platform.machine() == 'x86_64' else 220, 0x10000000 | 17, 0, 0, 0, 0)
 if pid == 0: os._exit(0)
-if pid > 0: print('WORKED')` },
-  { name: 'use the new calls for mounts', promise: 'namespaces', py: `
-if libc.syscall(430, b'tmpfs', 0) >= 0: print('WORKED')` },
-  { name: 'trace its own child', promise: 'ptrace', py: `
+if pid > 0: print('WORKED')`,
+  },
+  {
+    name: 'use the new calls for mounts',
+    promise: 'namespaces',
+    py: `
+if libc.syscall(430, b'tmpfs', 0) >= 0: print('WORKED')`,
+  },
+  {
+    name: 'trace its own child',
+    promise: 'ptrace',
+    py: `
 pid = os.fork()
 if pid == 0: time.sleep(1); os._exit(0)
 if libc.ptrace(16, pid, 0, 0) == 0: print('WORKED')
-os.kill(pid, 9)` },
-  { name: 'read the memory of its child', promise: 'ptrace', py: `
+os.kill(pid, 9)`,
+  },
+  {
+    name: 'read the memory of its child',
+    promise: 'ptrace',
+    py: `
 pid = os.fork()
 if pid == 0: time.sleep(1); os._exit(0)
 class iovec(ctypes.Structure): _fields_ = [('base', ctypes.c_void_p), ('len', ctypes.c_size_t)]
 buffer, target = ctypes.create_string_buffer(b'12345678'), ctypes.create_string_buffer(8)
 local, remote = iovec(ctypes.addressof(target), 8), iovec(ctypes.addressof(buffer), 8)
 if libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0) == 8: print('WORKED')
-os.kill(pid, 9)` },
+os.kill(pid, 9)`,
+  },
   calls('add a key to the keyring', 'keyring', [248, 217], `b'user', os.environ['MARK'].encode(), b'x', 1, -3`),
   calls('read the session keyring', 'keyring', [250, 219], '0, -3, 1, 0, 0'),
   calls('request a key', 'keyring', [249, 218], `b'user', b'treadle:none', 0, 0`),
@@ -277,19 +512,39 @@ os.kill(pid, 9)` },
   calls('watch the processor', 'ptrace', [298, 241], '0, 0, -1, -1, 0'),
   calls('handle page faults', 'ptrace', [323, 282], '0x7fffffff'),
   calls('use io_uring', 'ptrace', [425, 425], '1, 0'),
-  { name: 'fake input of a terminal', promise: 'terminal', py: `
+  {
+    name: 'fake input of a terminal',
+    promise: 'terminal',
+    py: `
 master, slave = os.openpty()
 os.setsid() if os.getpid() != os.getsid(0) else None
 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-fcntl.ioctl(slave, termios.TIOCSTI, b'x'); print('WORKED')` },
+fcntl.ioctl(slave, termios.TIOCSTI, b'x'); print('WORKED')`,
+  },
 
   // Too much of something.
-  { name: 'start many processes', promise: 'count', sh: 'i=0; while [ $i -lt 120 ]; do sleep 3 & i=$((i+1)); done 2>/dev/null; echo WORKED; kill $(jobs -p)' },
+  {
+    name: 'start many processes',
+    promise: 'count',
+    sh: 'i=0; while [ $i -lt 120 ]; do sleep 3 & i=$((i+1)); done 2>/dev/null; echo WORKED; kill $(jobs -p)',
+  },
   { name: 'take much memory', promise: 'memory', py: `x = bytearray(400 * 1024 * 1024); print('WORKED')` },
-  { name: 'take much memory without using it', promise: 'memory', py: `import mmap; x = mmap.mmap(-1, 400 * 1024 * 1024, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); print('WORKED')` },
-  { name: 'write a large file', promise: 'file-size', sh: 'head -c 20000000 /dev/zero >large; test "$(wc -c <large)" = 20000000 && echo WORKED; rm -f large' },
+  {
+    name: 'take much memory without using it',
+    promise: 'memory',
+    py: `import mmap; x = mmap.mmap(-1, 400 * 1024 * 1024, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); print('WORKED')`,
+  },
+  {
+    name: 'write a large file',
+    promise: 'file-size',
+    sh: 'head -c 20000000 /dev/zero >large; test "$(wc -c <large)" = 20000000 && echo WORKED; rm -f large',
+  },
   { name: 'write a large sparse file', promise: 'file-size', sh: 'truncate -s 1T sparse && echo WORKED; rm -f sparse' },
-  { name: 'write many files', promise: 'disk', sh: 'mkdir -p many; for i in 1 2 3 4 5 6 7 8 9; do : >many/$i; done; test -e many/9 && echo WORKED' },
+  {
+    name: 'write many files',
+    promise: 'disk',
+    sh: 'mkdir -p many; for i in 1 2 3 4 5 6 7 8 9; do : >many/$i; done; test -e many/9 && echo WORKED',
+  },
 
   // Processes that stay.
   survives('leave a process in the background', 77_101, 'sleep 77101 >/dev/null 2>&1 &'),

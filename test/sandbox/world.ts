@@ -1,7 +1,19 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -31,22 +43,43 @@ export interface World {
 export async function openWorld(): Promise<World> {
   const top = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-attacks-')));
   const mark = `treadle-attack-${randomBytes(6).toString('hex')}`;
-  const [folder, outside, home] = ['folder', 'outside', `home-${mark}`].map((name) => join(top, name)) as [string, string, string];
+  const [folder, outside, home] = ['folder', 'outside', `home-${mark}`].map((name) => join(top, name)) as [
+    string,
+    string,
+    string,
+  ];
   const write = (path: string, text = SECRET): void => {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, `${text}\n`);
   };
-  for (const name of ['.ssh/id_ed25519', '.aws/credentials', '.bash_history', '.config/gh/hosts.yml', '.netrc', '.npmrc']) {
+  for (const name of [
+    '.ssh/id_ed25519',
+    '.aws/credentials',
+    '.bash_history',
+    '.config/gh/hosts.yml',
+    '.netrc',
+    '.npmrc',
+  ]) {
     write(join(home, name));
   }
   write(join(home, '.bashrc'), '');
   for (const name of ['secret', 'project/.env', 'treadle.db']) write(join(outside, name));
   for (const name of ['hard', 'opened', 'deleted', 'mode']) write(join(outside, name), 'plain');
-  for (const name of ['.env', 'config/.env.production', 'config/secrets.json', 'certs/server.key', 'certs/server.pem', '.npmrc', 'terraform.tfstate', '.treadle/treadle.db']) {
+  for (const name of [
+    '.env',
+    'config/.env.production',
+    'config/secrets.json',
+    'certs/server.key',
+    'certs/server.pem',
+    '.npmrc',
+    'terraform.tfstate',
+    '.treadle/treadle.db',
+  ]) {
     write(join(folder, name));
   }
   for (const git of ['.git', 'nested/.git', '.git/modules/sub']) {
-    for (const name of ['HEAD', 'config', 'objects/x', 'refs/x', 'hooks/applypatch-msg.sample']) write(join(folder, git, name), '');
+    for (const name of ['HEAD', 'config', 'objects/x', 'refs/x', 'hooks/applypatch-msg.sample'])
+      write(join(folder, git, name), '');
     write(join(folder, git, 'HEAD'), 'ref: refs/heads/main');
   }
   write(join(folder, '.git', 'hooks', 'pre-commit'), '#!/bin/sh');
@@ -60,7 +93,9 @@ export async function openWorld(): Promise<World> {
   const listen = async (...where: unknown[]): Promise<AddressInfo | string | null> => {
     const server = createServer((socket) => socket.on('error', () => {}).end());
     servers.push(server);
-    await new Promise<void>((done, fail) => (server.once('error', fail).listen as (...args: unknown[]) => unknown).call(server, ...where, done));
+    await new Promise<void>((done, fail) =>
+      (server.once('error', fail).listen as (...args: unknown[]) => unknown).call(server, ...where, done),
+    );
     return server.address();
   };
   const port = async (...where: unknown[]): Promise<string> => String(((await listen(...where)) as AddressInfo).port);
@@ -69,8 +104,13 @@ export async function openWorld(): Promise<World> {
   await listen(join(folder, 'agent.sock'));
   await listen(join(outside, 'docker.sock'));
   await listen(`\0${mark}`);
-  const victims = ['77000', '77001', '77002'].map((seconds) => spawn('sleep', [seconds], { stdio: 'ignore', cwd: outside, env: { ...process.env, TOKEN_OF_ANOTHER: SECRET } }));
-  const address = Object.values(networkInterfaces()).flat().find((one) => one && !one.internal && one.family === 'IPv4')?.address ?? '127.0.0.1';
+  const victims = ['77000', '77001', '77002'].map((seconds) =>
+    spawn('sleep', [seconds], { stdio: 'ignore', cwd: outside, env: { ...process.env, TOKEN_OF_ANOTHER: SECRET } }),
+  );
+  const address =
+    Object.values(networkInterfaces())
+      .flat()
+      .find((one) => one && !one.internal && one.family === 'IPv4')?.address ?? '127.0.0.1';
   const variables = {
     OUTSIDE: outside,
     MARK: mark,
@@ -136,8 +176,12 @@ function statOf({ pid }: ChildProcess): readonly string[] | undefined {
 
 /** Runs all attacks in one program, and returns the names of those that have worked. */
 export async function runAttacks(attacks: readonly Attack[], world: World, ops: Ops): Promise<ReadonlySet<string>> {
-  const shell = attacks.flatMap(({ sh }, index) => (sh === undefined ? [] : [`echo "@@ ${index}"\n( ${sh}\n) 2>/dev/null </dev/null`]));
-  const python = attacks.flatMap(({ py }, index) => (py === undefined ? [] : [`attack(${index}, ${JSON.stringify(py)})`]));
+  const shell = attacks.flatMap(({ sh }, index) =>
+    sh === undefined ? [] : [`echo "@@ ${index}"\n( ${sh}\n) 2>/dev/null </dev/null`],
+  );
+  const python = attacks.flatMap(({ py }, index) =>
+    py === undefined ? [] : [`attack(${index}, ${JSON.stringify(py)})`],
+  );
   writeFileSync(join(world.folder, 'attack.py'), `${PYTHON}\n${python.join('\n')}`);
   const script = `${shell.join('\n')}\n/usr/bin/python3 attack.py\necho "@@ end"`;
   const execution = await ops.exec.start({ argv: ['bash', '--norc', '-c', script], env: world.variables });
@@ -150,7 +194,11 @@ export async function runAttacks(attacks: readonly Attack[], world: World, ops: 
   await execution.exit;
   if (!text.includes('@@ end')) throw new Error(`The attacks did not run to their end: ${errors || text}`);
   // Processes of a namespace end a moment after its first one.
-  for (let tries = 0; tries < 20 && attacks.some(({ promise, worked }) => promise === 'tree' && worked?.(world)); tries++) {
+  for (
+    let tries = 0;
+    tries < 20 && attacks.some(({ promise, worked }) => promise === 'tree' && worked?.(world));
+    tries++
+  ) {
     await new Promise((done) => setTimeout(done, 10));
   }
   const sections = new Map(
@@ -180,5 +228,7 @@ def attack(index, code):
 /** Programs without a sandbox, as the shell tool runs them. */
 export function bare({ folder, home }: World): Ops {
   const { ATTACK_PASSPHRASE_OF_THE_SERVER: _, ...env } = process.env;
-  return local(folder, { env: { ...(env as Record<string, string>), HOME: home, ATTACK_PASSPHRASE_OF_THE_SERVER: SECRET } });
+  return local(folder, {
+    env: { ...(env as Record<string, string>), HOME: home, ATTACK_PASSPHRASE_OF_THE_SERVER: SECRET },
+  });
 }

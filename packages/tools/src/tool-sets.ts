@@ -17,20 +17,24 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
   return [readTool(ops), globTool(ops), grepTool(ops)];
 }
 
-/** Tools for work on a project: files, shell, git, todos. `question` and `task` depend on who runs it, so they are added. */
-export function codingTools(ops: Ops): readonly Tool[] {
+/**
+ * Tools for work on a project: files, shell, git, todos. `question` and `task` depend on who runs it, so they are added. `programs`:
+ * where commands and git run, if that is a sandbox.
+ */
+export function codingTools(ops: Ops, programs: { readonly bash?: Ops; readonly git?: Ops } = {}): readonly Tool[] {
+  const { bash = ops, git = ops } = programs;
   return [
     ...readOnlyTools(ops),
     writeTool(ops),
     editTool(ops),
     applyPatchTool(ops),
-    withBackground(bashTool(ops)),
+    withBackground(bashTool(bash)),
     ...backgroundTools(),
-    gitStatusTool(ops),
-    gitDiffTool(ops),
-    gitLogTool(ops),
-    gitCommitTool(ops),
-    gitBranchTool(ops),
+    gitStatusTool(git),
+    gitDiffTool(git),
+    gitLogTool(git),
+    gitCommitTool(git),
+    gitBranchTool(git),
     todoWriteTool(),
     todoReadTool(),
   ];

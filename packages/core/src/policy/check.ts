@@ -178,6 +178,7 @@ const CHECKS: Readonly<Record<keyof PolicyRules, Check>> = {
   domains: lists(domain),
   devices: lists(name),
   sessions: lists(name),
+  sandbox: table({ require: listOf(TEXT), expose: listOf(glob), network: BOOLEAN }),
   rate: table({ minute: wholeNumber(0), second: wholeNumber(0) }),
   approvals,
 };

@@ -28,6 +28,15 @@ export interface PolicyRules {
   readonly devices?: Lists;
   /** Sessions by name; `*` at the end stands for any rest. */
   readonly sessions?: Lists;
+  /** What a sandbox has to be, and what it shows. */
+  readonly sandbox?: {
+    /** The promises that a sandbox has to keep before commands in it need no approval at level 2. */
+    readonly require?: readonly string[];
+    /** Private files that programs in it may read: globs from the folder of the policy, or paths outside of it. */
+    readonly expose?: readonly string[];
+    /** Programs in it reach the hosts that `domains.allow` names. Default: no network. */
+    readonly network?: boolean;
+  };
   readonly rate?: {
     /** Calls of a subject within 60 seconds. Default: 60. */
     readonly minute?: number;

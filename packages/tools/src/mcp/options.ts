@@ -1,4 +1,5 @@
 import type { Broken, ErrorFacts, Finished, Model, ToolContext, ToolOutput } from '@treadle/core';
+import type { ExecOps } from '../ops.ts';
 
 /** How an MCP server is reached, and which of its abilities are used. */
 export type McpServerOptions = (StdioServer | HttpServer) & McpServerUse;
@@ -9,6 +10,8 @@ export interface StdioServer {
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
+  /** Starts the program, such as in a sandbox, whose environment it gets. Default: this machine. */
+  readonly exec?: Pick<ExecOps, 'start'>;
 }
 
 /** A server over streamable HTTP. */

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client';
 import type { HeldProcess } from '@treadle/core';
 import { startProgram } from '../local/exec.ts';
-import type { Execution, Exit } from '../ops.ts';
+import type { ExecRequest, Execution, Exit } from '../ops.ts';
 import { cleanText } from './describe.ts';
 import { McpError, type StdioServer } from './options.ts';
 
@@ -80,13 +80,12 @@ export function stdioTransport(
       return tail === '' ? how : `${how}; its last output: ${tail}`;
     },
     async start() {
-      const { command, args = [], env, cwd = process.cwd(), name } = server;
+      const { command, args = [], env, cwd = process.cwd(), name, exec } = server;
+      const request: ExecRequest = { argv: [command, ...args], ...(env && { env }), writable: true };
       try {
-        const started = await startProgram(
-          { argv: [command, ...args], ...(env && { env }), writable: true },
-          cwd,
-          base(),
-        );
+        const started = exec
+          ? await exec.start({ ...request, workdir: cwd })
+          : await startProgram(request, cwd, base());
         execution = started;
         void started.exit.then((ended) => (exit = ended));
         void read(started);

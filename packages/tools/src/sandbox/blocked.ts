@@ -3,17 +3,24 @@ const SIGNS: readonly { readonly sign: RegExp; readonly what: (place: Place) => 
   {
     sign: /could not resolve host|could not resolve proxy|temporary failure in name resolution|name or service not known|network is unreachable|EAI_AGAIN|ENETUNREACH|getaddrinfo|nodename nor servname|no route to host|failed to lookup address/i,
     what: ({ hasNetwork }) =>
-      hasNetwork
-        ? 'there is no network besides the proxy that HTTP_PROXY and HTTPS_PROXY name'
-        : 'there is no network',
+      hasNetwork ? 'there is no network besides the proxy that HTTP_PROXY and HTTPS_PROXY name' : 'there is no network',
   },
-  { sign: /The sandbox does not allow [^\n]*|CONNECT tunnel failed, response 403|403 Forbidden/, what: () => 'the host is not allowed' },
-  { sign: /could not (write|lock) config file|config\.lock|\.git\/config/i, what: () => '.git/config and .git/hooks are read-only' },
+  {
+    sign: /The sandbox does not allow [^\n]*|CONNECT tunnel failed, response 403|403 Forbidden/,
+    what: () => 'the host is not allowed',
+  },
+  {
+    sign: /could not (write|lock) config file|config\.lock|\.git\/config/i,
+    what: () => '.git/config and .git/hooks are read-only',
+  },
   {
     sign: /read-only file system|EROFS|device or resource busy|EBUSY/i,
     what: ({ folder }) => `only ${folder} and /tmp can be written, without .git/hooks, .git/config and treadle.toml`,
   },
-  { sign: /permission denied|EACCES|operation not permitted|EPERM/i, what: () => 'private files, other processes and devices cannot be used' },
+  {
+    sign: /permission denied|EACCES|operation not permitted|EPERM/i,
+    what: () => 'private files, other processes and devices cannot be used',
+  },
 ];
 
 interface Place {

@@ -25,7 +25,8 @@ export interface BubblewrapFacts {
 export function bubblewrap(facts: BubblewrapFacts): Engine {
   const { program, version, nsenter, socat } = facts;
   const isMade = (name: PromiseName): boolean =>
-    (name !== 'hosts' || (nsenter !== undefined && socat !== undefined)) && (name !== 'loopback' || nsenter !== undefined);
+    (name !== 'hosts' || (nsenter !== undefined && socat !== undefined)) &&
+    (name !== 'loopback' || nsenter !== undefined);
   return {
     name: 'bubblewrap',
     program,
@@ -33,7 +34,17 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
     promises: PROMISE_NAMES.filter(isMade),
     wrap(request, box) {
       const join = box.joins === undefined || nsenter === undefined ? [] : joinNetwork(nsenter, box.joins);
-      const argv = [...join, program, ...boxOptions(box, facts), '--', '/bin/sh', '-c', limitScript(box.limits), 'sh', ...request.argv];
+      const argv = [
+        ...join,
+        program,
+        ...boxOptions(box, facts),
+        '--',
+        '/bin/sh',
+        '-c',
+        limitScript(box.limits),
+        'sh',
+        ...request.argv,
+      ];
       return {
         ...request,
         argv: argv as unknown as ExecRequest['argv'],
@@ -89,7 +100,19 @@ function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly
     ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
     ...(box.filter === undefined ? [] : ['--seccomp', '3']),
     ...box.readable.filter(isSystem).flatMap(shown),
-    ...['--proc', '/proc', ...kernelOptions(box), '--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
+    ...[
+      '--proc',
+      '/proc',
+      ...kernelOptions(box),
+      '--dev',
+      '/dev',
+      '--size',
+      String(SHM_BYTES),
+      '--tmpfs',
+      '/dev/shm',
+      '--dir',
+      '/run',
+    ],
     ...['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
     ...box.readable.filter((path) => !isSystem(path)).flatMap((path) => ['--ro-bind', path, path]),
     ...[folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),

@@ -46,7 +46,11 @@ function versionOf(program: string): string {
 
 function printed(program: string, option: string): string {
   try {
-    return execFileSync(program, [option], { encoding: 'utf8', stdio: 'pipe' }).trim().split('\n').slice(0, 200).join('\n');
+    return execFileSync(program, [option], { encoding: 'utf8', stdio: 'pipe' })
+      .trim()
+      .split('\n')
+      .slice(0, 200)
+      .join('\n');
   } catch {
     return '';
   }

@@ -24,7 +24,13 @@ export function firejail({ program, version }: { readonly program: string; reado
       const profile = join(box.room.scratch, 'profile');
       writeFileSync(profile, boxProfile(box));
       const limits = limitScript(box.limits);
-      const start = [program, '--quiet', '--deterministic-exit-code', '--deterministic-shutdown', `--profile=${profile}`];
+      const start = [
+        program,
+        '--quiet',
+        '--deterministic-exit-code',
+        '--deterministic-shutdown',
+        `--profile=${profile}`,
+      ];
       if (request.argv.every((argument) => argument.length < MAX_ARGUMENT) && request.argv.length < MAX_ARGUMENTS) {
         return { ...request, argv: argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]) };
       }

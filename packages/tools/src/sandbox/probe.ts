@@ -1,5 +1,17 @@
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { homedir, release, tmpdir } from 'node:os';
@@ -67,13 +79,25 @@ set -- $(limit 'Max cpu time'); [ "$4" = 30 ] && ok cpu || no cpu "$4 seconds"
 /** Its own program, because a shell that cannot start processes ends. */
 const FORKS = `i=0; while [ $i -lt 120 ]; do sleep 2 & i=$((i+1)); done; echo "count no $i processes"`;
 
+const probed = new Map<string, Promise<ProbeResult>>();
+
 /** Tests an engine, or reads what was seen since the machine was started. */
-export async function probeEngine(engine: Engine): Promise<ProbeResult> {
+export function probeEngine(engine: Engine): Promise<ProbeResult> {
   const file = cacheFile(engine);
-  const known = file === undefined ? undefined : readCache(file);
+  if (file === undefined) return testEngine(engine);
+  let result = probed.get(file);
+  if (!result) {
+    result = readOrTest(engine, file);
+    probed.set(file, result);
+  }
+  return result;
+}
+
+async function readOrTest(engine: Engine, file: string): Promise<ProbeResult> {
+  const known = readCache(file);
   if (known) return known;
   const result = await testEngine(engine);
-  if (file !== undefined) writeCache(file, result);
+  writeCache(file, result);
   return result;
 }
 
@@ -81,7 +105,10 @@ export async function probeEngine(engine: Engine): Promise<ProbeResult> {
 export async function findEngine(
   required: readonly PromiseName[],
   names: readonly EngineName[] = ENGINE_NAMES,
-): Promise<{ readonly found?: { readonly engine: Engine; readonly probe: ProbeResult }; readonly tried: readonly ProbeResult[] }> {
+): Promise<{
+  readonly found?: { readonly engine: Engine; readonly probe: ProbeResult };
+  readonly tried: readonly ProbeResult[];
+}> {
   const tried: ProbeResult[] = [];
   for (const name of names) {
     const engine = installedEngine(name);
@@ -141,14 +168,20 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
   }
   if (!seen.has('root')) return output.trim().slice(0, 500) || 'it printed nothing';
   const listOf = (name: string): readonly string[] =>
-    lines.find(([first]) => first === name)?.slice(1).filter((one) => one !== '') ?? [];
+    lines
+      .find(([first]) => first === name)
+      ?.slice(1)
+      .filter((one) => one !== '') ?? [];
   const say = (promise: string, problem: string | undefined): unknown => seen.set(promise, problem ?? 'ok');
   if (existsSync(join(top, 'written'))) say('root', join(top, 'written'));
   const [network] = listOf('ns-net');
   const isOwnNetwork = network !== undefined && network !== namespaceOf('net');
   say('network', isOwnNetwork && seen.get('interfaces') === 'ok' ? undefined : 'it has the network of the host');
   const [pids, count] = listOf('ns-pid');
-  say('processes', pids !== undefined && pids !== namespaceOf('pid') && Number(count) < 20 ? undefined : `${count} processes`);
+  say(
+    'processes',
+    pids !== undefined && pids !== namespaceOf('pid') && Number(count) < 20 ? undefined : `${count} processes`,
+  );
   const devices = listOf('dev').filter((one) => !DEVICES.has(one));
   say('devices', devices.length === 0 && listOf('dev').length > 0 ? undefined : devices.join(' '));
   const files = listOf('home').filter((one) => !MADE_IN_HOME.has(one) && !isToolName(one));
@@ -161,7 +194,9 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
   say('tree', (await hasEnded('sleep\u00001234')) ? undefined : 'a process was left');
   const again = await run('readlink /proc/self/ns/net');
   say('loopback', again.trim() === network ? undefined : 'each program has its own');
-  const listening = await run(`grep -qi ':${PROXY_PORT.toString(16).padStart(4, '0')} 00000000:0000 0A' /proc/net/tcp && echo yes`);
+  const listening = await run(
+    `grep -qi ':${PROXY_PORT.toString(16).padStart(4, '0')} 00000000:0000 0A' /proc/net/tcp && echo yes`,
+  );
   say('hosts', listening.trim() === 'yes' && isOwnNetwork ? undefined : 'there is no proxy');
   return seen;
 }
@@ -212,10 +247,21 @@ function cacheFile({ name, program, version, promises }: Engine): string | undef
   try {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
     const { mtimeMs } = statSync(program);
-    const facts = [EDITION, boot, release(), process.getuid?.(), process.env.PATH, name, program, mtimeMs, version, promises];
+    const facts = [
+      EDITION,
+      boot,
+      release(),
+      process.getuid?.(),
+      process.env.PATH,
+      name,
+      program,
+      mtimeMs,
+      version,
+      promises,
+    ];
     const key = createHash('sha256').update(JSON.stringify(facts)).digest('hex').slice(0, 16);
     const folder = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache');
-    return join(folder, 'treadle', `sandbox-${name}-${key}.json`);
+    return join(folder, 'treadle', `sandbox-${boot.slice(0, 8)}-${name}-${key}.json`);
   } catch {
     return undefined;
   }
@@ -235,8 +281,10 @@ function writeCache(file: string, result: ProbeResult): void {
   if (result.problem !== undefined) return;
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+    // Of earlier starts of the machine.
+    const isNow = basename(file).split('-', 2).join('-');
     for (const old of readdirSync(dirname(file))) {
-      if (old.startsWith(`sandbox-${result.engine}-`) && old !== basename(file)) void rm(join(dirname(file), old), { force: true });
+      if (old.startsWith('sandbox-') && !old.startsWith(`${isNow}-`)) rmSync(join(dirname(file), old), { force: true });
     }
     const draft = `${file}.${process.pid}`;
     writeFileSync(draft, JSON.stringify(result), { mode: 0o600 });

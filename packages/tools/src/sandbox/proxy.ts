@@ -93,7 +93,8 @@ async function targetOf(
   try {
     const reason = await check(`${scheme}://${shownHost(host)}:${port}/`);
     if (reason !== undefined) return { refused: `The sandbox does not allow ${host}: ${reason}` };
-    const isAddress = range !== undefined && urlFacts(`http://${shownHost(host)}/`).host === host && /^[\d.]+$|:/.test(host);
+    const isAddress =
+      range !== undefined && urlFacts(`http://${shownHost(host)}/`).host === host && /^[\d.]+$|:/.test(host);
     const addresses = isAddress ? [host] : (await lookup(host, { all: true })).map(({ address }) => address);
     for (const address of isAddress ? [] : addresses) {
       const why = await check(`${scheme}://${shownHost(address)}:${port}/`, host);

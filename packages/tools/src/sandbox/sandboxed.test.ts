@@ -19,7 +19,11 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
   const opened = (options = {}): ExecOps => sandboxed(local(folder), engine!, options).exec;
 
-  async function run(exec: ExecOps, script: string, room?: Room): Promise<{ text: string; exitCode: number | undefined }> {
+  async function run(
+    exec: ExecOps,
+    script: string,
+    room?: Room,
+  ): Promise<{ text: string; exitCode: number | undefined }> {
     const execution = await exec.start({ argv: ['bash', '-c', script], ...(room && { room }) });
     let text = '';
     for await (const { bytes } of execution.output) text += Buffer.from(bytes).toString();

@@ -11,7 +11,19 @@ import type { Mask } from './engine.ts';
  */
 
 /** Programs, libraries and their settings. */
-const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/etc', '/opt', '/nix/store', '/gnu/store'];
+const SYSTEM = [
+  '/usr',
+  '/bin',
+  '/sbin',
+  '/lib',
+  '/lib32',
+  '/lib64',
+  '/libx32',
+  '/etc',
+  '/opt',
+  '/nix/store',
+  '/gnu/store',
+];
 
 export function systemFolders(): readonly string[] {
   return SYSTEM.filter(exists);
@@ -45,7 +57,8 @@ const NOT_TOOLS = new Set(['.ssh', '.gnupg', '.aws', '.azure', '.kube', '.docker
 export function toolFolders(path: string, { home, folder }: { home: string; folder: string }): readonly string[] {
   const found = new Set<string>();
   for (const entry of path.split(delimiter)) {
-    if (!isAbsolute(entry) || !exists(entry) || [...systemFolders(), folder].some((top) => isWithin(top, entry))) continue;
+    if (!isAbsolute(entry) || !exists(entry) || [...systemFolders(), folder].some((top) => isWithin(top, entry)))
+      continue;
     const tool = toolOf(resolve(entry), home);
     if (!isWithin(tool, home) && !isWithin(tool, folder) && tool !== '/') found.add(tool);
   }
@@ -57,7 +70,8 @@ export function toolFolders(path: string, { home, folder }: { home: string; fold
 function toolOf(entry: string, home: string): string {
   const modules = entry.endsWith(`${sep}node_modules${sep}.bin`) ? dirname(entry) : undefined;
   if (modules !== undefined) return modules;
-  if (!isWithin(home, entry)) return /[\\/]s?bin$/.test(entry) && dirname(dirname(entry)) !== '/' ? dirname(entry) : entry;
+  if (!isWithin(home, entry))
+    return /[\\/]s?bin$/.test(entry) && dirname(dirname(entry)) !== '/' ? dirname(entry) : entry;
   const [first = ''] = entry.slice(home.length + 1).split(sep);
   return first.startsWith('.') && !NOT_TOOLS.has(first) ? join(home, first) : entry;
 }
@@ -147,7 +161,10 @@ export async function scanFolder(options: ScanOptions): Promise<Scan> {
   return {
     masked,
     protected: present,
-    absent: [...visible.filter((path) => !lstatOf(path)), ...(exists(join(folder, '.treadle')) ? [] : [join(folder, '.treadle')])],
+    absent: [
+      ...visible.filter((path) => !lstatOf(path)),
+      ...(exists(join(folder, '.treadle')) ? [] : [join(folder, '.treadle')]),
+    ],
     pinned: [...pinned].toSorted(),
     writable,
   };
@@ -200,7 +217,9 @@ function privateMatcher({
   return (path) => {
     if (GIT_NEEDS.test(path)) return false;
     const lower = path.toLowerCase().split(sep);
-    const isMeant = globs.some(({ glob, except }) => matchesGlob(glob, lower) && !(except && matchesGlob(except, lower)));
+    const isMeant = globs.some(
+      ({ glob, except }) => matchesGlob(glob, lower) && !(except && matchesGlob(except, lower)),
+    );
     return isMeant && !shown.some((glob) => matchesGlob(glob, path.split(sep)) || glob.text === dirname(path));
   };
 }

@@ -66,10 +66,7 @@ export function bashTool(ops: Ops): Tool {
         );
       }
       if (input.outside !== undefined && input.session !== undefined) {
-        throw new ToolError(
-          'A session runs inside the sandbox. Leave out session or outside.',
-          'invalid_params',
-        );
+        throw new ToolError('A session runs inside the sandbox. Leave out session or outside.', 'invalid_params');
       }
       const exec = input.outside === undefined ? ops.exec : (sandbox?.outside ?? ops.exec);
       return input.session === undefined

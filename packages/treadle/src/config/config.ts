@@ -1,11 +1,13 @@
 import type { Effort } from '@treadle/core';
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
 import type { ToolSupport } from '@treadle/models';
+import type { PromiseName } from '@treadle/tools/sandbox';
 import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
+import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
 import type { Shape } from './shape.ts';
 
 /** The parts of treadle.toml that this version uses. CONFIG_SHAPE defines everything that is allowed. */
@@ -30,6 +32,11 @@ export interface Config {
     readonly tools?: {
       /** The tools of `run` and `chat`: names and sets. */
       readonly offer?: readonly string[];
+      /** False: no sandbox. */
+      readonly enable_sandboxing?: boolean;
+      readonly sandbox_engine?: EngineChoice;
+      /** Other engines for single tools. */
+      readonly sandboxing?: Readonly<Partial<Record<SandboxedTool, EngineChoice>>>;
       readonly permissions?: NonNullable<PolicyRules['permissions']>;
     };
   };
@@ -81,6 +88,38 @@ const EFFORTS = Object.keys({
 } satisfies Record<Effort, 0>);
 const TOOL_SUPPORT = Object.keys({ error: 0, degrade: 0, text: 0 } satisfies Record<ToolSupport, 0>);
 
+const PROMISES = Object.keys({
+  network: 0,
+  hosts: 0,
+  root: 0,
+  protected: 0,
+  private: 0,
+  home: 0,
+  processes: 0,
+  devices: 0,
+  setuid: 0,
+  ptrace: 0,
+  namespaces: 0,
+  sockets: 0,
+  keyring: 0,
+  terminal: 0,
+  tmp: 0,
+  memory: 0,
+  count: 0,
+  'file-size': 0,
+  cpu: 0,
+  environment: 0,
+  tree: 0,
+  loopback: 0,
+} satisfies Record<PromiseName, 0>);
+const ENGINES = Object.keys({
+  auto: 0,
+  bubblewrap: 0,
+  firejail: 0,
+  podman: 0,
+  none: 0,
+} satisfies Record<EngineChoice, 0>);
+
 const text: Shape = { type: 'text' };
 const count: Shape = { type: 'count', min: 1 };
 const onOff: Shape = { type: 'switch' };
@@ -98,6 +137,8 @@ const variable: Shape = {
   },
 };
 const rate: Shape = { type: 'number', min: 0 };
+
+const engine: Shape = { type: 'text', choices: ENGINES };
 
 const modelEntry: Shape = {
   type: 'table',
@@ -147,8 +188,9 @@ export const CONFIG_SHAPE: Shape = {
           fields: {
             offer: { type: 'texts' },
             skills_path: later,
-            enable_sandboxing: later,
-            sandbox_engine: later,
+            enable_sandboxing: onOff,
+            sandbox_engine: engine,
+            sandboxing: { type: 'table', fields: { bash: engine, git: engine } satisfies Record<SandboxedTool, Shape> },
             permissions: {
               type: 'table',
               fields: { file_read: onOff, file_write: onOff, shell: onOff, network: onOff, git: onOff, session: onOff },
@@ -167,11 +209,19 @@ export const CONFIG_SHAPE: Shape = {
   },
 };
 
-/** The same checks as for rules in code. */
+/** The same checks as for rules in code, and whether the names of promises are known. */
 function ruleProblems(rules: object, path: string): readonly string[] {
-  return checkRules(rules).problems.map(({ message }) => {
+  const problems = checkRules(rules).problems.map(({ message }) => {
     const text = message.replace(/\.$/, '');
     return text.startsWith('the ') ? `${path}: ${text}` : `${path}.${text}`;
+  });
+  if (problems.length > 0) return problems;
+  const { require = [] } = (rules as PolicyRules).sandbox ?? {};
+  const unknown = require.filter((name) => !PROMISES.includes(name));
+  return unknown.map((name) => {
+    const meant = nearest(name, PROMISES);
+    const hint = meant === undefined ? '' : ` Did you mean ${meant}?`;
+    return `${path}.sandbox.require names a promise that no sandbox makes.${hint} Promises: ${PROMISES.join(', ')}`;
   });
 }
 

@@ -124,10 +124,7 @@ describe('errors name the file, the path and what is allowed', () => {
       'models.a.temperature has no effect on the demo model. Remove it, or name another provider.',
     ],
     ['[edge]\nbroker = "embedded"', 'edge is not supported yet. Remove it.'],
-    [
-      '[orchestrator.tools]\nenable_sandboxing = true',
-      'orchestrator.tools.enable_sandboxing is not supported yet. Remove it.',
-    ],
+    ['[orchestrator.tools]\nskills_path = "skills"', 'orchestrator.tools.skills_path is not supported yet. Remove it.'],
     ['[models]\ndefault = 1', 'models.default must be a string in quotes, but is 1.'],
     ['[models]\nmain = "m"', 'models.main must be a table, but is a string.'],
     ['models = []', 'models must be a table, but is a list.'],

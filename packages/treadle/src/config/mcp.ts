@@ -19,6 +19,8 @@ export interface McpServerEntry {
   readonly timeout_ms?: number;
   readonly approval?: 'always' | 'never' | { readonly always?: readonly string[]; readonly never?: readonly string[] };
   readonly trust_annotations?: boolean;
+  /** The program runs in the sandbox of the tools. */
+  readonly sandbox?: boolean;
 }
 
 /** A client that was registered at the authorization server beforehand. */
@@ -84,6 +86,7 @@ const serverEntry: Shape = {
       table: { type: 'table', fields: { always: { type: 'texts' }, never: { type: 'texts' } } },
     },
     trust_annotations: { type: 'switch' },
+    sandbox: { type: 'switch' },
     headers: secret('headers_env'),
     token: secret('headers_env'),
     bearer_token: secret('headers_env'),
@@ -103,7 +106,7 @@ export function mcpProblems({ mcp }: Config): string[] {
   );
 }
 
-const OF_COMMAND = ['args', 'env', 'cwd'] as const;
+const OF_COMMAND = ['args', 'env', 'cwd', 'sandbox'] as const;
 const OF_URL = ['headers_env', 'oauth'] as const;
 
 function serverProblems(path: string, name: string, entry: McpServerEntry): string[] {

@@ -7,7 +7,7 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import { userName } from '../run/ask-approval.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
-import { chooseTools, NO_PLACE } from '../tools/command-tools.ts';
+import { chooseTools, NO_PLACE, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
 
 export const mcpServeCommand: Command = defineCommand({
@@ -39,10 +39,12 @@ export const mcpServeCommand: Command = defineCommand({
     const words = values.tools?.split(',').map((word) => word.trim()) ?? ['read-only'];
     const needsModel = words.includes('coding') || words.includes('task');
     const model = needsModel ? await openModel(chooseModel(values, loaded, io.env)) : NO_PLACE.model;
-    const tools = chooseTools(context, { model, canAnswer: true }, { words, from: '--tools' });
+    const sandbox = await sandboxFor(context, words);
+    const tools = chooseTools(context, { model, canAnswer: true, sandbox }, { words, from: '--tools' });
     const { newLog } = await import('@treadle/server');
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
+    if (sandbox) log.info(sandbox.notice);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);

@@ -1,6 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { messageOf, type StartedRun, type Tool } from '@treadle/core';
-import { MAX_OFFERED_TOOLS, toolSearchTool } from '@treadle/tools';
+import { MAX_OFFERED_TOOLS, toolSearchTool, type ExecOps } from '@treadle/tools';
 import type { McpServer, McpServerOptions, SignInBrowser, SignInOptions } from '@treadle/tools/mcp';
 import type * as McpPackage from '@treadle/tools/mcp';
 import { didYouMean } from '@treadle/core/nearest';
@@ -93,7 +93,15 @@ export async function serverOptions(
     ]);
     // A path is relative to the configuration, as it is for `cwd`. A name is looked up.
     const program = /[/\\]/.test(command) ? resolve(base, command) : command;
-    return { ...use, command: program, ...(args && { args }), env: Object.fromEntries(variables), cwd };
+    const exec = entry.sandbox === true && (await sandboxedServer(name, { context, program, args, cwd }));
+    return {
+      ...use,
+      command: program,
+      ...(args && { args }),
+      env: Object.fromEntries(variables),
+      cwd,
+      ...(exec && { exec }),
+    };
   }
   const headers = Object.entries(entry.headers_env ?? {}).map(([header, variable]) => [
     header,
@@ -107,6 +115,23 @@ export async function serverOptions(
     ...(headers.length > 0 && { headers: Object.fromEntries(headers) }),
     ...(signIn && { fetch: signInFetch({ ...signIn, ...(browser && { browser }) }) }),
   };
+}
+
+/** Throws if there is no sandbox: the server must not run without it. */
+async function sandboxedServer(
+  name: string,
+  {
+    context,
+    program,
+    args = [],
+    cwd,
+  }: { context: CommandContext; program: string; args?: readonly string[] | undefined; cwd: string },
+): Promise<ExecOps> {
+  const { chooseSandbox, serverFiles } = await import('../tools/sandbox.ts');
+  const sandbox = await chooseSandbox(context);
+  const ops = sandbox.serverOps(cwd, serverFiles(program, args));
+  if (ops) return ops.exec;
+  throw new CommandError(`The MCP server "${name}" has sandbox = true, and there is no sandbox. ${sandbox.notice}`);
 }
 
 function variableOf(name: string, variable: string, env: Io['env']): string {

@@ -16,7 +16,7 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
-import { chooseTools, commandTools, type ToolPlace } from '../tools/command-tools.ts';
+import { chooseTools, commandTools, sandboxFor, type ToolPlace } from '../tools/command-tools.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
@@ -78,8 +78,9 @@ export async function openSession(
   const model = await openModel(choice);
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
+  const sandbox = await sandboxFor(context, list.words);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
-  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk }, list });
+  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk, sandbox }, list });
   const { store } = opened;
   const ledger = budgets.length === 0 ? undefined : (await openLedgers(config, store.budgets))(budgets);
   let { own } = opened;
@@ -115,6 +116,7 @@ export async function openSession(
   };
   const notices = [
     choice.notice,
+    sandbox?.notice,
     agentsNotice(agents.files),
     ...agents.problems,
     ...mcp.problems,
@@ -139,7 +141,7 @@ export async function openSession(
       const other = chooseModel({ model: name }, context.loaded, io.env);
       const next = await openModel(other);
       // Tasks use the same model.
-      own = chooseTools(context, { model: next, canAnswer: canAsk, mcp: toolsForTasks(mcp) }, list);
+      own = chooseTools(context, { model: next, canAnswer: canAsk, sandbox, mcp: toolsForTasks(mcp) }, list);
       runOptions = { ...runOptions, model: next };
       return other.notice;
     },

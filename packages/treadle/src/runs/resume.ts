@@ -27,7 +27,7 @@ import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
 import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
-import { chooseTools, commandTools, toolsNamed } from '../tools/command-tools.ts';
+import { chooseTools, commandTools, sandboxFor, toolsNamed } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
@@ -162,7 +162,12 @@ async function resumeRun(
     note(`The run was started in another working folder. Its tools now act in ${context.folder}; --cwd changes that.`);
   }
   const model = await openModel(choice);
-  const place = { model, canAnswer: canAskOn(io) };
+  const sandbox = await sandboxFor(
+    context,
+    state.tools.map(({ name }) => name),
+  );
+  if (!values.quiet && sandbox) note(sandbox.notice);
+  const place = { model, canAnswer: canAskOn(io), sandbox };
   const acceptChangedTools = values['accept-changed-tools'] === true;
   const names = new Set((state.nextTools ?? state.tools).map(({ name }) => name));
   const own = new Set(commandTools(context).map(({ name }) => name));

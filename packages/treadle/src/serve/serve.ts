@@ -13,7 +13,7 @@ import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { configuredServers, splitToolList } from '../mcp/servers.ts';
-import { chooseTools } from '../tools/command-tools.ts';
+import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
 import { configChanges, watchFile } from './reload.ts';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
@@ -116,7 +116,7 @@ export const serveCommand: Command = defineCommand({
           const offer = await offeredBy(values, now, io);
           server.replace(await settingsFor(now, offer));
           applied = config;
-          for (const notice of offer.models.notices) warn(notice);
+          for (const notice of offer.notices) warn(notice);
           log.info(
             { changed: changes.reload, keys: config.server?.keys?.length ?? 0 },
             'the configuration was reloaded',
@@ -142,7 +142,7 @@ export const serveCommand: Command = defineCommand({
       const { url, address } = listening;
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${address}\n`);
-      for (const notice of models.notices) warn(notice);
+      for (const notice of offered.notices) warn(notice);
       if (io.stderr.isTTY) {
         const file = context.store.type === 'memory' ? undefined : context.store.file;
         const names = [...models.choices.keys()];
@@ -170,6 +170,8 @@ interface Offered {
   readonly options: ServeOptions;
   /** Names of MCP servers whose tools every request gets. */
   readonly defaultServers: readonly string[];
+  /** Messages for the user. */
+  readonly notices: readonly string[];
 }
 
 async function offeredBy(values: ServeValues, context: CommandContext, io: Io): Promise<Offered> {
@@ -181,11 +183,13 @@ async function offeredBy(values: ServeValues, context: CommandContext, io: Io): 
   );
   const list = { words: server.tools ?? ['read-only'], from: `${loaded.file}: server.tools` };
   // Whether somebody can answer is decided for each run.
-  const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
+  const sandbox = await sandboxFor(context, list.words);
+  const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true, sandbox }, list);
   const options = serveOptions(values, loaded, { tools, env: io.env });
   const words = server.default_tools ?? [];
   const { servers } = splitToolList(context, { words, from: `${loaded.file}: server.default_tools` });
-  return { models, opened, options, defaultServers: servers };
+  const notices = [...models.notices, ...(sandbox ? [sandbox.notice] : [])];
+  return { models, opened, options, defaultServers: servers, notices };
 }
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */

@@ -11,6 +11,7 @@ import { diagnoseServers } from '../mcp/doctor.ts';
 import { listedModels, type ListedModel } from '../models/model-list.ts';
 import { probeListed } from '../models/models.ts';
 import { passes, probeProblem, probeText, type Probe } from '../models/probe.ts';
+import { requiredPromises, WITHOUT_WALLS } from '../tools/sandbox.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine } from '../terminal/printable.ts';
@@ -79,7 +80,15 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
     modelChecks(context, io, testing),
     serverChecks(context, io, testing),
   ]);
-  return [...first, configCheck(context), store, ...models, gitCheck(io), ...servers];
+  return [
+    ...first,
+    configCheck(context),
+    store,
+    ...models,
+    gitCheck(io),
+    ...(await sandboxChecks(context)),
+    ...servers,
+  ];
 }
 
 function nodeCheck(node: string): Check {
@@ -180,6 +189,36 @@ function gitCheck({ env }: Io): Check {
   if (status === 0) return { name: 'git', status: 'ok', message: stdout.trim() };
   const remedy = 'Install git, if agents should use it.';
   return { name: 'git', status: 'warning', message: 'git was not found, so the git tools fail', remedy };
+}
+
+/** What each engine was seen to keep. */
+async function sandboxChecks(context: CommandContext): Promise<readonly Check[]> {
+  const { DEFAULT_REQUIRED, ENGINE_NAMES, installedEngine, probeEngine } = await import('@treadle/tools/sandbox');
+  const { enable_sandboxing: isOn = true, sandbox_engine: wanted = 'auto' } =
+    context.loaded.config.orchestrator?.tools ?? {};
+  const required = requiredPromises(context, DEFAULT_REQUIRED);
+  const checks: Check[] = [];
+  for (const engineName of ENGINE_NAMES) {
+    const engine = installedEngine(engineName);
+    if (!engine) continue;
+    const probe = await probeEngine(engine);
+    const { kept, broken, version: found, problem } = probe;
+    const isEnough = problem === undefined && required.every((promise) => kept.includes(promise));
+    const isOnly = wanted === engineName;
+    const lines = [
+      `${found}, tested: keeps ${kept.join(', ') || 'nothing'}`,
+      ...broken.map(({ promise, seen }) => `does not keep ${promise}: ${seen}`),
+      ...(problem === undefined ? [] : [`does not start: ${problem}`]),
+    ];
+    const status = isEnough ? 'ok' : isOnly && isOn ? 'problem' : 'warning';
+    checks.push({ name: `sandbox ${engineName}`, status, message: lines.join('\n') });
+  }
+  const name = 'sandbox';
+  if (!isOn || wanted === 'none')
+    return [...checks, { name, status: 'warning', message: `Disabled. ${WITHOUT_WALLS}` }];
+  if (checks.some(({ status }) => status === 'ok')) return checks;
+  const remedy = 'Install bubblewrap. In a container, allow user namespaces.';
+  return [...checks, { name, status: 'warning', message: `No sandbox works here. ${WITHOUT_WALLS}`, remedy }];
 }
 
 async function serverChecks(context: CommandContext, io: Io, testing: Testing): Promise<readonly Check[]> {

@@ -5,6 +5,7 @@ import { didYouMean } from '@treadle/core/nearest';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';
+import { chooseSandbox, NO_SANDBOX, type Sandbox } from './sandbox.ts';
 
 /** What tools need of the place where they are offered. */
 export interface ToolPlace {
@@ -14,6 +15,8 @@ export interface ToolPlace {
   readonly canAnswer: boolean;
   /** Tools of MCP servers, for tasks. */
   readonly mcp?: readonly Tool[];
+  /** Where programs run. Absent: without a sandbox. */
+  readonly sandbox?: Sandbox | undefined;
 }
 
 /** For commands that only look at the definitions of tools. */
@@ -76,13 +79,23 @@ export function chooseTools(
   return toolsNamed(context, place, new Set(chosen));
 }
 
+/** Where the programs of these tools run. Undefined if none of them starts any. */
+export async function sandboxFor(context: CommandContext, words: readonly string[]): Promise<Sandbox | undefined> {
+  const starts = commandTools(context).filter(({ permissions = [] }) =>
+    permissions.some((name) => name === 'shell' || name === 'git'),
+  );
+  const isNeeded = words.includes('coding') || starts.some(({ name }) => words.includes(name));
+  return isNeeded ? chooseSandbox(context) : undefined;
+}
+
 /** A task can use the tools that the run itself has. */
 function toolsIn(
   ops: Ops,
-  { model, canAnswer, mcp = [] }: ToolPlace,
+  { model, canAnswer, mcp = [], sandbox = NO_SANDBOX }: ToolPlace,
   isOffered: (tool: Tool) => boolean = () => true,
 ): readonly Tool[] {
-  const tools = [...codingTools(ops), questionTool({ canAnswer })].filter(isOffered);
+  const programs = { bash: sandbox.opsFor(ops, 'bash'), git: sandbox.opsFor(ops, 'git') };
+  const tools = [...codingTools(ops, programs), questionTool({ canAnswer })].filter(isOffered);
   const task = taskTool({ models: { default: model }, tools: [...tools, ...mcp], instructions: TASK_INSTRUCTIONS });
   return isOffered(task) ? [...tools, task] : tools;
 }

@@ -8,7 +8,7 @@ import type { Io } from '../terminal/io.ts';
 import { alignColumns, printable } from '../terminal/printable.ts';
 import { durationText } from '../terminal/quantities.ts';
 import { callOnce, CALL_EXIT_CODES } from './call-once.ts';
-import { commandTools, NO_PLACE, toolsNamed, whyDisabled } from './command-tools.ts';
+import { commandTools, NO_PLACE, sandboxFor, toolsNamed, whyDisabled } from './command-tools.ts';
 
 const PLACE_FLAGS = { config: LOCATION_FLAGS.config, cwd: LOCATION_FLAGS.cwd } as const;
 const JSON_FLAG = { json: { type: 'switch', help: 'Print JSON' } } as const;
@@ -137,7 +137,7 @@ const callCommand: Command = defineCommand({
   ],
   async run({ values, arguments: [name, given = '{}'] }, io) {
     const context = await resolveContext(values, io);
-    const tool = callableTool(name!, context, io);
+    const tool = await callableTool(name!, context, io);
     return callOnce({ tool, given, context, values, io });
   },
 });
@@ -153,12 +153,14 @@ function findTool(name: string, context: CommandContext): Tool {
 }
 
 /** A tool that the configuration does not disable. */
-function callableTool(name: string, context: CommandContext, io: Io): Tool {
+async function callableTool(name: string, context: CommandContext, io: Io): Promise<Tool> {
   const { config, file } = context.loaded;
   const why = whyDisabled(findTool(name, context), config);
   if (why !== undefined) throw new CommandError(`The tool "${name}" is disabled in ${file} with ${why}.`);
   if (name === 'task') throw new CommandError('A task needs a model, and so a run: use "treadle run" instead.');
-  const place = { ...NO_PLACE, canAnswer: canAskOn(io) };
+  const sandbox = await sandboxFor(context, [name]);
+  if (sandbox) io.stderr.write(`${sandbox.notice}\n`);
+  const place = { ...NO_PLACE, canAnswer: canAskOn(io), sandbox };
   return toolsNamed(context, place, new Set([name]))[0]!;
 }
 
