@@ -67,6 +67,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'orchestrator.budgets': ['`[]`', 'the [budgets](serve.md#budgets) that runs of `run` and `chat` draw on'],
   'orchestrator.agents_md': ['`true`', '`false`: [AGENTS.md](runs.md) is not read'],
   'orchestrator.tools.offer': ['`["coding", "mcp"]`', 'the tools of `run` and `chat`: names and sets'],
+  'orchestrator.tools.enable_sandboxing': ['`true`', '`false`: commands run with all your rights'],
+  'orchestrator.tools.sandbox_engine': ['`"auto"`', 'what confines commands: [Sandboxes](sandboxes.md)'],
+  'orchestrator.tools.sandboxing.bash': ['`sandbox_engine`', 'another engine for the shell tools'],
+  'orchestrator.tools.sandboxing.git': ['`sandbox_engine`', 'another engine for the git tools'],
   'orchestrator.tools.permissions.file_read': ['`true`', '`false`: tools that read files are not offered'],
   'orchestrator.tools.permissions.file_write': ['`true`', '`false`: tools that write files are not offered'],
   'orchestrator.tools.permissions.shell': ['`true`', '`false`: tools that run commands are not offered'],
@@ -105,6 +109,15 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'policy.sessions.allow': ['none', 'sessions that calls may use from level 1 on, such as `main` or `job-*`'],
   'policy.sessions.ask': ['none', 'sessions that people are asked about'],
   'policy.sessions.deny': ['none', 'sessions that are denied'],
+  'policy.sandbox.require': [
+    'most of them',
+    'the [promises](sandboxes.md) that a sandbox has to keep: others are not used, and commands in it need no approval at level 2',
+  ],
+  'policy.sandbox.expose': [
+    'none',
+    'private files that programs in the sandbox may read, and paths outside: `"~/.m2"`',
+  ],
+  'policy.sandbox.network': ['`false`', '`true`: programs in the sandbox reach the hosts of `domains.allow`'],
   'policy.rate.minute': ['`60`', 'calls of a subject within 60 seconds'],
   'policy.rate.second': ['`10`', 'calls of a subject within one second'],
   'policy.approvals.minutes': ['`1440`', 'how long an ask waits for its answer'],
@@ -180,6 +193,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     'calls that a person has to approve; a table has the lists of tools `always` and `never`',
   ],
   'mcp.servers.NAME.trust_annotations': ['`false`', '`true`: believe what the server says about its tools'],
+  'mcp.servers.NAME.sandbox': ['`false`', '`true`: its program runs in [the sandbox](sandboxes.md#mcp-servers)'],
 };
 
 /** What the sections of the page are about. Sections without an entry have only their keys. */

@@ -156,6 +156,9 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
     return existsSync(stat) && !/\) Z/.test(readFileSync(stat, 'utf8'));
   };
 
+  // Inside a sandbox, pids are others than here.
+  beforeEach(() => play.write('treadle.toml', '[orchestrator.tools]\nenable_sandboxing = false\n'));
+
   test('pass from message to message, and end with the chat', async () => {
     const steps = [
       bash({ command: 'X=tea', session: 's' }),

@@ -1,6 +1,7 @@
 import { PassThrough } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
 import { main, type Io } from 'treadle';
+import { withoutSandboxLine } from './in-process.ts';
 
 /** The command on a terminal that the test controls. */
 export interface FakeTerminal {
@@ -24,7 +25,8 @@ export function fakeTerminal(args: readonly string[], cwd: string, columns = 100
   });
   // Lines that the command has erased are not on the screen.
   // oxlint-disable-next-line no-control-regex
-  const screen = (): string => stripVTControlCharacters(shown.replace(/[^\n]*\r\u001b\[2K/g, '')).replaceAll('\r', '');
+  const screen = (): string =>
+    withoutSandboxLine(stripVTControlCharacters(shown.replace(/[^\n]*\r\u001b\[2K/g, '')).replaceAll('\r', ''));
   const io: Io = {
     stdin,
     stdout: output,

@@ -33,5 +33,10 @@ export async function command(
   };
   const code = await main(args, io);
   await Promise.all([stdout, stderr].map((one) => new Promise((resolve) => one.end().on('end', resolve))));
-  return { code, ...written };
+  return { code, stdout: written.stdout, stderr: withoutSandboxLine(written.stderr) };
+}
+
+/** Without the line that says how commands are confined, which depends on the machine. */
+export function withoutSandboxLine(text: string): string {
+  return text.replace(/^(Sandbox: |No sandbox)[^\n]*\n/m, '');
 }

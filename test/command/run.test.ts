@@ -305,6 +305,8 @@ describe('exits', () => {
   });
 
   test('with 130 at SIGTERM, when the commands of the run are killed', async () => {
+    // Inside a sandbox, the pid is another one than here.
+    await play.write('treadle.toml', '[orchestrator.tools]\nenable_sandboxing = false\n');
     const args = JSON.stringify({ command: 'echo $$ > pid; exec sleep 1000' });
     const { child, ended } = await runProcess([{ calls: [{ name: 'bash', arguments: args }] }], ['--yes', 'go'], {});
     const pid = async (): Promise<number> => Number(await readFile(join(play.folder, 'pid'), 'utf8').catch(() => ''));

@@ -88,6 +88,9 @@ describe('doctor', () => {
     expect(stdout + stderr).not.toContain(KEY);
     return { code, ...(JSON.parse(stdout) as { ok: boolean; checks: Record<string, string>[] }) };
   };
+  /** Without the engines of sandboxes, which depend on the machine. */
+  const shown = (checks: readonly Record<string, string>[]): (string | undefined)[][] =>
+    checks.flatMap(({ name, status }) => (name!.startsWith('sandbox') ? [] : [[name, status]]));
   const entry = (lines: string): Promise<void> =>
     play.write('treadle.toml', `[models.main]\nmodel = "m"\nbase_url = "${server!.baseURL}"\n${lines}`);
 
@@ -96,7 +99,7 @@ describe('doctor', () => {
     await entry('');
     const { code, ok, checks } = await doctor();
     expect([code, ok]).toEqual([0, true]);
-    expect(checks.map(({ name, status }) => [name, status])).toEqual([
+    expect(shown(checks)).toEqual([
       ['node', 'ok'],
       ['configuration', 'ok'],
       ['store', 'ok'],
@@ -156,7 +159,7 @@ describe('doctor', () => {
     );
     const { code, checks } = await doctor('--store', 'sqlite:broken.db');
     expect(code).toBe(1);
-    expect(checks.map(({ name, status }) => [name, status])).toEqual([
+    expect(shown(checks)).toEqual([
       ['node', 'ok'],
       ['configuration', 'ok'],
       ['store', 'problem'],
@@ -164,6 +167,6 @@ describe('doctor', () => {
       ['git', 'ok'],
       ['mcp server gone', 'problem'],
     ]);
-    expect(checks[5]!['remedy']).toContain('Install the program');
+    expect(checks.at(-1)!['remedy']).toContain('Install the program');
   });
 });

@@ -1,6 +1,7 @@
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { PROCESS_ENV } from '../process-env.ts';
+import { withoutSandboxLine } from './in-process.ts';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 
@@ -36,7 +37,7 @@ export function treadle(
   const watchers = new Set<() => void>();
   for (const where of ['stdout', 'stderr'] as const) {
     child[where].setEncoding('utf8').on('data', (text: string) => {
-      seen[where] += text;
+      seen[where] = withoutSandboxLine(seen[where] + text);
       for (const watcher of watchers) watcher();
     });
   }

@@ -90,8 +90,8 @@ export interface Box {
   readonly room: { readonly tmp: string; readonly home: string; readonly scratch: string };
   /** A file without content that nobody can read, and an empty folder, to mask others with. */
   readonly blank: { readonly file: string; readonly folder: string };
-  /** Mounted read-only at `to`. */
-  readonly files: readonly { readonly from: string; readonly to: string }[];
+  /** Mounted read-only at `to`. An engine that cannot do that names its place in the variable. */
+  readonly files: readonly { readonly from: string; readonly to: string; readonly variable: string }[];
   /** A process whose network the program joins. Absent: it has a network of its own. */
   readonly joins?: number | undefined;
   /** The socket of the filtering proxy. Absent: no network at all. */

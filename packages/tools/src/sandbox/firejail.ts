@@ -24,6 +24,8 @@ export function firejail({ program, version }: { readonly program: string; reado
       const profile = join(box.room.scratch, 'profile');
       writeFileSync(profile, boxProfile(box));
       const limits = limitScript(box.limits);
+      // It cannot mount a file at another place.
+      const env = { ...Object.fromEntries(box.files.map(({ from, variable }) => [variable, from])), ...request.env };
       const start = [
         program,
         '--quiet',
@@ -32,13 +34,14 @@ export function firejail({ program, version }: { readonly program: string; reado
         `--profile=${profile}`,
       ];
       if (request.argv.every((argument) => argument.length < MAX_ARGUMENT) && request.argv.length < MAX_ARGUMENTS) {
-        return { ...request, argv: argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]) };
+        return { ...request, env, argv: argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]) };
       }
       const command = join(box.room.scratch, 'command');
       writeFileSync(command, request.argv.map(quoted).join(' '));
       const read = `eval "set -- $(cat <&3)"; exec 3<&-; ${limits}`;
       return {
         ...request,
+        env,
         argv: argvOf([...start, '--keep-fd=3', '--', '/bin/sh', '-c', read]),
         inputs: [command],
       };
@@ -59,7 +62,8 @@ const REFUSED =
 
 function boxProfile(box: Box): string {
   const { folder, home, readable, writable } = box;
-  const shown = [folder, ...writable, ...readable.filter((path) => !KEPT.has(path.split('/')[1]!))];
+  const files = box.files.map(({ from }) => from);
+  const shown = [folder, ...files, ...writable, ...readable.filter((path) => !KEPT.has(path.split('/')[1]!))];
   const isShown = (path: string): boolean => shown.some((one) => isWithin(path, one));
   const hidden = [
     ...below('/').filter((path) => !KEPT.has(path.slice(1)) && !isShown(path) && !isWithin(path, home)),

@@ -61,7 +61,7 @@ export function isListedVariable(name: string): boolean {
 
 /** Those that the sandbox sets, and that shells and firejail set by themselves. */
 const ADDED_VARIABLES =
-  /^(FIREJAIL_\w+|DBUS_\w+_BUS_ADDRESS|container|PROMPT_COMMAND|Q(T|ML)_\w+|KDE_FORK_SLAVES|HOME|TMPDIR|PWD|OLDPWD|SHLVL|_|TREADLE_(BOX|PROCESS_\w+)|(HTTPS?|NO)_PROXY|(https?|no)_proxy|NODE_USE_ENV_PROXY)$/;
+  /^(FIREJAIL_\w+|GIT_CONFIG_GLOBAL|DBUS_\w+_BUS_ADDRESS|container|PROMPT_COMMAND|Q(T|ML)_\w+|KDE_FORK_SLAVES|HOME|TMPDIR|PWD|OLDPWD|SHLVL|_|TREADLE_(BOX|PROCESS_\w+)|(HTTPS?|NO)_PROXY|(https?|no)_proxy|NODE_USE_ENV_PROXY)$/;
 
 /** A scan is used for this many times as long as it took, and at least for this time. */
 const SCAN_FACTOR = 10;
@@ -226,7 +226,7 @@ function boxFor({
     masked: [...base.masked, ...scan.masked, ...sockets].filter(({ path }) => present(path)),
     room,
     blank: rooms.blank,
-    files: [{ from: rooms.gitConfig, to: join(home, '.gitconfig') }],
+    files: [{ from: rooms.gitConfig, to: join(home, '.gitconfig'), variable: 'GIT_CONFIG_GLOBAL' }],
     joins,
     proxy,
     limits: base.limits,

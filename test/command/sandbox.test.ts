@@ -1,0 +1,75 @@
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { installedEngine } from '@treadle/tools/sandbox';
+import { needs } from '../needs.ts';
+import { command, type Printed } from './in-process.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-command-sandbox-')));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const configured = (toml: string): void => writeFileSync(join(folder, 'treadle.toml'), toml);
+/** Without what the helper removes, so that the line about the sandbox is seen. */
+const run = (script: string, more: object = {}): Promise<Printed> =>
+  command(['tools', 'call', 'bash', '--yes', JSON.stringify({ command: script, ...more })], folder);
+
+test('keys that name no engine, tool or promise are refused', async () => {
+  for (const [toml, problem] of [
+    ['[orchestrator.tools]\nsandbox_engine = "docker"', 'must be one of auto, bubblewrap, firejail, podman, none'],
+    ['[orchestrator.tools.sandboxing]\nread = "none"', 'orchestrator.tools.sandboxing.read is not known'],
+    ['[policy.sandbox]\nrequire = ["netwerk"]', 'Did you mean network?'],
+    ['[policy.sandbox]\nexpose = true', 'policy.sandbox.expose'],
+    ['[mcp.servers.a]\nurl = "https://example.com"\nsandbox = true', 'sandbox is only for servers with command'],
+  ] as const) {
+    configured(toml);
+    const { code, stderr } = await run('true');
+    expect([code, stderr]).toEqual([2, expect.stringContaining(problem)]);
+  }
+});
+
+test('an engine that is named and does not work is an error', async () => {
+  configured('[orchestrator.tools]\nsandbox_engine = "podman"');
+  const { code, stderr } = await run('true');
+  expect(code).toBe(2);
+  expect(stderr).toContain('orchestrator.tools.sandbox_engine is "podman", which cannot be used here.');
+});
+
+describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))('with bubblewrap', () => {
+  beforeEach(() => mkdirSync(join(folder, '.git', 'hooks'), { recursive: true }));
+
+  test('a command runs inside, and an error says what may have been stopped', async () => {
+    const { stderr, stdout } = await run('touch /usr/x');
+    expect(stdout).toBe('');
+    expect(stderr).toContain('Read-only file system');
+    expect(stderr).toContain('The sandbox may have stopped this');
+    expect(stderr).toContain('outside: "why it is needed"');
+  });
+
+  test('a call with outside runs outside', async () => {
+    expect((await run('ls -d /sys', { outside: 'to compare' })).stdout).toBe('/sys\n');
+    expect((await run('ls -d /sys')).stdout).toBe('');
+  });
+
+  test('none and enable_sandboxing = false say what that means', async () => {
+    for (const toml of ['sandbox_engine = "none"', 'enable_sandboxing = false']) {
+      configured(`[orchestrator.tools]\n${toml}`);
+      let written = '';
+      const stderr = { write: (text: string) => (written += text) };
+      const args = ['tools', 'call', 'bash', '--yes', '{"command":"true"}'];
+      await command(args, folder, {
+        stderr: Object.assign(new (await import('node:stream')).PassThrough(), stderr),
+      }).catch(() => {});
+      expect(written).toContain('No sandbox, as treadle.toml says. Commands run with all your rights');
+    }
+  }, 20_000);
+
+  test('an exposed file can be read, and one tool can have another engine', async () => {
+    writeFileSync(join(folder, '.npmrc'), 'registry');
+    configured('[policy.sandbox]\nexpose = [".npmrc"]\n[orchestrator.tools.sandboxing]\ngit = "none"');
+    expect((await run('cat .npmrc')).stdout).toBe('registry\n');
+  });
+});
