@@ -29,6 +29,9 @@ export const NO_SANDBOX: Sandbox = { notice: '', opsFor: (ops) => ops, serverOps
 export const WITHOUT_WALLS =
   'Commands run with all your rights: they can read and change every file of yours, and use the network';
 
+const NOT_INSTALLED = 'It is not installed: install bubblewrap.';
+const NO_PODMAN = 'A container outlives the process that has started it, so podman is not supported.';
+
 function loadSandboxPackage(): Promise<typeof SandboxPackage> {
   return import('@treadle/tools/sandbox');
 }
@@ -100,7 +103,7 @@ async function findWanted(
   const required = requiredPromises(context, DEFAULT_REQUIRED);
   const { found, tried } = await findEngine(required, ...(wanted === 'auto' ? [] : [[wanted]]));
   if (found) return { found, notice: foundText(found, required) };
-  const why = tried.map((probe) => triedText(probe, required)).join(' ') || 'None is installed: install bubblewrap.';
+  const why = tried.map((probe) => triedText(probe, required)).join(' ') || (wanted === 'podman' ? NO_PODMAN : NOT_INSTALLED);
   if (wanted !== 'auto') {
     throw new CommandError(
       `${context.loaded.file}: orchestrator.tools.${key} is "${wanted}", which cannot be used here. ${why} ` +
