@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { measureMcp } from './mcp.ts';
+import { measureSandbox } from './sandbox.ts';
 import { measureSearch } from './search.ts';
 import { measureShell } from './shell.ts';
 
@@ -10,6 +11,7 @@ const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 try {
   await measureMcp(folder);
   await measureShell(folder);
+  await measureSandbox(folder);
   await measureSearch(folder);
 } finally {
   rmSync(folder, { recursive: true });

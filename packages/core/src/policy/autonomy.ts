@@ -12,11 +12,12 @@ import {
   type TouchedUrl,
 } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
+import { isConfined } from './sandbox.ts';
 import { placedPath } from './verdicts.ts';
 
 /*
  * Autonomy: how far a run may act without being asked. Reads that the list of paths does not allow are asked about, except at
- * level 3. An `allow` entry for the tool satisfies an ask of this rule, and so does a grant for the rest of the run.
+ * level 3. At level 2, commands in a sandbox that promises what the rules require are not asked about. An `allow` entry for the tool satisfies an ask of this rule, and so does a grant for the rest of the run.
  */
 
 /** What a run may do at most, by level. */
@@ -56,10 +57,11 @@ export function autonomyRule(rules: PolicyRules, judges: ListJudges): Rule {
       if (first !== undefined) return { type: 'deny', reason: `${at} only reads are allowed, and it would ${first}` };
       const excess = tooManyFiles(facts, context, LIMITS[level].files);
       if (excess !== undefined) return { type: 'deny', reason: `${at} ${excess}` };
-      if (level === 3) return ALLOWED;
+      if (level === 3 || (level === 2 && isConfined(rules, facts))) return ALLOWED;
       const asked = level === 2 ? uncovered(facts) : uncoveredReadOrAct(facts);
       if (asked === undefined) return ALLOWED;
-      return { type: 'ask', reason: `${at} it is asked about, because it would ${asked}` } satisfies Opinion;
+      const where = facts.call.sandbox ? ', inside a sandbox' : '';
+      return { type: 'ask', reason: `${at} it is asked about, because it would ${asked}${where}` } satisfies Opinion;
     },
     saw(facts, context) {
       const level = levelOf(rules, context.autonomy);

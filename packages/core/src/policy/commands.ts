@@ -1,6 +1,8 @@
 import type { Program } from './facts.ts';
 import { onText } from './places.ts';
 import { ALLOWED, listed, jointOpinion, type Judge, type Opinion, type Rule, type TouchedCommand } from './rule.ts';
+import { levelOf } from './autonomy.ts';
+import { isConfined } from './sandbox.ts';
 import type { Lists, PolicyRules } from './rules.ts';
 
 /*
@@ -13,10 +15,15 @@ import type { Lists, PolicyRules } from './rules.ts';
  * does not know needs an entry that says more than its name.
  */
 
-export function commandsRule(judgeCommand: Judge<TouchedCommand>): Rule {
+export function commandsRule(judgeCommand: Judge<TouchedCommand>, rules: PolicyRules): Rule {
   return {
     name: 'commands',
-    judge: ({ commands }) => jointOpinion(commands.map(judgeCommand)),
+    judge(facts, { autonomy }) {
+      const opinions = facts.commands.map(judgeCommand);
+      // A sandbox does not depend on what a command says.
+      const isWaived = levelOf(rules, autonomy) >= 2 && isConfined(rules, facts);
+      return jointOpinion(isWaived ? opinions.map((one) => (isUnclear(one) ? undefined : one)) : opinions);
+    },
     saw({ commands }) {
       if (commands.length === 0) return 'it runs no commands';
       const programs = commands.flatMap(({ facts, on }) => facts.programs.map((one) => `${textOf(one)}${onText(on)}`));
@@ -25,6 +32,10 @@ export function commandsRule(judgeCommand: Judge<TouchedCommand>): Rule {
       return unclear.length === 0 ? found : `${found}; unclear: ${unclear.join('; ')}`;
     },
   };
+}
+
+function isUnclear(opinion: Opinion | undefined): boolean {
+  return opinion?.type === 'ask' && opinion.unclear === true;
 }
 
 type Verdict = 'allow' | 'ask' | 'deny';
@@ -62,7 +73,9 @@ export function commandJudge({ commands = {} }: PolicyRules): Judge<TouchedComma
     if (opinion?.type === 'deny' || unclear === undefined)
       return opinion ?? (programs.length === 0 ? ALLOWED : undefined);
     const text = JSON.stringify(command.length > 200 ? `${command.slice(0, 200)}…` : command);
-    return { type: 'ask', reason: `the command ${text} cannot be analysed: ${unclear}` };
+    const asked = { type: 'ask', reason: `the command ${text} cannot be analysed: ${unclear}` } as const;
+    // What an entry asks about is asked in a sandbox too.
+    return opinion?.type === 'ask' ? asked : { ...asked, unclear: true };
   };
 }
 

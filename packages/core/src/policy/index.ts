@@ -26,4 +26,5 @@ export { DEFAULT_PRIVATE, DEFAULT_PUBLIC, privatePaths } from './private.ts';
 export { latestTimes, memoryRates, type RateStore } from './rate.ts';
 export type { RuleContext, RuleName } from './rule.ts';
 export type { Lists, Permission, PolicyRules } from './rules.ts';
+export { REQUIRED_PROMISES } from './sandbox.ts';
 export { stricterVerdict } from './verdicts.ts';

@@ -171,7 +171,7 @@ export function compileRules(rules: PolicyRules, folders: Folders): readonly Rul
       autonomyRule(rules, judges),
       scopesRule(),
       permissionsRule(rules),
-      commandsRule(judges.command),
+      commandsRule(judges.command, rules),
       pathsRule(judges.path),
       privateRule(rules, folders),
       domainsRule(judges.url),

@@ -32,7 +32,8 @@ export interface Rule {
 export type Opinion =
   | { readonly type: 'allow' }
   | { readonly type: 'deny'; readonly reason: string }
-  | { readonly type: 'ask'; readonly reason: string };
+  /** `unclear`: only because a command could not be analysed. */
+  | { readonly type: 'ask'; readonly reason: string; readonly unclear?: true };
 
 export const ALLOWED: Opinion = { type: 'allow' };
 

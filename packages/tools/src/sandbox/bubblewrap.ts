@@ -94,7 +94,8 @@ const SHM_BYTES = 256 * 1024 * 1024;
 function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly string[] {
   const { folder, home, room, blank } = box;
   return [
-    ...['--unshare-user', ...(disablesNamespaces ? ['--disable-userns'] : [])],
+    // The filter refuses new namespaces too, and costs less.
+    ...['--unshare-user', ...(disablesNamespaces && box.filter === undefined ? ['--disable-userns'] : [])],
     ...['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
     ...(box.joins === undefined ? ['--unshare-net'] : []),
     ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL'],

@@ -1,3 +1,4 @@
+import { REQUIRED_PROMISES } from '@treadle/core/policy';
 import type { ExecRequest } from '../ops.ts';
 
 /*
@@ -38,19 +39,9 @@ export type PromiseName = keyof typeof PROMISES;
 export const PROMISE_NAMES: readonly PromiseName[] = Object.keys(PROMISES) as PromiseName[];
 
 /** What a policy requires by default before it lets a command run unasked at level 2. */
-export const DEFAULT_REQUIRED: readonly PromiseName[] = [
-  'network',
-  'root',
-  'protected',
-  'private',
-  'home',
-  'processes',
-  'devices',
-  'setuid',
-  'namespaces',
-  'sockets',
-  'tree',
-];
+export const DEFAULT_REQUIRED: readonly PromiseName[] = PROMISE_NAMES.filter((name) =>
+  REQUIRED_PROMISES.includes(name),
+);
 
 export type EngineName = 'bubblewrap' | 'firejail' | 'podman';
 export const ENGINE_NAMES: readonly EngineName[] = ['bubblewrap', 'firejail', 'podman'];

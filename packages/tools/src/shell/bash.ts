@@ -27,7 +27,7 @@ export function bashTool(ops: Ops): Tool {
   const space = workspace(ops.files);
   const limit = timeoutFor('execution');
   const { sandbox } = ops.exec;
-  return tool({
+  const made = tool({
     name: 'bash',
     description:
       'Run a command with bash in the working folder, and return what it printed (stdout and stderr) and its exit code. ' +
@@ -74,6 +74,10 @@ export function bashTool(ops: Ops): Tool {
         : runInSession({ exec, space, input, context, limitMs });
     },
   });
+  if (!sandbox) return made;
+  const promises = ({ outside }: { readonly outside?: unknown }): readonly string[] =>
+    outside === undefined ? sandbox.promises : [];
+  return { ...made, ...{ sandbox: promises as (input: unknown) => readonly string[] } };
 }
 
 const SANDBOX_TEXT =

@@ -103,7 +103,8 @@ async function findWanted(
   const required = requiredPromises(context, DEFAULT_REQUIRED);
   const { found, tried } = await findEngine(required, ...(wanted === 'auto' ? [] : [[wanted]]));
   if (found) return { found, notice: foundText(found, required) };
-  const why = tried.map((probe) => triedText(probe, required)).join(' ') || (wanted === 'podman' ? NO_PODMAN : NOT_INSTALLED);
+  const why =
+    tried.map((probe) => triedText(probe, required)).join(' ') || (wanted === 'podman' ? NO_PODMAN : NOT_INSTALLED);
   if (wanted !== 'auto') {
     throw new CommandError(
       `${context.loaded.file}: orchestrator.tools.${key} is "${wanted}", which cannot be used here. ${why} ` +
