@@ -1,3 +1,4 @@
+import type { Touch } from './port.ts';
 import type { CallFacts } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
@@ -26,5 +27,10 @@ export function isConfined(
 ): boolean {
   const { sandbox = [], touches = [] } = call;
   if (sandbox.length === 0 || touches.length === 0) return false;
-  return require.every((name) => sandbox.includes(name)) && touches.every(({ type }) => type === 'command');
+  return require.every((name) => sandbox.includes(name)) && touches.every(isHere);
+}
+
+/** A command of another place does not run in a sandbox of this machine. */
+function isHere(touch: Touch): boolean {
+  return touch.type === 'command' && (touch as { readonly on?: unknown }).on === undefined;
 }
