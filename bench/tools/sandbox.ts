@@ -54,12 +54,17 @@ async function startAndEnd(exec: ExecOps, room?: Room): Promise<void> {
   await execution.exit;
 }
 
-/** The private memory of the first process of a sandbox. */
-async function memoryOf(exec: ExecOps): Promise<number> {
+/** The private memory of the first process of a sandbox. A setuid program does not show it. */
+async function memoryOf(exec: ExecOps): Promise<number | string> {
   const execution = await exec.start({ argv: ['cat'], writable: true });
-  await execution.write('x\n');
-  await execution.output[Symbol.asyncIterator]().next();
-  const rollup = readFileSync(`/proc/${execution.process.pid}/smaps_rollup`, 'utf8');
-  await execution.kill();
-  return Number(/^Private_Dirty:\s+(\d+)/m.exec(rollup)?.[1]);
+  try {
+    await execution.write('x\n');
+    await execution.output[Symbol.asyncIterator]().next();
+    const rollup = readFileSync(`/proc/${execution.process.pid}/smaps_rollup`, 'utf8');
+    return Number(/^Private_Dirty:\s+(\d+)/m.exec(rollup)?.[1]);
+  } catch {
+    return 'unknown';
+  } finally {
+    await execution.kill();
+  }
 }

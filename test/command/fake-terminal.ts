@@ -25,8 +25,8 @@ export function fakeTerminal(args: readonly string[], cwd: string, columns = 100
   });
   // Lines that the command has erased are not on the screen.
   // oxlint-disable-next-line no-control-regex
-  const screen = (): string =>
-    withoutSandboxLine(stripVTControlCharacters(shown.replace(/[^\n]*\r\u001b\[2K/g, '')).replaceAll('\r', ''));
+  const withoutErased = (): string => shown.replace(/[^\n]*\r\u001b\[2K/g, '');
+  const screen = (): string => withoutSandboxLine(stripVTControlCharacters(withoutErased()).replaceAll('\r', ''));
   const io: Io = {
     stdin,
     stdout: output,

@@ -55,9 +55,8 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       keeper: ({ proxy }) => ({
         argv: [
           program,
-          ...['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session', '--ro-bind', '/', '/'],
           // A new /dev would need a second user namespace, whose processes may not join the network.
-          ...['--dev-bind', '/dev', '/dev', '--', '/bin/sh', '-c'],
+          ...KEEPER,
           // The first line is its pid, which is the same outside.
           proxy === undefined
             ? 'echo $$; exec cat'
@@ -69,6 +68,11 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
     }),
   };
 }
+
+const KEEPER =
+  '--unshare-user --unshare-net --die-with-parent --new-session --ro-bind / / --dev-bind /dev /dev -- /bin/sh -c'.split(
+    ' ',
+  );
 
 function joinNetwork(nsenter: string, pid: number): readonly string[] {
   return [nsenter, '--target', String(pid), '--user', '--net', '--preserve-credentials', '--'];
@@ -83,45 +87,37 @@ const KERNEL_SECRETS = ['/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_
 
 function kernelOptions({ blank }: Box): readonly string[] {
   if (process.getuid?.() !== 0) return [];
-  return [
-    ...KERNEL_FILES.filter((path) => existsSync(path)).flatMap((path) => ['--ro-bind', path, path]),
-    ...KERNEL_SECRETS.filter((path) => existsSync(path)).flatMap((path) => ['--ro-bind', blank.file, path]),
-  ];
+  const over = (paths: readonly string[], from?: string): readonly string[] =>
+    paths.flatMap((path) => (existsSync(path) ? ['--ro-bind', from ?? path, path] : []));
+  return [...over(KERNEL_FILES), ...over(KERNEL_SECRETS, blank.file)];
 }
 
 const SHM_BYTES = 256 * 1024 * 1024;
 
+const NAMESPACES = ['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'];
+const RIGHTS = ['--die-with-parent', '--new-session', '--cap-drop', 'ALL'];
+
 function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly string[] {
-  const { folder, home, room, blank } = box;
+  const { folder, home, room, blank, filter } = box;
+  const seen = Map.groupBy(box.readable, (path) => (isSystem(path) ? 'system' : 'other'));
   return [
+    NAMESPACES,
     // The filter refuses new namespaces too, and costs less.
-    ...['--unshare-user', ...(disablesNamespaces && box.filter === undefined ? ['--disable-userns'] : [])],
-    ...['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
-    ...(box.joins === undefined ? ['--unshare-net'] : []),
-    ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
-    ...(box.filter === undefined ? [] : ['--seccomp', '3']),
-    ...box.readable.filter(isSystem).flatMap(shown),
-    ...[
-      '--proc',
-      '/proc',
-      ...kernelOptions(box),
-      '--dev',
-      '/dev',
-      '--size',
-      String(SHM_BYTES),
-      '--tmpfs',
-      '/dev/shm',
-      '--dir',
-      '/run',
-    ],
-    ...['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
-    ...box.readable.filter((path) => !isSystem(path)).flatMap((path) => ['--ro-bind', path, path]),
-    ...[folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),
-    ...box.protected.flatMap((path) => ['--ro-bind', path, path]),
-    ...box.masked.flatMap(({ path, type }) => ['--ro-bind', blank[type], path]),
-    ...box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
-    ...['--remount-ro', '/', '--chdir', box.workdir],
-  ];
+    disablesNamespaces && filter === undefined ? ['--disable-userns'] : [],
+    box.joins === undefined ? ['--unshare-net'] : [],
+    RIGHTS,
+    filter === undefined ? [] : ['--seccomp', '3'],
+    (seen.get('system') ?? []).flatMap(shown),
+    ['--proc', '/proc', ...kernelOptions(box)],
+    ['--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
+    ['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
+    (seen.get('other') ?? []).flatMap((path) => ['--ro-bind', path, path]),
+    [folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),
+    box.protected.flatMap((path) => ['--ro-bind', path, path]),
+    box.masked.flatMap(({ path, type }) => ['--ro-bind', blank[type], path]),
+    box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
+    ['--remount-ro', '/', '--chdir', box.workdir],
+  ].flat();
 }
 
 /** At the top of the file tree, where it may be a link such as /bin. */

@@ -60,6 +60,19 @@ function argvOf(argv: readonly string[]): ExecRequest['argv'] {
 const REFUSED =
   'keyctl,add_key,request_key,ptrace,process_vm_readv,process_vm_writev,io_uring_setup,bpf,perf_event_open,userfaultfd,chroot,unshare,setns,clone3:ENOSYS';
 
+const WALLS = [
+  'net none',
+  'caps.drop all',
+  'nonewprivs',
+  `seccomp ${REFUSED}`,
+  'restrict-namespaces',
+  'protocol unix,inet,inet6,netlink',
+  'private-dev',
+  'private-tmp',
+  'dbus-user none',
+  'dbus-system none',
+];
+
 function boxProfile(box: Box): string {
   const { folder, home, readable, writable } = box;
   const files = box.files.map(({ from }) => from);
@@ -72,8 +85,7 @@ function boxProfile(box: Box): string {
     ...(isShown(home) ? [] : [home]),
   ];
   return [
-    ...['net none', 'caps.drop all', 'nonewprivs', `seccomp ${REFUSED}`, 'restrict-namespaces'],
-    ...['protocol unix,inet,inet6,netlink', 'private-dev', 'private-tmp', 'dbus-user none', 'dbus-system none'],
+    ...WALLS,
     ...shown.map((path) => `whitelist ${path}`),
     'read-only /',
     ...[folder, ...writable].map((path) => `read-write ${path}`),

@@ -120,7 +120,7 @@ export async function findEngine(
   return { tried };
 }
 
-export async function testEngine(engine: Engine): Promise<ProbeResult> {
+async function testEngine(engine: Engine): Promise<ProbeResult> {
   const { name, version } = engine;
   const top = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-probe-')));
   const folder = join(top, 'folder');

@@ -44,7 +44,7 @@ export interface SandboxOptions {
 const GIGABYTE = 1024 ** 3;
 
 /** Generous: they stop what runs away, and no build. */
-export const DEFAULT_LIMITS: BoxLimits = {
+const DEFAULT_LIMITS: BoxLimits = {
   cpuSeconds: 3_600,
   memoryBytes: Math.min(16 * GIGABYTE, Math.floor(totalmem() * 0.75)),
   fileBytes: 4 * GIGABYTE,

@@ -77,7 +77,7 @@ export function bashTool(ops: Ops): Tool {
   if (!sandbox) return made;
   const promises = ({ outside }: { readonly outside?: unknown }): readonly string[] =>
     outside === undefined ? sandbox.promises : [];
-  return { ...made, ...{ sandbox: promises as (input: unknown) => readonly string[] } };
+  return Object.assign(made, { sandbox: promises as (input: unknown) => readonly string[] });
 }
 
 const SANDBOX_TEXT =

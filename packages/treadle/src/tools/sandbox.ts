@@ -121,7 +121,7 @@ function foundText({ probe: { engine, kept, broken } }: Found, required: readonl
 }
 
 /** Why an engine cannot be used. */
-export function triedText({ engine, broken, problem }: ProbeResult, required: readonly PromiseName[]): string {
+function triedText({ engine, broken, problem }: ProbeResult, required: readonly PromiseName[]): string {
   if (problem !== undefined) return `${engine} does not start: ${problem.replace(/\.?$/, '.')}`;
   const missing = broken.filter(({ promise }) => required.includes(promise));
   const names = missing.map(({ promise, seen }) => `${promise} (${seen})`).join(', ');

@@ -1,12 +1,22 @@
-import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync, existsSync } from 'node:fs';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+  existsSync,
+} from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { needs } from '../../../../test/needs.ts';
-import { local } from '../local/local.ts';
-import type { ExecOps, Room } from '../ops.ts';
-import { installedEngine } from './engines.ts';
-import { sandboxed } from './sandboxed.ts';
+import { local, type ExecOps, type Room } from '@treadle/tools';
+import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
+import { mcpServer } from '@treadle/tools/mcp';
+import { needs } from '../needs.ts';
 
 const engine = installedEngine('bubblewrap');
 
@@ -98,3 +108,60 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     expect(blocked('1 test failed')).toBeUndefined();
   });
 });
+
+describe.runIf(needs('bubblewrap', engine !== undefined))('the network', () => {
+  it('reaches only the hosts that the check allows, through the proxy', async () => {
+    const server = createServer((_, response) => response.end('answer'));
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    const { port } = server.address() as AddressInfo;
+    const asked: string[] = [];
+    const hosts = (url: string): string | undefined => {
+      asked.push(url);
+      return url.includes(`//127.0.0.1:${port}/`) ? undefined : 'it is not listed';
+    };
+    try {
+      const { exec } = sandboxed(local(folder), engine!, { hosts });
+      // Without NO_PROXY, because the server is on this host.
+      const curl = 'curl -s --noproxy ""';
+      const script = `${curl} http://127.0.0.1:${port}/; ${curl} http://127.0.0.1:1/; ${curl} --noproxy "*" http://127.0.0.1:${port}/ || echo direct fails`;
+      const execution = await exec.start({ argv: ['bash', '-c', script] });
+      let text = '';
+      for await (const { bytes } of execution.output) text += Buffer.from(bytes).toString();
+      expect(text).toBe('answerThe sandbox does not allow 127.0.0.1: it is not listed\ndirect fails\n');
+      expect(asked).toEqual([`http://127.0.0.1:${port}/`, 'http://127.0.0.1:1/']);
+    } finally {
+      server.close();
+    }
+  });
+});
+
+describe.runIf(needs('bubblewrap', engine !== undefined))('an MCP server', () => {
+  it('starts inside, and answers', async () => {
+    writeFileSync(join(folder, 'server.sh'), SERVER);
+    const { exec } = sandboxed(local(folder), engine!);
+    const server = mcpServer({ name: 'inside', command: 'bash', args: ['server.sh'], cwd: folder, exec });
+    try {
+      const { name } = await server.connect();
+      expect(name).toMatch(/^pid:/);
+      expect(name).not.toBe(readlinkSync('/proc/self/ns/pid'));
+    } finally {
+      await server.close();
+    }
+  });
+});
+
+/** Its name is the namespace of its processes. */
+const SERVER = `while IFS= read -r line; do
+  id=\${line##*\\"id\\":}
+  id=\${id%%[,\\}]*}
+  case $line in
+    *'"method":"initialize"'*)
+      info="\\"serverInfo\\":{\\"name\\":\\"$(readlink /proc/self/ns/pid)\\",\\"version\\":\\"1\\"}"
+      result="\\"result\\":{\\"protocolVersion\\":\\"2025-11-25\\",\\"capabilities\\":{},$info}"
+      ;;
+    *'"method":"notifications/'*) continue ;;
+    *) result='"error":{"code":-32601,"message":"Method not found"}' ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,%s}\\n' "$id" "$result"
+done
+`;
