@@ -17,7 +17,8 @@ const ISOLATED = [
  * Test files that start many processes. They run before all others: starting a process takes several times as long in a
  * worker whose memory has grown.
  */
-const MANY_PROCESSES = /src\/(git|files\/search|local\/exec|shell\/bash)|test\/(tasks|policy\/commands|crash\/kill)/;
+const MANY_PROCESSES =
+  /src\/(git|files\/search|local\/exec|shell\/bash)|test\/(tasks|sandbox|policy\/commands|crash\/kill)/;
 
 /** Test files that take long. They run next, so that at the end no worker waits for the one that has such a file. */
 const LONG =
