@@ -17,7 +17,8 @@ import { placedPath } from './verdicts.ts';
 
 /*
  * Autonomy: how far a run may act without being asked. Reads that the list of paths does not allow are asked about, except at
- * level 3. At level 2, commands in a sandbox that promises what the rules require are not asked about. An `allow` entry for the tool satisfies an ask of this rule, and so does a grant for the rest of the run.
+ * level 3. At level 2, commands in a sandbox that promises what the rules require are not asked about. An `allow` entry for the
+ * tool satisfies an ask of this rule, and so does a grant for the rest of the run.
  */
 
 /** What a run may do at most, by level. */

@@ -32,5 +32,5 @@ export function isConfined(
 
 /** A command of another place does not run in a sandbox of this machine. */
 function isHere(touch: Touch): boolean {
-  return touch.type === 'command' && (touch as { readonly on?: unknown }).on === undefined;
+  return touch.type === 'command' && touch.on === undefined;
 }
