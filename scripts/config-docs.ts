@@ -118,6 +118,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     'private files that programs in the sandbox may read, and paths outside: `"~/.m2"`',
   ],
   'policy.sandbox.network': ['`false`', '`true`: programs in the sandbox reach the hosts of `domains.allow`'],
+  'policy.exposure': [
+    '`"ask"`',
+    '`"strict"`: a run that [has seen private data and content from outside](policies.md#read-then-send) may send nothing',
+  ],
   'policy.rate.minute': ['`60`', 'calls of a subject within 60 seconds'],
   'policy.rate.second': ['`10`', 'calls of a subject within one second'],
   'policy.approvals.minutes': ['`1440`', 'how long an ask waits for its answer'],

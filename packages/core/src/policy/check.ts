@@ -179,6 +179,7 @@ const CHECKS: Readonly<Record<keyof PolicyRules, Check>> = {
   devices: lists(name),
   sessions: lists(name),
   sandbox: table({ require: listOf(TEXT), expose: listOf(glob), network: BOOLEAN }),
+  exposure: oneOf('ask', 'strict'),
   rate: table({ minute: wholeNumber(0), second: wholeNumber(0) }),
   approvals,
 };

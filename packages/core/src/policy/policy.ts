@@ -13,6 +13,7 @@ import { permissionsRule } from './permissions.ts';
 import { askedIfUnknown, devicesRule, placeJudge, sessionJudge, sessionsRule } from './places.ts';
 import { privateRule } from './private.ts';
 import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
+import { readThenSendRule } from './read-then-send.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
 import {
   jointOpinion,
@@ -32,8 +33,8 @@ import { placedPath } from './verdicts.ts';
 
 /*
  * A policy of rules. First everything about the calls is found out (`gatherFacts`), then the rules are evaluated, in this
- * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, private paths, domains, devices, sessions, tool
- * entries.
+ * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, private paths, domains, devices, sessions,
+ * exposure, tool entries.
  *
  * 1. The first denial decides.
  * 2. Otherwise people are asked if a rule asks. One exception: an `allow` entry for the tool satisfies an ask of the autonomy
@@ -177,6 +178,7 @@ export function compileRules(rules: PolicyRules, folders: Folders): readonly Rul
       domainsRule(judges.url),
       devicesRule(judges.place),
       sessionsRule(judges.session),
+      readThenSendRule(rules),
       toolEntriesRule(rules),
     ];
   } catch (cause) {

@@ -30,6 +30,8 @@ interface World {
   readonly domains: Opinion;
   readonly devices: Opinion;
   readonly sessions: Opinion;
+  /** What the rule about what the run has seen says, which knows no `allow`. */
+  readonly exposure: Opinion;
   readonly tools: Opinion;
   /** The form of the entry for the tool. */
   readonly entry: 'act:go' | 'act:*' | 'act' | '*';
@@ -50,6 +52,7 @@ const worlds: fc.Arbitrary<World> = fc.record({
   domains: opinion('none', 'allow', 'allow', 'ask', 'deny'),
   devices: opinion('none', 'allow', 'allow', 'allow', 'ask', 'deny'),
   sessions: opinion('none', 'allow', 'allow', 'allow', 'ask', 'deny'),
+  exposure: opinion('none', 'none', 'none', 'ask', 'deny'),
   tools: opinion('none', 'allow', 'allow', 'ask', 'deny'),
   entry: fc.constantFrom('act:go', 'act:*', 'act', '*'),
 });
@@ -80,6 +83,7 @@ function rulesOf(world: World): PolicyRules {
     domains: listsOf(domains, 'a.example.com', '*.example.com'),
     devices: listsOf(devices, 'ssh:build', 'ssh:*'),
     sessions: listsOf(sessions, 'main', 'm*'),
+    ...(world.exposure === 'deny' && { exposure: 'strict' as const }),
     tools: entriesOf(world),
   };
 }
@@ -104,12 +108,13 @@ const CALL: JudgedCall = {
 /** What is known about the place that the call uses. */
 const KNOWN: Analysers = { place: () => ({ folder: '/b' }) };
 
-function contextOf({ allowed, scopes }: World): JudgeContext {
+function contextOf({ allowed, scopes, exposure }: World): JudgeContext {
   return {
     runId: 'r',
     turn: 1,
     context: undefined,
     signal: new AbortController().signal,
+    exposure: { outside: { what: 'a page' }, ...(exposure !== 'none' && { private: { what: 'a key' } }) },
     ...(allowed !== 'none' && { allowed: allowed === 'allow' ? ['act', 'x'] : ['x'] }),
     ...(scopes !== 'none' && {
       principal: {
@@ -128,7 +133,8 @@ function expected(world: World): string {
   const autonomy: Opinion = (['deny', 'ask', covered ? 'allow' : 'ask', 'allow'] as const)[world.level];
   const { allowed, rate, scopes, permissions, commands, paths, domains, devices, sessions, tools } = world;
   const asked: Opinion = world.level === 3 ? 'none' : world.private;
-  const judged = { commands, paths, private: asked, domains, devices, sessions };
+  const { exposure } = world;
+  const judged = { commands, paths, private: asked, domains, devices, sessions, exposure };
   const table = Object.entries({ allowed, rate, autonomy, scopes, permissions, ...judged, tools });
   const denying = table.find(([, one]) => one === 'deny');
   if (denying) return `deny by ${denying[0]}`;
@@ -159,6 +165,7 @@ test('the first denial, then the strictest verdict decides, with the one excepti
   const lists = ['commands', 'domains', 'devices', 'sessions', 'tools'];
   for (const rule of ['allowed', 'rate', 'autonomy', 'scopes', 'permissions', 'paths', ...lists])
     expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);
+  expect([seen.has('deny by exposure'), seen.has('ask by exposure')]).toEqual([true, true]);
   for (const rule of ['autonomy', 'private', ...lists]) expect(seen.has(`ask by ${rule}`)).toBe(true);
   for (const rule of ['sessions', 'tools']) expect(seen.has(`allow by ${rule}`)).toBe(true);
 });

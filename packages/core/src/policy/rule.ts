@@ -17,6 +17,7 @@ export type RuleName =
   | 'domains'
   | 'devices'
   | 'sessions'
+  | 'exposure'
   | 'tools';
 
 /** One rule of a policy, for given `PolicyRules`. Both functions are pure. */

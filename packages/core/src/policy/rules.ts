@@ -37,6 +37,11 @@ export interface PolicyRules {
     /** Programs in it reach the hosts that `domains.allow` names. Default: no network. */
     readonly network?: boolean;
   };
+  /**
+   * What happens to calls that could carry something out, once the run has seen both private data and content from outside.
+   * `strict`: they are denied. Default: `ask`.
+   */
+  readonly exposure?: 'ask' | 'strict';
   readonly rate?: {
     /** Calls of a subject within 60 seconds. Default: 60. */
     readonly minute?: number;

@@ -27,7 +27,9 @@ export function isConfined(
 ): boolean {
   const { sandbox = [], touches = [] } = call;
   if (sandbox.length === 0 || touches.length === 0) return false;
-  return require.every((name) => sandbox.includes(name)) && touches.every(isHere);
+  // Where the network is granted, it reaches the hosts of the policy only.
+  const isKept = (name: string): boolean => sandbox.includes(name) || (name === 'network' && sandbox.includes('hosts'));
+  return require.every(isKept) && touches.every(isHere);
 }
 
 /** A command of another place does not run in a sandbox of this machine. */

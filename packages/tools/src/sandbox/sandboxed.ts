@@ -111,13 +111,19 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       },
       sandbox: {
         engine: engine.name,
-        promises: options.promises ?? engine.promises,
+        promises: promisesHere(engine, options),
         outside: exec,
         openRoom: async () => (await state()).rooms.open(),
         blocked: (output) => blockedText(output, { folder, hasNetwork: options.hosts !== undefined }),
       },
     },
   };
+}
+
+/** Programs have no network, or reach allowed hosts: one of the two promises holds. */
+function promisesHere(engine: Engine, { promises = engine.promises, hosts }: SandboxOptions): readonly PromiseName[] {
+  const other = hosts && engine.promises.includes('hosts') ? 'network' : 'hosts';
+  return promises.filter((name) => name !== other);
 }
 
 interface Place {
