@@ -247,7 +247,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         resumeFailed(observed.failed, move);
       else disturb(move);
     } else if (move.act !== 'settle' && (!calm || isCalm(move))) disturb(move);
-    else if (!calm && count < moves.length && move.pick % 61 === 7) escalate(move.pick);
+    else if (!calm && count < moves.length && move.pick % 53 === 7) escalate(move.pick);
     else if (!settle(move.pick) && count >= moves.length) break;
   }
   return { world, moments, last: moments.at(-1)!, hadChoice };
