@@ -28,6 +28,8 @@ const WRONG_ROWS: Readonly<Record<string, string>> = {
   'an entry of a deleted run': 'SELECT run FROM entries WHERE run NOT IN (SELECT id FROM runs)',
 };
 
+const BUDGET_TABLES = ['budget_definitions', 'budget_usage', 'reservations'];
+
 export interface StoreChecks {
   /** After each transaction. `all`: also what needs many queries. */
   readonly onCommit: (all: boolean) => void;
@@ -45,7 +47,9 @@ export function createStoreChecks(disk: Disk): StoreChecks {
   const marked = disk.prepare('SELECT run, entry FROM entries WHERE instr(entry, char(1)) > 0');
   const findUse = disk.prepare('SELECT 1 FROM text_uses WHERE kind = 1 AND user = ? AND text = ?');
   const findBudget = disk.prepare(
-    `SELECT max_calls AS most, calls + (SELECT coalesce(sum(calls), 0) FROM reservations) AS calls FROM budgets`,
+    `SELECT json_extract(definition, '$.limits.calls') AS most,
+       (SELECT coalesce(sum(calls), 0) FROM budget_usage) + (SELECT coalesce(sum(calls), 0) FROM reservations) AS calls
+     FROM budget_definitions`,
   );
   const findReservations = disk.prepare('SELECT key FROM reservations');
   const findText = disk.prepare('SELECT text FROM texts WHERE id = ?');
@@ -91,7 +95,7 @@ export function createStoreChecks(disk: Disk): StoreChecks {
   return {
     entryText,
     onCommit(all) {
-      const found = all || disk.wrote('budgets') || disk.wrote('reservations') ? budget() : undefined;
+      const found = all || BUDGET_TABLES.some(disk.wrote) ? budget() : undefined;
       if (found) {
         const { most, calls } = found;
         ensure(most === null || calls <= most, 'budget', () => `${calls} of ${most} calls are used or reserved`);
