@@ -168,7 +168,7 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
     patches: [
       {
         file: 'core/src/driver/spend.ts',
-        from: "return event.result.type === 'result' ? ledger.settle(key, AS_RESERVED) : undefined;",
+        from: "return event.result.type === 'result' ? ledger.settle(key, used(AS_RESERVED)) : undefined;",
         to: "return event.result.type === 'result' ? ledger.release(key) : undefined;",
       },
     ],
