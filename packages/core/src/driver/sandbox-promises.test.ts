@@ -157,6 +157,30 @@ describe('a call whose promises do not hold where it starts', () => {
     expect(ran).toEqual([['network', 'root'], ['root']]);
   });
 
+  test('is asked about again if people have allowed it to exceed a budget', async () => {
+    const budgets = memoryBudgets({ acme: { limits: { calls: 0 }, atLimit: 'ask' } });
+    const ledger = budgets.ledger(['acme']);
+    const { start, resume, promise, ran } = world({
+      policy: needsNetworkWall(),
+      ledger: {
+        ...ledger,
+        reserve(key, amounts, about) {
+          if (about.approved) promise('network');
+          return ledger.reserve(key, amounts, about);
+        },
+      },
+    });
+    const first = approvalIn(await start());
+    const second = approvalIn(await resume({ answers: [yes(first)] }));
+    expect([first, second]).toMatchObject([{ raises: true }, { raises: true }]);
+    expect(second.digest).not.toBe(first.digest);
+    expect(ran).toEqual([]);
+    expect(await budgets.get('acme')).toMatchObject({ reserved: { calls: 0 }, settled: { calls: 0 } });
+    expect(await resume({ answers: [yes(second)] })).toMatchObject({ text: 'Done.', calls: 1 });
+    expect(ran).toEqual([['network']]);
+    expect(await budgets.get('acme')).toMatchObject({ settled: { calls: 1 } });
+  });
+
   test('is denied if they change all the time', async () => {
     let count = 0;
     const { start, ran, events } = world(

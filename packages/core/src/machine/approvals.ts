@@ -114,7 +114,7 @@ export function boundAgain(
   { sandbox }: Call,
   touches: readonly Touch[] | undefined,
 ): AskingSlot {
-  const { sandbox: _, ...known } = slot.call;
+  const { sandbox: _, raised: _raised, ...known } = slot.call;
   const call = sandbox ? { ...known, sandbox } : known;
   if (whereBound(call, touches) === whereBound(slot.call, slot.touches)) return slot;
   const { approvedBy: _by, touches: _touches, ...asking } = slot;

@@ -1053,10 +1053,11 @@ function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undef
   }
 }
 
+/** What people allowed a call to exceed was for the sandbox that they were asked about. */
 function ruledCall(call: Call, verdict: RecordedVerdict | undefined): Call {
   const ruled = typeof verdict?.rule === 'string' ? { ...call, rule: verdict.rule } : call;
   if (!ruled.sandbox && !verdict?.sandbox) return ruled;
-  const { sandbox: _, ...elsewhere } = ruled;
+  const { sandbox: _, raised: _raised, ...elsewhere } = ruled;
   return Array.isArray(verdict?.sandbox) ? { ...elsewhere, sandbox: verdict.sandbox } : elsewhere;
 }
 
