@@ -6,7 +6,6 @@ import { ensure, same, type Trace } from './trace.ts';
  * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
  * the allowed set. A tool with the effect `once` runs a second time only if its verification reported that it had not
  * acted and it is not parked, or because it has asked, and now has all answers.
- * It exceeds a budget only where people allowed that.
  */
 export function checkPermission(trace: Trace): void {
   const turns = turnsOf(trace);
@@ -20,7 +19,6 @@ export function checkPermission(trace: Trace): void {
       for (const { at } of starts) ensure(isAllowed(call, at), () => `${where} ran without being allowed`);
       checkWhat(call, where, trace);
       checkAgain(call, where);
-      checkRaised(call, where);
     }
   }
 }
@@ -83,20 +81,5 @@ function checkAgain({ log, facts }: CallRecord, where: string): void {
         mayRun = --questions === 0;
       } else if (event.type === 'tool-settled') mayRun = event.result.type === 'not-done' && !record.parking;
     }
-  }
-}
-
-/** A call exceeds its budgets only if people allowed that, and not since it was judged for another sandbox. */
-function checkRaised({ log }: CallRecord, where: string): void {
-  let raised = false;
-  let sandbox: readonly string[] | undefined;
-  for (const record of log) {
-    if (record.type === 'issued') {
-      if (!('call' in record.effect)) continue;
-      const { call, type } = record.effect;
-      ensure(raised || !call.raised || type === 'ask-approval', () => `${where} exceeds its budgets without approval`);
-      ({ sandbox } = call);
-    } else if (record.event.type === 'approval-given') raised ||= record.event.raises !== undefined;
-    else if (record.event.type === 'call-rejudged' && sandbox) raised = false;
   }
 }

@@ -261,8 +261,9 @@ export const limits = [
     },
   ),
   mutant('I6', 'a call that is judged again counts twice', 'onCallRejudged', (original) => (state, event) => {
+    const { calls } = state;
     const next = original(state, event);
-    return { ...next, state: { ...next.state, calls: Math.max(next.state.calls, state.calls) } };
+    return { ...next, state: { ...next.state, calls: Math.max(next.state.calls, calls) } };
   }),
   mutant(
     'I6',
