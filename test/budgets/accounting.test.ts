@@ -376,6 +376,18 @@ describe.each(KINDS)('budgets in %s', (_, open) => {
     expect(await budgets.reservations()).toHaveLength(2);
   });
 
+  test('a budget that does not limit the cost asks also about a model without a price', async () => {
+    await using opened = open();
+    const { budgets } = opened;
+    await budgets.set('acme', { limits: { tokens: 100 }, atLimit: 'ask' });
+    const ledger = budgets.ledger(['acme']);
+    const amounts = { tokens: 150, cost: Infinity };
+    expect(await reserve(ledger, 'a', amounts)).toMatchObject({ type: 'escalated' });
+    expect(await ledger.reserve('a', amounts, { ...ABOUT, approved: true })).toEqual(reserved);
+    await budgets.set('acme', { limits: { tokens: 100, cost: 1 }, atLimit: 'ask' });
+    expect(await reserve(ledger, 'b', amounts)).toMatchObject({ type: 'refused' });
+  });
+
   test.each<[string, BudgetDefinition['only'], Partial<Spending>, boolean]>([
     ['a name', { names: ['t'] }, { name: 't' }, true],
     ['another name', { names: ['t'] }, { name: 'u' }, false],

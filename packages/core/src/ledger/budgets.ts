@@ -259,9 +259,9 @@ function* reserve(tables: BudgetTables, { key, names, amounts, about, at }: Requ
     if (held && isNothing(needed)) continue;
     const reason = refusalOf(name, budget, needed);
     if (!budget) return { type: 'refused', reason: missingBudget(name) };
-    if (reason !== undefined && (budget.atLimit !== 'ask' || needed.cost === Infinity)) {
-      return { type: 'refused', reason };
-    }
+    // Nobody can say how far a cost that is not known exceeds its limit.
+    const isUnknown = needed.cost === Infinity && budget.limits.cost !== undefined;
+    if (reason !== undefined && (budget.atLimit !== 'ask' || isUnknown)) return { type: 'refused', reason };
     if (reason !== undefined) lacks.push(reason);
     else warnings.push(...levelsReached(budget, needed));
   }
