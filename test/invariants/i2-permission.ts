@@ -5,7 +5,7 @@ import { ensure, same, type Trace } from './trace.ts';
 /**
  * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
  * the allowed set. A tool with the effect `once` runs a second time only if its verification reported that it had not
- * acted and it is not parked, or because it has asked, and now has all answers.
+ * acted and it is not parked, or because it has asked, and now has all answers. What exceeds a budget is allowed once.
  */
 export function checkPermission(trace: Trace): void {
   const turns = turnsOf(trace);
@@ -20,6 +20,10 @@ export function checkPermission(trace: Trace): void {
       checkWhat(call, where, trace);
       checkAgain(call, where);
     }
+  }
+  for (const { event, before, after } of trace.moments) {
+    if (event.type !== 'approval-given' || event.raises === undefined) continue;
+    ensure(before.grants === after.grants, () => `${event.effect} exceeds its budget, and is allowed for the run`);
   }
 }
 
