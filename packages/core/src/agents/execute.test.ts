@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
+import { replay } from '../journal/replay.ts';
 import { defineAgent } from './define.ts';
 import { executeAgent } from './execute.ts';
 
@@ -150,4 +151,50 @@ test.each([
     validation: { outputSchema: z.number(), maxAttempts: 1 },
   });
   await expect(executeAgent(agent, { input: undefined, ...(wrong as object) })).rejects.toThrow(message);
+});
+
+test('the results of helpers and reflections are filtered, and count as what they expose', async () => {
+  const journal = memoryJournal();
+  const agent = defineAgent({
+    name: 'filtered',
+    description: 'Answers',
+    model: scriptedModel([
+      { calls: [{ name: 'read' }] },
+      { calls: [{ name: 'answer', arguments: { output: 1 } }] },
+      { calls: [{ name: 'submit' }] },
+    ]),
+    prompts: { user: 'Go.' },
+    tools: {
+      helpers: [
+        {
+          definition: { name: 'read', description: 'Reads', touches: () => [{ type: 'read', path: '.env' }] },
+          handler: () => 'The key is sk-secret.',
+        },
+      ],
+      output: { name: 'answer', description: 'The answer', reflectionHandler: () => 'Is it sk-secret?' },
+    },
+    validation: { outputSchema: z.number(), maxAttempts: 1 },
+  });
+  const result = await executeAgent(agent, {
+    input: undefined,
+    journal,
+    runId: 'run',
+    resultFilters: [
+      {
+        name: 'secrets',
+        filter: ({ content }) => ({
+          type: 'changed',
+          content: content.map((block) =>
+            'text' in block ? { ...block, text: block.text.replace('sk-secret', '[key]') } : block,
+          ),
+        }),
+      },
+    ],
+    exposes: (touch) => (touch.type === 'read' ? 'private' : undefined),
+  });
+  expect(result).toMatchObject({ type: 'success', output: 1 });
+  const entries = await journal.read('run');
+  expect(JSON.stringify(entries)).not.toContain('sk-secret');
+  expect(JSON.stringify(result.messages)).toContain('Is it [key]?');
+  expect(replay(entries).state.exposure).toMatchObject({ private: { tool: 'read', what: 'read .env' } });
 });

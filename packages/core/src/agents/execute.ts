@@ -1,4 +1,4 @@
-import type { Answer, Audit, VerifyAnswer } from '../driver/options.ts';
+import type { Answer, Audit, RunEnvironment, VerifyAnswer } from '../driver/options.ts';
 import { checkSignal, guardListener } from '../driver/run.ts';
 import { itemStream, type ItemStream } from '../driver/stream.ts';
 import { TreadleError } from '../errors.ts';
@@ -16,7 +16,8 @@ import type { ExecuteResult } from './result.ts';
 import type { RunSetup } from './run-agent.ts';
 import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../known-options.ts';
 
-export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
+export interface ExecuteAgentOptions<Input, Output>
+  extends RunFacts, Pick<RunEnvironment, 'resultFilters' | 'exposes' | 'killProcess'> {
   /** Passed to the prompts, the helpers and the validators. */
   readonly input: Input;
   /** Cancels the execution. A cancelled run cannot be resumed. */
@@ -121,6 +122,9 @@ const EXECUTION_OPTIONS: KnownOptions = {
     verifyAnswer: 'function',
     audit: '.rejectedAnswer',
     ledger: '.reserve',
+    resultFilters: 'array',
+    exposes: 'function',
+    killProcess: 'function',
     principal: 'object',
     context: '',
     answers: 'array',

@@ -2,7 +2,13 @@ import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import { sha256 } from '../machine/sha256.ts';
 import { checkSameStart, readStart } from '../driver/open.ts';
-import type { ContinueOptions, LoopOptions, RunOptions, StartOrResumeOptions } from '../driver/options.ts';
+import type {
+  ContinueOptions,
+  LoopOptions,
+  RunEnvironment,
+  RunOptions,
+  StartOrResumeOptions,
+} from '../driver/options.ts';
 import type { AgentRules, Memory, Rules } from '../machine/rules.ts';
 import { type UserBlock, arePartsOf } from '../messages.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
@@ -142,19 +148,63 @@ interface RunParts {
   readonly prompts: Prompts | undefined;
 }
 
+/**
+ * Where what a run is driven with comes from in the run of an agent. The compiler demands a decision for each new option.
+ *
+ * - `option`: the option of the execution with this name.
+ * - `given`: `loopOptions` or `runAgent` gives it.
+ * - Otherwise why executions do not offer it.
+ */
+const ENVIRONMENT: { readonly [Name in keyof Required<RunEnvironment>]: SourceOf<Name> } = {
+  context: 'option',
+  policy: 'option',
+  verifyAnswer: 'option',
+  audit: 'option',
+  ledger: 'option',
+  resultFilters: 'option',
+  exposes: 'option',
+  journal: 'option',
+  killProcess: 'option',
+  matchPattern: 'option',
+  clock: 'option',
+  model: 'given',
+  tools: 'given',
+  signal: 'given',
+  onItem: 'given',
+  guardrails: { why: 'Validators check the output.' },
+  prepareTurn: { why: 'The definition has the model, the tools and the prompts of every turn.' },
+  models: { why: 'Only prepareTurn chooses them.' },
+  agents: { why: 'A run with a typed output is not handed over.' },
+  summariser: { why: 'Runs of agents are not compacted.' },
+  onTurnStart: { why: 'Executions have callbacks of their own.' },
+  onToolCall: { why: 'As onTurnStart.' },
+  onToolResult: { why: 'As onTurnStart.' },
+  onFinish: { why: 'As onTurnStart.' },
+  durableItems: { why: 'Nothing that serves clients executes typed agents.' },
+  beforePause: { why: 'An execution that pauses ends, and is executed again with the answers.' },
+  canAnswer: { why: 'As durableItems.' },
+  startRun: { why: 'As durableItems.' },
+  holdIdleMs: { why: 'The default fits helpers.' },
+  kept: { why: 'An execution is not a message of a conversation.' },
+};
+
+type SourceOf<Name> = Name extends keyof ExecuteAgentOptions<unknown, never>
+  ? 'option' | 'given'
+  : 'given' | { readonly why: string };
+
 export function loopOptions(
   agent: AnyAgent,
   options: ExecuteAgentOptions<unknown, never>,
   { runId, signal, tools, prompts }: RunParts,
 ): RunOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, verifyAnswer, audit, ledger, principal, context, matchPattern, clock } = options;
-  const { answers, acceptChangedTools, keepMissingTools, session, task, trace, labels } = options;
+  const { journal, principal, answers, acceptChangedTools, keepMissingTools, session, task, trace, labels } = options;
+  const passed = Object.entries(options).filter(([name]) => ENVIRONMENT[name as keyof RunEnvironment] === 'option');
   const shared = {
+    ...(withoutUndefined({ ...Object.fromEntries(passed), signal }) as Pick<RunEnvironment, 'journal' | 'signal'>),
     runId,
     tools,
     model: options.model ?? agent.model,
-    ...withoutUndefined({ journal, policy, verifyAnswer, audit, ledger, context, matchPattern, clock, signal }),
   };
   const resuming = { answers, acceptChangedTools, keepMissingTools };
   if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;

@@ -7,7 +7,7 @@ import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
 import { questionsOf } from '../machine/questions.ts';
-import { inputExposure } from '../machine/exposure.ts';
+import { exposureElsewhere, inputExposure } from '../machine/exposure.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, toolsUsed } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
@@ -297,7 +297,8 @@ export function driveRun(
           offer: (offered) => offerTools(context!, offered),
           startRun:
             options.startRun &&
-            (async (call, run) => (await import('./start-run.ts')).startRunOfCall(context!, call, run)),
+            (async (call, run) =>
+              (await import('./start-run.ts')).startRunOfCall(context!, call, run, exposureElsewhere(shell!.state()))),
         },
         asking: undefined,
         held: undefined,

@@ -71,6 +71,21 @@ test('a host without runs says so, and child runs use the host of their parent',
   expect(calls.map(([, { key }]) => key)).toEqual(['run.t1.tool.0/t1.tool.0']);
 });
 
+test('the host learns what the calling run has seen, and where', async () => {
+  const { startRun, calls } = host();
+  const spawn = spawnTool({ input: 'One.' });
+  const fetch = tool({ name: 'fetch', description: 'Fetches', exposes: 'outside', execute: () => 'A page.' });
+  await runLoop({
+    model: scriptedModel([{ calls: [{ name: 'fetch' }] }, calling, 'Done.']),
+    tools: [fetch, spawn],
+    runId: 'run',
+    input: 'Go.',
+    startRun,
+  });
+  const [[, { exposure }]] = calls as [[object, StartingCall]];
+  expect(exposure).toEqual({ outside: { tool: 'fetch', what: 'its result', from: 'run/t1.tool.0' } });
+});
+
 test('a narrowed run starts none, because another run would not be narrowed', async () => {
   const { startRun, calls } = host();
   const narrow: Narrowing = { without: ['other'] };

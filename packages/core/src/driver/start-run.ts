@@ -1,3 +1,4 @@
+import type { Exposure } from '../machine/exposure.ts';
 import type { RunningCall } from '../tools/execute.ts';
 import type { NewRun, StartedByCall } from '../tools/tool.ts';
 import type { RunContext } from './perform.ts';
@@ -33,6 +34,7 @@ export async function startRunOfCall(
   { options, runId, opening, state, lease }: RunContext,
   { execution, signal }: RunningCall,
   given: NewRun,
+  exposure: Exposure | undefined,
 ): Promise<StartedByCall> {
   for (const [name, value] of Object.entries({ ...given, input: given?.input ?? '' })) {
     const isValid = Object.hasOwn(OPTIONS, name) && (value === undefined || OPTIONS[name as keyof NewRun](value));
@@ -50,6 +52,7 @@ export async function startRunOfCall(
   await lease?.confirm?.();
   signal.throwIfAborted();
   const key = id === undefined ? execution.key : `${execution.key}#${id}`;
-  const { runId: started } = await options.startRun!(run, { key, runId, principal: opening.principal });
+  const by = { key, runId, principal: opening.principal, ...(exposure && { exposure }) };
+  const { runId: started } = await options.startRun!(run, by);
   return { runId: started };
 }

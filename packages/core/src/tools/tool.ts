@@ -180,6 +180,8 @@ export interface StartingCall {
   /** The calling run. */
   readonly runId: string;
   readonly principal: Principal | undefined;
+  /** What the calling run has seen, for `carried` of the run that is started. */
+  readonly exposure?: Exposure;
 }
 
 export type HoldResource = <T>(

@@ -1,4 +1,14 @@
-import type { HandoffAgent, Ledger, Model, NewRun, Policy, Principal, StartedByCall, StartedRun } from '@treadle/core';
+import type {
+  HandoffAgent,
+  Ledger,
+  Model,
+  NewRun,
+  Policy,
+  Principal,
+  StartedByCall,
+  StartedRun,
+  StartingCall,
+} from '@treadle/core';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
@@ -77,7 +87,7 @@ export interface Engine {
 /** Starts a run for a call of a run of a caller, at most once for a key. */
 export type StartRunFor = (
   run: Omit<NewRun, 'id'>,
-  call: { readonly caller: RunCaller; readonly key: string; readonly runId: string },
+  call: Omit<StartingCall, 'principal'> & { readonly caller: RunCaller },
 ) => Promise<StartedByCall>;
 
 /** What can be done with a run that this process drives. */

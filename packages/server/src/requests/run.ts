@@ -6,6 +6,7 @@ import {
   type Answer,
   type Carried,
   type Event,
+  type Exposure,
   type Item,
   type Journal,
   type JournalEntry,
@@ -59,6 +60,8 @@ export interface RunRequest extends ToolsRequest {
   readonly background?: boolean;
   /** A tool of another run has started it. Its own tools start no runs, so that no chain of them is without an end. */
   readonly isStarted?: true;
+  /** What that run had seen. */
+  readonly exposure?: Exposure;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
   /** From this number of estimated tokens on, older turns are replaced by a summary. */
@@ -131,7 +134,11 @@ export async function planRun(
 ): Promise<RunPlan> {
   const { facts: named } = run.caller;
   const facts = session === undefined ? named : { session, ...named };
-  const { messages, open, carried, after } = conversation;
+  const { messages, open, after } = conversation;
+  const { exposure } = request;
+  const carried = exposure
+    ? { ...conversation.carried, exposure: { ...exposure, ...conversation.carried?.exposure } }
+    : conversation.carried;
   const told = engine.instructionsFor?.(request.model ?? engine.models.default) ?? '';
   const instructions = [told, ...conversation.instructions];
   const size = conversationSize({ messages, instructions });
@@ -273,7 +280,8 @@ export function driveRun(
     ...(!waits && { canAnswer: false }),
     ...(startRun &&
       !request.isStarted && {
-        startRun: (started: Omit<NewRun, 'id'>, { key }: StartingCall) => startRun(started, { caller, key, runId }),
+        startRun: (started: Omit<NewRun, 'id'>, { principal: _, ...call }: StartingCall) =>
+          startRun(started, { ...call, caller }),
       }),
     ...(plan.keeps && engine.kept && { kept: engine.kept.after(plan.after) }),
     killProcess,

@@ -181,3 +181,21 @@ test('a key that was removed or lacks the scope starts nothing', async () => {
   });
   expect(await runIds(store)).toEqual([]);
 });
+
+test('it begins with what its caller has seen, also if another server starts it from its record', async () => {
+  await using store = newStore();
+  const { spawn } = spawning(() => {});
+  const exposure = { outside: { what: 'a page', from: 'run/t0.tool.0' } };
+  const call = { caller, key: 'run/t1.tool.0', runId: 'run', exposure };
+  await using server = serve(store, spawn);
+  const { runId } = await server.engine.startRun!({ input: 'Later.' }, call);
+  await idle(server.engine);
+  expect((await store.read(runId))[0]!.event).toMatchObject({ type: 'run-started', exposure });
+
+  // As a process leaves it that dies before the run is stored.
+  const record = (await store.requests.get('t', runId))!;
+  await store.requests.create({ ...record, id: 'resp_2', runId: 'resp_2', status: 'in_progress' });
+  await server.stored.recover();
+  await idle(server.engine);
+  expect((await store.read('resp_2'))[0]!.event).toMatchObject({ type: 'run-started', exposure });
+});

@@ -12,7 +12,7 @@ import type { Responses } from './responses.ts';
  * finds its run.
  */
 export function runStarter(engine: Pick<Engine, 'keys' | 'log'>, responses: Pick<Responses, 'prepare'>): StartRunFor {
-  return async ({ input, model, instructions, maxCalls, maxOutputTokens }, { caller, key, runId }) => {
+  return async ({ input, model, instructions, maxCalls, maxOutputTokens }, { caller, key, runId, exposure }) => {
     // Its key may have been removed or changed since the calling run was started.
     checkRunKey(engine, caller);
     requireScope(caller, 'agents:invoke');
@@ -27,7 +27,8 @@ export function runStarter(engine: Pick<Engine, 'keys' | 'log'>, responses: Pick
     const { tenant, key: name, scopes, requestId = '' } = caller;
     const own = { tenant, key: name, scopes, requestId, log: engine.log };
     const once = { key: `run of ${key}`, digest: bodyDigest('started-run', body), keptWith: runId };
-    const prepared = await responses.prepare({ ...parseRequest(body), isStarted: true }, own, once);
+    const request = { ...parseRequest(body), isStarted: true, ...(exposure && { exposure }) } as const;
+    const prepared = await responses.prepare(request, own, once);
     const { interruption } = await prepared.run({ requiresAction: false }, new AbortController().signal);
     if (interruption) throw new ApiError(503, 'server_error', 'The run could not be started. Retry in a moment.');
     return { runId: prepared.id };
