@@ -114,6 +114,32 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await chat.ended();
   });
 
+  test('shows what limits the next answer, and lifts it', async () => {
+    const plan = tool({
+      name: 'plan',
+      description: 'Plans',
+      execute: () => ({ content: 'ok', narrow: { source: 'plan', without: ['time'] } }),
+    });
+    const call = (name: string): ScriptStep => ({ calls: [{ name }] });
+    const tools = { tools: [plan, time], defaultTools: ['plan', 'time'] };
+    await using chat = await openChat([call('plan'), 'Planned.', call('time'), 'It is noon.'], { server: tools });
+    const { page } = chat;
+    await chat.send('Plan.');
+    await chat.ended();
+    await page.getByRole('list', { name: 'What limits the next answer' }).getByText('Limited by plan').waitFor();
+    await page.reload();
+    await button(page, 'Lift the limits of plan').click();
+    await button(page, 'Keep the limits of plan').click();
+    await button(page, 'Lift the limits of plan').click();
+    await page.getByText('from the next message on').waitFor();
+    expect(await axeViolations(page)).toEqual([]);
+    await chat.send('What time is it?');
+    await page.getByText('It is noon.').waitFor();
+    await chat.ended();
+    expect(await page.getByText('Limited by').count()).toBe(0);
+    expect(await page.locator('.answer').last().innerText()).not.toContain('not allowed');
+  });
+
   test('streams Markdown, code, reasoning and calls, and shows the same after a reload', async () => {
     const reasoned: ScriptStep = {
       type: 'reply',

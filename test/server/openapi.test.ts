@@ -277,6 +277,7 @@ test('names the scope of each route if the server has keys, and needs a key itse
     '/v1/responses',
     '/v1/responses/compact',
     '/v1/responses/input_tokens',
+    '/v1/chat',
   ]);
   for (const [path, { post }] of scoped) {
     const [, field = '', scope] = /`(\w+)` also needs the scope `([\w:]+)`/.exec(post!.description!)!;

@@ -1,4 +1,7 @@
-import { handoff, tool, type Answer, type Event } from '@treadle/core';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { handoff, replay, tool, type Answer, type Event } from '@treadle/core';
 import { memoryBudgets } from '@treadle/core/budgets';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
@@ -238,6 +241,47 @@ test('a run can be handed over to an agent, whose tools and model it has from th
   expect(answer.output.map(({ type }: { type: string }) => type)).toEqual(['mcp_call', 'mcp_call', 'message']);
 });
 
+test('a filter redacts a result before anything of it is sent or stored, and private touches are known', async () => {
+  const folder = cleanUp.adopt(await mkdtemp(path.join(tmpdir(), 'treadle-filters-')), (one) =>
+    rm(one, { recursive: true }),
+  );
+  const file = path.join(folder, 'treadle.db');
+  const stored = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+  const SECRET = 'sk-very-secret';
+  const show = tool({
+    name: 'show',
+    description: 'Shows a file',
+    touches: () => [{ type: 'read', path: '.env' }],
+    // Long enough for a blob.
+    execute: () => `key=${SECRET} `.repeat(3_000),
+  });
+  const server = await serve([{ calls: [{ name: 'show' }] }, 'Done.'], {
+    store: stored,
+    tools: [show],
+    defaultTools: ['show'],
+    resultFilters: [
+      {
+        name: 'secrets',
+        filter: ({ content }) => ({
+          type: 'changed',
+          content: content.map((block) =>
+            'text' in block ? { ...block, text: block.text.replaceAll(SECRET, '[key]') } : block,
+          ),
+        }),
+      },
+    ],
+    exposes: (touch) => (touch.type === 'read' ? 'private' : undefined),
+  });
+  const { text } = await server.post({ input: 'Hi' });
+  expect(text).toContain('[key]');
+  expect(text).not.toContain(SECRET);
+  const entries = await stored.read(JSON.parse(text).id);
+  expect(replay(entries).state.exposure).toMatchObject({ private: { tool: 'show', what: 'read .env' } });
+  for (const name of await readdir(folder)) {
+    expect((await readFile(path.join(folder, name))).includes(SECRET)).toBe(false);
+  }
+});
+
 test('rules of the library apply to new runs', async () => {
   const long = tool({ name: 'long', description: '', touches: () => [], execute: () => 'x'.repeat(5_000) });
   const server = await serve([{ calls: [{ name: 'long' }, { name: 'long' }] }, 'Done.'], {
@@ -286,5 +330,34 @@ describe('the narrowing of a conversation', () => {
     expect(events).toContainEqual(expect.objectContaining({ type: 'narrowing-lifted', by: 'boss', source: 'plan' }));
     // It stays lifted.
     expect(await acted(await say({ conversation_id }, as('user')))).toBe(true);
+  });
+
+  test('is reported with its answer, and lifted in a run that waits', async () => {
+    const pay = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => 'paid' });
+    const script = [{ calls: [{ name: 'plan' }] }, { calls: [{ name: 'pay' }] }, ACT, 'Done.'];
+    const tools = { tools: [plan, act, pay], defaultTools: ['plan', 'act', 'pay'] };
+    const server = await serve(script, { keys: KEYS, ...tools });
+    const client = await postChat(server.url, { message: 'Go', on_disconnect: 'continue' }, { headers: as('boss') });
+    const { id, digest } = await client.event('approval_request');
+    const { conversation_id, run_id } = await client.event('conversation_meta');
+    const run = `/v1/runs/${run_id as string}`;
+    const lift = (source: unknown, name = 'boss') => server.send('POST', `${run}/lift-narrowing`, { source }, as(name));
+    const lastAnswer = async () =>
+      (await server.send('GET', `/v1/chat/${conversation_id as string}`, undefined, as('boss'))).body.messages.at(-1);
+    expect(await lastAnswer()).toMatchObject({ status: 'waiting', narrowed_by: ['plan'] });
+    expect((await lift('plan', 'user')).status).toBe(403);
+    expect((await lift('')).status).toBe(400);
+    expect(await lift('other')).toMatchObject({ status: 200, body: { narrowed_by: ['plan'] } });
+    expect(await lift('plan')).toMatchObject({ status: 200, body: { narrowed_by: [], waiting: [{ tool: 'pay' }] } });
+    await server.send(
+      'POST',
+      `/v1/chat/${conversation_id as string}/answers`,
+      { id, digest, approved: true },
+      as('boss'),
+    );
+    await client.event('done');
+    expect(JSON.stringify(await store.read(run_id as string))).toContain('"text":"done"');
+    expect(await lastAnswer()).not.toHaveProperty('narrowed_by');
+    expect(await lift('plan')).toMatchObject({ status: 409, body: { error: { code: 'run_not_running' } } });
   });
 });

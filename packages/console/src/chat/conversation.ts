@@ -86,6 +86,8 @@ export interface AnswerMessage {
   readonly warnings: Signal<readonly string[]>;
   readonly error: Signal<ChatProblem | null>;
   readonly usage: Signal<ChatUsage | null>;
+  /** The sources of what narrows the next answer. */
+  readonly narrowedBy: Signal<readonly string[]>;
 }
 
 export type Message = UserMessage | AnswerMessage;
@@ -101,6 +103,10 @@ export interface Conversation {
   readonly problem: ReadonlySignal<string | undefined>;
   /** An answer is in progress, or waits for an answer of the user. */
   readonly isBusy: ReadonlySignal<boolean>;
+  /** The sources of what narrows the next answer. */
+  readonly narrowedBy: ReadonlySignal<readonly string[]>;
+  /** Those of them that the next message lifts. */
+  readonly lifted: Signal<readonly string[]>;
   load(): Promise<void>;
   /** For the next messages. Resolves when the server has them, or, before the first message, at once. */
   instruct(instructions: string): Promise<void>;
@@ -141,6 +147,11 @@ export function openConversation(
     const last = messages.value.at(-1);
     return last?.role === 'assistant' && isOpen(last);
   });
+  const narrowedBy = computed(() => {
+    const last = messages.value.findLast((message) => message.role === 'assistant');
+    return last?.narrowedBy.value ?? [];
+  });
+  const lifted = signal<readonly string[]>([]);
   const closed = new AbortController();
   const deltas = deltaBuffer();
   let lastSeq = 0;
@@ -240,6 +251,7 @@ export function openConversation(
         batch(() => {
           answer.waiting.value = [];
           answer.status.value = event.status;
+          answer.narrowedBy.value = event.narrowed_by ?? [];
         });
         announce(event.status === 'completed' ? 'The answer is complete' : `The answer has ended: ${event.status}`);
         return true;
@@ -400,6 +412,8 @@ export function openConversation(
     state,
     problem,
     isBusy,
+    narrowedBy,
+    lifted,
     load,
     async instruct(text) {
       if (id.value !== undefined) await api.changeConversation(id.value, { instructions: text });
@@ -441,11 +455,13 @@ export function openConversation(
         ...(model !== undefined && { model }),
         // Without default tools a message that names none would get none.
         ...(!tools.some((tool) => tool.is_default) && names.length > 0 && { tools: names }),
+        ...(lifted.value.length > 0 && { lift_narrowing: lifted.value }),
       };
       // Not `begin`: the next message may have been sent before the stream of this one has ended.
       void postShown(body).then(followShown).then(beginning.resolve, beginning.reject);
       try {
         await beginning.promise;
+        lifted.value = [];
       } catch (error) {
         messages.value = before;
         // Somebody else has sent a message.
@@ -509,7 +525,7 @@ function shownMessage(message: ChatMessage): Message {
       attachments: message.attachments.map(shownAttachment),
     };
   }
-  const { id, run_id: run, model, status, parts, warnings, waiting, error, usage } = message;
+  const { id, run_id: run, model, status, parts, warnings, waiting, error, usage, narrowed_by = [] } = message;
   const answer = newAnswer({ id, run: run ?? undefined, model });
   answer.status.value = status;
   let inputs = 0;
@@ -522,6 +538,7 @@ function shownMessage(message: ChatMessage): Message {
   answer.waiting.value = waiting;
   answer.error.value = error;
   answer.usage.value = usage;
+  answer.narrowedBy.value = narrowed_by;
   return answer;
 }
 
@@ -537,6 +554,7 @@ function newAnswer({ id, run, model }: Pick<AnswerMessage, 'id' | 'run' | 'model
     warnings: signal([]),
     error: signal(null),
     usage: signal(null),
+    narrowedBy: signal([]),
   };
 }
 

@@ -102,10 +102,45 @@ export function View({ segments }: ViewProps): JSX.Element {
       )}
       <div class="dock">
         {messages.value.length > 0 && guide}
+        <Narrowings conversation={conversation} />
         <Composer conversation={conversation} draft={draftOf(conversation.id.value)} model={model} onSend={send} />
       </div>
       {areModelsOpen.value && <ModelsDialog onClose={() => (areModelsOpen.value = false)} />}
     </div>
+  );
+}
+
+/** What narrows the next answer. It is lifted with the next message. */
+function Narrowings({ conversation }: { readonly conversation: Conversation }): JSX.Element | null {
+  const { narrowedBy, lifted, isBusy } = conversation;
+  if (narrowedBy.value.length === 0 || isBusy.value) return null;
+  const toggle = (source: string): void => {
+    const others = lifted.value.filter((one) => one !== source);
+    lifted.value = others.length < lifted.value.length ? others : [...others, source];
+  };
+  return (
+    <ul class="narrowings" aria-label="What limits the next answer">
+      {narrowedBy.value.map((source) => {
+        const isLifted = lifted.value.includes(source);
+        return (
+          <li key={source} class="muted small">
+            <span>
+              {isLifted ? 'Not limited any more by ' : 'Limited by '}
+              <code>{source}</code>
+              {isLifted && ', from the next message on'}
+            </span>
+            <button
+              type="button"
+              class="button small-button"
+              aria-label={isLifted ? `Keep the limits of ${source}` : `Lift the limits of ${source}`}
+              onClick={() => toggle(source)}
+            >
+              {isLifted ? 'Keep' : 'Lift'}
+            </button>
+          </li>
+        );
+      })}
+    </ul>
   );
 }
 

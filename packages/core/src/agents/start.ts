@@ -180,10 +180,10 @@ const ENVIRONMENT: { readonly [Name in keyof Required<RunEnvironment>]: SourceOf
   onToolCall: { why: 'As onTurnStart.' },
   onToolResult: { why: 'As onTurnStart.' },
   onFinish: { why: 'As onTurnStart.' },
-  durableItems: { why: 'Nothing that serves clients executes typed agents.' },
+  durableItems: { why: 'Items are for progress. The result is returned when it is durable.' },
   beforePause: { why: 'An execution that pauses ends, and is executed again with the answers.' },
-  canAnswer: { why: 'As durableItems.' },
-  startRun: { why: 'As durableItems.' },
+  canAnswer: { why: 'Questions of helpers wait for the next execution with answers.' },
+  startRun: { why: 'Hosts start runs for the tools of conversations and responses.' },
   holdIdleMs: { why: 'The default fits helpers.' },
   kept: { why: 'An execution is not a message of a conversation.' },
 };

@@ -91,10 +91,10 @@ export type StartRunFor = (
 ) => Promise<StartedByCall>;
 
 /** What can be done with a run that this process drives. */
-export interface RunControls extends Pick<StartedRun, 'send' | 'answer'> {
+export interface RunControls extends Pick<StartedRun, 'send' | 'answer' | 'liftNarrowing'> {
   cancel(): void;
   detach(): Promise<void>;
-  /** For a run that is resumed with answers: resolves when they are durable. Not if they are rejected. */
+  /** For a run that is resumed with answers, or to lift a narrowing: resolves when that is durable. Not if answers are rejected. */
   readonly answered?: Promise<void>;
 }
 

@@ -43,6 +43,8 @@ export interface StoredAnswer {
   readonly parts: readonly AnswerPart[];
   readonly error: { readonly code: string; readonly message: string } | null;
   readonly usage: ChatUsage;
+  /** The sources of what narrows the next answer. Absent: there are none. */
+  readonly narrowedBy?: readonly string[];
 }
 
 /** The id of the record of a run. */

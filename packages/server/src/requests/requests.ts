@@ -43,6 +43,7 @@ import {
   type DrivenRun,
   type DrivingEngine,
   type Ending,
+  type LiftedNarrowing,
   type ResumedRun,
   type RunEnd,
   type RunPlan,
@@ -244,6 +245,8 @@ export interface TakenRun extends ReplayedRecord {
 export interface ResumeOptions {
   /** For what the run waits for. */
   readonly answers?: readonly Answer[];
+  /** What a source narrows is lifted. */
+  readonly lift?: LiftedNarrowing;
   /** The run is cancelled. */
   readonly cancel?: boolean;
   /** Counts the bytes of what else is read. If they are too many, the run is resumed later. */
@@ -422,7 +425,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
 
   async function resumeTaken(
     taken: TakenRecord,
-    { answers, cancel = false, hold }: ResumeOptions = {},
+    { answers, lift, cancel = false, hold }: ResumeOptions = {},
   ): Promise<FinishingRequest> {
     const { record, lease } = taken;
     const { id, tenant, runId } = record;
@@ -434,7 +437,12 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
       if (!cancel) checkRunKey(engine, caller);
       const { items, state } = await replayItems(store, runId, { tenant });
       const run = { id: runId, caller, journal: store, lease, isCancelled: cancel };
-      const resume = { items, usedTokens: state.usage.outputTokens, ...(answers && { answers }) };
+      const resume = {
+        items,
+        usedTokens: state.usage.outputTokens,
+        ...(answers && { answers }),
+        ...(lift && { lift }),
+      };
       const hasStarted = state !== NEW;
       const planned = await api.plan({ ...taken, items, state, run, resume: hasStarted ? resume : undefined }, hold);
       return await whileOpen(planned.plan, planned.drive);
@@ -502,7 +510,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     }
     if (!finished) return false;
     finished.then(releaseCapacity, releaseCapacity);
-    const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
+    const { answered } = how.answers || how.lift ? (driven.get(runId) ?? {}) : {};
     const end = await (answered ? Promise.race([answered, finished]) : finished);
     if (end?.interruption) throw notDone(end.interruption);
     return true;

@@ -180,6 +180,8 @@ export interface RunEnd {
   readonly failure?: RunFailure;
   /** The run failed before the model had replied and a call had begun. So the client may send the same request again. */
   readonly isUntouched?: boolean;
+  /** The sources of what narrows the run, and the next one of its conversation. */
+  readonly narrowedBy?: readonly string[];
 }
 
 /** A run that is resumed. */
@@ -190,8 +192,15 @@ export interface ResumedRun {
   readonly usedTokens: number;
   /** For what it waits for. */
   readonly answers?: readonly Answer[];
+  readonly lift?: LiftedNarrowing;
   /** It has ended, or is cancelled at once: the model is not called again. */
   readonly isOver?: boolean | undefined;
+}
+
+export interface LiftedNarrowing {
+  readonly source: string;
+  /** Who lifts it. */
+  readonly by: string | undefined;
 }
 
 /** What of this server runs are driven with. */
@@ -230,7 +239,7 @@ export function driveRun(
   let hasActed = false;
   let last: Event | undefined;
   const answers = resume?.answers ?? [];
-  const answered = answers.length > 0 ? Promise.withResolvers<void>() : undefined;
+  const answered = answers.length > 0 || resume?.lift ? Promise.withResolvers<void>() : undefined;
 
   function noteEvent(event: Event): void {
     last = event;
@@ -296,7 +305,7 @@ export function driveRun(
         noteEvent(event);
         report.noteEvent(event);
         // The answers are stored together with the first event.
-        answered?.resolve();
+        if (!resume?.lift || event.type === 'narrowing-lifted') answered?.resolve();
       } else if (item.type === 'call-answered') {
         report.noteCall(item);
         logCall(log, plan, item);
@@ -342,6 +351,7 @@ export function driveRun(
   toolset.changes?.give(run);
   // They are recorded together with the start of the run.
   if (!resume) for (const source of plan.lift ?? []) void run.liftNarrowing(caller.key || undefined, source);
+  if (resume?.lift) void run.liftNarrowing(resume.lift.by, resume.lift.source);
   if (!resume) for (const message of open?.followUp ?? []) void run.send(message);
 
   /** What the client has decided about the calls that the run began with. */
@@ -398,15 +408,22 @@ export function driveRun(
     const ending = endingOf(result, { isSpent, failure, budgetReason, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
-    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasActed };
+    const narrowedBy = sourcesOf(result.carried?.narrow);
+    return {
+      ending,
+      ...(failure && { failure }),
+      isUntouched: ending.type === 'failed' && !hasActed,
+      ...(narrowedBy.length > 0 && { narrowedBy }),
+    };
   }
 
-  const { cancel, detach, send, answer } = run;
+  const { cancel, detach, send, answer, liftNarrowing } = run;
   const started = addDriven(engine, plan, {
     cancel,
     detach,
     send,
     answer,
+    liftNarrowing,
     ...(answered && { answered: answered.promise }),
     ended: awaitEnd(),
   });
@@ -624,6 +641,11 @@ function appendedInTurn(journal: Journal, { lease }: Pick<RunPlan, 'lease'>): Jo
       return appended;
     },
   };
+}
+
+/** The names of what narrows a run. What has none cannot be lifted by a name. */
+export function sourcesOf(narrowings: Carried['narrow']): readonly string[] {
+  return [...new Set(narrowings?.flatMap(({ source }) => source ?? []))];
 }
 
 /** Encodes a large conversation in turns, before the store appends the entry that contains it. */

@@ -6,6 +6,7 @@ import type { EventSource } from '../../requests/event-log.ts';
 import type { Numbered } from '../../requests/stored-streams.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere } from '../../requests/interruption.ts';
+import { sourcesOf } from '../../requests/run.ts';
 import { projected } from '../../requests/projection.ts';
 import { replayItems } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -46,6 +47,7 @@ import {
   chatUsage,
   type Attachment,
   type ChatAnswer,
+  type ChatAnswerMessage,
   type ChatMessage,
   type ChatStatus,
   type NumberedEvent,
@@ -321,15 +323,21 @@ async function messagesOfRecord(
   const common = { created_at: createdAt, run_id: runId, model, events_after: after, warnings };
   const answer = { id: ids.answer, role: 'assistant', ...common } as const;
   if (status !== 'in_progress') {
-    const { parts = [], error = null, usage = null } = (response ?? {}) as Partial<StoredAnswer>;
-    return [asked, { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] } as const].flat();
+    const { parts = [], error = null, usage = null, narrowedBy = [] } = (response ?? {}) as Partial<StoredAnswer>;
+    const ended = { ...answer, status: status as ChatStatus, parts, error, usage, waiting: [] };
+    return [asked, { ...ended, ...narrowed(narrowedBy) }].flat();
   }
   const { items, state } = await replayItems(store, runId, reader);
   const parts = projected(chatProjection(runId), items);
   const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);
   const current = isPaused(state) && open.length > 0 ? 'waiting' : 'in_progress';
   const usage = chatUsage(state.usage);
-  return [asked, { ...answer, status: current, parts, error: null, usage, waiting: open } as const].flat();
+  const begun = { ...answer, status: current, parts, error: null, usage, waiting: open } as const;
+  return [asked, { ...begun, ...narrowed(sourcesOf(state.narrowing)) }].flat();
+}
+
+function narrowed(by: readonly string[]): Pick<ChatAnswerMessage, 'narrowed_by'> {
+  return by.length > 0 ? { narrowed_by: by } : {};
 }
 
 /** The calls of a response that has ended; empty if people were asked about none of them and the policy denied none. */

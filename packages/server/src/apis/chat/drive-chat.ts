@@ -9,6 +9,7 @@ import {
   planRun,
   type Ending,
   type ResumedRun,
+  type RunEnd,
   type RunPlan,
   type RunRequest,
   type StoredRunPlan,
@@ -177,8 +178,9 @@ export function driveChat(
       if (!end.ending) await sink.flush();
     },
     async finish(end, releaseLease) {
-      const { ending } = end;
-      await endChat(store, { record, sink, parts: out.end(end), ending, hasDone: sent?.at(-1)?.type === 'done' });
+      const { ending, narrowedBy } = end;
+      const hasDone = sent?.at(-1)?.type === 'done';
+      await endChat(store, { record, sink, parts: out.end(end), ending, narrowedBy, hasDone });
       await releaseLease();
       streams.wakeReaders(id);
       sink.ended();
@@ -263,6 +265,7 @@ interface EndedChat {
   readonly sink: ChatSink;
   readonly parts: readonly AnswerPart[];
   readonly ending: Ending;
+  readonly narrowedBy?: RunEnd['narrowedBy'];
   /** The stream already ends with `done`. */
   readonly hasDone: boolean;
 }
@@ -270,12 +273,17 @@ interface EndedChat {
 /** Stores the end of a run. Another process may have been first. */
 async function endChat(
   { requests: records, conversations }: ServerStore,
-  { record, sink, parts, ending, hasDone }: EndedChat,
+  { record, sink, parts, ending, narrowedBy, hasDone }: EndedChat,
 ): Promise<void> {
   const status = statusOf(ending);
   const { conversation, message } = record.request as StoredMessage;
-  if (!hasDone) await sink.flush({ type: 'done', status });
-  const response: StoredAnswer = { parts, error: endError(ending) ?? null, usage: chatUsage(ending.usage) };
+  if (!hasDone) await sink.flush({ type: 'done', status, ...(narrowedBy && { narrowed_by: narrowedBy }) });
+  const response: StoredAnswer = {
+    parts,
+    error: endError(ending) ?? null,
+    usage: chatUsage(ending.usage),
+    ...(narrowedBy && { narrowedBy }),
+  };
   const texts = parts.flatMap((part) => (part.type === 'text' || part.type === 'input' ? part.text : []));
   await Promise.all([
     records.finish(record.id, { status, response, at: ending.at }),

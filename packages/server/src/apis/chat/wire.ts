@@ -36,7 +36,7 @@ export type ChatEvent =
   | ({ readonly type: 'warning'; readonly item?: string } & ChatProblem)
   | ({ readonly type: 'error' } & ChatProblem)
   | ({ readonly type: 'usage' } & ChatUsage)
-  | { readonly type: 'done'; readonly status: ChatStatus };
+  | { readonly type: 'done'; readonly status: ChatStatus; readonly narrowed_by?: readonly string[] };
 
 export type NumberedEvent = ChatEvent & { readonly seq: number };
 
@@ -233,6 +233,8 @@ export interface ChatAnswerMessage {
   readonly warnings: readonly ChatProblem[];
   /** Open approvals and questions. */
   readonly waiting: readonly AskRequest[];
+  /** The sources of what narrows the run, and the next answer. Absent: there are none. */
+  readonly narrowed_by?: readonly string[];
 }
 
 export function chatUsage({

@@ -50,6 +50,7 @@ import { walkRun, type Walk } from '../../requests/projection.ts';
 import { logCall } from '../../requests/run-report.ts';
 import {
   isRejectedAnswer,
+  killProcess,
   ledgerOf,
   onlyParked,
   runJournal,
@@ -204,7 +205,7 @@ export function mcpCalls(
     { input, output }: { readonly input: unknown; readonly output: CallWalk },
   ): Pick<PlannedCall, 'start' | 'result'> {
     const engine = current();
-    const { limits, everyRun: { verifyAnswer, audit } = {} } = engine;
+    const { limits, everyRun: { verifyAnswer, audit, resultFilters, exposes } = {} } = engine;
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
     function start({ lease, context, facts, policy }: RunPlan): DrivenRun {
@@ -226,6 +227,9 @@ export function mcpCalls(
             ...(ledger && { ledger }),
             ...(verifyAnswer && { verifyAnswer }),
             ...(audit && { audit }),
+            ...(resultFilters && { resultFilters }),
+            ...(exposes && { exposes }),
+            killProcess,
             ...(resume && { answers: resume.answers ?? [], acceptChangedTools: true }),
             onItem(item) {
               if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
@@ -245,6 +249,8 @@ export function mcpCalls(
           await run.ended.catch(() => {});
         },
         send: async () => false,
+        // Nothing narrows the run of a typed agent by a name.
+        liftNarrowing: async () => false,
         answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
         ended: execute(),
       };

@@ -15,6 +15,7 @@ import type { Caller } from '../../http/admission.ts';
 export type RunAct =
   | { readonly type: 'send'; readonly text: string }
   | { readonly type: 'answer'; readonly answers: readonly Answer[] }
+  | { readonly type: 'lift'; readonly source: string }
   | { readonly type: 'cancel' };
 
 /** Who acts on a run. */

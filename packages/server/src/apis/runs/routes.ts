@@ -167,6 +167,19 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
     }),
     route({
       method: 'POST',
+      path: '/v1/runs/:id/lift-narrowing',
+      scope: 'runs:write',
+      summary: 'Undo what a source narrows in a run',
+      body: liftBody,
+      async handle(c) {
+        rejectKey(c.env.incoming.headers);
+        const { source } = validateBody(liftBody, await readJson(c, maxBodyBytes));
+        await runs.liftNarrowing(c.req.param('id'), source, c.get('caller'));
+        return sendRun(c, c.req.param('id'));
+      },
+    }),
+    route({
+      method: 'POST',
       path: '/v1/runs/:id/cancel',
       scope: 'runs:write',
       summary: 'Cancel a run',
@@ -374,6 +387,7 @@ export function positionOf(cursor: string): NonNullable<RunFilter['after']> {
 const text = z.string().min(1);
 
 const inputBody = z.strictObject({ input: text });
+const liftBody = z.strictObject({ source: text.max(200) });
 
 const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.strictObject({
   answers: list(
@@ -495,7 +509,8 @@ function wireSummary(summary: RunSummary): WireRun {
   };
 }
 
-export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns, calls }: RunDetails): WireRunDetails {
+export function wireDetails(details: RunDetails): WireRunDetails {
+  const { summary, isDriven, waiting, outcome, usage, turns, calls, narrowedBy } = details;
   return {
     ...wireSummary(summary),
     driven: isDriven,
@@ -503,6 +518,7 @@ export function wireDetails({ summary, isDriven, waiting, outcome, usage, turns,
     outcome: outcome ?? null,
     turns,
     calls,
+    narrowed_by: narrowedBy,
     usage: { input_tokens: usage.inputTokens, output_tokens: usage.outputTokens, cost: usage.cost ?? null },
   };
 }

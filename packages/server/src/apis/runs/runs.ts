@@ -22,7 +22,7 @@ import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
 import { storedState } from '../../history/conversation.ts';
 import { modelNamed, type Engine } from '../../engine/engine.ts';
 import type { EventSource } from '../../requests/event-log.ts';
-import { encodeStart, isRejectedAnswer } from '../../requests/run.ts';
+import { encodeStart, isRejectedAnswer, sourcesOf } from '../../requests/run.ts';
 import { answerUnfit, isDrivenElsewhere } from '../../requests/interruption.ts';
 import type { Requests } from '../../requests/requests.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
@@ -53,6 +53,11 @@ export interface Runs {
    * none was applied, otherwise those before it were.
    */
   answer(runId: string, answers: readonly Answer[], caller: Caller): Promise<void>;
+  /**
+   * What a source narrows does not apply any more, from the next turn of a run on. A run that is paused is resumed for it, and
+   * pauses again. Resolves when it is durable, or at once if nothing of the source narrows the run. The name of the caller's key is recorded.
+   */
+  liftNarrowing(runId: string, source: string, caller: Caller): Promise<void>;
   /** Stops a run that is running or paused. Resolves when its end is stored. Does nothing if it has ended. */
   cancel(runId: string, caller: Caller): Promise<void>;
   /** Does one of these here, for another process. */
@@ -84,6 +89,8 @@ export interface RunDetails {
   readonly usage: Usage;
   readonly turns: number;
   readonly calls: number;
+  /** The sources of what narrows it. */
+  readonly narrowedBy: readonly string[];
 }
 
 export interface ForkRequest {
@@ -174,6 +181,21 @@ export function runs(engine: Engine, stored: Requests): Runs {
     driven.get(runId)?.cancel();
     await stored.whenEnded(record.id);
     await stored.resume(record, { cancel: true });
+  }
+
+  async function liftNarrowing(runId: string, source: string, caller: Actor): Promise<void> {
+    const summary = await findRun(runId, caller);
+    const by = caller.key || undefined;
+    if (await driven.get(runId)?.liftNarrowing(by, source)) return;
+    if (summary.status === 'running' || summary.status === 'paused') {
+      const state = await storedState(store, runId, caller);
+      if (!sourcesOf(state?.narrowing).includes(source)) return;
+      const record = await requestOf(summary);
+      await stored.whenEnded(record.id);
+      if (record.status === 'in_progress' && (await stored.resume(record, { lift: { by, source } }))) return;
+    }
+    const { status } = await findRun(runId, caller);
+    throw conflict(`Nothing of the run ${JSON.stringify(runId)} can be lifted: it is ${status}.`, 'run_not_running');
   }
 
   async function sendInput(runId: string, text: string, caller: Actor): Promise<void> {
@@ -298,6 +320,8 @@ export function runs(engine: Engine, stored: Requests): Runs {
         return sendInput(runId, act.text, actor);
       case 'answer':
         return answerRun(runId, act.answers, actor);
+      case 'lift':
+        return liftNarrowing(runId, act.source, actor);
       case 'cancel':
         return cancelRun(runId, actor);
       default:
@@ -356,6 +380,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
         usage: state.usage,
         turns: state.turn,
         calls: state.calls,
+        narrowedBy: sourcesOf(state.narrowing),
       };
     },
     entries: (runId, { tenant }) => ({
@@ -370,6 +395,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     changes: ({ tenant }) => changes(tenant),
     send: (runId, text, caller) => perform(runId, { type: 'send', text }, caller),
     answer: (runId, answers, caller) => perform(runId, { type: 'answer', answers }, caller),
+    liftNarrowing: (runId, source, caller) => perform(runId, { type: 'lift', source }, caller),
     cancel: (runId, caller) => perform(runId, { type: 'cancel' }, caller),
     performHere,
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),

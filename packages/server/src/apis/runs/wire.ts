@@ -31,6 +31,8 @@ export interface WireRunDetails extends WireRun {
   readonly outcome: Outcome | null;
   readonly turns: number;
   readonly calls: number;
+  /** The sources of what narrows it, such as `plan`. */
+  readonly narrowed_by: readonly string[];
   readonly usage: { readonly input_tokens: number; readonly output_tokens: number; readonly cost: number | null };
 }
 
