@@ -673,6 +673,27 @@ test('input lands at the next turn, and is rejected when the run has ended', asy
   expect([late.status, late.body.error.code]).toEqual([409, 'run_not_running']);
 });
 
+test('input that may be stored is not sent again when another process takes the run over', async () => {
+  const { hold, started, release } = heldTool();
+  const model = scriptedModel([{ calls: [{ name: 'hold' }] }, 'Fini.']);
+  const losing: ServerStore = {
+    ...store,
+    async append(runId, entries, ...others) {
+      await store.append(runId, entries, ...others);
+      if (entries.some(({ event }) => event.type === 'input-added')) await store.releaseRun(runId, { force: true });
+    },
+  };
+  await using server = await startInProcess(model, { store: losing, tools: [hold], defaultTools: ['hold'] });
+  const posted = server.post({ input: 'Go' });
+  await started;
+  const [{ runId: id }] = (await store.list()) as readonly [RunSummary];
+  const sent = await server.send('POST', `/v1/runs/${id}/input`, { input: 'Hurry' });
+  expect([sent.status, sent.body.error.code]).toEqual([503, 'run_driver_silent']);
+  release();
+  await posted;
+  expect((await store.read(id)).filter(({ event }) => event.type === 'input-added')).toHaveLength(1);
+});
+
 test('a run is cancelled while it runs, while it waits, and once', async () => {
   const { hold, started } = heldTool();
   const model = scriptedModel([{ calls: [{ name: 'hold' }] }, PAY]);

@@ -40,7 +40,12 @@ export const STORE_FAILED: Interruption = {
 
 /** Another server with the same store drives the run. */
 export function isDrivenElsewhere(error: unknown): boolean {
-  return error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
+  return isLeaseLost(error) || (error instanceof TreadleError && error.code === 'run-driven');
+}
+
+/** Another server has taken the run over from this one, which may have stored what it did last. */
+export function isLeaseLost(error: unknown): boolean {
+  return error instanceof TreadleError && error.code === 'lease-lost';
 }
 
 /**

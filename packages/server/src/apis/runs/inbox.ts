@@ -167,6 +167,18 @@ function receivedError({ status, errorType, message, param, code, headers }: Sen
 }
 
 function noReply(runId: string): ApiError {
-  const message = `The process that drives the run ${JSON.stringify(runId)} has not replied in time. It may still do what you asked for: look at the run before you retry.`;
+  return unknownOutcome(
+    `The process that drives the run ${JSON.stringify(runId)} has not replied in time. It may still do what you asked for: look at the run before you retry.`,
+  );
+}
+
+/** The process has lost the run while it acted on it. */
+export function perhapsDone(runId: string): ApiError {
+  return unknownOutcome(
+    `Another process has taken over the run ${JSON.stringify(runId)}. What you asked for may be done: look at the run before you retry.`,
+  );
+}
+
+function unknownOutcome(message: string): ApiError {
   return new ApiError(503, 'server_error', message, { param: 'run_id', code: 'run_driver_silent' });
 }

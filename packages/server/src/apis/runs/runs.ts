@@ -23,13 +23,13 @@ import { storedState } from '../../history/conversation.ts';
 import { modelNamed, type Engine } from '../../engine/engine.ts';
 import type { EventSource } from '../../requests/event-log.ts';
 import { encodeStart, isRejectedAnswer, sourcesOf } from '../../requests/run.ts';
-import { answerUnfit, isDrivenElsewhere } from '../../requests/interruption.ts';
+import { answerUnfit, isDrivenElsewhere, isLeaseLost } from '../../requests/interruption.ts';
 import type { Requests } from '../../requests/requests.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
 import { inTurn, LARGE, nextTurn } from '../../http/large-work.ts';
 import { newResponseId } from '../../ids.ts';
-import { askDriver, type Actor, type PerformAct, type RunAct } from './inbox.ts';
+import { askDriver, perhapsDone, type Actor, type PerformAct, type RunAct } from './inbox.ts';
 import { runChanges, type RunChange } from './run-changes.ts';
 
 /**
@@ -337,6 +337,10 @@ export function runs(engine: Engine, stored: Requests): Runs {
     acts.set(runId, done);
     try {
       await done;
+    } catch (error) {
+      // The journal may have it: another process must not do it again, nor refuse it. A second cancel changes nothing.
+      if (act.type !== 'cancel' && isLeaseLost(error)) throw perhapsDone(runId);
+      throw error;
     } finally {
       if (acts.get(runId) === done) acts.delete(runId);
     }
