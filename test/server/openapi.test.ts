@@ -281,6 +281,8 @@ test('names the scope of each route if the server has keys, and needs a key itse
   ]);
   for (const [path, { post }] of scoped) {
     const [, field = '', scope] = /`(\w+)` also needs the scope `([\w:]+)`/.exec(post!.description!)!;
+    // The key may not chat at all. run-options.test.ts has one that may.
+    if (path === '/v1/chat') continue;
     const request = { model: 'm', input: 'Hi', [field]: 'conv_0' };
     expect([path, await withKeys.send('POST', path, request, headers)]).toMatchObject([
       path,

@@ -16,10 +16,10 @@ import {
 import { matchPattern } from '@treadle/tools/patterns';
 import { taskProgress } from '@treadle/tools/task';
 import { loadStorePackage } from '../config/store.ts';
+import { optionsOfEveryRun, type NotGiven } from './loop-options.ts';
 
-type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess' | 'matchPattern';
 /** The options of a new run, or of a run to resume. */
-export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, SetByDriver>;
+export type RunStart = Omit<LoopOptions, NotGiven> | Omit<ContinueOptions, NotGiven>;
 
 export interface DriveRunOptions {
   readonly start: RunStart;
@@ -98,16 +98,8 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
       if (answer && !signal.aborted) answers.push(answer);
     }
     if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
-    const { model, policy, kept, ledger } = start;
     const tools = options.allTools?.() ?? start.tools;
-    const next = {
-      runId: result.runId,
-      model,
-      ...(tools && { tools }),
-      ...(policy && { policy }),
-      ...(kept && { kept }),
-      ...(ledger && { ledger }),
-    };
+    const next = { ...optionsOfEveryRun(start), runId: result.runId, ...(tools && { tools }) };
     rejected = undefined;
     try {
       result = await follow({ ...next, answers });

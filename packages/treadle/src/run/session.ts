@@ -23,6 +23,7 @@ import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { agentsInstructions, agentsNotice, readAgentsFiles } from './agents-md.ts';
 import type { ExplainRequest } from './ask-approval.ts';
+import type { NotGiven } from './loop-options.ts';
 import { textOrFile } from './task-input.ts';
 
 /** The settings that flags, configuration and environment result in. */
@@ -30,7 +31,7 @@ export interface Session {
   readonly context: CommandContext;
   readonly store: SessionStore;
   /** The options of each run, without its input, as they are now. */
-  readonly options: Omit<LoopOptions, 'input' | 'journal'>;
+  readonly options: Omit<LoopOptions, 'input' | NotGiven>;
   readonly explain: ExplainRequest;
   /** The tools of calls that were denied: because nobody could be asked, or those that are not `pure` by a rule. */
   readonly deniedTools: ReadonlySet<string>;

@@ -1,0 +1,108 @@
+import type { LoopOptions } from '@treadle/core';
+
+/** Options that the session or the message gives to every run. */
+type RunName = 'model' | 'tools' | 'policy' | 'ledger' | 'kept' | 'runId' | 'exposes' | 'resultFilters' | 'guardrails';
+/** Options that they give to new runs. */
+type NewName =
+  | 'input'
+  | 'instructions'
+  | 'maxTurns'
+  | 'errorLimit'
+  | 'toolTimeoutMs'
+  | 'closingTurn'
+  | 'finish'
+  | 'output'
+  | 'principal'
+  | 'carried'
+  | 'session'
+  | 'task'
+  | 'trace'
+  | 'labels';
+
+/** Options that the driver sets, and those that the command does not offer. */
+export type NotGiven = Exclude<keyof LoopOptions, RunName | NewName>;
+
+type Source<Name> = Name extends RunName ? 'run' : Name extends NewName ? 'new' : 'driver' | { readonly why: string };
+
+/**
+ * Where each option of the library comes from in the runs of the command. The compiler demands a decision for each new option.
+ *
+ * - `run`: the session or the message gives it, also for a run that is resumed.
+ * - `new`: the same for runs that are new. They keep it.
+ * - `driver`: `driveRun` sets it.
+ * - Otherwise why the command does not offer it.
+ */
+const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Name> } = {
+  model: 'run',
+  tools: 'run',
+  policy: 'run',
+  ledger: 'run',
+  kept: 'run',
+  runId: 'run',
+  exposes: 'run',
+  resultFilters: 'run',
+  guardrails: 'run',
+
+  input: 'new',
+  instructions: 'new',
+  maxTurns: 'new',
+  errorLimit: 'new',
+  toolTimeoutMs: 'new',
+  closingTurn: 'new',
+  finish: 'new',
+  output: 'new',
+  principal: 'new',
+  carried: 'new',
+  session: 'new',
+  task: 'new',
+  trace: 'new',
+  labels: 'new',
+
+  journal: 'driver',
+  signal: 'driver',
+  onItem: 'driver',
+  durableItems: 'driver',
+  beforePause: 'driver',
+  killProcess: 'driver',
+  matchPattern: 'driver',
+
+  answered: { why: 'A message does not begin with calls.' },
+  memory: { why: 'A message has that of the one before, in carried.' },
+  narrow: { why: 'As memory. Tools narrow a run.' },
+  parallel: { why: 'Calls run in parallel as far as their tools allow.' },
+  maxParallel: { why: 'As parallel.' },
+  maxCallsPerTurn: { why: 'The policy and the budgets limit calls.' },
+  limits: { why: 'As maxCallsPerTurn. A person can stop the run.' },
+  repeatLimit: { why: 'The default fits.' },
+  crashLimit: { why: 'The default fits.' },
+  maxResultChars: { why: 'The default fits.' },
+  holdIdleMs: { why: 'The default fits.' },
+  settings: { why: 'The configuration of the model has them.' },
+  toolChoice: { why: 'The model decides. --tools says which tools it has.' },
+  allowedTools: { why: 'As toolChoice.' },
+  outputCheck: { why: 'The answer is printed when it is checked, so it can be repaired.' },
+  compaction: { why: 'A conversation that is too long is told to the user, who begins another one.' },
+  summariser: { why: 'As compaction.' },
+  retryLater: { why: 'A person waits for the answer.' },
+  prepareTurn: { why: 'The command has no code of its user.' },
+  models: { why: 'Only prepareTurn chooses them.' },
+  agents: { why: 'The tools of the command hand nothing over.' },
+  parent: { why: 'The runs of messages have none.' },
+  resume: { why: '"treadle runs resume" resumes a run.' },
+  context: { why: 'The tools of the command need none.' },
+  verifyAnswer: { why: 'Who sits at the terminal answers.' },
+  audit: { why: 'As verifyAnswer.' },
+  canAnswer: { why: 'A question that nobody can answer now pauses the run, which is resumed with the answer.' },
+  startRun: { why: 'The command ends with its run.' },
+  onTurnStart: { why: 'The transcript and the log are written from the items.' },
+  onToolCall: { why: 'As onTurnStart.' },
+  onToolResult: { why: 'As onTurnStart.' },
+  onFinish: { why: 'As onTurnStart.' },
+  clock: { why: 'Leases and deadlines of all processes with a store have to agree.' },
+};
+
+/** Those of the options that a run needs again when it is resumed. */
+export function optionsOfEveryRun<Options extends object>(options: Options): Pick<Options, RunName & keyof Options> {
+  const isOfEvery = ([name]: [string, unknown]): boolean => LOOP_OPTIONS[name as keyof LoopOptions] === 'run';
+  return Object.fromEntries(Object.entries(options).filter(isOfEvery)) as never;
+}
