@@ -2,6 +2,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { runLoop, type Principal } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
@@ -130,6 +133,29 @@ test('remembers between messages, also of an earlier chat, and forgets at /clear
   await server!.close();
   const cleared = await chat([list, said, list, said], 'six\n/clear\nseven\n', ['--continue']);
   expect(cleared.stderr.match(/Buy tea/g)).toHaveLength(1);
+});
+
+test('shows what narrows the conversation, and lifts it by its name', async () => {
+  const said = { text: ['Ok.'] };
+  await chat([said], 'one\n');
+  await server!.close();
+  const file = path.join(play.folder, '.treadle/treadle.db');
+  const store = sqliteStore(file);
+  const [before] = await store.list();
+  const [start] = await store.read(before!.runId);
+  const { principal } = start!.event as { readonly principal: Principal };
+  const narrow = { source: 'plan', without: ['read'] };
+  const model = { ...scriptedModel(['Planned.']), id: before!.model };
+  await runLoop({ model, journal: store, input: 'Plan.', runId: 'run_narrowed', principal, narrow });
+  await store.close();
+  const lines = '/lift other\ntwo\n/lift plan\n/lift\nthree\n';
+  const { stderr } = await chat([READ, said, READ, said], lines, ['--continue']);
+  expect(stderr).toContain('The conversation is narrowed by plan.\n');
+  expect(stderr).toContain('The narrowing of plan does not apply from the next message on.\n');
+  expect(stderr).toContain('The conversation is narrowed by nothing that can be lifted.\n');
+  const [refused = '', read = ''] = stderr.match(/returned.*|failed.*|not allowed.*/g) ?? [];
+  expect(refused).not.toContain(play.nonce);
+  expect(read).toContain(play.nonce);
 });
 
 test('tells the model what [chat] says, unless there is --system, and AGENTS.md', async () => {

@@ -168,6 +168,17 @@ describe('policy explain', () => {
     expect(JSON.parse(stdout)).toMatchObject({ verdict: { type: 'allow' }, rule: 'paths' });
   });
 
+  test('says what the run has seen, and rejects what it cannot have', async () => {
+    const seen = ['--seen', 'outside=a page', '--seen', 'private=a key\u202e'];
+    const { code, stdout } = await policy('explain', 'read', '{"path": "notes.txt"}', ...seen);
+    expect(code).toBe(0);
+    expect(stdout).toContain('Seen: outside, a page\n');
+    expect(stdout).toMatch(/Seen: private, a key.*202e/i);
+    const wrong = await policy('explain', 'read', '{"path": "notes.txt"}', '--seen', 'inside=x');
+    expect(wrong.code).not.toBe(0);
+    expect(wrong.stderr).toContain('--seen cannot be "inside=x". It takes outside=WHAT or private=WHAT.');
+  });
+
   test('judges the call for a key with its scopes', async () => {
     const key = (name: string, scope: string): string =>
       `[[server.keys]]\nname = "${name}"\nhash = "sha256:${name.repeat(64)}"\nscopes = ["${scope}"]\n`;

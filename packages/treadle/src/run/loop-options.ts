@@ -1,7 +1,7 @@
 import type { LoopOptions } from '@treadle/core';
 
 /** Options that the session or the message gives to every run. */
-type RunName = 'model' | 'tools' | 'policy' | 'ledger' | 'kept' | 'runId' | 'exposes' | 'resultFilters' | 'guardrails';
+type RunName = 'model' | 'tools' | 'policy' | 'ledger' | 'kept' | 'runId';
 /** Options that they give to new runs. */
 type NewName =
   | 'input'
@@ -39,9 +39,6 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   ledger: 'run',
   kept: 'run',
   runId: 'run',
-  exposes: 'run',
-  resultFilters: 'run',
-  guardrails: 'run',
 
   input: 'new',
   instructions: 'new',
@@ -85,6 +82,9 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   summariser: { why: 'As compaction.' },
   retryLater: { why: 'A person waits for the answer.' },
   prepareTurn: { why: 'The command has no code of its user.' },
+  guardrails: { why: 'As prepareTurn.' },
+  resultFilters: { why: 'As prepareTurn.' },
+  exposes: { why: 'As prepareTurn. Tools say what they expose.' },
   models: { why: 'Only prepareTurn chooses them.' },
   agents: { why: 'The tools of the command hand nothing over.' },
   parent: { why: 'The runs of messages have none.' },
