@@ -1,4 +1,4 @@
-import type { JournalEntry, LoopResult, State } from '@treadle/core';
+import type { Effect, Event, JournalEntry, LoopResult, State } from '@treadle/core';
 import { checkResults } from '../invariants/i1-results.ts';
 import { checkPermission } from '../invariants/i2-permission.ts';
 import { checkEnding } from '../invariants/i4-ending.ts';
@@ -8,7 +8,7 @@ import { messagesOf, outcomeOf, same, type Moment, type Trace } from '../invaria
 import type { Disk } from './disk.ts';
 import type { Act, Execution, Ledger } from './ledger.ts';
 import { LEASE_MS, type Machines, type Process } from './machine.ts';
-import { CRASH_LIMIT, rootOf, type Core, type Resource } from './runs.ts';
+import { CRASH_LIMIT, promisesIn, rootOf, type Core, type Resource } from './runs.ts';
 import type { Scheduler } from './scheduler.ts';
 import { createStoreChecks } from './store-checks.ts';
 import { ensure, Violation } from './violation.ts';
@@ -79,11 +79,12 @@ export function createChecks(
     readonly resources: readonly Resource[];
     /** Whether a run draws on the budget, by the id of the run that people have started. */
     readonly isBudgeted: (root: string) => boolean;
+    readonly isFiltered: (root: string) => boolean;
     readonly cover: (what: string) => void;
     readonly report: (failure: Error) => void;
   },
 ) {
-  const { scheduler, disk, ledger, resources, isBudgeted, cover, report } = parts;
+  const { scheduler, disk, ledger, resources, isBudgeted, isFiltered, cover, report } = parts;
   const { now } = scheduler;
   const findRuns = disk.prepare('SELECT id, run, entries, status FROM runs');
   const findEntries = disk.prepare('SELECT seq, entry FROM entries WHERE run = ? AND seq >= ? ORDER BY seq');
@@ -95,7 +96,9 @@ export function createChecks(
   const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
   const inputs = new Map<string, string>();
   const attempts = new Map<string, number>();
-  const tables = createStoreChecks(disk);
+  /** The calls that people have allowed to exceed the budget. */
+  const raised = new Set<string>();
+  const tables = createStoreChecks(disk, () => raised.size);
   /** Runs that may be deleted, and forks, by their ids. */
   const [deletable, forks] = [new Set<string>(), new Set<string>()];
   let lastToken = 0;
@@ -172,10 +175,33 @@ export function createChecks(
       if (event.type === 'child-started') cover('child run');
       if (event.type === 'input-added') cover('input');
       // Deaths count only if they follow each other without another entry.
-      if (event.type === 'input-added' || ANSWERED.has(event.type)) uncounted += CRASH_LIMIT;
+      if (INTERRUPTING.has(event.type) || ANSWERED.has(event.type)) uncounted += CRASH_LIMIT;
       if (event.type === 'budget-refused') cover('refused budget');
+      if (event.type === 'budget-escalated') cover(event.question ? 'escalated model call' : 'escalated call');
+      if (event.type === 'call-rejudged') cover('judged again');
+      if (event.type === 'approval-given' && event.approved && event.raises === run) {
+        cover('raised budget');
+        raised.add(`${run}/${event.effect}`);
+      }
+      if (event.type === 'tool-settled') checkExamined(run, event);
       if (event.type === 'tool-settled' && event.result.type === 'result' && event.result.handoff) cover('handoff');
     }
+  }
+
+  /** Nothing is recorded before it was filtered, or without what it exposes the run to. */
+  function checkExamined(run: string, { effect, result }: Extract<Event, { type: 'tool-settled' }>): void {
+    if (result.type !== 'result') return;
+    if (result.exposes) cover(result.exposes.private ? 'seen private data' : 'seen outside content');
+    const isSearch = inputs.get(`${run}/${effect}`)?.startsWith('search ') === true && !result.isError;
+    ensure(
+      !isSearch || result.exposes?.outside !== undefined,
+      'exposure',
+      () => `${effect} of run ${run} exposes nothing`,
+    );
+    if (!isFiltered(rootOf(run))) return;
+    const isSeen = !JSON.stringify(result.content).includes(' did ');
+    ensure(isSeen, 'filter', () => `the result of ${effect} of run ${run} is not filtered`);
+    if (result.filtered) cover('filtered result');
   }
 
   function referenceOf(run: string): Reference {
@@ -281,7 +307,8 @@ export function createChecks(
   function onStart({ key, effect, tool, input, token, process }: Execution): void {
     const [known, id] = partsOf(key);
     const state = known?.states.at(-1);
-    const running = state && core.outstanding(state).some((one) => one.type === 'call-tool' && one.id === id);
+    const issued = state && core.outstanding(state).find(isCallOf(id));
+    const running = issued !== undefined;
     const held = leases.get(key.slice(0, key.lastIndexOf('/')));
     ensure(
       held?.token === token && held.holder === process,
@@ -296,8 +323,14 @@ export function createChecks(
         () => `${process.name} resumed run ${known.runId}, which is damaged`,
       );
     }
-    const isAccepted = running !== true && effect === 'pure' && !held!.takenOver;
-    ensure(running === true || isAccepted, 'issued', () => `${key} starts, and the journal has not issued it`);
+    const { sandbox = [] } = issued?.call ?? {};
+    ensure(
+      sandbox.every((promise) => promisesIn(process).includes(promise)),
+      'sandbox',
+      () => `${key} starts in ${process.name}, which does not promise ${sandbox.join()}`,
+    );
+    const isAccepted = !running && effect === 'pure' && !held!.takenOver;
+    ensure(running || isAccepted, 'issued', () => `${key} starts, and the journal has not issued it`);
     if (isAccepted) cover('accepted call');
     if (effect !== 'pure') {
       const issuedAt = known!.issued.get(id)!;
@@ -419,7 +452,10 @@ export function createChecks(
   /** The answer was acknowledged: it is in the journal, and durable. */
   function onAnswered(runId: string, path: string): void {
     const effects = path.split('/');
-    const effect = effects.pop()!.replace(/\.question\.(\d+)\.\d+$/, '.tool.$1');
+    const effect = effects
+      .pop()!
+      .replace(/\.question\.(\d+)\.\d+$/, '.tool.$1')
+      .replace(/\.budget$/, '');
     const known = runs.get([runId, ...effects].join('.'));
     if (!known || known.damage || known.deleted !== undefined) return;
     const given = known.entries.find(
@@ -666,6 +702,11 @@ export function createChecks(
   };
 }
 
+function isCallOf(id: string) {
+  return (effect: Effect): effect is Extract<Effect, { type: 'call-tool' }> =>
+    effect.type === 'call-tool' && effect.id === id;
+}
+
 function hasChildren({ entries }: Reference): boolean {
   return entries.some(({ event }) => event.type === 'child-started');
 }
@@ -678,6 +719,8 @@ const ANSWERED: ReadonlySet<string> = new Set([
   'question-answered',
   'deadline-passed',
 ]);
+/** Other entries that can follow a death. */
+const INTERRUPTING: ReadonlySet<string> = new Set(['input-added', 'budget-escalated', 'call-rejudged']);
 const UNKNOWN = /not known whether it took effect|was stopped/;
 const FENCED: ReadonlySet<string> = new Set(['bank', 'remove']);
 

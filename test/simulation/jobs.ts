@@ -49,7 +49,12 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
   const { random, after, log, within } = scheduler;
   /** Only wakers resume runs that sleep. */
   const hasWakers = jobs.some(({ plan }) => JSON.stringify(plan.script).includes('"nap"')) && random.chance(0.8);
-  const maxCalls = random.chance(0.5) ? random.between(1, 12) : undefined;
+  const limits = {
+    ...(random.chance(0.7) && { calls: random.between(1, 6) }),
+    ...(random.chance(0.3) && { tokens: random.between(20, 600) }),
+  };
+  /** People decide about what exceeds the budget. */
+  const budget = { limits, ...(random.chance(0.6) && { atLimit: 'ask' as const }) };
   let [given, started] = [0, 0];
 
   function startProcess(): void {
@@ -131,8 +136,7 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
     const { clock } = process;
     const { plan } = job;
     const { runId, input } = plan;
-    if (plan.isBudgeted)
-      await process.store.budgets.setLimits(BUDGET, maxCalls === undefined ? {} : { calls: maxCalls });
+    if (plan.isBudgeted) await process.store.budgets.set(BUDGET, budget);
     const code: Omit<LoopOptions, 'input'> = {
       ...codeOf(world, process, plan),
       ...(plan.isShown && {
@@ -175,7 +179,10 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
     const said = `said ${mark}`;
     if (type === 'client') return { type: 'result', effect, content: said };
     if (type === 'parked') return undefined;
-    if (type === 'question') return { type: 'answer', effect, value: said };
+    if (type === 'question') {
+      const { choices } = wait.question;
+      return { type: 'answer', effect, value: choices ? random.pick(choices) : said };
+    }
     return { type: 'approval', effect, digest: wait.digest, approved: random.chance(0.8), by: said };
   }
 

@@ -1,3 +1,4 @@
+import type { Waiting } from '@treadle/core';
 import type { Process } from './machine.ts';
 import { newJob, type Job, type Jobs, type Parts } from './jobs.ts';
 
@@ -93,7 +94,10 @@ export function createPeople({ world, checks, machines, jobs, isCalm }: Parts, {
   async function answer(process: Process, { plan: { runId } }: Job): Promise<void> {
     const live = process.driving.get(runId)?.live;
     const state = checks.runs.get(runId)?.states.at(-1);
-    const waits = state ? core.waiting(state).filter(({ effect }) => !effect.includes('/')) : [];
+    // An answer that is one of some choices cannot be found again.
+    const canMark = (wait: Waiting): boolean =>
+      !wait.effect.includes('/') && !(wait.type === 'question' && wait.raises);
+    const waits = state ? core.waiting(state).filter(canMark) : [];
     if (!live || waits.length === 0) return;
     const mark = ++marks;
     const given = driver.answerTo(random.pick(waits), mark);

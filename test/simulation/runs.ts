@@ -1,5 +1,16 @@
 import type * as core from '@treadle/core';
-import type { LoopOptions, Policy, Tool, ToolContext, ToolEffect, Verification } from '@treadle/core';
+import type {
+  FilterAnswer,
+  FilteredResult,
+  LoopOptions,
+  Policy,
+  ResultFilter,
+  Tool,
+  ToolContext,
+  ToolEffect,
+  Touch,
+  Verification,
+} from '@treadle/core';
 import { sleepTool } from '@treadle/core/timers';
 import { keyedModel, type Said, type Script } from '../crash/keyed-model.ts';
 import type { Execution, Ledger } from './ledger.ts';
@@ -17,6 +28,8 @@ export interface Plan {
   readonly input: string;
   /** It draws on the budget that all runs share. */
   readonly isBudgeted: boolean;
+  /** Its results are filtered, and what it touches exposes it. */
+  readonly isFiltered: boolean;
   /** What its listener receives is shown to people. */
   readonly isShown: boolean;
   /** Before it pauses, it waits for answers for a while. */
@@ -48,12 +61,15 @@ interface ToolKind {
   /** Holds a process of its own while the run is driven. */
   readonly holds?: true;
   readonly ends?: 'process';
+  readonly touches?: readonly Touch[];
+  /** Runs in a sandbox, which does not promise the same in all processes. */
+  readonly boxed?: true;
 }
 
 const KINDS: Readonly<Record<string, ToolKind>> = {
   look: { effect: 'pure', sync: true },
-  search: { effect: 'pure' },
-  list: { effect: 'pure', long: true },
+  search: { effect: 'pure', touches: [{ type: 'url', url: 'https://a.test/' }] },
+  list: { effect: 'pure', long: true, touches: [{ type: 'read', path: '/list' }] },
   put: { effect: 'idempotent' },
   stamp: { effect: 'once', sync: true },
   pay: { effect: 'once' },
@@ -66,12 +82,16 @@ const KINDS: Readonly<Record<string, ToolKind>> = {
   job: { effect: 'idempotent', parks: true },
   ask: { effect: 'idempotent', asks: true },
   shell: { effect: 'idempotent', holds: true },
+  box: { effect: 'idempotent', boxed: true },
   bomb: { effect: 'pure', sync: true, ends: 'process' },
 };
 
 /** Each is as probable as its number of mentions. */
 const USUAL = 'look look search search list put put stamp pay pay wire wire wire bank order send job'.split(' ');
-const RARE = 'remove remove pick forbid child child child wire bank pay ask ask shell shell nap nap'.split(' ');
+const RARE =
+  'remove remove pick forbid child child child wire bank pay ask ask shell shell nap nap box box box box box box'.split(
+    ' ',
+  );
 /** The tools of servers. */
 export const SERVED: readonly string[] = USUAL.filter((name) => name !== 'job');
 /** The tool that hands a run over to another agent. */
@@ -93,7 +113,8 @@ export function planRun(random: Random, runId: string, nested: boolean): Plan {
     script: scriptOf(random, random.between(1, 3), namesOf(random, nested), text),
     childScript: scriptOf(random, random.between(1, 2), [...USUAL, 'remove', 'ask']),
     input: `Do it.${text}`,
-    isBudgeted: random.chance(0.15),
+    isBudgeted: random.chance(0.25),
+    isFiltered: random.chance(0.15),
     isShown: random.chance(0.15),
     lingers: random.chance(0.3),
     options: {
@@ -188,7 +209,40 @@ export function codeOf(world: World, process: Process, plan: Plan): Omit<LoopOpt
     ...codeFor(script),
     killProcess: ({ startedAt, host }) => killResource(world, process, startedAt, host),
     ...(plan.isBudgeted && { ledger: process.store.budgets.ledger([BUDGET]) }),
+    ...(plan.isFiltered && {
+      resultFilters: [filterOf(world, process)],
+      exposes: ({ type }: Touch) => (type === 'read' ? 'private' : undefined),
+    }),
     ...(plan.lingers && { beforePause }),
+  };
+}
+
+/** What the sandbox of a process promises. */
+export function promisesIn({ holder }: Process): readonly string[] {
+  return holder.pid % 2 === 0 ? [] : ['network'];
+}
+
+/** Redacts all results, and refuses some that are pure. What it has not seen contains "did". */
+function filterOf({ scheduler: { after, random } }: World, process: Process): ResultFilter {
+  const answerTo = ({ content, call }: FilteredResult): FilterAnswer => {
+    if (call.name === 'look') return { type: 'refused', reason: 'not this' };
+    return {
+      type: 'changed',
+      content: content.map((block) =>
+        'text' in block ? { ...block, text: block.text.replaceAll('did', 'has') } : block,
+      ),
+    };
+  };
+  return {
+    name: 'redact',
+    filter(result) {
+      if (random.chance(0.5)) return answerTo(result);
+      const { promise, resolve } = Promise.withResolvers<FilterAnswer>();
+      after(process, random.between(1, 900), `the result of ${result.effect} is filtered`, () =>
+        resolve(answerTo(result)),
+      );
+      return promise;
+    },
   };
 }
 
@@ -235,7 +289,8 @@ export function delayedModel(
 export function policyOf({ scheduler: { after, random } }: World, process: Process): Policy {
   return {
     judge(calls) {
-      const verdicts = calls.map(({ name }) => {
+      const verdicts = calls.map(({ name, sandbox }) => {
+        if (name === 'box' && !sandbox?.includes('network')) return { type: 'ask', ttlMs: 600_000 } as const;
         if (name === 'forbid') return { type: 'deny', reason: 'no' } as const;
         return name === 'remove' ? ({ type: 'ask', ttlMs: 600_000 } as const) : ({ type: 'allow' } as const);
       });
@@ -342,6 +397,8 @@ function simulatedTool(world: World, process: Process, name: string, kind: ToolK
     effect,
     ...(timeoutMs !== undefined && { timeoutMs }),
     ...(verify && { verify: verifyCall as never }),
+    ...(kind.touches && { touches: () => kind.touches! }),
+    ...(kind.boxed && { sandbox: () => promisesIn(process) }),
     execute: execute as never,
   });
 }

@@ -105,7 +105,8 @@ export async function simulate(seed: number, { about, print }: SimulateOptions =
   const resources: Resource[] = [];
   const jobs: Job[] = [];
   const isBudgeted = (root: string): boolean => jobs.some(({ plan }) => plan.runId === root && plan.isBudgeted);
-  const checks = createChecks(core, { scheduler, disk, ledger, resources, isBudgeted, cover, report });
+  const isFiltered = (root: string): boolean => jobs.some(({ plan }) => plan.runId === root && plan.isFiltered);
+  const checks = createChecks(core, { scheduler, disk, ledger, resources, isBudgeted, isFiltered, cover, report });
   const profile = scheduler.random.pick(about === 'runs' ? PROFILES.filter(({ serves }) => !serves) : PROFILES);
   if (profile.serves) serverCode ??= await loadServer();
   const machines = createMachines(store, { scheduler, disk, hosts: profile.hosts, onCommit });
