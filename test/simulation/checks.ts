@@ -96,9 +96,9 @@ export function createChecks(
   const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
   const inputs = new Map<string, string>();
   const attempts = new Map<string, number>();
-  /** The calls that people have allowed to exceed the budget. */
-  const raised = new Set<string>();
-  const tables = createStoreChecks(disk, () => raised.size);
+  /** How often people have allowed a call to exceed the budget. One that was charged and then lost is asked about again. */
+  let raised = 0;
+  const tables = createStoreChecks(disk, () => raised);
   /** Runs that may be deleted, and forks, by their ids. */
   const [deletable, forks] = [new Set<string>(), new Set<string>()];
   let lastToken = 0;
@@ -181,7 +181,7 @@ export function createChecks(
       if (event.type === 'call-rejudged') cover('judged again');
       if (event.type === 'approval-given' && event.approved && event.raises === run) {
         cover('raised budget');
-        raised.add(`${run}/${event.effect}`);
+        raised++;
       }
       if (event.type === 'tool-settled') checkExamined(run, event);
       if (event.type === 'tool-settled' && event.result.type === 'result' && event.result.handoff) cover('handoff');
