@@ -96,7 +96,7 @@ export function createChecks(
   const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
   const inputs = new Map<string, string>();
   const attempts = new Map<string, number>();
-  /** How often people have allowed a call to exceed the budget. One that was charged and then lost is asked about again. */
+  /** How often calls may exceed the budget: by each approval, and once more if such a call was charged and then lost. */
   let raised = 0;
   const tables = createStoreChecks(disk, () => raised);
   /** Runs that may be deleted, and forks, by their ids. */
@@ -170,6 +170,7 @@ export function createChecks(
       scheduler.log(`    ${run} ${known.entries.length} ${event.type}${'effect' in event ? ` ${event.effect}` : ''}`);
       if (event.type === 'cancel-requested' && run.includes('.')) checkCancel(run);
       if (event.type === 'effect-lost') cover('lost effect');
+      if (event.type === 'effect-lost' && raised > 0) raised++;
       if (event.type === 'tool-parked') cover('parked');
       if (event.type === 'approval-given') cover('approval');
       if (event.type === 'child-started') cover('child run');
