@@ -33,6 +33,7 @@ describe('policy explain', () => {
       'domains      -        it makes no requests',
       'devices      -        it uses this machine only',
       'sessions     -        it uses no sessions',
+      'exposure     -        the run has seen neither private data nor content from outside',
       'tools        -        no entry for "read"',
       'Verdict: allow, by the rule paths',
       '',

@@ -1,6 +1,6 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import { approvalProblem } from '../machine/approvals.ts';
-import { waiting } from '../machine/effects.ts';
+import { slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { findQuestion, type Question } from '../machine/questions.ts';
 import type { State, Waiting } from '../machine/state.ts';
@@ -109,9 +109,8 @@ export function answerEvent(
   if (!event || !fits(state, event) || (event.type === 'client-result-given' && !isAwaited(state, answer))) {
     return undefined;
   }
-  const raises =
-    event.type !== 'client-result-given' &&
-    waiting(state).some((wait) => wait.effect === answer.effect && 'raises' in wait);
+  const slot = slotFor(state, answer.effect);
+  const raises = state.phase.type === 'raising' || (slot?.type === 'asking' && slot.raises);
   return raises ? ({ ...event, raises: state.runId } as Event) : event;
 }
 

@@ -25,8 +25,9 @@ export function readThenSendRule({ exposure = 'ask' }: PolicyRules): Rule {
         ...(seen?.private ? [`private data (${causeText(seen.private)})`] : []),
         ...(seen?.outside ? [`content from outside (${causeText(seen.outside)})`] : []),
       ];
+      if (kinds.length === 0) return 'the run has seen neither private data nor content from outside';
       const way = wayOut(facts);
-      return `the run has seen ${kinds.join(' and ') || 'neither private data nor content from outside'}; the call ${way ? `would ${way}` : 'carries nothing out'}`;
+      return `the run has seen ${kinds.join(' and ')}; the call ${way ? `would ${way}` : 'carries nothing out'}`;
     },
   };
 }
