@@ -246,6 +246,7 @@ export function createDisk(db: DatabaseSync): Disk {
       exec,
       prepare: prepareOwn,
       close() {},
+      isOpen: true,
       get isTransaction() {
         return writing;
       },

@@ -37,7 +37,9 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
   {
     name: 'readers do not wait for commits of other processes',
     checks: ['shown', 'told'],
-    patches: [{ file: WAL, from: 'if (current === undefined || current !== version) {', to: 'if (!findVersion) {' }],
+    patches: [
+      { file: WAL, from: 'if (current === undefined || current !== version) {', to: 'if (current === undefined) {' },
+    ],
   },
   {
     name: 'an answer of the server leaves before it is durable',
