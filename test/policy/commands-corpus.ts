@@ -25,7 +25,16 @@ export const ATTACKS: readonly Attack[] = linesOf('commands.tsv').map((line) => 
   return { verdict, how, effect, text, trick };
 });
 
-const withControls = (text: string): string => text.replaceAll('␤', '\n').replaceAll('␍', '\r').replaceAll('␀', '\0');
+export const withControls = (text: string): string =>
+  text.replaceAll('␤', '\n').replaceAll('␍', '\r').replaceAll('␀', '\0');
+
+/** Lines of somebody who has not written the analysis. */
+export function outsiderLines(): { readonly verdict: string; readonly text: string; readonly what: string }[] {
+  return linesOf('outsider-commands.tsv').map((line) => {
+    const [verdict = '', text = '', what = ''] = line.split('\t');
+    return { verdict, text, what };
+  });
+}
 
 export const ORDINARY: readonly { readonly command: string; readonly isAsked: boolean }[] = linesOf(
   'ordinary-commands.txt',

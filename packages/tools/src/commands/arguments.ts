@@ -85,6 +85,10 @@ export interface Call {
   assign(name: string, value: string): void;
   /** Paths may lead elsewhere from here on: links may have been created. */
   reshape(): void;
+  /** Any file of the folder of the command may be written. */
+  writeAll(): void;
+  /** Whether the folder may belong to another repository, which has settings of its own. */
+  isInside(): boolean;
 }
 
 export function literal(text: string): Arg {
@@ -122,6 +126,8 @@ function applyVerb(call: Call, verbs: NonNullable<Spec['verbs']>, { operands: [v
   if (!chosen) throw new Unclear(`${call.name} ${verb.text} is not known`);
   const folders = values.flatMap(({ option, value }) => (option === '-C' ? value : []));
   const place = folders.reduce<Call>((at, folder) => at.inFolder(folder), call);
+  if (call.name === 'git' && place.isInside())
+    throw new Unclear('a repository inside may have settings that run programs');
   applySpec({ ...place, name: `${call.name} ${verb.text}` }, chosen, rest);
 }
 
@@ -197,10 +203,11 @@ function use(call: Call, kind: Kind, arg: Arg): void {
       if (!/^\w[\w.:@/+~^-]*$/.test(text)) throw new Unclear(`the argument ${text} of ${call.name} is not known`);
       return;
     case 'read':
+      noList(call, text);
       if (text !== '-') call.read(arg);
       return;
     case 'write':
-      if (text !== '-') call.write(arg);
+      call.write(arg);
       return;
     case 'tree':
       call.tree(arg);
@@ -218,6 +225,7 @@ function use(call: Call, kind: Kind, arg: Arg): void {
       call.script(arg);
       return;
     case 'free':
+      noList(call, text);
       useFree(call, arg);
       return;
     case 'url':
@@ -248,6 +256,11 @@ function use(call: Call, kind: Kind, arg: Arg): void {
       kind satisfies never;
       throw new Unclear(`an argument of ${call.name} is not known`);
   }
+}
+
+/** Many programs read further arguments from a file that is given so. */
+function noList({ name }: Call, text: string): void {
+  if (text.startsWith('@')) throw new Unclear(`${name} may read arguments from ${text.slice(1)}`);
 }
 
 function useUrl(call: Call, text: string): void {

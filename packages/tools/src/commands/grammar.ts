@@ -125,7 +125,7 @@ function checkTest(args: readonly string[]): void {
 
 /** Text that is no word: blanks, comments, and the signs and reserved words of the grammar. */
 const BETWEEN =
-  /^(?:[ \t\n]|\\\n|#[^\n]*|;|\|\|?|&&|&?>>?|[<>]&?|<<-|[()!]|[012]|if|then|elif|else|fi|for|in|do|done|time|-p|--)*$/;
+  /^(?:[ \t\n]|\\\n|#[^\n]*(?![^\n])|;|\|\|?|&&|&?>>?|[<>]&?|<<-|[()!]|[012]|if|then|elif|else|fi|for|in|do|done|time|-p|--)*$/;
 
 /**
  * Characters that end a word for people but not for the shell, or the other way round, or that hide text. U+FE0F is a part of
@@ -175,6 +175,26 @@ function isVariable(name: string, once: ReadonlySet<string>): boolean {
 /** A path seen from a folder. `..` is resolved by whoever knows the links. */
 function joined(base: string, file: string): string {
   return base === '' || /^[/~]/.test(file) ? file : `${base.replace(/\/+$/, '')}/${file}`;
+}
+
+/** Where a path leads. `..` is left to the system, because it may follow a link. */
+function placed(folder: string, base: string, text: string): string {
+  return [folder, base, text].reduce((at, part) => (part.startsWith('/') ? part : part === '' ? at : `${at}/${part}`));
+}
+
+/** It does not run if a redirection fails. */
+function isExit(command: PipelineNode): boolean {
+  return (
+    command.type === 'Command' &&
+    command.name?.text === 'exit' &&
+    command.redirects.length === 0 &&
+    command.prefix.length === 0
+  );
+}
+
+/** Several programs read the same input, so it is not known what each of them gets. */
+function shared(scope: Scope): Scope {
+  return typeof scope.stdin === 'string' ? { ...scope, stdin: undefined } : scope;
 }
 
 /** What is not in the grammar, in words. */
@@ -243,7 +263,7 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
       if (operator === '&&') {
         success = after;
         failure = inEither(first, failure, either);
-      } else if (command.type === 'Command' && command.name?.text === 'exit') {
+      } else if (isExit(command)) {
         failure = success;
       } else {
         success = inEither(first, success, after);
@@ -268,15 +288,19 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
       case 'Pipeline':
         if (scope.posix && node.prefixes.some(({ type }) => type === 'Time'))
           throw new Unclear('time is a program in other shells');
-        if (node.commands.length === 1) return walkNode(node.commands[0]!, scope, once);
+        if (node.commands.length === 1) {
+          const after = walkNode(node.commands[0]!, scope, once);
+          // After `!` what follows success follows a failure.
+          return node.prefixes.every(({ type }) => type === 'Time') ? after : inEither(after, scope, after);
+        }
         if (node.operators.includes('|&')) throw new Unclear('|& is not analysed');
         walkPipeline(node.commands, scope, once);
         return scope;
       case 'Subshell':
-        walkList(node.body.commands, scope, once);
+        walkList(node.body.commands, shared(scope), once);
         return scope;
       case 'If': {
-        let tested = walkList(node.clause.commands, scope, once);
+        let tested = walkList(node.clause.commands, shared(scope), once);
         let after = walkList(node.then.commands, tested, once);
         for (const { clause, then } of node.elif) {
           tested = walkList(clause.commands, tested, once);
@@ -293,14 +317,17 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
         for (const { text, home } of values) {
           if (home) throw new Unclear('a loop has a value with ~');
           const variables = new Map([...scope.variables, [name, text]]);
-          here = inEither(scope, here, walkList(node.body.commands, { ...here, variables }, once));
+          here = inEither(scope, here, walkList(node.body.commands, shared({ ...here, variables }), once));
         }
         return here;
       }
       case 'Redirected':
         if (node.command.type !== 'Subshell' && node.command.type !== 'If' && node.command.type !== 'For')
           throw new Unclear(`${NAMES[node.command.type] ?? node.command.type} is not analysed`);
-        return walkNode(node.command, { ...scope, ...redirected(node.redirects, scope) }, once);
+        return {
+          ...walkNode(node.command, { ...scope, ...redirected(node.redirects, scope) }, once),
+          stdin: scope.stdin,
+        };
       default:
         throw new Unclear(`${NAMES[node.type] ?? node.type} is not analysed`);
     }
@@ -474,11 +501,13 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
         // It is started without a shell, so builtins are programs here.
         runProgram(program.text, rest, { ...scope, stdin: name === 'xargs' ? null : scope.stdin });
       },
-      code: (code, { posix: isPosix }) => walkCode(code, { ...scope, posix: isPosix }),
+      code: (code, { posix: isPosix }) => walkCode(code, { ...shared(scope), posix: isPosix }),
       assign,
       reshape() {
         reshaper = name;
       },
+      writeAll: () => note('write', { text: '.', home: false }, { ...scope, folders: [''] }),
+      isInside: () => scope.folders.some(isInsideRepository),
     };
   }
 
@@ -500,11 +529,23 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
 
   function kindOf({ text, home }: Arg, { folders }: Scope): ReturnType<Call['kindOf']> {
     if (folder === undefined || home || folders.some((base) => base.startsWith('~'))) return 'unknown';
-    const kinds = new Set(folders.map((base) => files.kindOf(path.resolve(folder, base, text)) ?? 'none'));
+    const kinds = new Set(folders.map((base) => files.kindOf(placed(folder, base, text)) ?? 'none'));
     return kinds.size === 1 ? [...kinds][0]! : 'unknown';
   }
 
-  /** Private files below are reported by their names. What git stores of itself is not looked at. */
+  /** Whether a folder may belong to another repository than the one of the command, or leads elsewhere through links. */
+  function isInsideRepository(base: string): boolean {
+    if (folder === undefined || base === '') return false;
+    const relative = base.startsWith('/') ? path.relative(folder, base) : base;
+    if (/^(\.\.(\/|$)|~)/.test(relative)) return true;
+    const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
+    return parts.some((_, at) => {
+      const place = `${folder}/${parts.slice(0, at + 1).join('/')}`;
+      return files.kindOf(place) === 'link' || files.kindOf(`${place}/.git`) !== undefined;
+    });
+  }
+
+  /** Private files below are reported by their names. Of what git stores, its configuration is. */
   function touchTree(arg: Arg, names: (name: string, isFolder: boolean) => boolean, scope: Scope): void {
     touch('read', arg, scope);
     const kind = kindOf(arg, scope);
@@ -513,10 +554,14 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
     const open = [arg];
     for (let next = open.pop(); next; next = open.pop()) {
       for (const base of scope.folders) {
-        const place = path.resolve(folder, base, next.text);
+        const place = placed(folder, base, next.text);
         for (const { name, isFolder } of files.namesIn(place)) {
-          if (name === '.git' || !names(name, isFolder)) continue;
+          if (!names(name, isFolder)) continue;
           const inner = joinedArg(next, name);
+          if (name === '.git') {
+            if (isFolder) touch('read', joinedArg(inner, 'config'), scope);
+            continue;
+          }
           if (isFolder) open.push(inner);
           else if (surroundings.isPrivate(`${place}/${name}`)) touch('read', inner, scope);
         }

@@ -63,8 +63,12 @@ const SPECS: Readonly<Record<string, Spec>> = {
     words: '--count --repeated --unique',
     values: { number: '-f -s -w' },
     operands: ['read', 'write'],
+    check: (_, { operands }) => {
+      if (operands.some(({ text }) => text.startsWith('+'))) throw new Unclear('uniq has an old form of options');
+    },
   },
   diff: reads('uqswbBiyN', {
+    check: noFolders,
     words: '--color= --brief --unified --side-by-side --ignore-all-space --strip-trailing-cr',
     values: { number: '-U --unified', text: '--label -I' },
   }),
@@ -104,7 +108,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
   rg: {
     flags: 'niIlcvwxoFSsPNHpqU',
     words:
-      '--files --hidden --line-number --ignore-case --smart-case --count --count-matches --files-with-matches --fixed-strings --word-regexp --invert-match --no-heading --heading --no-line-number --multiline --stats --json --color= --no-filename --with-filename --trim --vimgrep',
+      '--files --hidden --line-number --ignore-case --smart-case --count --count-matches --files-with-matches --fixed-strings --word-regexp --invert-match --no-heading --heading --no-line-number --multiline --stats --json --no-filename --with-filename --trim --vimgrep',
     values: {
       text: '-e --regexp -g --glob --iglob -t --type -T --type-not -r --replace --sort --sortr --color',
       number:
@@ -201,9 +205,17 @@ const SPECS: Readonly<Record<string, Spec>> = {
   ruff: {
     operands: [],
     words: '--version',
-    verbs: { check: runs('--fix --diff --statistics'), format: runs('--check --diff') },
+    verbs: {
+      check: runs('--fix --diff --statistics', { check: (call, parsed) => formats(call, parsed, '--fix') }),
+      format: runs('--check --diff', { check: (call, parsed) => formats(call, parsed) }),
+    },
   },
   tsc: {
+    // Otherwise the result is written beside a file.
+    check: (_, { operands, options }) => {
+      if (operands.length > 0 && !['--noEmit', '--outDir', '--build', '-b'].some((option) => options.has(option)))
+        throw new Unclear('it is not known what tsc writes: use --noEmit');
+    },
     words: '--noEmit --watch -w --strict --pretty --version -v --build -b --verbose',
     values: { read: '-p --project', write: '--outDir', text: '--target --module' },
     operands: ['read'],
@@ -234,7 +246,13 @@ const SPECS: Readonly<Record<string, Spec>> = {
         },
         check: goPackages,
       }),
-      ...each('vet fmt run list', runs('-v -race', { check: goPackages })),
+      ...each('vet run list', runs('-v -race', { check: goPackages })),
+      fmt: runs('', {
+        check: (call, parsed) => {
+          goPackages(call, parsed);
+          call.writeAll();
+        },
+      }),
       mod: {
         operands: [],
         verbs: { tidy: { flags: 'v', operands: [] }, ...each('download verify', NOTHING), graph: NOTHING },
@@ -246,6 +264,9 @@ const SPECS: Readonly<Record<string, Spec>> = {
     operands: [],
     words: '--version',
     verbs: each('build test check clippy fmt run doc clean tree', {
+      check: (call, { options }) => {
+        if (call.name === 'cargo fmt' && !options.has('--check')) call.writeAll();
+      },
       flags: 'rqv',
       words:
         '--release --all-targets --workspace --all --all-features --no-default-features --verbose --quiet --no-run --no-fail-fast --locked --offline --lib --bins --tests --check --no-deps',
@@ -350,6 +371,9 @@ export function analyseProgram(call: Call): boolean {
 
 export function checkPrintf([format, ...values]: readonly string[]): void {
   if (format?.startsWith('-')) throw new Unclear('an option of printf is not known');
+  // Others assign variables, or take a width from an argument.
+  if (!/^([^%]|%%|%[-+ 0#]*\d*(\.\d+)?[sbqdiouxXeEfFgGc])*$/.test(format ?? ''))
+    throw new Unclear('the format of printf is not known');
   // Some shells evaluate what is printed as a number.
   if (/%[^sbq%]/.test(format ?? '') && values.some((value) => !/^[-+]?[\w.]*$/.test(value)))
     throw new Unclear('printf may evaluate an argument');
@@ -377,12 +401,29 @@ function grep(call: Call, { operands, options, values }: Parsed): void {
   const of = (option: string): readonly string[] =>
     values.flatMap((one) => (one.option === option ? one.value.text : []));
   const [excluded, folders, included] = [of('--exclude'), of('--exclude-dir'), of('--include')];
+  // The order of both decides.
+  const isMixed = excluded.length > 0 && included.length > 0;
+  const isNamed = (list: readonly string[], name: string): boolean => /^[\w.-]+$/.test(name) && list.includes(name);
   const names = (name: string, isFolder: boolean): boolean => {
-    if (call.name === 'rg') return options.has('--hidden') || !name.startsWith('.');
-    if (isFolder) return !folders.includes(name);
-    return !excluded.includes(name) && (included.length === 0 || !included.every((one) => SOURCE_FILES.test(one)));
+    // Globs, types and files in the folder bring hidden and ignored names back.
+    if (call.name === 'rg') return !options.has('--files');
+    if (isFolder) return !isNamed(folders, name);
+    if (isMixed) return true;
+    return !isNamed(excluded, name) && (included.length === 0 || hasEnding(name, included));
   };
   for (const file of files.length === 0 ? [literal('.')] : files) call.tree(file, names);
+}
+
+/** Whether a pattern may match a name. */
+function hasEnding(name: string, patterns: readonly string[]): boolean {
+  return patterns.some((one) => !SOURCE_FILES.test(one) || name.toLowerCase().endsWith(one.slice(1).toLowerCase()));
+}
+
+/** It would compare files in them. */
+function noFolders(call: Call, { operands }: Parsed): void {
+  for (const operand of operands)
+    if (operand.text !== '-' && !['file', 'none'].includes(call.kindOf(operand)))
+      throw new Unclear(`it is not known which files of ${operand.text} ${call.name} compares`);
 }
 
 const JQ: Spec = {
@@ -393,6 +434,7 @@ const JQ: Spec = {
 
 function jq(call: Call): void {
   const args: Arg[] = [];
+  if (call.args.some(({ text }) => text === '--')) throw new Unclear('an option of jq is not known');
   // A name and a text follow.
   for (let at = 0; at < call.args.length; at++)
     if (/^--arg(json)?$/.test(call.args[at]!.text)) at += 2;
@@ -487,19 +529,31 @@ function tar(call: Call): void {
   else call.read(archive);
   applySpec(call, spec, rest);
   if (verb !== 'x') return;
-  extractsInto(call, parseArgs(call, spec, rest).values.find(({ option }) => /C|directory/.test(option))?.value);
+  const folders = parseArgs(call, spec, rest).values.flatMap(({ option, value }) =>
+    /C|directory/.test(option) ? value : [],
+  );
+  extractsInto(call, folders.length === 1 ? folders[0] : undefined);
 }
 
 function unzip(call: Call, { operands, options, values }: Parsed): void {
   if (operands.length !== 1) throw new Unclear('the arguments of unzip are not known');
-  if (!options.has('-l')) extractsInto(call, values[0]?.value);
+  if (!options.has('-l')) extractsInto(call, values.length === 1 ? values[0]!.value : undefined);
 }
 
 /** An archive chooses the names of files, also those of a repository or of our configuration. */
 function extractsInto(call: Call, folder: Arg | undefined): void {
   if (!folder || /^(\.?\/?)*$/.test(folder.text) || folder.text.includes('..') || folder.home)
     throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
+  ofItsOwn(call, folder);
   call.reshape();
+}
+
+/** Names that come from elsewhere must not replace a repository or our configuration. */
+function ofItsOwn(call: Call, folder: Arg): void {
+  const isPlain =
+    ['none', 'folder'].includes(call.kindOf(folder)) &&
+    ['.git', '.treadle', 'treadle.toml'].every((name) => call.kindOf(joinedArg(folder, name)) === 'none');
+  if (!isPlain) throw new Unclear(`it is not known what ${call.name} replaces in ${folder.text}`);
 }
 
 function rsync(call: Call, { operands }: Parsed): void {
@@ -508,6 +562,7 @@ function rsync(call: Call, { operands }: Parsed): void {
     throw new Unclear('rsync copies to or from another machine');
   if (/^(\.?\/?)*$/.test(target.text) || target.text.includes('..'))
     throw new Unclear('it is not known what rsync writes');
+  ofItsOwn(call, target);
   call.reshape();
 }
 
@@ -525,12 +580,15 @@ function env(call: Call, { operands }: Parsed): void {
 function xargs(call: Call, { operands, options, values }: Parsed): void {
   const command = operands.length > 0 ? operands : [literal('echo')];
   const text = options.has('-0') || options.has('--null') ? undefined : call.stdin;
-  if (typeof text !== 'string' || !/^[\w\s./:@%+=,-]*$/.test(text)) {
+  if (typeof text !== 'string' || !/^[\w \t\n./:@%+=,-]*$/.test(text)) {
     if (command[0]!.text !== 'echo') throw new Unclear('it is not known what xargs passes on');
     call.run(command);
     return;
   }
-  const words = text.split(/\s+/).filter(Boolean).map(literal);
+  const words = text
+    .split(/[ \t\n]+/)
+    .filter(Boolean)
+    .map(literal);
   const count = Number(
     values.findLast(({ option }) => option === '-n' || option === '--max-args')?.value.text ?? words.length,
   );
@@ -578,6 +636,9 @@ function find(call: Call): void {
     }
   if (commands.length > 0 && (!isBounded || !tests.has('-type f')))
     throw new Unclear('it is not known which files find passes on: use -type f and -name with an ending');
+  if (commands.length > 0)
+    for (const root of roots)
+      call.tree(root, (name, isFolder) => (isFolder ? name !== '.git' : hasEnding(name, names)));
   for (const command of commands)
     for (const root of roots)
       for (const name of names)
@@ -637,6 +698,13 @@ const PYTHON_MODULES: Readonly<Record<string, Spec | undefined>> = Object.assign
   'json.tool': { words: '--sort-keys --compact', operands: ['read', 'write'] },
 } satisfies Record<string, Spec>);
 
+/** A formatter writes what it is given, unless it only shows it. */
+function formats(call: Call, { operands, options }: Parsed, writes?: string): void {
+  if (options.has('--check') || options.has('--diff') || (writes !== undefined && !options.has(writes))) return;
+  for (const operand of operands) call.write(operand);
+  if (operands.length === 0) call.writeAll();
+}
+
 function make(_: Call, { operands }: Parsed): void {
   for (const { text } of operands)
     if (!/^[\w.-]+$/.test(text) && !/^[A-Z_]+=(\d+|yes|no|true|false)$/.test(text))
@@ -670,7 +738,8 @@ function curl(call: Call, { operands, options, values }: Parsed): void {
 const GIT_KEYS =
   /^(color\.[\w.]+|core\.quotepath|user\.(name|email)|advice\.\w+|log\.(date|decorate)|init\.defaultbranch|diff\.(algorithm|context|renames)|pull\.rebase)=[\w.@ -]*$/i;
 
-function git(_: Call, { values }: Parsed): void {
+function git({ args }: Call, { values }: Parsed): void {
+  if (args.some(({ text }) => text.includes('%G'))) throw new Unclear('git may run a program that checks signatures');
   for (const { option, value } of values)
     if (option === '-c' && !GIT_KEYS.test(value.text))
       throw new Unclear(`git -c ${value.text} may change what git runs`);
@@ -683,15 +752,29 @@ function changePath(call: Call, operand: Arg): void {
 }
 
 function reshapes(call: Call): void {
+  call.writeAll();
   call.reshape();
+}
+
+/** Git reads patterns and signs in these operands. */
+function plainPaths({ name }: Call, { operands }: Parsed): void {
+  for (const { text } of operands)
+    if (/^:|[*?[\\]/.test(text)) throw new Unclear(`${text} has a meaning for ${name} that is not analysed`);
+}
+
+/** Without a path it searches everything that git knows, also private files. */
+function gitGrep(call: Call, { operands, options, before }: Parsed): void {
+  if (options.has('-e')) throw new Unclear('git grep -e is not analysed');
+  const hasPath = operands.some((operand, at) => at > 0 && (at >= before || call.kindOf(operand) !== 'none'));
+  if (!hasPath) call.tree(literal('.'), (name) => name !== '.git' && name !== 'node_modules');
 }
 
 function gitVerbs(): Readonly<Record<string, Spec>> {
   const shown =
-    '--stat --shortstat --numstat --name-only --name-status --patch --color= --no-color --word-diff= --ignore-all-space --no-renames --summary --raw --minimal --patience --histogram --function-context --check --exit-code --no-patch --full-index --no-prefix --relative';
+    '--stat --shortstat --numstat --name-only --name-status --patch --color= --no-color --word-diff= --ignore-all-space --no-renames --summary --raw --minimal --patience --histogram --function-context --check --exit-code --no-patch --full-index --no-prefix --relative --abbrev= --unified= -U0 -U1 -U2 -U3 -U5 -U10 -U20 -U50 -U100';
   const history = `${shown} --oneline --graph --decorate= --all --follow --reverse --no-merges --merges --first-parent --abbrev-commit --branches --tags --remotes --pickaxe-regex --left-right --cherry-pick --topo-order --date-order --full-history --regexp-ignore-case --no-decorate --pretty=`;
   const texts =
-    '-S -G --since --until --after --before --author --committer --grep --format --date --diff-filter --abbrev --unified -U --stat-width';
+    '-S -G --since --until --after --before --author --committer --grep --format --date --diff-filter --stat-width';
   const counts = '-n --max-count --skip';
   const change = { operands: ['revision'] as const, check: reshapes };
   const remote = '--all --prune --tags --no-tags --quiet --verbose --force --dry-run --atomic';
@@ -707,7 +790,8 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       values: { text: texts },
       operands: ['revision'],
     },
-    ...each('log show reflog', {
+    reflog: { words: history, values: { text: texts, number: counts }, lines: true, operands: [] },
+    ...each('log show', {
       flags: 'pwbMiEgs',
       words: history,
       values: { text: texts, number: counts, range: '-L' },
@@ -722,9 +806,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
         '--line-number --ignore-case --files-with-matches --word-regexp --count --name-only --cached --show-function --heading --break',
       values: { text: '-e', number: '-A -B -C -m --max-depth' },
       operands: ['text', 'revision'],
-      check: (_, { options }) => {
-        if (options.has('-e')) throw new Unclear('git grep -e is not analysed');
-      },
+      check: gitGrep,
     },
     'ls-files': {
       flags: 'cmosdtz',
@@ -764,9 +846,15 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       values: { text: '-m --message --author --date', read: '-F --file' },
       operands: ['pathspec'],
     },
-    rm: { flags: 'rfqn', words: '--cached --force --quiet', operands: ['remove'] },
+    rm: { flags: 'rfqn', words: '--cached --force --quiet', operands: ['remove'], check: plainPaths },
     mv: { flags: 'fkvn', operands: ['move'], last: 'write', check: (call, parsed) => move(call, parsed) },
-    clean: { flags: 'fdnq', words: '--dry-run --force', operands: ['remove'] },
+    clean: {
+      flags: 'fdnq',
+      words: '--dry-run --force',
+      operands: ['remove'],
+      alone: ['write', '.'],
+      check: plainPaths,
+    },
     checkout: {
       flags: 'q',
       words: '--quiet --detach --ours --theirs',
@@ -776,7 +864,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
         for (const [at, operand] of operands.entries()) {
           if (at > 0 || at >= before || call.kindOf(operand) !== 'none') changePath(call, operand);
         }
-        if (values.length === 0 || operands.length > 0) call.reshape();
+        if (values.length === 0 || operands.length > 0) reshapes(call);
       },
     },
     switch: {
@@ -785,7 +873,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       values: { name: '-c -C --create' },
       operands: ['name'],
       check: (call, { operands, values }) => {
-        if (values.length === 0 || operands.length > 0) call.reshape();
+        if (values.length === 0 || operands.length > 0) reshapes(call);
       },
     },
     restore: {
@@ -804,7 +892,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       words: '--soft --mixed --hard --keep --quiet',
       operands: ['revision'],
       check: (call, { options }) => {
-        if (options.has('--hard') || options.has('--keep')) call.reshape();
+        if (options.has('--hard') || options.has('--keep')) reshapes(call);
       },
     },
     stash: {
@@ -867,7 +955,7 @@ function gitVerbs(): Readonly<Record<string, Spec>> {
       values: { number: '--depth', name: '-b --branch' },
       operands: ['repository', 'write'],
       check: (call, { operands: [repository, folder] }) => {
-        const name = /([\w.-]+?)(\.git)?\/?$/.exec(repository?.text ?? '')?.[1];
+        const name = /^[^?#]*[/:]([\w.-]+?)(\.git)?\/?$/.exec(repository?.text ?? '')?.[1];
         if (name === undefined || /^\.*$/.test(name)) throw new Unclear('it is not known where git clones to');
         if (!folder) call.write(literal(name));
         call.reshape();

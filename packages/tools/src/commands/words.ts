@@ -3,7 +3,6 @@
  * exactly the files that match it. Everything else throws `Unclear`.
  */
 import { lstatSync, readdirSync, type Dirent } from 'node:fs';
-import path from 'node:path/posix';
 import { compileGlob, matchesGlob } from '@treadle/core/policy';
 
 /** Why a command is not in the grammar that is known completely. Ends the analysis: people are asked. */
@@ -109,9 +108,8 @@ function readWord(raw: string, context: WordContext, use: 'argument' | 'value'):
     else if (char === '*' || char === '?') add(take(/[*?]/y)!, true);
     else if (char === '[') {
       if (raw === '[') return [{ text: raw, isGlob: false }];
-      const set = take(/\[[!^]?[\w.-]+\]/y);
-      if (set === undefined) throw new Unclear(`the brackets in ${raw} are not analysed`);
-      add(set, true);
+      // Which characters a set means depends on the language.
+      throw new Unclear(`the brackets in ${raw} are not analysed`);
     } else if (char === '{') {
       if (/,|\.\./.test(raw)) throw new Unclear(`the braces in ${raw} are not analysed`);
       add(take(/\{/y)!);
@@ -213,15 +211,17 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
   };
 }
 
-/** The files that match, as the shell finds them. A set of characters counts as any character: rather too many than too few. */
+/** `..` is left to the system, because it may follow a link. */
+function placeOf(folder: string, file: string): string {
+  return file.startsWith('/') ? file : `${folder}/${file}`;
+}
+
+/** The files that match, as the shell finds them. */
 function matchesOf(pieces: readonly Piece[], text: string, { folder, files }: WordContext): string[] {
   if (folder === undefined) throw new Unclear(`it is not known which files ${text} matches`);
   if (pieces.some((piece) => !piece.isGlob && /[*?{}]/.test(piece.text)))
     throw new Unclear(`the pattern ${text} is not analysed`);
-  const pattern = pieces
-    .map((piece) => (piece.isGlob && piece.text.startsWith('[') ? '?' : piece.text))
-    .join('')
-    .replaceAll(/\*+/g, '*');
+  const pattern = text.replaceAll(/\*+/g, '*');
   let found = [pattern.startsWith('/') ? '/' : ''];
   const components = pattern.split('/').filter((part) => part !== '');
   for (const [index, component] of components.entries()) {
@@ -234,15 +234,18 @@ function matchesOf(pieces: readonly Piece[], text: string, { folder, files }: Wo
     found = found.flatMap((base) => {
       // Some versions of shells also find these.
       const own = component.startsWith('.') ? ['.', '..'] : [];
-      const names = files.namesIn(path.resolve(folder, base || '.')).flatMap(({ name, isFolder, isLink }) => {
+      const names = files.namesIn(placeOf(folder, base)).flatMap(({ name, isFolder, isLink }) => {
         const isMatch = name.startsWith('.') === component.startsWith('.') && matchesGlob(glob, [name]);
+        // Whether a mark stands for a byte or for a character depends on the language.
+        if (isMatch && (name.includes('\ufffd') || (component.includes('?') && /\P{ASCII}/u.test(name))))
+          throw new Unclear(`it is not known whether ${text} matches ${name}`);
         return isMatch && (end === '' || isFolder || isLink) ? name : [];
       });
       return [...names, ...own.filter((name) => matchesGlob(glob, [name]))].map((name) => base + name + end);
     });
   }
   // Names after the last star have to exist too.
-  if (!/[*?]/.test(components.at(-1)!)) found = found.filter((file) => files.kindOf(path.resolve(folder, file)));
+  if (!/[*?]/.test(components.at(-1)!)) found = found.filter((file) => files.kindOf(placeOf(folder, file)));
   if (found.length > 500) throw new Unclear(`${text} matches too many files`);
   return found.length === 0 ? [text] : found.sort();
 }
