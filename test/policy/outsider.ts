@@ -106,7 +106,7 @@ export function addPrograms({ tools }: Place): void {
   }
 }
 
-export function outsiderCommand({ work, root }: Place, { text }: OutsiderLine): string {
+function outsiderCommand({ work, root }: Place, { text }: OutsiderLine): string {
   return withControls(text).replaceAll('@WORK@', work).replaceAll('@OUT@', path.join(root, 'out'));
 }
 
