@@ -22,13 +22,15 @@ const WITHOUT_TERMINAL = {
 
 /**
  * What git does for programs whatever a repository says: no hooks, no file system monitor, no pager, and a folder that looks
- * like a bare repository is none. A file in the working folder could name a program otherwise.
+ * like a bare repository is none, and repositories inside are not looked into. A file in the working folder could name a program otherwise.
  */
 const GIT_SETTINGS: readonly (readonly [key: string, value: string])[] = [
   ['safe.bareRepository', 'explicit'],
   ['core.fsmonitor', 'false'],
   ['core.hooksPath', '/dev/null'],
   ['core.pager', 'cat'],
+  // A repository inside has filters of its own, which git would run to see whether its files have changed.
+  ['diff.ignoreSubmodules', 'dirty'],
 ];
 const GIT_CONFIG: Readonly<Record<string, string>> = Object.fromEntries([
   ['GIT_CONFIG_COUNT', String(GIT_SETTINGS.length)],

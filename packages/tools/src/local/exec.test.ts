@@ -257,7 +257,7 @@ test('programs get no secrets, and need no terminal', async () => {
     GIT_PAGER: 'cat',
     GIT_EDITOR: 'true',
     GIT_TERMINAL_PROMPT: '0',
-    GIT_CONFIG_COUNT: '4',
+    GIT_CONFIG_COUNT: '5',
     GIT_CONFIG_KEY_0: 'safe.bareRepository',
     GIT_CONFIG_VALUE_0: 'explicit',
     GIT_CONFIG_KEY_1: 'core.fsmonitor',
@@ -266,6 +266,8 @@ test('programs get no secrets, and need no terminal', async () => {
     GIT_CONFIG_VALUE_2: '/dev/null',
     GIT_CONFIG_KEY_3: 'core.pager',
     GIT_CONFIG_VALUE_3: 'cat',
+    GIT_CONFIG_KEY_4: 'diff.ignoreSubmodules',
+    GIT_CONFIG_VALUE_4: 'dirty',
   });
   const { exec } = local(folder, { env: { PATH: process.env['PATH']!, ONLY: 'this' } });
   const execution = await exec.start({ argv: ['env'], env: { ADDED: 'that' } });
