@@ -316,6 +316,10 @@ describe('globs', () => {
     expect(commandFacts(`ls ${pattern}`, { folder }).programs[0]?.args).toEqual(stdout.trimEnd().split('\n'));
   });
 
+  test('do not hide that git would look into repositories inside', () => {
+    expect(unclear('echo x > .gitmodules; git status', { folder })).toContain('a repository inside');
+  });
+
   test('have no sets of characters', () => {
     expect(unclear('ls ./[b-z].txt', { folder })).toContain('brackets');
   });

@@ -535,7 +535,12 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
 
   /** Whether a folder may belong to another repository than the one of the command, or leads elsewhere through links. */
   function isInsideRepository(base: string): boolean {
-    if (folder === undefined || base === '') return false;
+    if (folder === undefined) return false;
+    // It can make git look into repositories inside.
+    const isWritten = [...touches.values()].some(
+      ({ type, path: file }) => type === 'write' && /\.gitmodules$/i.test(file),
+    );
+    if (isWritten || files.kindOf(`${folder}/.gitmodules`) !== undefined) return true;
     const relative = base.startsWith('/') ? path.relative(folder, base) : base;
     if (/^(\.\.(\/|$)|~)/.test(relative)) return true;
     const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
