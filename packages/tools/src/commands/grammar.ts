@@ -550,7 +550,7 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
     });
   }
 
-  /** Private files below are reported by their names. Of what git stores, its configuration is. */
+  /** Where private files are below, people decide: the command does not name them, and a sandbox hides them. */
   function touchTree(arg: Arg, names: (name: string, isFolder: boolean) => boolean, scope: Scope): void {
     touch('read', arg, scope);
     const kind = kindOf(arg, scope);
@@ -563,12 +563,10 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
         for (const { name, isFolder } of files.namesIn(place)) {
           if (!names(name, isFolder)) continue;
           const inner = joinedArg(next, name);
-          if (name === '.git') {
-            if (isFolder) touch('read', joinedArg(inner, 'config'), scope);
-            continue;
-          }
+          if (name === '.git' && isFolder) throw new Unclear(`it would read ${inner.text}/config, which may have keys`);
           if (isFolder) open.push(inner);
-          else if (surroundings.isPrivate(`${place}/${name}`)) touch('read', inner, scope);
+          else if (surroundings.isPrivate(`${place}/${name}`))
+            throw new Unclear(`it would read ${inner.text}, which is private`);
         }
       }
     }
