@@ -120,7 +120,7 @@ AbortSignal.any = (signals) => {
   const either = new AbortController();
   for (const signal of signals) {
     if (signal.aborted) either.abort(signal.reason);
-    else signal.addEventListener('abort', () => either.abort(signal.reason), { once: true, signal: either.signal });
+    else signal.addEventListener('abort', () => either.abort(signal.reason), { once: true });
   }
   return either.signal;
 };
