@@ -163,6 +163,7 @@ test('a run is shown with what it used, what it waits for and how it ended', asy
   expect(run).toEqual({
     id,
     object: 'run',
+    narrowed_by: [],
     status: 'paused',
     model: 'scripted',
     title: 'Pay',
