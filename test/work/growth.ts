@@ -9,7 +9,7 @@ import { countWork, type Work, type WorkCounter } from './counted-work.ts';
  */
 
 /** Elements of the smallest input. */
-const SIZE = 16;
+const SIZE = 24;
 /** The characters of a text in the inputs. */
 const TEXT_CHARS = 50;
 
