@@ -54,7 +54,7 @@ const explainCommand: Command = defineCommand({
     on: {
       type: 'text',
       value: 'TYPE:NAME',
-      help: 'Where what is given with --touch is: a device, ssh, container or sandbox; default: this machine',
+      help: 'Where the touches are: a device, ssh, container or sandbox; default: this machine',
     },
     key: { type: 'text', value: 'NAME', help: 'Judge the call for a key of [[server.keys]], with its scopes' },
     json: { type: 'switch', help: 'Print JSON' },
