@@ -235,7 +235,8 @@ function touchesText({ touches }: Tool, input: unknown): string {
 }
 
 function touchText({ type, ...rest }: Touch): string {
-  return [type, ...Object.values(rest)].join(' ').replaceAll('\n', String.raw`\n`);
+  const texts = Object.entries(rest).map(([key, value]) => (typeof value === 'number' ? `(${value} ${key})` : value));
+  return [type, ...texts].join(' ').replaceAll('\n', String.raw`\n`);
 }
 
 interface ExampleResults {
