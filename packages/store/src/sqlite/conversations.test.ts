@@ -193,6 +193,22 @@ test('a deletion that was interrupted is completed by the next prune', async () 
   await conversations.create(conversation('c'));
 });
 
+test('a deletion leaves alone a new conversation that has got the id of the deleted one', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.conversations.create(conversation('c'));
+  const raw = temp.raw();
+  raw.exec(`UPDATE conversations SET tenant = char(1) || 'deleted acme'`);
+  // Another process creates a conversation as soon as this one is gone.
+  raw.exec(`CREATE TRIGGER reuse AFTER DELETE ON conversations WHEN old.conversation = 'c' BEGIN
+              INSERT INTO conversations (id, conversation, tenant, title, created_at, updated_at)
+                VALUES (old.id, 'new', 'acme', '', 1, 1);
+              INSERT INTO conversation_parts (conversation, response) VALUES (old.id, 'r');
+            END`);
+  await Promise.all([1, 2, 3].map(() => store.conversations.prune(-Infinity)));
+  expect(await store.conversations.responses('new')).toEqual(['r']);
+});
+
 test('old conversations are pruned as a whole, and their responses not before', async () => {
   await using temp = tempStore();
   const store = temp.open();

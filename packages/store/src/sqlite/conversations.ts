@@ -191,24 +191,30 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
     return countUses.get(response)!['uses'] === 1;
   }
 
-  /** Returns the new row; undefined if the conversation was extended or deleted meanwhile. */
-  function markDeleted(row: ConversationRow): ConversationRow | undefined {
-    if (rowOf(row.conversation)?.head !== row.head) return undefined;
-    const tenant = DELETED + row.tenant;
-    updateTenant.run(tenant, row.id);
-    return { ...row, tenant };
+  /** Whether it was marked; not if the conversation was extended or deleted meanwhile. */
+  function markDeleted({ conversation, head }: ConversationRow): boolean {
+    const row = rowOf(conversation);
+    if (row?.head !== head) return false;
+    updateTenant.run(DELETED + row.tenant, row.id);
+    return true;
   }
 
   /** Removes what is left of a deleted conversation, but not the runs that are driven: a later call does. */
-  async function removeDeleted(row: ConversationRow): Promise<void> {
+  async function removeDeleted({ conversation }: ConversationRow): Promise<void> {
     for (let before: number | undefined = Infinity; before !== undefined;) {
       const position: number = before;
-      before = await commit.write(() => removeSomeParts(row, position), 'written');
+      before = await commit.write(() => removeSomeParts(conversation, position), 'written');
     }
   }
 
-  /** Removes the last parts before this one. Returns the first of them; undefined if there are no more. */
-  function removeSomeParts({ id, tenant, conversation }: ConversationRow, before: number): number | undefined {
+  /**
+   * Removes the last parts before this one. Returns the first of them; undefined if there are no more. Finds the row by its name in
+   * each transaction: when somebody else has removed it, a new conversation may have its id.
+   */
+  function removeSomeParts(conversation: string, before: number): number | undefined {
+    const row = find.get(nameKey(conversation)) as unknown as ConversationRow | undefined;
+    if (!row || !isDeleted(row)) return undefined;
+    const { id, tenant } = row;
     let entries = 0;
     let first: number | undefined;
     for (const part of findLastParts.all(id, before) as unknown as readonly ConversationPart[]) {
@@ -313,9 +319,8 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
           if (isLastUse(response)) requests.checkRemovable(response);
           return false;
         });
-        const deleted = await commit.write(() => markDeleted(row));
-        if (!deleted) continue;
-        await removeDeleted(deleted);
+        if (!(await commit.write(() => markDeleted(row)))) continue;
+        await removeDeleted(row);
         return true;
       }
     },
@@ -329,9 +334,8 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
         const old = await commit.write(() => findOld.all(before, ...after) as unknown as ConversationRow[], 'written');
         for (const row of old) {
           if (isDeleted(row) || (await hasResponse(row, requests.isBusy))) continue;
-          const deleted = await commit.write(() => markDeleted(row), 'written');
-          if (!deleted) continue;
-          await removeDeleted(deleted);
+          if (!(await commit.write(() => markDeleted(row), 'written'))) continue;
+          await removeDeleted(row);
           pruned += 1;
         }
         const last = old.at(-1);
@@ -368,10 +372,12 @@ function openTexts(db: DatabaseSync) {
   return {
     insert: db.prepare('INSERT INTO conversation_texts (rowid, text) VALUES (?, ?)'),
     update: db.prepare('UPDATE conversation_texts SET text = ? WHERE rowid = ?'),
-    // Unless one of the conversations was deleted meanwhile.
+    // Unless one of the conversations was deleted meanwhile: other parts may have the ids then, and those have texts.
     copy: db.prepare(
       `INSERT INTO conversation_texts (rowid, text) SELECT ?1, text FROM conversation_texts WHERE rowid = ?2
-         AND EXISTS (SELECT 1 FROM conversation_parts WHERE id = ?1)`,
+         AND EXISTS (SELECT 1 FROM conversation_parts AS copy JOIN conversation_parts AS source USING (response)
+           WHERE copy.id = ?1 AND source.id = ?2)
+         AND NOT EXISTS (SELECT 1 FROM conversation_texts WHERE rowid = ?1)`,
     ),
     remove: db.prepare('DELETE FROM conversation_texts WHERE rowid = ?'),
     findMatching: db.prepare(
