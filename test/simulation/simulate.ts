@@ -368,6 +368,10 @@ async function loadServer(): Promise<ServerCode> {
 
 const RUN_ID = '(SELECT id FROM runs WHERE run = $run)';
 
+/** The run is a child that uses no texts and contents: nobody would ever free them. */
+const IS_LONELY_CHILD = `$run LIKE '%.%' AND ${RUN_ID} NOT IN (SELECT run FROM blob_runs)
+  AND ${RUN_ID} NOT IN (SELECT user FROM text_uses WHERE kind = 1)`;
+
 const DAMAGES: readonly { readonly what: string; readonly sql: readonly string[]; readonly harmless?: true }[] = [
   {
     what: 'changed entry',
@@ -378,9 +382,9 @@ const DAMAGES: readonly { readonly what: string; readonly sql: readonly string[]
   {
     what: 'missing child run',
     sql: [
-      // Both parameters are used, because SQLite rejects others.
-      `DELETE FROM entries WHERE run = ${RUN_ID} AND $run LIKE '%.%' AND $seq >= 0`,
-      `DELETE FROM runs WHERE run = $run AND $run LIKE '%.%' AND $seq >= 0`,
+      // Both parameters are used, because SQLite rejects others. What the run uses of other tables would be left over.
+      `DELETE FROM entries WHERE run = ${RUN_ID} AND ${IS_LONELY_CHILD} AND $seq >= 0`,
+      `DELETE FROM runs WHERE run = $run AND ${IS_LONELY_CHILD} AND $seq >= 0`,
     ],
   },
   {
