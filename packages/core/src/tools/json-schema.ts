@@ -32,18 +32,20 @@ export function schemaCheck(schema: JsonSchema): SchemaCheck {
   };
 }
 
-/** The steps of expensive checks since the last pause. */
+/** The steps of expensive checks in this turn of the event loop. */
 let spentSteps = 0;
+/** Set from the first expensive check of a turn. Resolves in the next one. */
+let nextTurn: Promise<void> | undefined;
 /** What a check should wait for. */
 export let pauseOfChecks: Promise<void> | undefined;
 
 /** After many steps, checks pause until the event loop has turned. */
 function pauseAfter(steps: number): void {
-  if ((spentSteps += steps) <= MAX_STEPS_UNTIL_PAUSE) return;
-  pauseOfChecks ??= nextLoopTurn().then(() => {
+  nextTurn ??= nextLoopTurn().then(() => {
     spentSteps = 0;
-    pauseOfChecks = undefined;
+    nextTurn = pauseOfChecks = undefined;
   });
+  if ((spentSteps += steps) > MAX_STEPS_UNTIL_PAUSE) pauseOfChecks = nextTurn;
 }
 
 /** The keys or indices of a value that keywords have evaluated, for `unevaluatedProperties` and `unevaluatedItems`. */

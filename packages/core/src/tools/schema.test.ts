@@ -7,6 +7,7 @@ import * as v from 'valibot';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import type { JsonSchema } from '../model.ts';
+import { nextLoopTurn } from '../platform.ts';
 import { plainCheck, validate, type Schema, type StandardSchema } from './schema.ts';
 
 const GOOD = { city: 'Oslo', days: 3, stops: [{ at: 'noon' }] };
@@ -291,4 +292,14 @@ test('expensive checks of a process take turns of the event loop', async () => {
   );
   isEnded = true;
   expect(new Set(turns).size).toBe(turns.length);
+});
+
+test('checks do not wait for expensive ones of earlier turns of the event loop', async () => {
+  const schema = { items: { type: 'string' } };
+  const list = Array<number>(15_000).fill(1);
+  for (let n = 0; n < 3; n++) {
+    await nextLoopTurn();
+    expect(validate(schema, list)).toMatchObject({ type: 'invalid' });
+    expect(validate(schema, [1])).toMatchObject({ type: 'invalid' });
+  }
 });
