@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { bubblewrap } from './bubblewrap.ts';
 import type { Engine, EngineName } from './engine.ts';
@@ -44,7 +44,17 @@ function versionOf(program: string): string {
   return printed(program, '--version').split('\n')[0]!;
 }
 
+/** What programs have printed since they were installed, because a process takes long to start. */
+const knownOutputs = new Map<string, string>();
+
 function printed(program: string, option: string): string {
+  const key = `${program} ${option} ${statSync(program, { throwIfNoEntry: false })?.mtimeMs}`;
+  const text = knownOutputs.get(key) ?? outputOf(program, option);
+  if (text !== '') knownOutputs.set(key, text);
+  return text;
+}
+
+function outputOf(program: string, option: string): string {
   try {
     return execFileSync(program, [option], { encoding: 'utf8', stdio: 'pipe' })
       .trim()

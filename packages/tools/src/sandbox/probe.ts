@@ -253,6 +253,7 @@ function cacheFile({ name, program, version, promises }: Engine): string | undef
       release(),
       process.getuid?.(),
       process.env.PATH,
+      tmpdir(),
       name,
       program,
       mtimeMs,
