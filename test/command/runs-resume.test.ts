@@ -17,7 +17,9 @@ import { call, programModel } from '@treadle/core/program';
 import { scriptedModel } from '@treadle/core/testing';
 import { local, readOnlyTools } from '@treadle/tools';
 import { describe, expect, test, vi } from 'vitest';
+import type { Io } from 'treadle';
 import { fakeTerminal } from './fake-terminal.ts';
+import { command } from './in-process.ts';
 import { READ, runsFixture, type RunsFixture } from './runs-fixture.ts';
 import type { ChatRequest } from './scripted-openai.ts';
 import type { TreadleProcess } from './treadle-process.ts';
@@ -35,6 +37,21 @@ async function halfway(on: RunsFixture = fixture): Promise<TreadleProcess> {
   const running = on.start('run', ...on.model(), 'What is in notes.txt?');
   await on.server.answered(2);
   return running;
+}
+
+/** The same in this process, after Ctrl-C. */
+async function interrupted(): Promise<void> {
+  await fixture.script(READ, { hang: 'It sa' }, { text: ['It says hello.'] });
+  let interrupt = (): void => {};
+  const onInterrupt: Io['onInterrupt'] = (listener) => {
+    interrupt = listener;
+    return () => {};
+  };
+  const args = ['run', ...fixture.model(), 'What is in notes.txt?'];
+  const running = command(args, fixture.play.folder, { onInterrupt });
+  await fixture.server.answered(2);
+  interrupt();
+  expect(await running).toMatchObject({ code: 130 });
 }
 
 async function onlyRun(): Promise<string> {
@@ -154,9 +171,7 @@ describe('Ctrl-C', () => {
   });
 
   test('detaches a resumed run again', async () => {
-    const { child, ended } = await halfway();
-    child.kill('SIGINT');
-    await ended;
+    await interrupted();
     await fixture.script({ hang: 'Once mo' }, { text: ['At last.'] });
     const again = fixture.start('runs', 'resume', 'run_', ...fixture.model());
     await fixture.server.answered(1);
@@ -171,9 +186,7 @@ describe('Ctrl-C', () => {
 
 describe('cancel', () => {
   test('ends an interrupted run, which cannot be resumed any more', async () => {
-    const { child, ended } = await halfway();
-    child.kill('SIGINT');
-    await ended;
+    await interrupted();
     const id = (await onlyRun()).slice(0, 12);
     expect(await fixture.treadle('runs', 'cancel', id)).toEqual({ code: 0, stdout: '', stderr: `Cancelled ${id}.\n` });
     expect(await fixture.runs()).toMatchObject([{ status: 'cancelled' }]);
@@ -430,9 +443,7 @@ test('retries a run that failed because of its model', async () => {
 });
 
 test('rejects a second process, and names the one that drives the run', async () => {
-  const { child, ended } = await halfway();
-  child.kill('SIGINT');
-  await ended;
+  await interrupted();
   await fixture.script({ hang: 'Mine' }, { text: ['never asked'] });
   const first = fixture.start('runs', 'resume', 'run_', ...fixture.model());
   await fixture.server.answered(1);
@@ -490,14 +501,8 @@ describe('release', () => {
 });
 
 describe('the model', () => {
-  async function interrupt(): Promise<void> {
-    const { child, ended } = await halfway();
-    child.kill('SIGINT');
-    await ended;
-  }
-
   test('is the model of the run, if the configuration has it', async () => {
-    await interrupt();
+    await interrupted();
     await fixture.play.write(
       'treadle.toml',
       `[models.other]\nmodel = "another"\n[models.mine]\nmodel = "scripted"\nbase_url = "${fixture.server.baseURL}"\n`,
@@ -507,14 +512,14 @@ describe('the model', () => {
   });
 
   test('can be changed with --model', async () => {
-    await interrupt();
+    await interrupted();
     const named = ['--model', 'changed', '--base-url', fixture.server.baseURL];
     expect(await fixture.treadle('runs', 'resume', 'run_', ...named)).toMatchObject({ code: 0 });
     expect(fixture.server.requests[2]!.model).toBe('changed');
   });
 
   test('is not guessed if its server is not configured', async () => {
-    await interrupt();
+    await interrupted();
     const { code, stderr } = await fixture.treadle('runs', 'resume', 'run_');
     expect(code).toBe(2);
     expect(stderr).toContain('uses the model scripted, but its server is not configured');
@@ -523,9 +528,7 @@ describe('the model', () => {
 });
 
 test('reports that the working folder has changed', async () => {
-  const { child, ended } = await halfway();
-  child.kill('SIGINT');
-  await ended;
+  await interrupted();
   await fixture.play.write('elsewhere/x.txt', '');
   const store = `sqlite:${join(fixture.play.folder, '.treadle/treadle.db')}`;
   const args = ['runs', 'resume', 'run_', '--store', store, '--cwd', 'elsewhere', ...fixture.model()];
