@@ -1,3 +1,5 @@
+import { existsSync, readFileSync, statfsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
@@ -24,6 +26,21 @@ const MANY_PROCESSES =
 const LONG =
   /test\/(invariants|simulation|crash|docs|policy\/swaps|policy\/commands|server\/(load|memory|backpressure))/;
 
+const MEMORY = '/dev/shm';
+
+/** Whether tests can make their folders in memory, and run programs there: a commit of a store waits for the disk. */
+function hasMemoryFolder(): boolean {
+  if (!existsSync('/proc/mounts')) return false;
+  const mounts = readFileSync('/proc/mounts', 'utf8').split('\n');
+  const [, , , options] = mounts.findLast((line) => line.split(' ')[1] === MEMORY)?.split(' ') ?? [];
+  if (options === undefined || !/^rw\b/.test(options) || /\bnoexec\b/.test(options)) return false;
+  const { bavail, bsize } = statfsSync(MEMORY);
+  return bavail * bsize > 4 * 1024 ** 3;
+}
+
+/** `TREADLE_DISK` is for what is large and stays, such as an unpacked browser. */
+const FOLDERS = hasMemoryFolder() ? { TMPDIR: MEMORY, TREADLE_DISK: tmpdir() } : {};
+
 class LongFilesFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const place = ({ moduleId, project }: TestSpecification): number => {
@@ -49,7 +66,16 @@ export default defineConfig({
     maxWorkers: '100%',
     sequence: { sequencer: LongFilesFirst },
     projects: [
-      { extends: true, test: { name: 'shared', include: TESTS, exclude: [...NO_TESTS, ...ISOLATED], isolate: false } },
+      {
+        extends: true,
+        test: {
+          name: 'shared',
+          include: TESTS,
+          exclude: [...NO_TESTS, ...ISOLATED],
+          isolate: false,
+          env: FOLDERS,
+        },
+      },
       { extends: true, test: { name: 'isolated', include: ISOLATED, exclude: NO_TESTS } },
     ],
   },

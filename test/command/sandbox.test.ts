@@ -4,7 +4,10 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { installedEngine } from '@treadle/tools/sandbox';
 import { needs } from '../needs.ts';
+import { useDisk } from '../on-disk.ts';
 import { command, type Printed } from './in-process.ts';
+
+useDisk();
 
 let folder: string;
 beforeEach(() => {

@@ -10,10 +10,20 @@ async function launchBrowser(): Promise<Browser> {
     /single-process|disable-web-security|allow-running-insecure|site-isolation|IsolateOrigins|no-zygote|in-process-gpu/;
   chromium.setGraphicsMode = false;
   return await playwright.launch({
-    executablePath: await chromium.executablePath(),
+    executablePath: await unpackedBrowser(),
     // Its own renderer of graphics draws no frame for seconds, now and then.
     args: [...chromium.args.filter((arg) => !unwanted.test(arg)), '--disable-gpu'],
   });
+}
+
+/** The program is unpacked once, into the folder for temporary files. It is too large for one in memory. */
+async function unpackedBrowser(): Promise<string> {
+  const { TMPDIR, TREADLE_DISK } = process.env;
+  if (TREADLE_DISK === undefined) return await chromium.executablePath();
+  process.env['TMPDIR'] = TREADLE_DISK;
+  const program = await chromium.executablePath();
+  process.env['TMPDIR'] = TMPDIR;
+  return program;
 }
 
 export type Launched = { readonly browser: Browser } | { readonly error: unknown };

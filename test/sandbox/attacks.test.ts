@@ -1,8 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ENGINE_NAMES, installedEngine, probeEngine, sandboxed } from '@treadle/tools/sandbox';
 import { needs, uses } from '../needs.ts';
+import { useDisk } from '../on-disk.ts';
 import { ATTACKS } from './attacks.ts';
 import { bare, openWorld, runAttacks, type World } from './world.ts';
+
+useDisk();
 
 const LIMITS = { memoryBytes: 256 * 1024 ** 2, fileBytes: 10_000_000, processes: 100 };
 

@@ -17,6 +17,9 @@ import { local, type ExecOps, type Room } from '@treadle/tools';
 import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
 import { mcpServer } from '@treadle/tools/mcp';
 import { needs } from '../needs.ts';
+import { useDisk } from '../on-disk.ts';
+
+useDisk();
 
 const engine = installedEngine('bubblewrap');
 
