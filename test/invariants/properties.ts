@@ -75,9 +75,9 @@ interface SharedProperty {
 
 /** The same properties for the same worlds. Those that look at the same traces share them, which takes half of the time. */
 export const ALL_PROPERTIES: Readonly<Record<string, SharedProperty>> = {
-  [Object.keys(TRACE_CHECKS).join(', ')]: { property: ofTraces(each(TRACE_CHECKS)), part: 1 },
+  [Object.keys(TRACE_CHECKS).join(', ')]: { property: ofTraces(each(TRACE_CHECKS)), part: 1 / 2 },
   [Object.keys(STATE_CHECKS).join(', ')]: { property: ofTraces(each(STATE_CHECKS)), part: 1 / 4 },
-  [Object.keys(LIVE_CHECKS).join(', ')]: { property: ofLiveTraces(each(LIVE_CHECKS)), part: 1 / 2 },
+  [Object.keys(LIVE_CHECKS).join(', ')]: { property: ofLiveTraces(each(LIVE_CHECKS)), part: 1 / 4 },
   ...Object.fromEntries(Object.entries(OTHERS).map(([name, property]) => [name, { property, part: 1 / 4 }])),
 };
 
