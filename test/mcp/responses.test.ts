@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { policy } from '@treadle/core/policy';
@@ -9,7 +9,7 @@ import { sqliteStore } from '@treadle/store';
 import { mcpServer, type McpServer } from '@treadle/tools/mcp';
 import OpenAI from 'openai';
 import type { Response as OpenAIResponse, ResponseInputItem, Tool } from 'openai/resources/responses/responses';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { startRemoteServer, type RemoteServer } from './remote-server.ts';
 import { listed, scriptedServer } from './scripted-server.ts';
@@ -800,7 +800,9 @@ describe('credentials', () => {
   test('reach the server, and are not stored, logged or repeated', async () => {
     const lines: string[] = [];
     const log = newLog({ level: 'trace', to: { write: (line: string) => void lines.push(line) } });
-    const file = join(mkdtempSync(join(tmpdir(), 'treadle-')), 'treadle.db');
+    const folder = mkdtempSync(join(tmpdir(), 'treadle-credentials-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, 'treadle.db');
     const store = sqliteStore(file);
     await using at = await setting([{ calls: [{ name: 'repeat_headers' }] }, 'Done.', 'Done.', 'Done.'], {
       store,
