@@ -96,9 +96,7 @@ export function createChecks(
   const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
   const inputs = new Map<string, string>();
   const attempts = new Map<string, number>();
-  /** How often calls may exceed the budget: by each approval, and once more if such a call was charged and then lost. */
-  let raised = 0;
-  const tables = createStoreChecks(disk, () => raised);
+  const tables = createStoreChecks(disk, isRaised);
   /** Runs that may be deleted, and forks, by their ids. */
   const [deletable, forks] = [new Set<string>(), new Set<string>()];
   let lastToken = 0;
@@ -170,7 +168,6 @@ export function createChecks(
       scheduler.log(`    ${run} ${known.entries.length} ${event.type}${'effect' in event ? ` ${event.effect}` : ''}`);
       if (event.type === 'cancel-requested' && run.includes('.')) checkCancel(run);
       if (event.type === 'effect-lost') cover('lost effect');
-      if (event.type === 'effect-lost' && raised > 0) raised++;
       if (event.type === 'tool-parked') cover('parked');
       if (event.type === 'approval-given') cover('approval');
       if (event.type === 'child-started') cover('child run');
@@ -180,10 +177,7 @@ export function createChecks(
       if (event.type === 'budget-refused') cover('refused budget');
       if (event.type === 'budget-escalated') cover(event.question ? 'escalated model call' : 'escalated call');
       if (event.type === 'call-rejudged') cover('judged again');
-      if (event.type === 'approval-given' && event.approved && event.raises === run) {
-        cover('raised budget');
-        raised++;
-      }
+      if (event.type === 'approval-given' && event.approved && event.raises === run) cover('raised budget');
       if (event.type === 'tool-settled') checkExamined(run, event);
       if (event.type === 'tool-settled' && event.result.type === 'result' && event.result.handoff) cover('handoff');
     }
@@ -303,6 +297,16 @@ export function createChecks(
   function partsOf(key: string): readonly [Reference | undefined, string] {
     const slash = key.lastIndexOf('/');
     return [runs.get(key.slice(0, slash)), key.slice(slash + 1)];
+  }
+
+  /** What happens to a damaged run is not known. */
+  function isRaised(key: string): boolean {
+    const [known, id] = partsOf(key);
+    if (known?.damage) return true;
+    const ask = id.replace('.tool.', '.approval.');
+    const raises = ({ event }: JournalEntry): boolean =>
+      event.type === 'approval-given' && event.effect === ask && event.approved && event.raises === known!.runId;
+    return known?.entries.some(raises) === true;
   }
 
   function onStart({ key, effect, tool, input, token, process }: Execution): void {

@@ -42,8 +42,8 @@ export interface StoreChecks {
   readonly calls: () => number;
 }
 
-/** `raised`: how many calls people have allowed to exceed the budget. */
-export function createStoreChecks(disk: Disk, raised: () => number): StoreChecks {
+/** `isRaised`: whether people have allowed the call with this key to exceed the budget. */
+export function createStoreChecks(disk: Disk, isRaised: (key: string) => boolean): StoreChecks {
   const wrong = Object.entries(WRONG_ROWS).map(([what, sql]) => [what, disk.prepare(`${sql} LIMIT 1`)] as const);
   const marked = disk.prepare('SELECT run, entry FROM entries WHERE instr(entry, char(1)) > 0');
   const findUse = disk.prepare('SELECT 1 FROM text_uses WHERE kind = 1 AND user = ? AND text = ?');
@@ -52,12 +52,15 @@ export function createStoreChecks(disk: Disk, raised: () => number): StoreChecks
        (SELECT coalesce(sum(calls), 0) FROM budget_usage) + (SELECT coalesce(sum(calls), 0) FROM reservations) AS calls
      FROM budget_definitions`,
   );
-  const findReservations = disk.prepare('SELECT key FROM reservations');
+  const findReservations = disk.prepare('SELECT key, calls FROM reservations');
   const findText = disk.prepare('SELECT text FROM texts WHERE id = ?');
   const findInput = disk.prepare('SELECT input_last, input_at FROM runs WHERE id = ?');
   const findMessage = disk.prepare('SELECT previous, text FROM messages WHERE id = ?');
   /** The transactions in which effects were reserved first. */
   const reserved = new Map<string, number>();
+  /** The calls that are reserved at present, and what all runs have used or reserved. */
+  let held: ReadonlySet<string> = new Set();
+  let drawn = 0;
 
   function checkRows(): void {
     for (const [what, statement] of wrong)
@@ -71,6 +74,33 @@ export function createStoreChecks(disk: Disk, raised: () => number): StoreChecks
 
   function budget(): { readonly most: number | null; readonly calls: number } | undefined {
     return findBudget.get() as { most: number | null; calls: number } | undefined;
+  }
+
+  function readReservations(): { readonly key: string; readonly calls: number }[] {
+    return findReservations.all() as { key: string; calls: number }[];
+  }
+
+  /**
+   * Only a new reservation draws on the budget, within its limit or raised by people. A call that is lost after it was
+   * settled runs again, with a new reservation.
+   */
+  function checkBudget(): void {
+    const found = budget();
+    if (!found) return;
+    const { most, calls } = found;
+    const rows = readReservations();
+    for (const { key } of rows) if (!reserved.has(key)) reserved.set(key, disk.commits());
+    const counted = rows.filter((row) => row.calls > 0).map(({ key }) => key);
+    const added = counted.filter((key) => !held.has(key));
+    const within = added.filter((key) => !isRaised(key));
+    ensure(calls <= drawn + added.length, 'budget', () => `${calls - drawn} calls are drawn, ${added.length} reserved`);
+    ensure(
+      most === null || within.length === 0 || calls - (added.length - within.length) <= most,
+      'budget',
+      () => `${calls} of ${most} calls are used or reserved, and nobody has allowed ${within.join(' and ')}`,
+    );
+    held = new Set(counted);
+    drawn = calls;
   }
 
   function withTexts(stored: string): string {
@@ -96,21 +126,13 @@ export function createStoreChecks(disk: Disk, raised: () => number): StoreChecks
   return {
     entryText,
     onCommit(all) {
-      const found = all || BUDGET_TABLES.some(disk.wrote) ? budget() : undefined;
-      if (found) {
-        const { most, calls } = found;
-        ensure(
-          most === null || calls <= most + raised(),
-          'budget',
-          () => `${calls} of ${most} calls are used or reserved, and people allowed ${raised()} more`,
-        );
-        for (const { key } of findReservations.all())
-          if (!reserved.has(key as string)) reserved.set(key as string, disk.commits());
-      }
+      if (all || BUDGET_TABLES.some(disk.wrote)) checkBudget();
       if (all) checkRows();
     },
     onPowerFailure() {
       for (const [key, commit] of reserved) if (commit > disk.commits()) reserved.delete(key);
+      held = new Set(readReservations().flatMap(({ key, calls }) => (calls > 0 ? key : [])));
+      drawn = budget()?.calls ?? 0;
     },
     reservation(key) {
       const commit = reserved.get(key);
