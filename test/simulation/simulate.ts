@@ -1,5 +1,6 @@
 import { readdirSync } from 'node:fs';
 import * as core from '@treadle/core';
+import { keyedModel } from '../crash/keyed-model.ts';
 import { createChecks, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
 import type { Cause } from './expected-errors.ts';
@@ -79,6 +80,7 @@ const MOST_PROCESSES = 4;
 
 const store = await loadStore();
 await loadLazyModules();
+await useLazyModules();
 let serverCode: ServerCode | undefined;
 let disk: Disk | undefined;
 
@@ -359,6 +361,22 @@ async function loadLazyModules(): Promise<void> {
     const names = readdirSync(files).filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'));
     for (const name of names) await import(new URL(name, files).href);
   }
+}
+
+/** Code that waits for such a module only once: a schedule must not depend on whether it is the first one. */
+async function useLazyModules(): Promise<void> {
+  const model = keyedModel({ 't1.model.0': { calls: [['look', {}]] }, 't2.model.0': 'It is done.' });
+  const look = core.tool({
+    name: 'look',
+    description: 'look',
+    input: { type: 'object' },
+    effect: 'pure',
+    touches: () => [{ type: 'read', path: '/list' }],
+    execute: () => 'seen',
+  });
+  core.agentTool({ name: 'child', description: 'child', model });
+  const policy: core.Policy = { judge: (calls) => calls.map(() => ({ type: 'allow' })) };
+  await core.runLoop({ model, tools: [look], policy, input: 'Look.' });
 }
 
 /** Loads it by path, after the platform has replaced the modules that it uses. */
