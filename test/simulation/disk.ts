@@ -206,40 +206,11 @@ export function createDisk(db: DatabaseSync): Disk {
 
     function prepareOwn(sql: string): StatementSync {
       if (Object.hasOwn(pragmas, sql)) return { get: pragmas[sql] } as unknown as StatementSync;
-      return new OwnStatement(shared(sql)) as unknown as StatementSync;
-    }
-
-    /** A statement that all processes share, as this one uses it. */
-    class OwnStatement {
-      readonly #statement: StatementSync;
-      readonly #table: string | undefined;
-
-      constructor({ statement, table }: Shared) {
-        this.#statement = statement;
-        this.#table = table;
-      }
-
-      #before(): StatementSync {
-        if (this.#table !== undefined) beforeWrite(this.#table);
+      const { statement, table } = shared(sql);
+      return new OwnStatement(statement, () => {
+        if (table !== undefined) beforeWrite(table);
         aggregates = own;
-        return this.#statement;
-      }
-
-      run(...args: Parameters<StatementSync['run']>): unknown {
-        return this.#before().run(...args);
-      }
-
-      get(...args: Parameters<StatementSync['get']>): unknown {
-        return this.#before().get(...args);
-      }
-
-      all(...args: Parameters<StatementSync['all']>): unknown {
-        return this.#before().all(...args);
-      }
-
-      iterate(...args: Parameters<StatementSync['iterate']>): unknown {
-        return this.#before().iterate(...args);
-      }
+      }) as unknown as StatementSync;
     }
 
     return {
@@ -275,6 +246,37 @@ export function createDisk(db: DatabaseSync): Disk {
         db.aggregate(name, { ...options, step });
       },
     } as unknown as DatabaseSync;
+  }
+}
+
+/** A statement that all processes share, as one of them uses it. */
+class OwnStatement {
+  readonly #statement: StatementSync;
+  readonly #before: () => void;
+
+  constructor(statement: StatementSync, before: () => void) {
+    this.#statement = statement;
+    this.#before = before;
+  }
+
+  run(...args: Parameters<StatementSync['run']>): unknown {
+    this.#before();
+    return this.#statement.run(...args);
+  }
+
+  get(...args: Parameters<StatementSync['get']>): unknown {
+    this.#before();
+    return this.#statement.get(...args);
+  }
+
+  all(...args: Parameters<StatementSync['all']>): unknown {
+    this.#before();
+    return this.#statement.all(...args);
+  }
+
+  iterate(...args: Parameters<StatementSync['iterate']>): unknown {
+    this.#before();
+    return this.#statement.iterate(...args);
   }
 }
 

@@ -1,4 +1,13 @@
-import type { Answer, LoopOptions, LoopResult, RunStore, TreadleErrorCode, Waiting } from '@treadle/core';
+import type {
+  Answer,
+  JournalEntry,
+  LoopOptions,
+  LoopResult,
+  RunStore,
+  State,
+  TreadleErrorCode,
+  Waiting,
+} from '@treadle/core';
 import { wakeRuns } from '@treadle/core/timers';
 import type { Checks } from './checks.ts';
 import { isExpected, type Cause } from './expected-errors.ts';
@@ -55,6 +64,8 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
   };
   /** People decide about what exceeds the budget. */
   const budget = { limits, ...(random.chance(0.6) && { atLimit: 'ask' as const }) };
+  /** The processes that have set the budget. */
+  const budgeting = new Set<Process>();
   let [given, started] = [0, 0];
 
   function startProcess(): void {
@@ -66,11 +77,19 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
 
   /** A process tries to drive an open run from time to time. */
   function poll(process: Process): void {
-    const open = jobs.filter(
-      (job) => !isOver(job) && !process.driving.has(job.plan.runId) && !(hasWakers && checks.isAsleep(job.plan.runId)),
-    );
+    const open = jobs.filter((job) => isOpenTo(process, job));
     if (open.length > 0) drive(process, random.pick(open));
     after(process, random.between(2_000, isCalm() ? 6_000 : 12_000), 'looks for work', () => poll(process));
+  }
+
+  function isOpenTo(process: Process, job: Job): boolean {
+    const { runId } = job.plan;
+    if (isOver(job) || process.driving.has(runId) || (hasWakers && checks.isAsleep(runId))) return false;
+    const drivers = machines.processes().filter(({ driving }) => driving.has(runId));
+    if (drivers.length === 0) return true;
+    // It is refused at once.
+    if (drivers.some(({ host }) => host === process.host)) return !isCalm() && random.chance(0.3);
+    return !isCalm() || drivers.some(({ stalledUntil }) => stalledUntil > scheduler.now());
   }
 
   function drive(process: Process, job: Job): void {
@@ -136,7 +155,10 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
     const { clock } = process;
     const { plan } = job;
     const { runId, input } = plan;
-    if (plan.isBudgeted) await process.store.budgets.set(BUDGET, budget);
+    if (plan.isBudgeted && !budgeting.has(process)) {
+      await process.store.budgets.set(BUDGET, budget);
+      budgeting.add(process);
+    }
     const code: Omit<LoopOptions, 'input'> = {
       ...codeOf(world, process, plan),
       ...(plan.isShown && {
@@ -149,7 +171,7 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
       driving.live = core.startLoop({ ...code, ...plan.options, journal, clock, runId, input, resume: 'auto' });
     } else {
       const entries = await journal.read(runId);
-      const replayed = entries.length === 0 ? undefined : core.replay(entries).state;
+      const replayed = entries.length === 0 ? undefined : stateAfter(runId, entries);
       answers = replayed ? core.waiting(replayed).flatMap((wait) => answerAtResume(wait)) : [];
       const options = { ...code, journal, clock, runId };
       driving.live = core.startLoop(replayed ? { ...options, answers } : { ...options, ...plan.options, input });
@@ -165,6 +187,12 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
     for (const { effect } of answered) checks.onAnswered(runId, effect);
     if (result.outcome) job.done = true;
     return result;
+  }
+
+  /** The checks have replayed what is stored, unless it is damaged. */
+  function stateAfter(runId: string, entries: readonly JournalEntry[]): State {
+    const known = checks.runs.get(runId);
+    return (known?.damage ? undefined : known?.states[entries.length]) ?? core.replay(entries).state;
   }
 
   function answerAtResume(wait: Waiting): readonly Answer[] {

@@ -79,8 +79,8 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
   const { world, checks, machines, causes, isCalm, report } = parts;
   const { scheduler, cover } = world;
   const { random, after, log, within } = scheduler;
-  const script = scriptOf(random, random.between(1, 3), SERVED);
-  const clients = Array.from({ length: random.pick([1, 2, 2, 3]) }, (_, index): Client => ({
+  const script = scriptOf(random, random.between(1, 2), SERVED);
+  const clients = Array.from({ length: random.pick([1, 1, 2, 2]) }, (_, index): Client => ({
     name: `client${index}`,
     key: `key${index}`,
     chats: random.chance(0.4),

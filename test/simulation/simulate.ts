@@ -58,20 +58,26 @@ const ALL: readonly Fault[] = [
   ...(['damage', 'start', 'start', 'cancel', 'detach', 'sync'] as const),
 ];
 
-const MIXED: Profile = { faults: ALL, rates: [0.02, 0.05, 0.1, 0.2], hosts: [1, 2, 2, 3] };
+const MIXED: Profile = { faults: ALL, rates: [0.03, 0.08, 0.15, 0.3], hosts: [1, 2, 2, 3] };
 
-const PROFILES: readonly Profile[] = [
-  MIXED,
-  MIXED,
-  { faults: ['stall', 'stall', 'stall', 'suspend', 'clock'], rates: [0.05, 0.1], hosts: [2, 3], slow: true },
-  { faults: ['damage', 'damage', 'crash', 'crash'], rates: [0.1, 0.2], hosts: [1] },
-  {
-    faults: ['crash', 'crash', 'power', 'power', 'stall', 'suspend', 'full', 'locked', 'sync', 'start', 'start'],
-    rates: [0.01, 0.02, 0.05],
-    hosts: [1, 1, 2],
-    serves: true,
-  },
-];
+const SLOW: Profile = {
+  faults: ['stall', 'stall', 'stall', 'suspend', 'clock'],
+  rates: [0.08, 0.15],
+  hosts: [2, 3],
+  slow: true,
+};
+
+const DAMAGED: Profile = { faults: ['damage', 'damage', 'crash', 'crash'], rates: [0.15, 0.3], hosts: [1] };
+
+const SERVED: Profile = {
+  faults: ['crash', 'crash', 'power', 'power', 'stall', 'suspend', 'full', 'locked', 'sync', 'start', 'start'],
+  rates: [0.02, 0.04, 0.08],
+  hosts: [1, 1, 2],
+  serves: true,
+};
+
+/** Each is as probable as its number of mentions. Servers take several times as long as the others. */
+const PROFILES: readonly Profile[] = [MIXED, MIXED, MIXED, MIXED, SLOW, SLOW, DAMAGED, DAMAGED, SERVED];
 
 /** More steps than any schedule needs to come to its end when all faults have stopped. */
 const MOST_STEPS = 4_000;
@@ -188,7 +194,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
   const rate = random.pick(profile.rates);
   /** How often people do something, at each step. */
   const actRate = profile.serves ? 0.25 : random.pick([0, 0.02, 0.06, 0.15]);
-  let remaining = random.between(20, 150);
+  let remaining = random.between(15, 90);
   let calm = false;
   const all = { world, checks, machines, causes, jobs, isCalm: () => calm, report };
   const outside = profile.serves ? createServers(all, told, serverCode!) : createRuns(all, profile.slow === true);
@@ -199,7 +205,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
   function disturb(): void {
     if (machines.processes().length === 0 || (random.chance(0.002) && machines.processes().length < MOST_PROCESSES))
       startProcess();
-    if ((remaining > 0 || profile.serves) && random.chance(actRate)) outside.act();
+    if ((remaining > 0 || profile.serves) && random.chance(calm ? actRate / 3 : actRate)) outside.act();
     if (calm || kinds.length === 0) return becomeCalm();
     remaining--;
     if (remaining <= 0) return becomeCalm();

@@ -53,8 +53,8 @@ const LEAST_PERCENT: Readonly<Record<string, number>> = {
   woken: 1,
   fork: 2,
   'deleted run': 0.5,
-  'event of a stream': 8,
-  'response completed': 8,
+  'event of a stream': 4,
+  'response completed': 4,
 };
 
 const TIMEOUT = { timeout: 300_000 };
