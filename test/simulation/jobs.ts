@@ -131,7 +131,11 @@ export function createJobs({ world, checks, machines, causes, jobs, isCalm, repo
         const value: unknown = Reflect.get(target, name);
         if (name !== 'acquire') return value;
         return async (runId: string) => {
-          const lease = await target.acquire(runId);
+          const lease = await target.acquire(runId).catch((error: Error) => {
+            // It has released the lease again, which it may have taken over from a process that died.
+            if (error.message.includes('was resumed by another process')) checks.onEndedEarly();
+            throw error;
+          });
           if (!runId.includes('.')) checks.onWoken(runId, process);
           return lease;
         };
