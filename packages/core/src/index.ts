@@ -130,7 +130,7 @@ export type {
   RecordedVerdict,
   SettledResult,
 } from './machine/events.ts';
-export type { Cause, Exposure } from './machine/exposure.ts';
+export type { Cause, Exposes, Exposure } from './machine/exposure.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type { AskedQuestion, Question } from './machine/questions.ts';
@@ -214,7 +214,16 @@ export type {
   ToolSpec,
   Usage,
 } from './model.ts';
-export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './policy/port.ts';
+export type {
+  AskVerdict,
+  JudgeContext,
+  JudgedCall,
+  Policy,
+  Principal,
+  Touch,
+  TouchExposure,
+  Verdict,
+} from './policy/port.ts';
 export { wakeAtOf } from './machine/parking.ts';
 export { Broken, Finished, Parked, type ParkedUntil } from './tools/result.ts';
 export type { PatternMatcher } from './tools/json-schema.ts';
@@ -230,7 +239,6 @@ export { checkOptions, type KnownOptions, type OptionNames } from './known-optio
 export {
   tool,
   type AskQuestion,
-  type Exposes,
   type Held,
   type HoldOptions,
   type HoldResource,

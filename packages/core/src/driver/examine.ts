@@ -7,7 +7,7 @@ import type { Clock } from '../platform.ts';
 import type { Principal, Touch } from '../policy/port.ts';
 import { settledWithin, type Execution } from '../tools/execute.ts';
 import { blocksOf } from '../tools/result.ts';
-import type { Tool } from '../tools/tool.ts';
+import { promisesOf, type Tool } from '../tools/tool.ts';
 import type { ClientResult } from './answer.ts';
 import { executorOf } from './call-model.ts';
 import { declaredTouches, ignoreRejection, isThenable, type Judging } from './judge.ts';
@@ -27,7 +27,7 @@ import type { RunContext } from './perform.ts';
 /** What results are examined with. */
 export interface Examining {
   readonly runId: string;
-  readonly options: Pick<RunEnvironment, 'resultFilters' | 'exposes' | 'context'>;
+  readonly options: Pick<RunEnvironment, 'resultFilters' | 'exposes' | 'policy' | 'context'>;
   readonly principal: Principal | undefined;
   readonly clock: Clock;
   /** How long a filter may take. */
@@ -48,7 +48,7 @@ type Examinable = ErrorFacts &
   Examined &
   Pick<Extract<SettledResult, { type: 'result' }>, 'content' | 'isError' | 'memory' | 'handoff'>;
 
-/** The result as it is recorded. Never rejects. Not a promise without filters, unless the option `exposes` returns one. */
+/** The result as it is recorded. Never rejects. Not a promise without filters, unless a function `exposes` returns one. */
 export function examineResult<R extends Examinable>(run: Examining, source: CallSource, result: R): R | Promise<R> {
   const effect = toolEffectId(source.call);
   // Those of a child run: the call has brought them.
@@ -125,12 +125,15 @@ function exposureOf(run: Examining, source: CallSource): Exposure | undefined | 
   const { exposes } = tool;
   const declared = kindsFrom(() => (typeof exposes === 'function' ? exposes(input) : exposes));
   const [first] = touches;
+  const sandbox = promisesOf(tool, input);
   const seen: (Seen | Promise<Seen>)[] = [{ kinds: declared, what: first ? touchWords(first) : 'its result' }];
   for (const touch of touches) {
     const what = touchWords(touch);
     if (touch.type === 'url' || touch.type === 'unknown') seen.push({ kinds: OUTSIDE, what });
-    const told = run.options.exposes && toldKinds(run, touch, run.options.exposes);
-    if (told) seen.push(told instanceof Promise ? told.then((kinds) => ({ kinds, what })) : { kinds: told, what });
+    for (const says of [run.options.exposes, run.options.policy?.exposes]) {
+      const told = says && toldKinds(run, () => says(touch, { sandbox }));
+      if (told) seen.push(told instanceof Promise ? told.then((kinds) => ({ kinds, what })) : { kinds: told, what });
+    }
   }
   const later = seen.some((one) => one instanceof Promise);
   const all = (found: readonly Seen[]): Exposure | undefined =>
@@ -138,13 +141,9 @@ function exposureOf(run: Examining, source: CallSource): Exposure | undefined | 
   return later ? Promise.all(seen).then(all) : all(seen as readonly Seen[]);
 }
 
-function toldKinds(
-  { clock, timeoutMs }: Examining,
-  touch: Touch,
-  exposes: NonNullable<RunEnvironment['exposes']>,
-): Kinds | Promise<Kinds> {
+function toldKinds({ clock, timeoutMs }: Examining, says: () => unknown): Kinds | Promise<Kinds> {
   try {
-    const told: unknown = exposes(touch);
+    const told = says();
     if (!isThenable(told)) return kindsFrom(() => told);
     const kinds = Promise.resolve(told).then(
       (value) => kindsFrom(() => value),

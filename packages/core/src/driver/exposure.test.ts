@@ -121,6 +121,21 @@ describe('what a call exposes the run to', () => {
     expect(await seen([read], { exposes: async (touch) => isPrivate(touch) })).toEqual({ private: PRIVATE });
   });
 
+  test('the policy says it too, with the promises of the sandbox', async () => {
+    const policy: Policy = {
+      judge: (calls) => calls.map(() => ({ type: 'allow' })),
+      exposes: (touch, { sandbox }) =>
+        touch.type === 'command' && !sandbox.includes('network') ? 'outside' : undefined,
+    };
+    const command = { touches: () => [{ type: 'command', command: 'fetch' } as const] };
+    const outside = made('outside', command);
+    const inside = made('inside', { ...command, sandbox: () => ['network'] });
+    expect(await seen([inside, outside, read], { policy })).toEqual({
+      outside: { effect: 't1.tool.1', tool: 'outside', what: 'command fetch' },
+      private: { ...PRIVATE, effect: 't1.tool.2' },
+    });
+  });
+
   test('a result of the client', async () => {
     const journal = memoryJournal();
     const options = { tools: [pick], journal, runId: 'run' };

@@ -5,11 +5,12 @@ import type { CallAnswered, CallStarted, Item, TurnStarted } from '../journal/it
 import type { ErrorFacts, InputMessage, Message, ResultBlock, ToolResult } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { TreadleErrorCode } from '../errors.ts';
-import type { Policy, Principal, Touch } from '../policy/port.ts';
+import type { Policy, Principal, TouchExposure } from '../policy/port.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
 import type { Schema } from '../tools/schema.ts';
-import type { Exposes, StartRun, Tool } from '../tools/tool.ts';
+import type { StartRun, Tool } from '../tools/tool.ts';
 import type { GuardrailVerdict } from '../machine/events.ts';
+import type { Exposes } from '../machine/exposure.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, Memory, OutputCheck, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
@@ -240,10 +241,10 @@ export interface RunEnvironment {
    */
   readonly resultFilters?: readonly ResultFilter[];
   /**
-   * What a call that touches this exposes the run to, such as private data for the path of a key. If it throws, both. It
-   * applies to child runs too.
+   * What calls expose the run to by what they touch, such as private data for the path of a key, besides what the policy says.
+   * It applies to child runs too.
    */
-  readonly exposes?: (touch: Touch) => Exposes | undefined | Promise<Exposes | undefined>;
+  readonly exposes?: TouchExposure;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
   /** The agents that tools made by `handoff` may hand the run over to. */

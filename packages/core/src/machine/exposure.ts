@@ -10,6 +10,9 @@ export interface Exposure {
   readonly private?: Cause;
 }
 
+/** `outside`: content that anybody may have written. `private`: data that must not leave. */
+export type Exposes = keyof Exposure | readonly (keyof Exposure)[];
+
 /** What has exposed a run. */
 export interface Cause {
   /** The call of the run that brought it, by its effect. Absent: the input, or what the run was started with. */

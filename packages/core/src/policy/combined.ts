@@ -15,6 +15,7 @@ export function combinedPolicy(given: readonly Policy[]): Policy | undefined {
   const policies = [...new Set(given)];
   if (policies.length < 2) return policies[0];
   const hasRules = policies.some(({ rules }) => rules !== undefined);
+  const exposing = policies.flatMap(({ exposes }) => exposes ?? []);
   return {
     async judge(calls, context) {
       const results = await Promise.all(policies.map((policy) => policy.judge(calls, context)));
@@ -26,6 +27,12 @@ export function combinedPolicy(given: readonly Policy[]): Policy | undefined {
     },
     limits: (autonomy) =>
       policies.reduce((limits, policy) => smallerLimits(limits, policy.limits?.(autonomy) ?? {}), {}),
+    ...(exposing.length > 0 && {
+      async exposes(...touched) {
+        const told = await Promise.all(exposing.map((exposes) => exposes(...touched)));
+        return told.flatMap((kinds = []) => kinds);
+      },
+    }),
     ...(hasRules && { rules: { all: policies.map(({ rules = null }) => rules) } satisfies CombinedRules }),
     withRules: (recorded) => policiesWith(policies, recorded),
   };

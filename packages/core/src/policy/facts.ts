@@ -37,6 +37,8 @@ export interface CommandFacts {
   readonly unclear?: string;
   /** Why it was not analysed to its end, such as its length. It is denied at every level. */
   readonly unchecked?: string;
+  /** A private file in a folder that it would read as a whole. It is then unclear too. */
+  readonly readsPrivate?: string;
   /** Why it destroys something, such as `rm -rf /`. It is denied at every level. */
   readonly destructive?: string;
 }

@@ -25,7 +25,7 @@ const UNKNOWN: readonly Touch[] = [{ type: 'unknown' }];
 const UNTOUCHED = { paths: [], commands: [], urls: [], places: [], sessions: [] };
 
 /** The analysers of this machine, and those of other places if there are any. */
-type KnownAnalysers = Finders & Pick<Analysers, 'place'>;
+export type KnownAnalysers = Finders & Pick<Analysers, 'place'>;
 
 type Touched = Pick<CallFacts, 'paths' | 'commands' | 'urls' | 'places' | 'sessions' | 'unknown'>;
 
@@ -126,7 +126,7 @@ function checkedUrl(facts: UrlFacts): UrlFacts {
 }
 
 function checkedCommand(facts: CommandFacts): CommandFacts {
-  const { programs, touches, urls, unclear, unchecked, destructive } = facts;
+  const { programs, touches, urls, unclear, unchecked, readsPrivate, destructive } = facts;
   const isFacts =
     Array.isArray(programs) &&
     programs.every(({ name, args }) => typeof name === 'string' && Array.isArray(args)) &&
@@ -134,7 +134,7 @@ function checkedCommand(facts: CommandFacts): CommandFacts {
     touches.every(({ type, path }) => (type === 'read' || type === 'write') && typeof path === 'string') &&
     Array.isArray(urls) &&
     urls.every((url) => typeof url === 'string');
-  if (isFacts && [unclear, unchecked, destructive].every(isTextOrAbsent)) return facts;
+  if (isFacts && [unclear, unchecked, readsPrivate, destructive].every(isTextOrAbsent)) return facts;
   throw new Error('the analyser of commands returned something else than facts');
 }
 

@@ -6,13 +6,14 @@ import { autonomyRule, levelLimits, levelOf } from './autonomy.ts';
 import { checkRules } from './check.ts';
 import { commandJudge, commandsRule } from './commands.ts';
 import { domainsRule, urlJudge } from './domains.ts';
+import { touchExposure } from './exposes.ts';
 import type { Analysers } from './facts.ts';
 import { gatherFacts, textAnalysers } from './gather.ts';
 import { pathJudge, pathsRule } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
 import { askedIfUnknown, devicesRule, placeJudge, sessionJudge, sessionsRule } from './places.ts';
 import { privateRule } from './private.ts';
-import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
+import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, TouchExposure, Verdict } from './port.ts';
 import { readThenSendRule } from './read-then-send.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
 import {
@@ -62,6 +63,7 @@ export interface RulePolicy extends Policy {
   readonly rules: PolicyRules;
   withRules(rules: unknown): RulePolicy;
   limits(autonomy?: Autonomy): PolicyLimits;
+  readonly exposes: TouchExposure;
   /** What each rule says about a call, and which decides. The call is not counted for the rates. */
   explain(call: ExplainedCall, context?: RuleContext): Promise<Explanation>;
 }
@@ -110,6 +112,7 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
     rules,
     withRules: (recorded) => rulePolicy(recorded as PolicyRules, options, false),
     limits: (autonomy) => levelLimits(levelOf(rules, autonomy)),
+    exposes: touchExposure(rules, options, analysers),
     async judge(calls, about) {
       const facts = await Promise.all(calls.map((call) => gatherFacts(call, analysers)));
       const counted = facts.filter(({ clients }) => !clients).length;

@@ -1,4 +1,4 @@
-import type { Exposure } from '../machine/exposure.ts';
+import type { Exposes, Exposure } from '../machine/exposure.ts';
 import type { Autonomy } from '../machine/narrowing.ts';
 
 /** Decides whether calls may run. Its verdicts are recorded, and a call that it does not allow never runs. */
@@ -20,7 +20,18 @@ export interface Policy {
    * what the run has apply.
    */
   limits?(autonomy?: Autonomy): PolicyLimits;
+  /** What the policy knows about what a touch exposes a run to. The option `exposes` of the run adds to it. */
+  readonly exposes?: TouchExposure;
 }
+
+/**
+ * Says what a call that touched this exposes its run to, besides what its tool declares: a `url` is from outside. `sandbox`: the
+ * promises of the sandbox that the call ran in. If it throws, both.
+ */
+export type TouchExposure = (
+  touch: Touch,
+  call: { readonly sandbox: readonly string[] },
+) => Exposes | undefined | Promise<Exposes | undefined>;
 
 export interface PolicyLimits {
   readonly turns?: number;

@@ -68,10 +68,17 @@ function lowerGlob(text: string): Glob {
   return compileGlob(text.normalize('NFC').toLowerCase());
 }
 
-export function privateRule(rules: PolicyRules, here: Folders): Rule {
+/** Returns a function that says which glob makes a path private that is read, at the place where it is. */
+export function privateReads(
+  rules: Pick<PolicyRules, 'private' | 'paths'>,
+  here: Folders,
+): (path: TouchedPath) => string | undefined {
   const globAt = atEachPlace(rules, here, privatePaths);
-  const privateGlob = (path: TouchedPath): string | undefined =>
-    path.type === 'read' ? globAt(path)(path.facts) : undefined;
+  return (path) => (path.type === 'read' ? globAt(path)(path.facts) : undefined);
+}
+
+export function privateRule(rules: PolicyRules, here: Folders): Rule {
+  const privateGlob = privateReads(rules, here);
   return {
     name: 'private',
     judge({ paths }, { autonomy }) {

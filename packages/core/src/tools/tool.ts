@@ -7,7 +7,7 @@ import type { Amounts } from '../ledger/port.ts';
 import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, CallingOptions } from '../driver/options.ts';
 import type { CallCheck } from '../machine/events.ts';
-import type { Exposure } from '../machine/exposure.ts';
+import type { Exposes, Exposure } from '../machine/exposure.ts';
 import type { Narrowing, Narrowings } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
@@ -100,9 +100,6 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
    */
   readonly execute?: (input: OutputOf<S>, context: ToolContext) => Output;
 }
-
-/** `outside`: content that anybody may have written. `private`: data that must not leave. */
-export type Exposes = keyof Exposure | readonly (keyof Exposure)[];
 
 export interface ToolContext {
   /** Aborts on cancel, timeout, the run's deadline, and when another process has taken over the run. */

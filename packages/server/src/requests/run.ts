@@ -546,7 +546,7 @@ export function isClientAsked({ type, rule }: { readonly type: string; readonly 
  */
 function namedAsks(policy: Policy): Policy {
   if (rulesIn(policy)) return policy;
-  const { rules, withRules, limits } = policy;
+  const { rules, withRules, limits, exposes } = policy;
   const named = (verdicts: readonly Verdict[]): readonly Verdict[] =>
     verdicts.map((one) => (one?.type === 'ask' && one.rule === undefined ? { ...one, rule: 'policy' } : one));
   return {
@@ -556,6 +556,7 @@ function namedAsks(policy: Policy): Policy {
     },
     ...(rules !== undefined && { rules }),
     ...(withRules && { withRules: (recorded: unknown) => namedAsks(withRules.call(policy, recorded)) }),
+    ...(exposes && { exposes }),
     ...(limits && { limits: (autonomy) => limits.call(policy, autonomy) }),
   };
 }

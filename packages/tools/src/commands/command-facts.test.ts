@@ -4,6 +4,7 @@ import path from 'node:path';
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
+import type { CommandFacts } from '@treadle/core/policy';
 import { commandAnalyser, commandFacts, type CommandOptions } from './command-facts.ts';
 
 const NOTHING = { programs: [], touches: [], urls: [] };
@@ -243,6 +244,22 @@ test('finds the addresses of programs that request them', () => {
     'git clone ext::ls x',
   ])
     expect([command, unclear(command) !== undefined]).toEqual([command, true]);
+});
+
+test('names the private file that a search of a folder would read, also beside a repository', () => {
+  for (const name of ['searched/.git/config', 'searched/deep/.npmrc']) {
+    mkdirSync(path.dirname(path.join(FOLDER, name)), { recursive: true });
+    writeFileSync(path.join(FOLDER, name), '');
+  }
+  const facts = (command: string): CommandFacts => commandFacts(command, { folder: FOLDER });
+  expect(facts('grep -rn x searched')).toMatchObject({
+    unclear: 'it would read searched/deep/.npmrc, which is private',
+    readsPrivate: path.join(FOLDER, 'searched/deep/.npmrc'),
+  });
+  rmSync(path.join(FOLDER, 'searched/deep'), { recursive: true });
+  const { unclear: why, readsPrivate } = facts('grep -rn x searched');
+  expect([why, readsPrivate]).toEqual(['it would read searched/.git/config, which may have keys', undefined]);
+  expect(facts('cat sub/.npmrc').readsPrivate).toBeUndefined();
 });
 
 describe('the analyser', () => {

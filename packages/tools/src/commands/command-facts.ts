@@ -81,10 +81,13 @@ function analyse(
   }
   // It is denied at every level, so nobody has to look at all files that it destroys.
   if (guesses.destructive !== undefined) return { facts: guesses, usedFiles: false };
+  let readsPrivate: string | undefined;
   let privateGlob: ReturnType<typeof privatePaths> | undefined;
   const isPrivate = (path: string): boolean => {
     privateGlob ??= privatePaths({ private: { paths: options.private ?? [] } }, folder === undefined ? {} : { folder });
-    return privateGlob({ path }) !== undefined;
+    if (privateGlob({ path }) === undefined) return false;
+    readsPrivate ??= path;
+    return true;
   };
   const files = filesWith(budget, { mayList });
   try {
@@ -97,7 +100,8 @@ function analyse(
     return { facts: known, usedFiles: files.isUsed };
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
-    return { facts: { ...guesses, unclear: error.message }, usedFiles: files.isUsed };
+    const facts = { ...guesses, unclear: error.message, ...(readsPrivate !== undefined && { readsPrivate }) };
+    return { facts, usedFiles: files.isUsed };
   }
 }
 

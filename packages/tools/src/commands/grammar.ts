@@ -557,19 +557,21 @@ export function analyseCommand(source: Parsed, posix: boolean, surroundings: Sur
     if (kind === 'file' || kind === 'none') return;
     if (folder === undefined || arg.home) throw new Unclear(`it is not known what is below ${arg.text}`);
     const open = [arg];
+    let repository: string | undefined;
     for (let next = open.pop(); next; next = open.pop()) {
       for (const base of scope.folders) {
         const place = placed(folder, base, next.text);
         for (const { name, isFolder } of files.namesIn(place)) {
           if (!names(name, isFolder)) continue;
           const inner = joinedArg(next, name);
-          if (name === '.git' && isFolder) throw new Unclear(`it would read ${inner.text}/config, which may have keys`);
-          if (isFolder) open.push(inner);
+          if (name === '.git' && isFolder) repository ??= inner.text;
+          else if (isFolder) open.push(inner);
           else if (surroundings.isPrivate(`${place}/${name}`))
             throw new Unclear(`it would read ${inner.text}, which is private`);
         }
       }
     }
+    if (repository !== undefined) throw new Unclear(`it would read ${repository}/config, which may have keys`);
   }
 
   function moved(target: Arg, scope: Scope): Scope {

@@ -84,7 +84,7 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   prepareTurn: { why: 'The command has no code of its user.' },
   guardrails: { why: 'As prepareTurn.' },
   resultFilters: { why: 'As prepareTurn.' },
-  exposes: { why: 'As prepareTurn. Tools say what they expose.' },
+  exposes: { why: 'The policy and the tools say what calls expose.' },
   models: { why: 'Only prepareTurn chooses them.' },
   agents: { why: 'The tools of the command hand nothing over.' },
   parent: { why: 'The runs of messages have none.' },
