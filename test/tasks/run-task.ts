@@ -1,4 +1,4 @@
-import type { LoopResult } from '@treadle/core';
+import type { Exposure, LoopResult } from '@treadle/core';
 import { command } from '../command/in-process.ts';
 import { scriptedOpenAi, type ChatRequest, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
 import { problemsOf, type Repository, type ScriptStep, type Task } from './task.ts';
@@ -9,6 +9,8 @@ export interface TaskReport {
   readonly turns: number;
   readonly tokens: number;
   readonly ms: number;
+  /** What the run has seen that is private, or from outside. */
+  readonly exposure?: Exposure;
   /** What the command wrote to standard error: the calls and their results, shortened. */
   readonly log: string;
 }
@@ -53,7 +55,7 @@ export async function runTask(
       const problems = [`the command ended with exit code ${code} and without a result: ${log.trim()}`];
       return { problems, answer: '', turns: 0, tokens: 0, ms, log };
     }
-    const { outcome, text, turns, usage } = JSON.parse(stdout) as LoopResult;
+    const { outcome, text, turns, usage, carried } = JSON.parse(stdout) as LoopResult;
     const left = server ? task.script.length - server.requests.length : 0;
     return {
       problems: [
@@ -66,6 +68,7 @@ export async function runTask(
       tokens: usage.inputTokens + usage.outputTokens,
       ms,
       log,
+      ...(carried?.exposure && { exposure: carried.exposure }),
     };
   } finally {
     await server?.close();
