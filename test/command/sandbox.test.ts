@@ -52,6 +52,12 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
     expect(stderr).toContain('outside: "why it is needed"');
   });
 
+  test('private paths of the configuration are hidden', async () => {
+    configured('[policy.private]\npaths = ["local.json"]');
+    for (const name of ['local.json', '.env.example']) writeFileSync(join(folder, name), name);
+    expect((await run('cat .env.example; cat ./local* 2>/dev/null || true')).stdout).toBe('.env.example\n');
+  });
+
   test('a call with outside runs outside', async () => {
     expect((await run('ls -d /sys', { outside: 'to compare' })).stdout).toBe('/sys\n');
     expect((await run('ls -d /sys')).stdout).toBe('');

@@ -79,6 +79,13 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     expect((await run(exec, 'cat .npmrc; cat sub/.npmrc .env 2>/dev/null')).text).toBe('.npmrc');
   });
 
+  it('hides the same files that the policy calls private', async () => {
+    for (const name of ['.env.example', 'local.json', 'a.key', '.npmrc']) writeFileSync(join(folder, name), name);
+    const exec = opened({ private: { paths: ['local.json'], except: ['a.key'] } });
+    const { text } = await run(exec, 'cat .env.example a.key; cat local.json .npmrc 2>/dev/null');
+    expect(text).toBe('.env.examplea.key');
+  });
+
   it('renames a configuration that a program creates, and says so', async () => {
     const { text } = await run(opened(), 'echo x >treadle.toml');
     expect(text).toContain('commands may not create treadle.toml');

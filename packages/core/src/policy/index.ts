@@ -2,7 +2,6 @@ export { checkRules, type CheckedRules, type RuleProblem } from './check.ts';
 export { executionLine, type ExecutionContext, type ExecutionLine } from './execution-line.ts';
 export type { AddressRange, Analysers, CommandFacts, PathFacts, PlaceAnalysers, Program, UrlFacts } from './facts.ts';
 export { compileGlob, matchesGlob, type Glob } from './glob.ts';
-export { DEFAULT_DENIED } from './paths.ts';
 export {
   policy,
   type ExplainedCall,
@@ -22,7 +21,7 @@ export type {
   Touch,
   Verdict,
 } from './port.ts';
-export { DEFAULT_PRIVATE, DEFAULT_PUBLIC, privatePaths } from './private.ts';
+export { privatePaths } from './private.ts';
 export { latestTimes, memoryRates, type RateStore } from './rate.ts';
 export type { RuleContext, RuleName } from './rule.ts';
 export type { Lists, Permission, PolicyRules } from './rules.ts';

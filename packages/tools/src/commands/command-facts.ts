@@ -2,8 +2,7 @@
  * What a shell command would do, found without running anything. A command is clear only if it is in the grammar of
  * grammar.ts. Everything else is unclear, and has only guesses, which make a verdict stricter.
  */
-import type { CommandFacts } from '@treadle/core/policy';
-import { privatePaths } from '../paths/private-paths.ts';
+import { privatePaths, type CommandFacts } from '@treadle/core/policy';
 import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
 import { parse } from 'unbash';

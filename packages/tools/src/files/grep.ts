@@ -1,6 +1,6 @@
 import { tool, type Tool, type ToolContext } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
-import { privatePaths } from '../paths/private-paths.ts';
+import { privatePaths } from '@treadle/core/policy';
 import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { ToolError } from '../tool-error.ts';

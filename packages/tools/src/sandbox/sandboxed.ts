@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { accessSync, constants, existsSync, realpathSync, renameSync } from 'node:fs';
 import { homedir, totalmem } from 'node:os';
 import { basename, delimiter, isAbsolute, join, resolve } from 'node:path';
+import type { PolicyRules } from '@treadle/core/policy';
 import { programEnvironment } from '../local/environment.ts';
 import type { ExecRequest, Execution, Ops, OutputChunk } from '../ops.ts';
 import { blockedText } from './blocked.ts';
@@ -24,8 +25,8 @@ import {
 export interface SandboxOptions {
   /** What the probe has seen to hold. Default: what the engine is made to keep. */
   readonly promises?: readonly PromiseName[];
-  /** Globs of private files besides the default ones. */
-  readonly privateGlobs?: readonly string[];
+  /** Which files are private besides the default ones, and which are not: `private` of the rules of a policy. */
+  readonly private?: PolicyRules['private'];
   /** Private files of the folder that programs may read, and files outside of it. `~/` is the home folder. */
   readonly expose?: readonly string[];
   /** Files and folders that are read-only besides those that always are. */
@@ -164,7 +165,8 @@ function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
   const tools = toolFolders(given.PATH ?? '', { home, folder });
   const expose = (options.expose ?? []).map((path) => (path.startsWith('~/') ? join(home, path.slice(2)) : path));
   const outside = expose.filter((path) => isAbsolute(path) && !isWithin(folder, path) && exists(path));
-  const { privateGlobs = [], protect = [], hide = [] } = options;
+  const { protect = [], hide = [] } = options;
+  const rules = options.private ? { private: options.private } : {};
   const kept = Object.entries(given).filter(([name]) => VARIABLES.test(name));
   return {
     readable: [...systemFolders(), ...tools, ...outside],
@@ -177,7 +179,7 @@ function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
       ...options.env,
     },
     limits: { ...DEFAULT_LIMITS, ...options.limits },
-    scan: keptScan(() => scanFolder({ folder, privateGlobs, expose, protect, hide })),
+    scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide })),
   };
 }
 

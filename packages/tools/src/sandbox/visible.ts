@@ -1,8 +1,7 @@
 import { lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, type Dirent, type Stats } from 'node:fs';
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import { delimiter, dirname, isAbsolute, join, resolve, sep } from 'node:path';
-import { compileGlob, DEFAULT_DENIED, matchesGlob, type Glob } from '@treadle/core/policy';
-import { DEFAULT_PRIVATE } from '../paths/private-paths.ts';
+import { compileGlob, matchesGlob, privatePaths, type PolicyRules } from '@treadle/core/policy';
 import type { Mask } from './engine.ts';
 
 /*
@@ -78,7 +77,7 @@ function toolOf(entry: string, home: string): string {
 
 /** Secrets in folders of tools, such as ~/.cargo/credentials.toml. */
 export function toolSecrets(tools: readonly string[]): readonly Mask[] {
-  const isPrivate = privateMatcher({ folder: '/', privateGlobs: [], expose: [] });
+  const isPrivate = privateMatcher({ folder: '/', rules: {}, expose: [] });
   return tools.flatMap((tool) =>
     entriesOf(tool).flatMap((entry): readonly Mask[] => {
       const path = join(tool, entry.name);
@@ -108,8 +107,10 @@ export interface Scan {
 
 export interface ScanOptions {
   readonly folder: string;
-  /** Globs besides the default ones. */
-  readonly privateGlobs: readonly string[];
+  /** What `~/` stands for in globs. Absent: those name nothing. */
+  readonly home?: string;
+  /** Which paths are private, besides the default ones. */
+  readonly rules: Pick<PolicyRules, 'private'>;
   /** Paths relative to the folder, or absolute, that are not masked. */
   readonly expose: readonly string[];
   /** Paths that are read-only besides those of Treadle, and files that cannot be read besides private ones. */
@@ -201,26 +202,18 @@ function submodules(git: string | undefined): readonly string[] {
 /** What has to be readable for git itself. */
 const GIT_NEEDS = /(^|\/)\.git(\/|$)/;
 
+/** The same paths are private for the policy. */
 function privateMatcher({
   folder,
-  privateGlobs,
+  home,
+  rules,
   expose,
-}: Pick<ScanOptions, 'folder' | 'privateGlobs' | 'expose'>): (path: string) => boolean {
-  const globs = [...DEFAULT_PRIVATE, ...privateGlobs].map((text): { glob: Glob; except?: Glob } => ({
-    glob: compileGlob((text.startsWith('/') || text.startsWith('**') ? text : join(folder, text)).toLowerCase()),
-  }));
-  for (const { glob, except, type } of DEFAULT_DENIED) {
-    if (type === 'write') continue;
-    globs.push({ glob: compileGlob(glob.toLowerCase()), ...(except !== undefined && { except: compileGlob(except) }) });
-  }
+}: Pick<ScanOptions, 'folder' | 'home' | 'rules' | 'expose'>): (path: string) => boolean {
+  const privateGlob = privatePaths(rules, { folder, ...(home !== undefined && { home }) });
   const shown = expose.map((text) => compileGlob(resolve(folder, text)));
   return (path) => {
-    if (GIT_NEEDS.test(path)) return false;
-    const lower = path.toLowerCase().split(sep);
-    const isMeant = globs.some(
-      ({ glob, except }) => matchesGlob(glob, lower) && !(except && matchesGlob(except, lower)),
-    );
-    return isMeant && !shown.some((glob) => matchesGlob(glob, path.split(sep)) || glob.text === dirname(path));
+    if (GIT_NEEDS.test(path) || privateGlob({ path }) === undefined) return false;
+    return !shown.some((glob) => matchesGlob(glob, path.split(sep)) || glob.text === dirname(path));
   };
 }
 

@@ -132,10 +132,9 @@ function triedText({ engine, broken, problem }: ProbeResult, required: readonly 
 
 function sandboxOptions(context: CommandContext): SandboxOptions {
   const { loaded, store } = context;
-  const { sandbox = {}, ...rules } = rulesOf(loaded.config);
-  const globs = (rules as { readonly private?: unknown }).private;
+  const { sandbox = {}, private: own } = rulesOf(loaded.config);
   return {
-    ...(Array.isArray(globs) && { privateGlobs: globs as readonly string[] }),
+    ...(own && { private: own }),
     ...(sandbox.expose && { expose: sandbox.expose }),
     ...(loaded.path !== undefined && { protect: [loaded.path] }),
     ...(store.type === 'sqlite' && {

@@ -1,6 +1,7 @@
-import { compileGlob, DEFAULT_DENIED } from '@treadle/core/policy';
 import { expect, test } from 'vitest';
-import { DEFAULT_PRIVATE, DEFAULT_PUBLIC, privatePaths } from './private-paths.ts';
+import { compileGlob } from './glob.ts';
+import { DEFAULT_DENIED } from './paths.ts';
+import { DEFAULT_PRIVATE, DEFAULT_PUBLIC, privatePaths } from './private.ts';
 
 test('every glob can be used', () => {
   for (const glob of [...DEFAULT_PRIVATE, ...DEFAULT_PUBLIC]) expect(() => compileGlob(glob)).not.toThrow();
