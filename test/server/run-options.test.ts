@@ -332,6 +332,18 @@ describe('the narrowing of a conversation', () => {
     expect(await acted(await say({ conversation_id }, as('user')))).toBe(true);
   });
 
+  test('has a name to lift it by, also if its tool gives none', async () => {
+    const quiet = tool({ ...plan, execute: () => ({ content: 'ok', narrow: { without: ['act'] } }) });
+    const script = [{ calls: [{ name: 'plan' }] }, 'Planned.', ACT, 'Done.'];
+    const server = await serve(script, { keys: KEYS, tools: [quiet, act], defaultTools: ['plan', 'act'] });
+    const say = (body: object) => postChat(server.url, { message: 'Go', ...body }, { headers: as('boss') });
+    const first = await say({});
+    expect(await first.event('done')).toMatchObject({ narrowed_by: ['unnamed'] });
+    const { conversation_id } = await first.event('conversation_meta');
+    const second = await say({ conversation_id, lift_narrowing: ['unnamed'] });
+    expect(await second.event('done')).not.toHaveProperty('narrowed_by');
+  });
+
   test('is reported with its answer, and lifted in a run that waits', async () => {
     const pay = tool({ name: 'pay', description: 'Pays', needsApproval: true, execute: () => 'paid' });
     const script = [{ calls: [{ name: 'plan' }] }, { calls: [{ name: 'pay' }] }, ACT, 'Done.'];

@@ -132,7 +132,7 @@ export type {
 } from './machine/events.ts';
 export type { Cause, Exposes, Exposure } from './machine/exposure.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
-export type { Autonomy, Narrowing } from './machine/narrowing.ts';
+export { narrowingSource, type Autonomy, type Narrowing } from './machine/narrowing.ts';
 export type { AskedQuestion, Question } from './machine/questions.ts';
 export type { HeldProcess, OpenResource } from './machine/resources.ts';
 export type {

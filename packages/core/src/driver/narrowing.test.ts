@@ -340,6 +340,7 @@ describe('a source', () => {
   const narrow: readonly Narrowing[] = [
     { source: 'plan', without: ['b'] },
     { source: 'skill:x', without: ['c'] },
+    { without: ['d'] },
   ];
 
   /** Lifts what `source` narrows, and calls all tools in the next turn. */
@@ -351,7 +352,7 @@ describe('a source', () => {
       description: 'lift',
       execute: async () => void (lifted = await live.liftNarrowing('ann', source)),
     });
-    const tools = [lift, named('b'), named('c')];
+    const tools = [lift, named('b'), named('c'), named('d')];
     const live: StartedRun = startLoop({ model, journal: memoryJournal(), tools, narrow, input: 'go' });
     await live.result;
     return { lifted, offered: offeredTo(model)[1] };
@@ -362,7 +363,8 @@ describe('a source', () => {
     ['skill:x', true, ['lift', 'c']],
     ['skill:y', false, ['lift']],
     ['', false, ['lift']],
-    [undefined, true, ['lift', 'b', 'c']],
+    ['unnamed', true, ['lift', 'd']],
+    [undefined, true, ['lift', 'b', 'c', 'd']],
   ])('%j is lifted alone', async (source, lifted, offered) => {
     expect(await lifting(source)).toEqual({ lifted, offered });
   });

@@ -10,7 +10,7 @@ import type { State } from './state.ts';
  * of a run applies. Only `narrowing-lifted`, an event from outside, undoes it.
  */
 export interface Narrowing {
-  /** Who narrows, such as `skill:NAME` or `plan`. It can be lifted by this name. */
+  /** Who narrows, such as `skill:NAME` or `plan`. It can be lifted by this name; without one, as `unnamed`. */
   readonly source?: string;
   /** The names of the tools that may be called. */
   readonly tools?: readonly string[];
@@ -37,14 +37,19 @@ export function withNarrowing(had: Narrowings, given: Narrowing | Narrowings): N
   return added.length === 0 ? had : [...(had ?? []), ...added];
 }
 
+/** The name that a narrowing can be lifted by. */
+export function narrowingSource({ source = 'unnamed' }: Narrowing): string {
+  return source;
+}
+
 /** Whether something narrows the run, in this turn or from the next one on. `source`: only what has this name. */
 export function isNarrowedBy({ narrowed = [], narrowing = [] }: State, source: string | undefined): boolean {
-  return [...narrowed, ...narrowing].some((one) => source === undefined || one.source === source);
+  return [...narrowed, ...narrowing].some((one) => source === undefined || narrowingSource(one) === source);
 }
 
 /** Without those of a source, or without all. */
 export function withoutNarrowing(had: Narrowings, source: string | undefined): Narrowings {
-  const kept = source === undefined ? [] : (had ?? []).filter((one) => one.source !== source);
+  const kept = source === undefined ? [] : (had ?? []).filter((one) => narrowingSource(one) !== source);
   return kept.length === 0 ? undefined : kept;
 }
 

@@ -1,5 +1,6 @@
 import {
   memoryJournal,
+  narrowingSource,
   runLoop,
   startLoop,
   TreadleError,
@@ -646,7 +647,7 @@ function appendedInTurn(journal: Journal, { lease }: Pick<RunPlan, 'lease'>): Jo
 
 /** The names of what narrows a run. What has none cannot be lifted by a name. */
 export function sourcesOf(narrowings: Carried['narrow']): readonly string[] {
-  return [...new Set(narrowings?.flatMap(({ source }) => source ?? []))];
+  return [...new Set(narrowings?.map(narrowingSource))];
 }
 
 /** Encodes a large conversation in turns, before the store appends the entry that contains it. */
