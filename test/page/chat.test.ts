@@ -114,12 +114,28 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await chat.ended();
   });
 
+  const plan = tool({
+    name: 'plan',
+    description: 'Plans',
+    execute: () => ({ content: 'ok', narrow: { source: 'plan', without: ['time'] } }),
+  });
+
+  test('shows what limits the next answer to a key that cannot lift it', async () => {
+    const key = newKey();
+    const scopes = ['chat:read', 'chat:write', 'tools:execute'] as const;
+    const keys = [{ name: 'ann', hash: hashKey(key), scopes }];
+    const server = { keys, tools: [plan], defaultTools: ['plan'] };
+    const steps = [{ calls: [{ name: 'plan' }] }, 'Planned.'];
+    await using chat = await openChat(steps, { allow: /status of 401/, server });
+    const { page } = chat;
+    await page.getByLabel('API key').fill(key);
+    await button(page, 'Sign in').click();
+    await chat.send('Plan.');
+    await page.getByText('Limited by plan').waitFor();
+    expect(await page.getByRole('button', { name: 'Lift' }).count()).toBe(0);
+  });
+
   test('shows what limits the next answer, and lifts it', async () => {
-    const plan = tool({
-      name: 'plan',
-      description: 'Plans',
-      execute: () => ({ content: 'ok', narrow: { source: 'plan', without: ['time'] } }),
-    });
     const call = (name: string): ScriptStep => ({ calls: [{ name }] });
     const tools = { tools: [plan, time], defaultTools: ['plan', 'time'] };
     await using chat = await openChat([call('plan'), 'Planned.', call('time'), 'It is noon.'], { server: tools });

@@ -10,3 +10,9 @@ export async function loadServerInfo(): Promise<ServerInfo> {
   info.value = await request<ServerInfo>('GET', '/v1/server');
   return info.value;
 }
+
+/** Whether the key of the page has a scope. Without keys everything is allowed. */
+export function hasScope(scope: string): boolean {
+  const { key = null } = info.value ?? {};
+  return key === null || key.scopes.includes(scope);
+}

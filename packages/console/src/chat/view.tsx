@@ -5,7 +5,7 @@ import type { JSX } from 'preact';
 import { memo } from 'preact/compat';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { isConnectionLost } from '../api/client.ts';
-import { serverInfo } from '../api/server-info.ts';
+import { hasScope, serverInfo } from '../api/server-info.ts';
 import { countText } from '../format.ts';
 import { hrefTo, navigate } from '../router.ts';
 import type { ViewProps } from '../routes.ts';
@@ -114,6 +114,7 @@ export function View({ segments }: ViewProps): JSX.Element {
 function Narrowings({ conversation }: { readonly conversation: Conversation }): JSX.Element | null {
   const { narrowedBy, lifted, isBusy } = conversation;
   if (narrowedBy.value.length === 0 || isBusy.value) return null;
+  const mayLift = hasScope('runs:write');
   const toggle = (source: string): void => {
     const others = lifted.value.filter((one) => one !== source);
     lifted.value = others.length < lifted.value.length ? others : [...others, source];
@@ -129,14 +130,16 @@ function Narrowings({ conversation }: { readonly conversation: Conversation }): 
               <code>{source}</code>
               {isLifted && ', from the next message on'}
             </span>
-            <button
-              type="button"
-              class="button small-button"
-              aria-label={isLifted ? `Keep the limits of ${source}` : `Lift the limits of ${source}`}
-              onClick={() => toggle(source)}
-            >
-              {isLifted ? 'Keep' : 'Lift'}
-            </button>
+            {mayLift && (
+              <button
+                type="button"
+                class="button small-button"
+                aria-label={isLifted ? `Keep the limits of ${source}` : `Lift the limits of ${source}`}
+                onClick={() => toggle(source)}
+              >
+                {isLifted ? 'Keep' : 'Lift'}
+              </button>
+            )}
           </li>
         );
       })}

@@ -2,7 +2,7 @@ import { signal, useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { hasKey, isConnectionLost, keyRefused, setKey } from '../api/client.ts';
-import { loadServerInfo, serverInfo } from '../api/server-info.ts';
+import { hasScope, loadServerInfo, serverInfo } from '../api/server-info.ts';
 import './dropped-files.ts';
 import { hrefTo, navigate, place } from '../router.ts';
 import { ROUTES, type Badge, type Route, type RouteModule } from '../routes.ts';
@@ -104,7 +104,6 @@ function useBadges(): void {
   const isAdmitted = serverInfo.value !== undefined && keyRefused.value === undefined;
   useEffect(() => {
     if (!isAdmitted) return undefined;
-    const { key } = serverInfo.peek()!;
     const stops = new Set<() => void>();
     let isStopped = false;
     async function follow(name: string, load: () => Promise<{ readonly badge: Badge }>): Promise<void> {
@@ -115,7 +114,7 @@ function useBadges(): void {
     }
     for (const { name, badge } of ROUTES) {
       // Without it the navigation works too.
-      if (badge && (key === null || key.scopes.includes(badge.scope))) follow(name, badge.load).catch(() => {});
+      if (badge && hasScope(badge.scope)) follow(name, badge.load).catch(() => {});
     }
     return () => {
       isStopped = true;
