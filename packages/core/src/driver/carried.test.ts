@@ -227,3 +227,27 @@ test('a run that does nothing passes on exactly what it took over', async () => 
     { numRuns: 50 },
   );
 });
+
+test('of keys that calls name, those that were changed last are taken over', async () => {
+  const read = tool({
+    name: 'read',
+    description: 'Reads a file',
+    input: { type: 'object', properties: { path: { type: 'string' } } },
+    remembers: ({ path }) => [`files_read:${String(path)}`],
+    execute({ path }, { memory }) {
+      memory![`files_read:${String(path)}`] = 'again';
+      return 'read';
+    },
+  });
+  const paths = Array.from({ length: 1_000 }, (_, index) => `files_read:${index}`);
+  const memory = Object.fromEntries([['note', 'kept'], ...paths.map((path) => [path, 'once']), ['other:0', 'kept']]);
+  const model = scriptedModel([call('read', { path: '0' }), call('read', { path: 'new' }), 'Done.']);
+  const { carried } = await runLoop({ model, tools: [read], memory, input: 'Go.' });
+  expect(Object.keys(carried!.memory!)).toEqual([
+    'note',
+    ...paths.slice(2),
+    'other:0',
+    'files_read:0',
+    'files_read:new',
+  ]);
+});

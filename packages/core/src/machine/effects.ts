@@ -206,7 +206,26 @@ export function memoryOf({ agent, memory }: State): Memory | undefined {
 export function carriedFrom(state: State): Carried | undefined {
   const { memory, narrowing, grants, principal } = state;
   const exposure = exposureElsewhere(state);
-  return (memory ?? narrowing ?? grants ?? exposure) && { memory, narrow: narrowing, grants, principal, exposure };
+  if (!(memory ?? narrowing ?? grants ?? exposure)) return undefined;
+  return { memory: memory && newestOfEach(memory), narrow: narrowing, grants, principal, exposure };
+}
+
+/** How many keys with the same name before a colon, such as `files_read:PATH`, the next run of a conversation takes over. */
+const MAX_CARRIED = 1_000;
+
+/** A conversation has no end, so the keys that its calls name are bounded: those that were changed last are kept. */
+function newestOfEach(memory: Memory): Memory {
+  const all = Object.entries(memory);
+  if (all.length <= MAX_CARRIED) return memory;
+  const counts = new Map<string, number>();
+  const kept = all.toReversed().filter(([key]) => {
+    const [, name] = /^([^:]*):/.exec(key) ?? [];
+    if (name === undefined) return true;
+    const count = (counts.get(name) ?? 0) + 1;
+    counts.set(name, count);
+    return count <= MAX_CARRIED;
+  });
+  return Object.fromEntries(kept.toReversed());
 }
 
 /**

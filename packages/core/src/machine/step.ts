@@ -1139,11 +1139,15 @@ function withHandoff(state: Draft, handoff: Handoff, effect: string): Draft {
   return { ...state, handoff: { ...agent, index }, nextTools: [...tools, ...own] };
 }
 
-/** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
+/**
+ * Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. What was changed
+ * last is last.
+ */
 function withMemory(state: Draft, changes: Memory): Draft {
   const { agent } = state;
   if (agent) return { ...state, agent: { ...agent, memory: { ...agent.memory, ...changes } } };
-  const kept = Object.entries({ ...state.memory, ...changes }).filter(([, value]) => value !== null);
+  const others = Object.entries(state.memory ?? {}).filter(([key]) => !Object.hasOwn(changes, key));
+  const kept = [...others, ...Object.entries(changes)].filter(([, value]) => value !== null);
   return { ...state, memory: Object.fromEntries(kept) };
 }
 
