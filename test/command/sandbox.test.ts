@@ -5,7 +5,9 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { installedEngine } from '@treadle/tools/sandbox';
 import { needs } from '../needs.ts';
 import { useDisk } from '../on-disk.ts';
+import { fakeTerminal } from './fake-terminal.ts';
 import { command, type Printed } from './in-process.ts';
+import { scriptedOpenAi, type Step } from './scripted-openai.ts';
 
 useDisk();
 
@@ -19,6 +21,12 @@ const configured = (toml: string): void => writeFileSync(join(folder, 'treadle.t
 /** Without what the helper removes, so that the line about the sandbox is seen. */
 const run = (script: string, more: object = {}): Promise<Printed> =>
   command(['tools', 'call', 'bash', '--yes', JSON.stringify({ command: script, ...more })], folder);
+
+/** A scripted model, and the flags that name it. */
+async function scripted(...steps: readonly Step[]): Promise<AsyncDisposable & { readonly flags: readonly string[] }> {
+  const { baseURL, close } = await scriptedOpenAi(steps);
+  return { flags: ['--model', 'scripted', '--base-url', baseURL], [Symbol.asyncDispose]: close };
+}
 
 test('keys that name no engine, tool or promise are refused', async () => {
   for (const [toml, problem] of [
@@ -56,6 +64,30 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
     configured('[policy.private]\npaths = ["local.json"]');
     for (const name of ['local.json', '.env.example']) writeFileSync(join(folder, name), name);
     expect((await run('cat .env.example; cat ./local* 2>/dev/null || true')).stdout).toBe('.env.example\n');
+  });
+
+  test('a run that was paused without a sandbox is resumed inside one, if the other parameters of bash are accepted', async () => {
+    configured('[orchestrator.tools]\nenable_sandboxing = false');
+    const calling = (input: object): Step => ({ calls: [{ name: 'bash', arguments: JSON.stringify(input) }] });
+    await using model = await scripted(
+      calling({ command: 'ls -d /sys' }),
+      calling({ command: 'ls -d /sys', outside: 'to compare' }),
+      { text: ['Done.'] },
+    );
+    const first = fakeTerminal(['run', 'go', ...model.flags], folder);
+    await first.shows('Allow it?');
+    first.type('\u0003');
+    expect(await first.exit).toBe(130);
+    configured('');
+    const second = fakeTerminal(['runs', 'resume', 'run_', '--accept-changed-tools', ...model.flags], folder);
+    await second.shows('Allow it?');
+    second.type('y\r');
+    await second.shows('[exit code 2]');
+    await second.shows('Allow it?');
+    second.type('y\r');
+    await second.shows('returned: /sys');
+    await second.shows('Done.');
+    expect(await second.exit).toBe(0);
   });
 
   test('a call with outside runs outside', async () => {

@@ -138,7 +138,9 @@ export async function scanFolder(options: ScanOptions): Promise<Scan> {
     await Promise.all(folders.map((one) => walk(one, depth + 1)));
   };
   await walk(folder, 0);
-  for (const path of options.hide) if (isWithin(folder, path)) masked.push(...maskFor(path));
+  const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
+  // Nothing can be mounted inside a folder that is masked.
+  for (const path of options.hide) if (isWithin(folder, path) && !isMasked(path)) masked.push(...maskFor(path));
   const wanted = new Set([...OWN_NAMES.map((name) => join(folder, name)), ...options.protect]);
   const writable: string[] = [];
   const pinned = new Set<string>();
@@ -151,7 +153,6 @@ export async function scanFolder(options: ScanOptions): Promise<Scan> {
     for (const place of places) for (const name of GIT_NAMES) wanted.add(join(place, name));
     for (const modules of submodules(places[0])) for (const name of GIT_NAMES) wanted.add(join(modules, name));
   }
-  const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
   const visible = [...wanted].filter(
     (path) => [folder, ...writable].some((top) => isWithin(top, path)) && !isMasked(path),
   );
