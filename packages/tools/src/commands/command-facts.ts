@@ -7,7 +7,7 @@ import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
 import { parse } from 'unbash';
 import { analyseCommand } from './grammar.ts';
-import { guessCommand, type Guesses } from './guesses.ts';
+import { guessCommand, type Guesses } from './advice.ts';
 import { filesWith, NeedsFiles, newBudget, Unclear } from './words.ts';
 
 export interface CommandOptions {

@@ -1,99 +1,63 @@
-/*
- * Programs in the small languages of sed and awk. They are clear only if all they can do is to print text.
- */
+/* Programs in the languages of sed and awk. They are known only if all that they do is to select, replace and print text. */
+import { Unclear } from './words.ts';
 
-/** Why the script can do more than edit text. Undefined: it cannot. */
-export function sedScriptProblem(script: string): string | undefined {
-  let at = 0;
-  const problem = (what: string): string => `the sed script ${what}`;
-  while (at < script.length) {
-    at = skip(script, at, /[\s;{}]*/y);
-    if (at >= script.length) break;
-    if (script[at] === '#') {
-      at = skip(script, at, /[^\n]*/y);
-      continue;
-    }
-    const addressed = skipAddresses(script, at);
-    if (addressed === undefined) return problem('has an address that is not analysed');
-    at = addressed;
-    const command = script[at] ?? '';
-    at++;
-    if (command === '' || command === '{' || command === '}' || 'dDgGhHnNpPxzF='.includes(command)) continue;
-    if ('qQlL'.includes(command)) at = skip(script, at, /[ \t]*\d*/y);
-    else if (':btT'.includes(command)) at = skip(script, at, /[ \t]*[\w.-]*/y);
-    else if ('aic'.includes(command)) at = skip(script, at, /(\\[\s\S]|[^\n\\])*/y);
-    else if (command === 's' || command === 'y') {
-      const end = skipParts(script, at, 2);
-      if (end === undefined) return problem(`has a command "${command}" that is not analysed`);
-      at = end;
-      if (command === 's') {
-        at = skip(script, at, /[gpiIm M\d]*/y);
-        if (/[ew]/.test(script[at] ?? '')) return problem('runs commands or writes files');
-      }
-    } else if ('rRwWe'.includes(command)) return problem('reads or writes files or runs commands');
-    else return problem(`has a command "${command}" that is not analysed`);
-    at = skip(script, at, /[ \t]*/y);
-    if (at < script.length && !/[;\n}#]/.test(script[at] ?? '')) return problem('is not analysed');
-  }
-  return undefined;
+/** A regular expression between delimiters. Versions differ in whether a delimiter inside brackets counts, so there is none. */
+function pattern(delimiter: string): string {
+  const others = String.raw`\][\\${delimiter}\n`;
+  return String.raw`(?:[^[\\${delimiter}\n]|\\[^\n]|\[\^?[^^${others}][^${others}]*\])*`;
 }
 
-function skip(text: string, at: number, pattern: RegExp): number {
-  pattern.lastIndex = at;
-  return at + (pattern.exec(text)?.[0].length ?? 0);
+const SUBSTITUTION = [...'/|,#@']
+  .map((one) => String.raw`s[${one}]${pattern(one)}[${one}](?:[^\\${one}\n]|\\[^\n])*[${one}][gpIi\d]*`)
+  .join('|');
+const ADDRESS = String.raw`(?:\d+|\$|/${pattern('/')}/I?)`;
+const SED_COMMAND = String.raw`(?:${ADDRESS}(?:,(?:${ADDRESS}|\+\d+))?[ \t]*!?)?[ \t]*(?:[pdq=]|${SUBSTITUTION})`;
+const SED = new RegExp(String.raw`^[ \t\n]*${SED_COMMAND}(?:[ \t]*[;\n][ \t\n]*${SED_COMMAND})*[ \t]*;?[ \t\n]*$`);
+
+export function checkSed(name: string, script: string): void {
+  if (!SED.test(script)) throw new Unclear(`the script of ${name} is not analysed`);
 }
 
-function skipAddresses(script: string, start: number): number | undefined {
-  let at: number | undefined = start;
-  for (let count = 0; count < 2; count++) {
-    const char = script[at];
-    if (char === '/') at = skipParts(script, at, 1);
-    else if (char === '\\') at = skipParts(script, at + 1, 1);
-    else at = skip(script, at, /\$|[+~]?\d+(~\d+)?/y);
-    if (at === undefined) return undefined;
-    at = skip(script, at, /[IM]*[ \t]*/y);
-    if (script[at] !== ',') break;
-    at = skip(script, at + 1, /[ \t]*/y);
+const AWK_WORDS: ReadonlySet<string> = new Set('BEGIN END print printf if else for in while next exit'.split(' '));
+const AWK_VARIABLES: ReadonlySet<string> = new Set('NR NF FNR FS OFS RS ORS'.split(' '));
+const AWK_FUNCTIONS: ReadonlySet<string> = new Set(
+  'if for while print printf length substr split sub gsub match index sprintf tolower toupper int'.split(' '),
+);
+const AWK_TOKEN =
+  /[ \t]+|\n|"(?:[^"\\\n]|\\[^\n])*"|\d+(?:\.\d+)?|(?<name>[A-Za-z_]\w*)(?<called>[ \t]*\()?|&&|\|\||[-+*%^!=<>~$,;:?(){}[\]/]/y;
+const AWK_PATTERN = new RegExp(`${pattern('/')}/`, 'y');
+
+export function checkAwk(name: string, program: string): void {
+  const unclear = new Unclear(`the program of ${name} is not analysed`);
+  /** The last token. What a slash means depends on it. */
+  let last = '\n';
+  let hasPrint = false;
+  for (let at = 0; at < program.length;) {
+    AWK_TOKEN.lastIndex = at;
+    const token = AWK_TOKEN.exec(program);
+    if (!token) throw unclear;
+    at += token[0].length;
+    const { name: word, called } = token.groups ?? {};
+    if (word !== undefined && !isAwkWord(word, called !== undefined)) throw unclear;
+    hasPrint ||= word === 'print' || word === 'printf';
+    // After print it would name a file.
+    if (token[0] === '>' && hasPrint) throw unclear;
+    if (token[0] === '/' && /^[\n{};(!~,&|]/.test(last)) {
+      AWK_PATTERN.lastIndex = at;
+      at += AWK_PATTERN.exec(program)?.[0].length ?? Infinity;
+      if (at === Infinity) throw unclear;
+    } else if (token[0] === '/' && !isAwkOperand(last)) throw unclear;
+    if (!/^[ \t]/.test(token[0])) last = called === undefined ? token[0] : '(';
   }
-  return at === undefined ? undefined : skip(script, at, /[! \t]*/y);
 }
 
-/** Skips `count` parts that end with the delimiter at `at`. */
-function skipParts(script: string, at: number, count: number): number | undefined {
-  const delimiter = script[at];
-  if (delimiter === undefined || /[\s\\\w;]/.test(delimiter)) return undefined;
-  let position = at + 1;
-  for (let part = 0; part < count; part++) {
-    for (; script[position] !== delimiter; position++) {
-      if (position >= script.length) return undefined;
-      if (script[position] === '\\') position++;
-      else if (script[position] === '[' && part === 0) {
-        // Versions of sed differ in whether a delimiter inside brackets counts.
-        const close = script.indexOf(']', position + 2);
-        if (close === -1 || script.slice(position, close).includes(delimiter)) return undefined;
-        position = close;
-      }
-    }
-    position++;
-  }
-  return position;
+/** `getline` is the only operator that reads a file. */
+function isAwkWord(word: string, isCalled: boolean): boolean {
+  if (isCalled) return AWK_FUNCTIONS.has(word);
+  return AWK_WORDS.has(word) || AWK_VARIABLES.has(word) || (/^[a-z]/.test(word) && word !== 'getline');
 }
 
-/** Why the program can do more than print text. Undefined: it cannot. */
-export function awkProgramProblem(program: string): string | undefined {
-  // Text in quotes is data. A slash may begin a regular expression, in which quotes have no meaning: then nothing is removed.
-  const code = program.includes('/') ? program : program.replaceAll(/"(\\.|[^"\\\n])*"/g, '""');
-  // A text over several lines could hide where others begin.
-  if (/\\\n/.test(program) || (!program.includes('/') && code.replaceAll('""', '').includes('"')))
-    return 'the awk program has texts that are not analysed';
-  // A number may stand before a name without a blank.
-  if (/(?<![A-Za-z_])(system|getline|close|fflush|ARGV|ARGC|ENVIRON|PROCINFO|SYMTAB)\b|@/.test(code)) {
-    return 'the awk program runs commands or opens files';
-  }
-  if (/(?<!\|)\|(?!\|)/.test(code)) return 'the awk program may start a command with a pipe';
-  // Only without regular expressions and strings does a semicolon or a brace end a statement for certain. A line end may not.
-  const statements = program.includes('/') ? [code] : code.split(/[;{}]/);
-  if (statements.some((statement) => /(?<![A-Za-z_])printf?\b[^]*>/.test(statement)))
-    return 'the awk program may write files';
-  return undefined;
+/** After a value a slash divides. */
+function isAwkOperand(token: string): boolean {
+  return token === ']' || AWK_VARIABLES.has(token) || (/^[\da-z]/.test(token) && !AWK_WORDS.has(token));
 }

@@ -11,13 +11,6 @@ export class Unclear extends Error {}
 /** The analysis has to look at files, which may take long. It starts again where that harms nobody. */
 export class NeedsFiles extends Error {}
 
-/** One argument, as the program gets it. */
-export interface Arg {
-  readonly text: string;
-  /** It begins with an unquoted `~`, which stands for the home folder. */
-  readonly home: boolean;
-}
-
 /** What one command may cost, in all of its parts together. */
 export interface Budget {
   /** Parts of the command, words, values of loops, matches, guesses. */
@@ -54,22 +47,22 @@ const PLAIN = /[\w./:=@%+,\-^!\]}#]|\P{ASCII}/u;
 const PLAIN_AFTER_DOLLAR = /^["\s|)/]/;
 
 /** The arguments that a word becomes. */
-export function expandWord(raw: string, context: WordContext): Arg[] {
+export function expandWord(raw: string, context: WordContext): readonly string[] {
   const document = quotedDocument(raw);
-  if (document !== undefined) return [{ text: document, home: false }];
-  const pieces = readWord(raw, context, 'argument');
+  if (document !== undefined) return [document];
+  const pieces = readWord(raw, context);
   const text = pieces.map((piece) => piece.text).join('');
-  const home = raw.startsWith('~');
-  if (!pieces.some(({ isGlob }) => isGlob)) return [{ text, home }];
-  if (home || pieces[0]!.isGlob || text.startsWith('-') || text === '')
+  if (!pieces.some(({ isGlob }) => isGlob)) return [text];
+  if (pieces[0]!.isGlob || text.startsWith('-') || text === '')
     throw new Unclear(`the pattern ${raw} does not begin with the name of a folder or file`);
-  return matchesOf(pieces, text, context).map((match) => ({ text: match, home: false }));
+  return matchesOf(pieces, text, context);
 }
 
 /** The text of a word that becomes one argument and matches no files: a value, the target of a redirection. */
-export function literalText(raw: string, context: WordContext): Arg {
-  const pieces = readWord(raw, context, 'value');
-  return { text: pieces.map((piece) => piece.text).join(''), home: raw.startsWith('~') };
+export function literalText(raw: string, context: WordContext): string {
+  return readWord(raw, context)
+    .map((piece) => piece.text)
+    .join('');
 }
 
 /** `"$(cat <<'X' …)"`: a text of several lines as one argument. */
@@ -80,7 +73,7 @@ function quotedDocument(raw: string): string | undefined {
   return (body ?? '').replace(/\n+$/, '');
 }
 
-function readWord(raw: string, context: WordContext, use: 'argument' | 'value'): Piece[] {
+function readWord(raw: string, context: WordContext): Piece[] {
   const pieces: Piece[] = [];
   const add = (text: string, isGlob = false): unknown => pieces.push({ text, isGlob });
   let at = 0;
@@ -90,8 +83,6 @@ function readWord(raw: string, context: WordContext, use: 'argument' | 'value'):
     if (found !== undefined) at += found.length;
     return found;
   };
-  if (/^~(?!\/|$)/.test(raw)) throw new Unclear('it is not known whose home folder ~ means');
-  if (raw.startsWith('~')) add(raw[at++]!);
   while (at < raw.length) {
     const char = raw[at]!;
     const quoted = char === "'" ? take(/'[^']*'/y) : undefined;
@@ -114,14 +105,14 @@ function readWord(raw: string, context: WordContext, use: 'argument' | 'value'):
       if (/,|\.\./.test(raw)) throw new Unclear(`the braces in ${raw} are not analysed`);
       add(take(/\{/y)!);
     } else if (char === '~') {
-      if (/[=:]$/.test(raw.slice(0, at))) throw new Unclear(`the shell may expand ~ in ${raw}`);
+      if (/(^|[=:])(\\\n)*$/.test(raw.slice(0, at))) throw new Unclear(`~ in ${raw} is a home folder`);
       add(take(/~/y)!);
     } else if (PLAIN.test(char)) {
       add(char);
       at++;
     } else throw new Unclear(`${JSON.stringify(char)} in ${JSON.stringify(raw)} is not analysed`);
   }
-  return use === 'value' ? pieces.map(({ text }) => ({ text, isGlob: false })) : pieces;
+  return pieces;
 
   function doubleQuoted(): string {
     let text = '';

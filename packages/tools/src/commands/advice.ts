@@ -1,0 +1,350 @@
+/*
+ * What a command might do, whatever it is. Nothing is allowed because of this: it finds programs and paths that lists deny, and
+ * forms that destroy a machine, so that they are denied also where people, an entry or a sandbox would allow the command. It looks
+ * for what a text might mean, and never for certainty, so it is advice: a wall is a sandbox.
+ */
+import path from 'node:path/posix';
+import { compileGlob, matchesGlob, type CommandFacts, type Program } from '@treadle/core/policy';
+import {
+  forEachChild,
+  parse,
+  type Command,
+  type ParsedScript,
+  type Statement,
+  type SyntaxNode,
+  type Word,
+  type WordPart,
+} from 'unbash';
+import { namesIn } from './effects.ts';
+import { spend, Unclear, type Budget } from './words.ts';
+
+export type Guesses = Omit<CommandFacts, 'unclear' | 'unchecked'>;
+
+interface Search {
+  readonly folder: string | undefined;
+  readonly budget: Budget;
+  readonly programs: Map<string, Program>;
+  readonly touches: Map<string, CommandFacts['touches'][number]>;
+  readonly urls: Set<string>;
+  /** What variables might hold. */
+  readonly values: Map<string, readonly string[]>;
+  /** Folders that the command changes to. */
+  readonly bases: string[];
+  destructive: string | undefined;
+  depth: number;
+}
+
+const WRAPPERS =
+  /^(sudo|doas|env|nice|ionice|timeout|xargs|busybox|toybox|command|builtin|exec|nohup|setsid|stdbuf|time|find|watch|flock|parallel|chroot|unbuffer|su|ssh|script|unshare|nsenter)$/;
+const SHELLS = /^(ba|da|a|z|k|mk|rba)?sh$/;
+const TAKES_CODE = /^(eval|trap|su|ssh|watch|script|flock|env|npx|npm)$/;
+const MAX_DEPTH = 12;
+const MAX_TEXTS = 16;
+
+/** Throws `Unclear` if there is too much to look at. */
+export function guessCommand(script: ParsedScript, folder: string | undefined, budget: Budget): Guesses {
+  const search: Search = {
+    folder,
+    budget,
+    programs: new Map(),
+    touches: new Map(),
+    urls: new Set(),
+    values: new Map([['HOME', ['~']]]),
+    bases: [],
+    destructive: undefined,
+    depth: 0,
+  };
+  visitScript(script, search);
+  const { programs, touches, urls, destructive } = search;
+  return {
+    programs: [...programs.values()],
+    touches: [...touches.values()],
+    urls: [...urls],
+    ...(destructive !== undefined && { destructive }),
+  };
+}
+
+function visitScript(script: ParsedScript, search: Search): void {
+  collectValues(script, search);
+  visit(script, search);
+  if (isForkBomb(script)) search.destructive ??= 'it starts itself or other processes without end (a fork bomb)';
+}
+
+function visitCode(code: string, search: Search): void {
+  if (++search.depth > MAX_DEPTH) throw new Unclear('it is nested too deeply');
+  visitScript(parse(code), search);
+  search.depth--;
+}
+
+function collectValues(node: SyntaxNode, search: Search): void {
+  const [name, words] =
+    node.type === 'Assignment' && node.value.type === 'Word'
+      ? [node.name, [node.value]]
+      : node.type === 'For' || node.type === 'Select'
+        ? [node.name.text, node.wordlist ?? []]
+        : [];
+  if (name !== undefined && words) {
+    const texts = words.flatMap((word) => textsOf(word, search));
+    search.values.set(name, [...(search.values.get(name) ?? []), ...texts].slice(0, MAX_TEXTS));
+  }
+  forEachChild(node, (child) => collectValues(child, search));
+}
+
+function visit(node: SyntaxNode, search: Search, input?: string): void {
+  spend(search.budget, 1);
+  if (node.type === 'Command') visitCommand(node, search, input);
+  if (node.type === 'Redirect' && node.target && !node.operator.includes('&'))
+    for (const text of textsOf(node.target, search)) touchPath(node.operator === '<' ? 'read' : 'write', text, search);
+  if (node.type !== 'Pipeline') return forEachChild(node, (child) => visit(child, search));
+  let printed: string | undefined;
+  for (const command of node.commands) {
+    visit(command, search, printed);
+    printed = command.type === 'Command' ? printedBy(command) : undefined;
+  }
+}
+
+function touchPath(type: 'read' | 'write', file: string, search: Search): void {
+  if (file === '') return;
+  search.touches.set(`${type} ${file}`, { type, path: file });
+  if (type === 'write') for (const one of placesOf(file, search)) search.destructive ??= destructiveWrite(one);
+}
+
+/** The text, also as seen from the folders that the command changes to. */
+function placesOf(text: string, { folder, bases }: Search): string[] {
+  if (/^[/~-]/.test(text)) return [text];
+  const isAbove = folder !== undefined && /(^|\/)\.\.(\/|$)/.test(text);
+  return [text, ...bases.map((base) => `${base}/${text}`), ...(isAbove ? [path.resolve(folder, text)] : [])];
+}
+
+function visitCommand({ name, args, redirects }: Command, search: Search, input: string | undefined): void {
+  const texts = args.map((arg) => (arg.type === 'Word' ? textsOf(arg, search) : [arg.text]));
+  const documents = redirects.flatMap((one) =>
+    one.type === 'HereDoc' ? one.body.text : one.type === 'HereString' && one.target ? textsOf(one.target, search) : [],
+  );
+  const stdin = input === undefined ? documents : [input, ...documents];
+  for (const text of name ? textsOf(name, search) : []) if (text !== '') visitProgram(text, texts, { search, stdin });
+}
+
+function visitProgram(
+  name: string,
+  args: readonly (readonly string[])[],
+  { search, stdin }: { readonly search: Search; readonly stdin: readonly string[] },
+): void {
+  spend(search.budget, 1 + args.length);
+  const base = path.basename(name);
+  const given = args.map((texts) => (texts.length === 1 ? texts[0] : undefined));
+  search.programs.set(JSON.stringify([name, given]), { name, args: given });
+  if (base === 'cd' || base === 'pushd') search.bases.push(...(args.find(([text]) => !text?.startsWith('-')) ?? ['~']));
+  const candidates = args.map((texts) => texts.flatMap((text) => placesOf(text, search)));
+  if (base === 'xargs') candidates.push(...stdin.map((one) => one.trim().split(/\s+/)));
+  search.destructive ??= destructiveProgram(base, candidates);
+  const written = /^(tee|touch|truncate)$/.test(base)
+    ? candidates
+    : /^(cp|mv|ln|install|rsync)$/.test(base)
+      ? candidates.slice(-1)
+      : [];
+  for (const file of written.flat()) search.destructive ??= destructiveWrite(file);
+  if (!/^(echo|printf)$/.test(base)) for (const text of args.flat()) readParts(text, search);
+  const codes = args.flat().filter((text) => /\s/.test(text));
+  if (SHELLS.test(base)) for (const code of [...codes, ...stdin]) visitCode(code, search);
+  if (TAKES_CODE.test(base))
+    for (const code of [args.map(([text = '']) => text).join(' '), ...codes]) visitCode(code, search);
+  if (!WRAPPERS.test(base)) return;
+  for (const [at, texts] of args.entries()) {
+    for (const text of texts)
+      if (/^[\w./][\w./-]*$/.test(text))
+        visitProgram(text, candidates.slice(at + 1), { search, stdin: SHELLS.test(path.basename(text)) ? stdin : [] });
+    if (texts.some((text) => /^[a-z/]/.test(text))) break;
+  }
+}
+
+function readParts(text: string, search: Search): void {
+  for (const part of new Set([text, ...text.split(/[=@,:]+/)])) {
+    const { paths, urls } = part.length < 4096 ? namesIn(part) : { paths: [], urls: [] };
+    for (const file of paths) touchPath('read', file, search);
+    for (const url of urls) search.urls.add(url);
+  }
+}
+
+/* What words might become */
+
+function textsOf(word: Word, search: Search): readonly string[] {
+  spend(search.budget, 1);
+  return word.parts ? [...new Set(combined(word.parts, search))] : [word.value];
+}
+
+function combined(parts: readonly WordPart[], search: Search): readonly string[] {
+  let texts = [''];
+  for (const part of parts) {
+    const choices = partTexts(part, search);
+    texts = texts.flatMap((text) => choices.map((choice) => text + choice)).slice(0, MAX_TEXTS);
+    spend(search.budget, texts.length);
+  }
+  return texts;
+}
+
+function partTexts(part: WordPart, search: Search): readonly string[] {
+  switch (part.type) {
+    case 'DoubleQuoted':
+    case 'LocaleString':
+      return combined(part.parts, search);
+    case 'SimpleExpansion':
+      return ['', ...(search.values.get(part.text.slice(1)) ?? [])];
+    case 'ParameterExpansion': {
+      const { operation, parameter } = part;
+      const values = ['', ...(search.values.get(parameter) ?? [])];
+      if (operation?.type === 'Default') values.push(...textsOf(operation.operand, search));
+      // The first letter of a path.
+      return operation?.type === 'Slice' ? [...values, '/'] : values;
+    }
+    case 'CommandExpansion': {
+      const command = part.script?.commands[0]?.command;
+      return ['', (command?.type === 'Command' ? printedBy(command) : undefined) ?? ''];
+    }
+    case 'BraceExpansion':
+      return /^\{([^{}]*,[^{}]*)\}$/.exec(part.text)?.[1]?.split(',').slice(0, MAX_TEXTS) ?? [part.text];
+    case 'ProcessSubstitution':
+    case 'ArithmeticExpansion':
+      return [''];
+    default:
+      return ['value' in part ? part.value : part.text];
+  }
+}
+
+function printedBy({ name, args }: Command): string | undefined {
+  if (name?.text !== 'echo' && name?.text !== 'printf') return undefined;
+  return args.map((arg) => (arg.type === 'Word' ? arg.value : arg.text)).join(' ');
+}
+
+/* Forms that destroy a machine or that survive the run */
+
+const SYSTEM_FOLDERS: readonly (readonly string[])[] = (
+  '/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /libx32 /media /mnt /opt /proc /root /run /sbin /srv /sys /usr /var ' +
+  '/usr/bin /usr/lib /usr/lib64 /usr/local /usr/sbin /usr/share /var/lib /var/log ' +
+  '/applications /library /private /system /users /volumes'
+)
+  .split(' ')
+  .map((folder) => (folder === '/' ? [''] : folder.split('/')));
+
+const START_UP_FILES =
+  /(^|\/)(\.(bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zshenv|zprofile|zlogin|zlogout|kshrc|mkshrc|cshrc|tcshrc|login|xprofile|xinitrc|xsessionrc|inputrc|pam_environment)|\.config\/fish\/(config\.fish|conf\.d\/[^/]+|functions\/[^/]+))$|^\/etc\/(profile|bash\.bashrc|bashrc|zshrc|zshenv|environment|(profile\.d|zsh|fish)\/.+)$/;
+
+const DISKS =
+  /^\/dev\/((sd|hd|vd|xvd|nvme|mmcblk|loop|md|dm-|ram|sr|zd|nbd|rdisk|disk)[^/]*$|(disk|mapper|block)\/|(mem|kmem|port)$)/;
+const DISK_TOOLS =
+  /^(mkfs(\..*)?|mke2fs|mkswap|mkdosfs|mkntfs|newfs.*|wipefs|blkdiscard|sgdisk|[cs]?fdisk|parted|cryptsetup)$/;
+
+/** Why writing to this path destroys something. */
+function destructiveWrite(file: string): string | undefined {
+  const resolved = resolveText(file);
+  if (DISKS.test(resolved)) return `it overwrites the device ${resolved}`;
+  if (START_UP_FILES.test(resolved)) return `it changes ${file}, which shells run when they start`;
+  return resolved === '/proc/sysrq-trigger' ? 'it makes the kernel act at once' : undefined;
+}
+
+function resolveText(file: string): string {
+  let [last, resolved] = ['', path.normalize(file)];
+  while (resolved !== last && resolved.startsWith('/')) {
+    last = resolved;
+    resolved = path.normalize(
+      `/${resolved.replace(/^\/proc\/(self|thread-self|\d+|\$\$)(\/task\/\d+)?\/(root|cwd)(?=\/|$)/, '')}`,
+    );
+  }
+  return resolved.replace(/(?<=.)\/+$/, '');
+}
+
+/** Whether a path is a folder of the system or a home folder, or everything in one. A glob counts if it could match one. */
+function isSystemFolder(file: string): boolean {
+  if (/^~[^/]*\/*(\.?\*+\/*)?$/.test(file)) return true;
+  // `~/..` and above.
+  if (/^~[^/]*\//.test(file))
+    return path.normalize(`/home/user/${file.replace(/^[^/]*\//, '')}`).split('/').length <= 3;
+  if (!file.startsWith('/')) return false;
+  const folder =
+    resolveText(file)
+      .toLowerCase()
+      .replace(/\/(\*+|\.\*|\.\[.*|\?+)$/, '') || '/';
+  const glob = compileGlob(folder.replaceAll(/(\*|\[[^\]]*\]|\{[^}]*\}|[{}])+/g, '*'));
+  return /^\/(home|users)\/[^/]+$/.test(folder) || SYSTEM_FOLDERS.some((system) => matchesGlob(glob, system));
+}
+
+/** Why this program with these arguments destroys something. `candidates[i]` is what argument `i` might be. */
+function destructiveProgram(name: string, candidates: readonly (readonly string[])[]): string | undefined {
+  const flat = candidates.flat();
+  const hasOption = (pattern: RegExp): boolean => flat.some((arg) => arg.startsWith('-') && pattern.test(arg));
+  if (DISK_TOOLS.test(name) && flat.some((arg) => !/^-{1,2}(V|h|l|L|help|version|list)$/.test(arg)))
+    return `${name} destroys file systems`;
+  if (/^(rm|srm)$/.test(name) && hasOption(/^--no-p/)) return `${name} is told not to preserve /`;
+  if (name === 'kill' && flat.length > 1 && flat.at(-1) === '-1') return 'it ends every process';
+  const device = name === 'dd' ? flat.find((arg) => DISKS.test(resolveText(arg.replace(/^of=/, '')))) : undefined;
+  if (device !== undefined) return `it overwrites the device ${device.slice(3)}`;
+  const system = flat.find((arg) => !arg.startsWith('-') && isSystemFolder(arg));
+  if (system === undefined) return undefined;
+  const isDestroyed =
+    /^(srm|trash|rimraf|del)$/.test(name) ||
+    (/^(rm|chmod|chown|chgrp|setfacl|chattr|chcon)$/.test(name) && hasOption(/^-[a-z]*r|^--re?/i)) ||
+    (name === 'mv' && flat.findLast((arg) => !arg.startsWith('-')) !== system) ||
+    (name === 'rsync' && hasOption(/^--del/)) ||
+    (name === 'find' && candidates.some(([arg = ''], at) => isFindAction(arg, candidates[at + 1]?.[0])));
+  return isDestroyed ? `${name} removes or changes ${system}` : undefined;
+}
+
+function isFindAction(test: string, program = ''): boolean {
+  return (
+    test === '-delete' ||
+    (/^-(exec|ok)(dir)?$/.test(test) && /^(rm|shred|unlink|chmod|chown|mv)$/.test(path.basename(program)))
+  );
+}
+
+/** Functions that start themselves, a shell that starts itself, and endless loops that start processes. */
+function isForkBomb(script: SyntaxNode): boolean {
+  const calls = new Map<string, ReadonlySet<string>>();
+  const spawners = new Set<string>();
+  let isFound = false;
+  const visitNode = (node: SyntaxNode): void => {
+    const isEndless =
+      (node.type === 'While' && /^(true|:|false)$/.test(commandName(node.clause.commands[0]) ?? '')) ||
+      (node.type === 'ArithmeticFor' && !node.test);
+    if (isEndless && 'body' in node && 'commands' in node.body) isFound ||= spawnsWithoutWaiting(node.body.commands);
+    if (node.type === 'Statement' && node.background && commandName(node) === '$0') isFound = true;
+    if (node.type === 'Function') {
+      const { names, spawns } = contentsOf(node);
+      calls.set(node.name.text, names);
+      if (spawns) spawners.add(node.name.text);
+    }
+    forEachChild(node, visitNode);
+  };
+  visitNode(script);
+  return (
+    isFound ||
+    [...calls.keys()].some((name) => {
+      const reached = new Set(calls.get(name));
+      // A set that grows while it is walked.
+      for (const called of reached) for (const next of calls.get(called) ?? []) reached.add(next);
+      return reached.has(name) && [name, ...reached].some((one) => spawners.has(one));
+    })
+  );
+}
+
+function contentsOf(body: SyntaxNode): { readonly names: ReadonlySet<string>; readonly spawns: boolean } {
+  const names = new Set<string>();
+  let spawns = false;
+  const visitNode = (node: SyntaxNode): void => {
+    if (node.type === 'Command' && node.name) names.add(node.name.value);
+    if (node.type === 'Statement' && node.background) spawns = true;
+    if (node.type === 'Pipeline' && node.commands.length > 1) spawns = true;
+    forEachChild(node, visitNode);
+  };
+  forEachChild(body, visitNode);
+  return { names, spawns };
+}
+
+function commandName(statement: Statement | undefined): string | undefined {
+  return statement?.command.type === 'Command' ? statement.command.name?.text : undefined;
+}
+
+function spawnsWithoutWaiting(body: readonly Statement[]): boolean {
+  const waits = (one: Statement): boolean =>
+    !one.background && /^(wait|sleep|read|break|exit|return)$/.test(commandName(one) ?? '');
+  return body.some(({ background }) => background) && !body.some(waits);
+}

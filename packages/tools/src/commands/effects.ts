@@ -1,0 +1,373 @@
+/*
+ * What the arguments of programs mean: the kinds that the table of programs.ts names, and rules for programs whose arguments
+ * depend on each other. They report what is touched, and throw `Unclear` for whatever they do not know.
+ */
+import path from 'node:path/posix';
+import { checkSetting, joined, kindOf, note, touch, touchTree, type Scope } from './scope.ts';
+import { checkAwk, checkSed } from './scripts.ts';
+import { Unclear } from './words.ts';
+
+/** A program that would run. */
+export interface Call {
+  readonly name: string;
+  readonly args: readonly string[];
+  readonly scope: Scope;
+  /** Starts another program. There is no shell between, so builtins are programs. */
+  run(args: readonly string[]): void;
+  /** Runs code in another shell. */
+  code(text: string, how: { readonly posix: boolean }): void;
+}
+
+/** What an argument means. `KINDS` describes them. */
+export type Kind =
+  | ('text' | 'words' | 'command' | 'number' | 'name' | 'mode' | 'time' | 'target' | 'format' | 'package' | 'data')
+  | ('jq' | 'sed' | 'awk' | 'read' | 'file' | 'write' | 'tree' | 'remove' | 'archive' | 'new-archive' | 'script')
+  | ('free' | 'local' | 'url' | 'pathspec' | 'revision' | 'repository');
+
+export interface Parsed {
+  readonly operands: readonly string[];
+  readonly options: ReadonlySet<string>;
+  readonly values: readonly { readonly option: string; readonly value: string; readonly kind: Kind }[];
+  /** How many operands stand before `--`. */
+  readonly before: number;
+}
+
+type Use = (text: string, call: Call) => void;
+
+/** After an operand of these kinds no options are read. */
+export const LAST_KINDS: ReadonlySet<Kind> = new Set<Kind>(['command', 'words', 'script', 'awk', 'format']);
+
+/** Patterns of names that are never private by their ending. */
+const SOURCE_FILES =
+  /^\*\.((test|spec|d)\.)?(tsx?|jsx?|mjs|cjs|mts|py|rb|go|rs|java|kt|c|h|cc|cpp|hpp|cs|sh|md|txt|css|scss|html?|vue|svelte|sql|log|tmp|bak|pyc|o|map|snap|csv)$/;
+
+export const KINDS: Readonly<Record<Kind, Use>> = {
+  /** Nothing: a pattern, a name, a text. */
+  text() {},
+  /** What a rule looks at. */
+  words() {},
+  /** The rest is another program. */
+  command() {},
+  number: matching(/^[-+]?\d+(\.\d+)?[a-zA-Z]?$/),
+  /** A plain word: a script, a branch. */
+  name: matching(/^\w[\w.:@/+~^-]*$/),
+  mode: matching(/^(0?[0-7]{3}|[ugoa]*[-+=][rwxX]+)$/),
+  time: matching(/^\+/),
+  target: matching(/^[\w.-]+$|^[A-Z_]+=(\d+|yes|no|true|false)$/),
+  /** Other directives of printf assign variables, or are numbers, which some shells evaluate. */
+  format: matching(/^(?!-)([^%]|%%|%-?\d*(\.\d+)?[sbq])*$/),
+  /** Neither a path, an address nor an archive. */
+  package: matching(/^(?!.*\.(t?gz|tar|whl|zip)$)(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w.*^~-]+)?$/),
+  /** `@` would mean a file. */
+  data: matching(/^[^@]/),
+  /** The only ways of jq to open a file by itself. */
+  jq: matching(/^(?![^]*\b(import|include|modulemeta)\b)/),
+  sed: (text, { name }) => checkSed(name, text),
+  awk: (text, { name }) => checkAwk(name, text),
+  read(text, call) {
+    noList(text, call);
+    if (text !== '-') touch('read', text, call.scope);
+  },
+  /** One file: a folder would be searched. */
+  file(text, call) {
+    if (text !== '-' && !['file', 'none'].includes(kindOf(text, call.scope)))
+      throw new Unclear(`it is not known which files of ${text} ${call.name} reads`);
+    KINDS.read(text, call);
+  },
+  write: (text, { scope }) => touch('write', text, scope),
+  tree: (text, { scope }) => touchTree(text, scope),
+  /** With everything below, also a repository. */
+  remove(text, { name, scope }) {
+    if (/^:|[*?[\\]/.test(text)) throw new Unclear(`${text} has a meaning for ${name} that is not analysed`);
+    touch('write', text, scope);
+    const repository = joined(text, '.git');
+    if (!['none', 'unknown'].includes(kindOf(repository, scope))) touch('write', repository, scope);
+  },
+  archive(text, call) {
+    noHost(text, call);
+    touch('read', text, call.scope);
+  },
+  'new-archive'(text, call) {
+    noHost(text, call);
+    touch('write', text, call.scope);
+  },
+  /** Code that the program runs. */
+  script(text, { name, scope }) {
+    if (/^(-|\/dev\/|\/proc\/)/.test(text)) throw new Unclear(`${name} runs what it reads`);
+    note('read', text, scope);
+  },
+  /** An argument of code that is not known. */
+  free(text, call) {
+    noList(text, call);
+    touchNamed(text, call);
+  },
+  /** A package of the folder: others are downloaded. */
+  local(text, { name, scope }) {
+    if (!/^\.[^@]*$|^[\w/-]+\.go$/.test(text)) throw new Unclear(`${name} may download ${text}`);
+    touch('read', text, scope);
+  },
+  url(text, { scope }) {
+    // Programs expand brackets and braces, and read other characters in different ways.
+    if (!/^https?:\/\/[\w.-]+(:\d+)?([/?#][\w./?#:@!$&'()*+,;=%~-]*)?$/.test(text))
+      throw new Unclear(`the address ${text} is not analysed`);
+    scope.found.urls.add(text);
+  },
+  /** A path for git, which has patterns and signs of its own. */
+  pathspec(text, { scope }) {
+    if (/^(:|$)/.test(text) || (/[*?[\\]/.test(text) && !SOURCE_FILES.test(path.basename(text))))
+      throw new Unclear(`${text} has a meaning for git that is not analysed`);
+    touch('read', text, scope);
+  },
+  /** A commit, a file of a commit, or a path. */
+  revision(text, call) {
+    if (/^(:|$)|:.*:|[{}]/.test(text)) throw new Unclear(`${text} has a meaning for git that is not analysed`);
+    const [, file] = /^[^:]*:(?:\.?\/)?([^]*)$/.exec(text) ?? [];
+    if (file !== undefined) touch('read', file || '.', call.scope);
+    else if (/[*?[\\]/.test(text) || kindOf(text, call.scope) !== 'none') KINDS.pathspec(text, call);
+  },
+  repository(text, call) {
+    const host = /^[\w.-]+@([\w.-]+):(?!:)[\w./~-]+$/.exec(text)?.[1];
+    if (/^https?:/.test(text)) KINDS.url(text, call);
+    else if (host !== undefined) call.scope.found.urls.add(`ssh://${host}`);
+    else if (!/^\w[\w.-]*$/.test(text) || kindOf(text, call.scope) !== 'none')
+      throw new Unclear(`the repository ${text} is not known`);
+  },
+};
+
+function matching(pattern: RegExp): Use {
+  return (text, { name }) => {
+    if (!pattern.test(text)) throw new Unclear(`the argument ${text} of ${name} is not known`);
+  };
+}
+
+/** Many programs read further arguments from a file that is given so. */
+function noList(text: string, { name }: Call): void {
+  if (text.startsWith('@')) throw new Unclear(`${name} may read arguments from ${text.slice(1)}`);
+}
+
+function noHost(text: string, { name }: Call): void {
+  if (/^-|:/.test(text)) throw new Unclear(`the archive ${text} of ${name} is not known`);
+}
+
+/** Reports everything that an argument may name. */
+export function touchNamed(text: string, { scope }: Pick<Call, 'scope'>): void {
+  const { paths, urls } = namesIn(text);
+  for (const url of urls) scope.found.urls.add(url);
+  for (const file of paths) touch('read', file, scope);
+}
+
+/** Paths and addresses that an argument of any program may name: `a/b`, `--file=a/b`, `-fa/b`, `@a/b`. */
+export function namesIn(text: string): { readonly paths: readonly string[]; readonly urls: readonly string[] } {
+  const parts = [text, text.replace(/^[^=]*=/, ''), text.replace(/^--?\w/, '')].map((part) => part.replace(/^@/, ''));
+  const isUrl = (part: string): boolean => /^[a-z][a-z0-9+.-]*:\/\/[^\s]+$/i.test(part);
+  const isPath = (part: string): boolean =>
+    /^\.{0,2}\/|^~|^\.\.?$|^id_/.test(part) || (/[/.]/.test(part) && !/^-|\s/.test(part));
+  const paths = parts.filter((part) => !isUrl(part) && isPath(part));
+  return { paths: [...new Set(paths)], urls: [...new Set(parts.filter(isUrl))] };
+}
+
+/* Rules, by the names in the table. */
+
+export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void>> = {
+  ...each('grep egrep fgrep rg', search),
+  sed(call, { operands, options, values }) {
+    if (values.length === 0) checkSed(call.name, operands[0] ?? '');
+    for (const file of values.length === 0 ? operands.slice(1) : operands) {
+      KINDS.read(file, call);
+      if (options.has('-i') || options.has('--in-place')) touch('write', file, call.scope);
+    }
+  },
+  cp(call, { operands, options }) {
+    copyInto(call, operands);
+    if (!['-r', '-R', '-a', '--recursive', '--archive'].some((one) => options.has(one))) return;
+    for (const source of operands.slice(0, -1)) touchTree(source, call.scope);
+    createsLinks(call);
+  },
+  mv: move,
+  'git mv': move,
+  'tar x': extract,
+  unzip(call, parsed) {
+    if (!parsed.options.has('-l')) extract(call, parsed);
+  },
+  xargs,
+  ...each('node python python3', ({ name }, { operands, options }) => {
+    if (operands.length === 0 && !['--test', '--version', '-v', '-V'].some((one) => options.has(one)))
+      throw new Unclear(`${name} runs what it reads`);
+  }),
+  /** It searches the files that git knows, also private ones. */
+  'git grep'({ scope }, { operands, before }) {
+    if (before < operands.length) return;
+    if (operands.length > 1) throw new Unclear('it is not known which files git grep reads: name them after --');
+    touchTree('.', scope, (name) => name !== '.git' && name !== 'node_modules');
+  },
+  'git clone'({ scope }, { operands: [repository = '', folder] }) {
+    const name = /^[^?#]*[/:]([\w.-]+?)(\.git)?\/?$/.exec(repository)?.[1];
+    if (name === undefined || /^\.*$/.test(name)) throw new Unclear('it is not known where git clones to');
+    if (folder === undefined) touch('write', name, scope);
+  },
+};
+
+function each<T>(names: string, rule: T): Record<string, T> {
+  return Object.fromEntries(names.split(' ').map((name) => [name, rule]));
+}
+
+/** Paths may lead elsewhere from here on. */
+export function createsLinks({ name, scope }: Call): void {
+  scope.found.linker = name;
+}
+
+/** grep and rg. The first operand is a pattern, unless an option has it. */
+function search(call: Call, { operands, options, values }: Parsed): void {
+  const files = ['-e', '--regexp', '--files'].some((one) => options.has(one)) ? operands : operands.slice(1);
+  const isRg = call.name === 'rg';
+  if (!isRg && !options.has('-r') && !options.has('--recursive')) {
+    for (const file of files) KINDS.read(file, call);
+    return;
+  }
+  if (files.length === 0 && isRg && call.scope.stdin !== null && !options.has('--files')) return;
+  const named = (option: string): string[] => values.flatMap((one) => (one.option === option ? one.value : []));
+  const [included, excluded, folders] = [named('--include'), named('--exclude'), named('--exclude-dir')];
+  const isPlain = (list: string[], name: string): boolean => /^[\w.-]+$/.test(name) && list.includes(name);
+  const isRead = (name: string, isFolder: boolean): boolean => {
+    // Globs, types and files in the folder bring hidden and ignored names back.
+    if (isRg) return !options.has('--files');
+    if (isFolder) return !isPlain(folders, name);
+    // The order of both decides.
+    if (included.length > 0 && excluded.length > 0) return true;
+    return !isPlain(excluded, name) && (included.length === 0 || mayMatch(name, included));
+  };
+  for (const file of files.length === 0 ? ['.'] : files) touchTree(file, call.scope, isRead);
+}
+
+/** Whether one of the patterns may match a name. */
+function mayMatch(name: string, patterns: readonly string[]): boolean {
+  return patterns.some((one) => !SOURCE_FILES.test(one) || name.toLowerCase().endsWith(one.slice(1).toLowerCase()));
+}
+
+/** The last operand may be a folder. */
+function copyInto({ name, scope }: Call, operands: readonly string[]): void {
+  const target = operands.at(-1);
+  const sources = operands.slice(0, -1);
+  if (target === undefined || sources.length === 0) throw new Unclear(`${name} has no target`);
+  const isFile = !/(^|\/)(\.\.?)?$/.test(target) && ['file', 'none'].includes(kindOf(target, scope));
+  if (sources.length === 1 && isFile) return;
+  for (const source of sources.map((one) => path.basename(one))) {
+    if (/^\.{0,2}$/.test(source)) throw new Unclear(`it is not known what ${name} writes into ${target}`);
+    touch('write', joined(target, source), scope);
+  }
+}
+
+function move(call: Call, { operands }: Parsed): void {
+  const sources = operands.slice(0, -1);
+  for (const source of sources) {
+    touchTree(source, call.scope);
+    touch('write', source, call.scope);
+  }
+  copyInto(call, operands);
+  // A file that an earlier part of the command writes is not there yet, and is no link.
+  if (sources.some((source) => !['file', 'none'].includes(kindOf(source, call.scope)))) createsLinks(call);
+}
+
+/** An archive chooses the names of files, so it gets a folder without a repository and without our configuration. */
+function extract(call: Call, { values }: Parsed): void {
+  const [folder, ...more] = values.flatMap(({ kind, value }) => (kind === 'write' ? value : []));
+  if (folder === undefined || more.length > 0 || /^(\.?\/?)*$|\.\./.test(folder))
+    throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
+  const isPlain =
+    ['none', 'folder'].includes(kindOf(folder, call.scope)) &&
+    ['.git', '.treadle', 'treadle.toml'].every((name) => kindOf(joined(folder, name), call.scope) === 'none');
+  if (!isPlain) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
+  createsLinks(call);
+}
+
+/** Runs a program with the words of its input, if they can be seen. */
+function xargs({ scope: { stdin }, run }: Call, { operands, options, values }: Parsed): void {
+  const command = operands.length > 0 ? operands : ['echo'];
+  const isSplit = !options.has('-0') && !options.has('--null');
+  if (!isSplit || typeof stdin !== 'string' || !/^[\w \t\n./:@%+=,-]*$/.test(stdin)) {
+    if (command[0] !== 'echo') throw new Unclear('it is not known what xargs passes on');
+    return run(command);
+  }
+  const words = stdin.split(/[ \t\n]+/).filter(Boolean);
+  const most = values.findLast(({ option }) => option === '-n' || option === '--max-args')?.value;
+  const count = Math.max(1, most === undefined ? words.length : Number(most));
+  if (!Number.isSafeInteger(count)) throw new Unclear('a number for xargs is not known');
+  for (let at = 0; at === 0 || at < words.length; at += count) run([...command, ...words.slice(at, at + count)]);
+}
+
+/* Programs whose arguments have a form of their own. */
+
+export const FORMS: ReadonlyMap<string, (call: Call) => void> = new Map([
+  ['env', env],
+  ['find', find],
+  ['sh', (call) => shell(call, { posix: true })],
+  ['dash', (call) => shell(call, { posix: true })],
+  ['bash', (call) => shell(call, { posix: false })],
+]);
+
+function env({ args, run }: Call): void {
+  const count = args.findIndex((text) => !/^\w+=/.test(text));
+  const settings = count === -1 ? args : args.slice(0, count);
+  settings.forEach(checkSetting);
+  if (args[settings.length]?.startsWith('-')) throw new Unclear('an option of env is not known');
+  if (count !== -1) run(args.slice(count));
+}
+
+/** `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`. */
+function shell(call: Call, how: { readonly posix: boolean }): void {
+  const { name, args, scope, code } = call;
+  const at = args.findIndex((text) => !/^-[eu]+$/.test(text));
+  const [first = '-', second, ...more] = at === -1 ? [] : args.slice(at);
+  if (!/^[-+]/.test(first)) {
+    KINDS.script(first, call);
+    for (const arg of args.slice(at + 1)) touchNamed(arg, call);
+  } else if (second === undefined || more.length > 0) throw new Unclear(`${name} runs code that is not known`);
+  else if (/^-[eu]*c$/.test(first)) code(second, how);
+  else if (first === '-n') touch('read', second, scope);
+  else throw new Unclear(`the option ${first} of ${name} is not known`);
+}
+
+const FIND_TEST = /^(-(a|o|not|print|print0|prune|empty|quit)|[()!])$/;
+const FIND_VALUED = /^-(i?name|i?path|type|size|mtime|mmin|perm|maxdepth|mindepth|printf)$/;
+
+/** Roots, tests, and at most one action, which has to be the last. */
+function find(call: Call): void {
+  const { args, scope } = call;
+  const start = args.findIndex((text) => /^[-(!]/.test(text));
+  const roots = start === -1 ? args : start === 0 ? ['.'] : args.slice(0, start);
+  for (const root of roots) touch('read', root, scope);
+  const seen: string[] = [];
+  const names: string[] = [];
+  let at = start === -1 ? args.length : start;
+  for (; at < args.length && !/^-(delete|exec)$/.test(args[at]!); at++) {
+    const test = args[at]!;
+    const isValued = FIND_VALUED.test(test);
+    if (!isValued && !FIND_TEST.test(test)) throw new Unclear(`find ${test} is not known`);
+    const value = isValued ? (args[++at] ?? '') : '';
+    if (/^-i?name$/.test(test)) names.push(value);
+    seen.push(`${test} ${value}`.trim());
+  }
+  const isBounded =
+    names.length > 0 &&
+    names.every((name) => SOURCE_FILES.test(name)) &&
+    !['-o', '-not', '!'].some((test) => seen.includes(test));
+  const [action, ...command] = args.slice(at);
+  const end = command.findIndex((text) => text === ';' || text === '+');
+  if (action !== undefined && end !== command.length - 1) throw new Unclear('find acts before its last test');
+  if (action === '-delete') for (const root of roots) KINDS[isBounded ? 'write' : 'remove'](root, call);
+  if (action !== '-exec') return;
+  if (end === -1 || !isBounded || !seen.includes('-type f'))
+    throw new Unclear('it is not known which files find passes on: use -type f and -name with an ending');
+  for (const root of roots) passOn(call, root, { names, command: command.slice(0, -1) });
+}
+
+/** A program that find runs with each file below a folder that has one of the names. */
+function passOn(
+  { scope, run }: Call,
+  root: string,
+  { names, command }: { readonly names: readonly string[]; readonly command: readonly string[] },
+): void {
+  touchTree(root, scope, (name, isFolder) => (isFolder ? name !== '.git' : mayMatch(name, names)));
+  if (command.some((text) => text !== '{}' && text.includes('{}'))) throw new Unclear('find puts a name into a text');
+  for (const name of names) run(command.map((text) => (text === '{}' ? joined(root, `NAME${name.slice(1)}`) : text)));
+}

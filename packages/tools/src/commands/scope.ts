@@ -1,0 +1,148 @@
+/* What a part of a command sees, and what was found about it: programs, paths and addresses. */
+import path from 'node:path/posix';
+import type { CommandFacts, Program } from '@treadle/core/policy';
+import { Unclear, type Budget, type Files } from './words.ts';
+
+export interface Surroundings {
+  /** The folder that the command runs in, absolute. */
+  readonly folder: string | undefined;
+  readonly files: Files;
+  readonly budget: Budget;
+  /** Whether a path is private, given absolute. */
+  isPrivate(file: string): boolean;
+}
+
+/** What was found in all parts of the command. */
+interface Findings {
+  readonly programs: Map<string, Program>;
+  readonly touches: Map<string, CommandFacts['touches'][number]>;
+  readonly urls: Set<string>;
+  /** The program that may have created links. */
+  linker?: string;
+}
+
+export interface Scope extends Surroundings {
+  readonly found: Findings;
+  /** Folders that it may run in: absolute, or as seen from the one of the command. */
+  readonly folders: readonly string[];
+  readonly variables: ReadonlyMap<string, string>;
+  /** Names of variables that are assigned at one place only. */
+  readonly once: ReadonlySet<string>;
+  /** The shell may not be bash. */
+  readonly posix: boolean;
+  /** Text on standard input. Undefined: it is not known. Null: it is not redirected. */
+  readonly stdin: string | undefined | null;
+  /** How many programs and codes contain this part. */
+  readonly depth: number;
+}
+
+const MAX_DEPTH = 12;
+const MAX_FOLDERS = 16;
+
+export function firstScope(around: Surroundings, posix: boolean): Scope {
+  const found = { programs: new Map(), touches: new Map(), urls: new Set<string>() };
+  return { ...around, found, folders: [''], variables: new Map(), once: new Set(), posix, stdin: null, depth: 0 };
+}
+
+export function deeper(scope: Scope): Scope {
+  if (scope.depth >= MAX_DEPTH) throw new Unclear('it is nested too deeply');
+  return { ...scope, depth: scope.depth + 1 };
+}
+
+/** What is certain of a scope, in the folders of two others. */
+export function inEither(certain: Scope, one: Scope, other: Scope): Scope {
+  const folders = [...new Set([...one.folders, ...other.folders])];
+  if (folders.length > MAX_FOLDERS) throw new Unclear('it changes the folder too often');
+  return { ...certain, folders };
+}
+
+/** Assignments that change nothing but what a program prints, or how much it does. */
+const SETTINGS =
+  /^((CI|NODE_ENV|FORCE_COLOR|NO_COLOR|DEBUG|PYTHONUNBUFFERED|RUST_BACKTRACE|GOOS|GOARCH|CGO_ENABLED|PORT|LOG_LEVEL|COLUMNS)=[\w.:*,-]*|(LANG|LC_ALL)=(C|POSIX|C\.UTF-8|en_US\.UTF-8)|TZ=[A-Z]\w+(\/[A-Z]\w+)?)$/;
+
+export function checkSetting(text: string): void {
+  if (!SETTINGS.test(text)) throw new Unclear(`the variable ${text} may change what programs do`);
+}
+
+/** Several programs read the same input, so it is not known what each of them gets. */
+export function shared(scope: Scope): Scope {
+  return typeof scope.stdin === 'string' ? { ...scope, stdin: undefined } : scope;
+}
+
+/** The scope in a folder that is changed to. */
+export function inFolder(folder: string, scope: Scope): Scope {
+  touch('read', folder, scope);
+  if (/(^|\/)\.\.(\/|$)/.test(folder)) throw new Unclear('it is not known where .. leads after a change of the folder');
+  return { ...scope, folders: scope.folders.map((base) => joined(base, folder)) };
+}
+
+/** A path seen from a folder. `..` is resolved by whoever knows the links. */
+export function joined(base: string, file: string): string {
+  return base === '' || file.startsWith('/') ? file : `${base.replace(/(?<=[^/])\/+$/, '')}/${file}`;
+}
+
+export function touch(type: 'read' | 'write', file: string, scope: Scope): void {
+  const { linker } = scope.found;
+  if (linker !== undefined)
+    throw new Unclear(`${linker} may change where ${file} leads: run what follows as a command of its own`);
+  note(type, file, scope);
+}
+
+/** Reports a path that is touched wherever it leads. */
+export function note(type: 'read' | 'write', file: string, { found, folders }: Scope): void {
+  if (file === '') throw new Unclear('a path is empty');
+  for (const base of folders) {
+    const name = joined(base, file.startsWith('~') ? `./${file}` : file);
+    found.touches.set(`${type} ${name}`, { type, path: name });
+  }
+}
+
+export function kindOf(file: string, scope: Scope): 'file' | 'folder' | 'link' | 'none' | 'unknown' {
+  const kinds = placesOf(file, scope).map((place) => scope.files.kindOf(place) ?? 'none');
+  return kinds.length > 0 && kinds.every((kind) => kind === kinds[0]) ? kinds[0]! : 'unknown';
+}
+
+/** Where a path may lead; none if that is not known. `..` is left to the system, because it may follow a link. */
+function placesOf(file: string, { folder, folders }: Scope): string[] {
+  return folder === undefined ? [] : folders.map((base) => joined(folder, joined(base, file)));
+}
+
+/** Reads everything below. Where private files are, people decide: the command does not name them, and a sandbox hides them. */
+export function touchTree(
+  file: string,
+  scope: Scope,
+  isRead: (name: string, isFolder: boolean) => boolean = () => true,
+): void {
+  touch('read', file, scope);
+  if (['file', 'none'].includes(kindOf(file, scope))) return;
+  if (scope.folder === undefined) throw new Unclear(`it is not known what is below ${file}`);
+  const open = [file];
+  let repository: string | undefined;
+  for (let next = open.pop(); next !== undefined; next = open.pop())
+    for (const place of placesOf(next, scope))
+      for (const { name, isFolder } of scope.files.namesIn(place)) {
+        if (!isRead(name, isFolder)) continue;
+        const below = joined(next, name);
+        if (name === '.git' && isFolder) repository ??= below;
+        else if (isFolder) open.push(below);
+        else if (scope.isPrivate(`${place}/${name}`)) throw new Unclear(`it would read ${below}, which is private`);
+      }
+  if (repository !== undefined) throw new Unclear(`it would read ${repository}/config, which may have keys`);
+}
+
+/** Whether git may find settings that run programs: in another repository than that of the command, or behind a link. */
+export function hasForeignSettings({ found, folder, folders, files }: Scope, onlyReads: boolean): boolean {
+  if (folder === undefined) return false;
+  // It can make git look into repositories inside.
+  if ([...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path))) return true;
+  if (!onlyReads && files.kindOf(`${folder}/.gitmodules`) !== undefined) return true;
+  return folders.some((base) => {
+    const relative = base.startsWith('/') ? path.relative(folder, base) : base;
+    if (/^\.\.(\/|$)/.test(relative)) return true;
+    const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
+    return parts.some((_, at) => {
+      const place = `${folder}/${parts.slice(0, at + 1).join('/')}`;
+      return files.kindOf(place) === 'link' || files.kindOf(`${place}/.git`) !== undefined;
+    });
+  });
+}
