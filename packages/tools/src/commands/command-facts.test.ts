@@ -1,10 +1,11 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
 import type { CommandFacts } from '@treadle/core/policy';
+import { programEnvironment } from '../local/environment.ts';
 import { commandAnalyser, commandFacts, type CommandOptions } from './command-facts.ts';
 
 const NOTHING = { programs: [], touches: [], urls: [] };
@@ -301,7 +302,7 @@ test('names the private file that a search of a folder would read, also beside a
   });
   rmSync(path.join(FOLDER, 'searched/deep'), { recursive: true });
   const { unclear: why, readsPrivate } = facts('grep -rn x searched');
-  expect([why, readsPrivate]).toEqual(['it would read searched/.git/config, which may have keys', undefined]);
+  expect([why, readsPrivate]).toEqual(['it would read searched/.git, which may have keys', undefined]);
   expect(facts('cat sub/.npmrc').readsPrivate).toBeUndefined();
 });
 
@@ -401,6 +402,58 @@ describe('globs', () => {
     expect(commandFacts('ls sub/*.txt', { folder }).programs[0]?.args).toEqual(['sub/c.txt']);
     writeFileSync(path.join(folder, 'sub/d.txt'), '');
     expect(commandFacts('ls sub/*.txt', { folder }).programs[0]?.args).toEqual(['sub/c.txt', 'sub/d.txt']);
+  });
+});
+
+describe('git in a project with submodules', () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-modules-'));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const [log, program, modules] = ['ran', 'evil', '.gitmodules'].map((name) => path.join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+  const READS = ['status', 'status --short', 'diff', 'diff HEAD', 'log -p', 'show'];
+  const plain = '[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n';
+
+  /** The commands that run the program of the submodule. */
+  function hostile(env: NodeJS.ProcessEnv): string[] {
+    return READS.filter((command) => {
+      rmSync(log, { force: true });
+      // A new time, so that git has to look at the contents.
+      utimesSync(path.join(folder, 'sub/a'), 1, performance.now());
+      spawnSync('git', command.split(' '), { cwd: folder, env });
+      return existsSync(log);
+    });
+  }
+
+  test('is known if it only reads and nothing leads into them', () => {
+    writeFileSync(program, `#!/bin/sh\necho >> '${log}'\nexec cat\n`, { mode: 0o755 });
+    const env = { PATH: process.env['PATH'], HOME: folder, GIT_CONFIG_NOSYSTEM: '1' };
+    const git = (place: string, ...args: string[]): unknown =>
+      spawnSync('git', ['-c', 'user.name=a', '-c', 'user.email=a@b', ...args], { cwd: path.join(folder, place), env });
+    mkdirSync(path.join(folder, 'sub'));
+    for (const place of ['sub', '.']) {
+      git(place, 'init', '--quiet', '--template=');
+      writeFileSync(path.join(folder, place, 'a'), place);
+      writeFileSync(path.join(folder, place, '.gitattributes'), 'a filter=x\n');
+      writeFileSync(modules, plain);
+      git(place, 'add', '.');
+      git(place, 'commit', '--quiet', '-m', 'one');
+    }
+    for (const key of ['core.fsmonitor', 'filter.x.clean', 'diff.external']) git('sub', 'config', key, program);
+    git('.', 'config', 'submodule.recurse', 'true');
+    git('.', 'config', 'diff.submodule', 'diff');
+    git('.', 'config', 'status.submoduleSummary', 'true');
+    expect(hostile(env)).toContain('status');
+    expect(hostile(programEnvironment(env))).toEqual([]);
+    for (const command of READS) expect([command, unclear(`git ${command}`, { folder })]).toEqual([command, undefined]);
+    for (const command of ['add -A', 'checkout main', 'fetch', 'submodule update'])
+      expect([command, unclear(`git ${command}`, { folder })]).toEqual([command, expect.any(String)]);
+    for (const more of ['\tignore = none\n', '[submodule "x"] ignore = none\n', '[include]\n\tpath = x\n']) {
+      writeFileSync(modules, plain + more);
+      expect([more, unclear('git status', { folder })]).toEqual([more, expect.stringContaining('a repository inside')]);
+    }
   });
 });
 

@@ -75,7 +75,10 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
     KINDS.read(text, call);
   },
   write: (text, { scope }) => touch('write', text, scope),
-  tree: (text, { scope }) => touchTree(text, scope),
+  tree(text, call) {
+    noList(text, call);
+    touchTree(text, call.scope);
+  },
   /** With everything below, also a repository. */
   remove(text, { name, scope }) {
     if (/^:|[*?[\\]/.test(text)) throw new Unclear(`${text} has a meaning for ${name} that is not analysed`);
@@ -370,4 +373,6 @@ function passOn(
   touchTree(root, scope, (name, isFolder) => (isFolder ? name !== '.git' : mayMatch(name, names)));
   if (command.some((text) => text !== '{}' && text.includes('{}'))) throw new Unclear('find puts a name into a text');
   for (const name of names) run(command.map((text) => (text === '{}' ? joined(root, `NAME${name.slice(1)}`) : text)));
+  if ([...scope.found.touches.values()].some((one) => one.type === 'write' && one.path.includes('/NAME.')))
+    throw new Unclear('it is not known which files find changes');
 }

@@ -119,15 +119,25 @@ export function touchTree(
   const open = [file];
   let repository: string | undefined;
   for (let next = open.pop(); next !== undefined; next = open.pop())
-    for (const place of placesOf(next, scope))
+    for (const place of placesOf(next, scope)) {
+      if (/\/\.git(\/|$)/i.test(place)) {
+        repository ??= next;
+        continue;
+      }
       for (const { name, isFolder } of scope.files.namesIn(place)) {
         if (!isRead(name, isFolder)) continue;
         const below = joined(next, name);
-        if (name === '.git' && isFolder) repository ??= below;
-        else if (isFolder) open.push(below);
+        if (isFolder) open.push(below);
         else if (scope.isPrivate(`${place}/${name}`)) throw new Unclear(`it would read ${below}, which is private`);
       }
-  if (repository !== undefined) throw new Unclear(`it would read ${repository}/config, which may have keys`);
+    }
+  if (repository !== undefined) throw new Unclear(`it would read ${repository}, which may have keys`);
+}
+
+/** Other settings could make git look into a submodule, whose own settings may name programs. */
+function hasPlainModules(text: string): boolean {
+  const line = /^\s*(\[submodule "[^"\\]*"\]|(path|url|branch|shallow)\s*=[^\\]*)?\s*$/;
+  return text.split('\n').every((one) => line.test(one));
 }
 
 /** Whether git may find settings that run programs: in another repository than that of the command, or behind a link. */
@@ -135,7 +145,9 @@ export function hasForeignSettings({ found, folder, folders, files }: Scope, onl
   if (folder === undefined) return false;
   // It can make git look into repositories inside.
   if ([...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path))) return true;
-  if (!onlyReads && files.kindOf(`${folder}/.gitmodules`) !== undefined) return true;
+  const modules = `${folder}/.gitmodules`;
+  const kind = files.kindOf(modules);
+  if (kind !== undefined && !(onlyReads && kind === 'file' && hasPlainModules(files.textOf(modules)))) return true;
   return folders.some((base) => {
     const relative = base.startsWith('/') ? path.relative(folder, base) : base;
     if (/^\.\.(\/|$)/.test(relative)) return true;

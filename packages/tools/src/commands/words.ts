@@ -2,7 +2,7 @@
  * Words of a shell command, read character by character. A word is known only if every shell passes exactly this text, or
  * exactly the files that match it. Everything else throws `Unclear`.
  */
-import { lstatSync, readdirSync, type Dirent } from 'node:fs';
+import { lstatSync, readdirSync, readFileSync, type Dirent } from 'node:fs';
 import { compileGlob, matchesGlob } from '@treadle/core/policy';
 
 /** Why a command is not in the grammar that is known completely. Ends the analysis: people are asked. */
@@ -161,6 +161,7 @@ export interface Files {
   readonly isUsed: boolean;
   /** Undefined: there is nothing of that name. */
   kindOf(file: string): 'file' | 'folder' | 'link' | undefined;
+  textOf(file: string): string;
   /** Throws `NeedsFiles` if folders must not be read here. */
   namesIn(folder: string): readonly { readonly name: string; readonly isFolder: boolean; readonly isLink: boolean }[];
 }
@@ -182,6 +183,12 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
       }
       if (!found) return undefined;
       return found.isSymbolicLink() ? 'link' : found.isDirectory() ? 'folder' : 'file';
+    },
+    textOf(file) {
+      isUsed = true;
+      const { size } = lstatSync(file, { throwIfNoEntry: false }) ?? { size: 0 };
+      spend(budget, size, 'entries');
+      return size === 0 ? '' : readFileSync(file, 'utf8');
     },
     namesIn(folder) {
       if (!mayList) throw new NeedsFiles();

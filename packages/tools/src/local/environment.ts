@@ -31,6 +31,9 @@ const GIT_SETTINGS: readonly (readonly [key: string, value: string])[] = [
   ['core.pager', 'cat'],
   // A repository inside has filters of its own, which git would run to see whether its files have changed.
   ['diff.ignoreSubmodules', 'dirty'],
+  ['diff.submodule', 'short'],
+  ['status.submoduleSummary', 'false'],
+  ['submodule.recurse', 'false'],
 ];
 const GIT_CONFIG: Readonly<Record<string, string>> = Object.fromEntries([
   ['GIT_CONFIG_COUNT', String(GIT_SETTINGS.length)],

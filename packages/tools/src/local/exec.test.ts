@@ -257,7 +257,7 @@ test('programs get no secrets, and need no terminal', async () => {
     GIT_PAGER: 'cat',
     GIT_EDITOR: 'true',
     GIT_TERMINAL_PROMPT: '0',
-    GIT_CONFIG_COUNT: '5',
+    GIT_CONFIG_COUNT: '8',
     GIT_CONFIG_KEY_0: 'safe.bareRepository',
     GIT_CONFIG_VALUE_0: 'explicit',
     GIT_CONFIG_KEY_1: 'core.fsmonitor',
@@ -268,6 +268,12 @@ test('programs get no secrets, and need no terminal', async () => {
     GIT_CONFIG_VALUE_3: 'cat',
     GIT_CONFIG_KEY_4: 'diff.ignoreSubmodules',
     GIT_CONFIG_VALUE_4: 'dirty',
+    GIT_CONFIG_KEY_5: 'diff.submodule',
+    GIT_CONFIG_VALUE_5: 'short',
+    GIT_CONFIG_KEY_6: 'status.submoduleSummary',
+    GIT_CONFIG_VALUE_6: 'false',
+    GIT_CONFIG_KEY_7: 'submodule.recurse',
+    GIT_CONFIG_VALUE_7: 'false',
   });
   const { exec } = local(folder, { env: { PATH: process.env['PATH']!, ONLY: 'this' } });
   const execution = await exec.start({ argv: ['env'], env: { ADDED: 'that' } });
