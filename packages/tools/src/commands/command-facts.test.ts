@@ -38,6 +38,7 @@ describe('the grammar', () => {
     'set -euo pipefail; export NODE_ENV=test && npm test',
     'ls ./*.txt sub/?.txt',
     'grep "a$" a.txt',
+    'time',
     "printf '%s\\n' one 'two three'",
   ])('knows %s', (command) => {
     expect(unclear(command)).toBeUndefined();

@@ -103,7 +103,7 @@ function walkNode(node: PipelineNode, scope: Scope): Scope {
       if (scope.posix && node.prefixes.some(({ type }) => type === 'Time'))
         throw new Unclear('time is a program in other shells');
       if (node.operators.includes('|&')) throw new Unclear('|& is not analysed');
-      if (node.commands.length > 1) return walkPipes(node.commands, scope);
+      if (node.commands.length !== 1) return walkPipes(node.commands, scope);
       const after = walkNode(node.commands[0]!, scope);
       // After `!` what follows success follows a failure.
       return inEither(after, scope, after);
