@@ -82,12 +82,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   /** Effects that wait until the lease is confirmed. */
   let unconfirmed = 0;
   /**
-   * When the last event was applied, by the monotonic clock. Undefined until the run is opened, without such a clock, and
-   * without a time limit: reading the clock costs as much as a part of a turn.
+   * Undefined until the run is opened, without a monotonic clock, and without a time limit: reading the clock costs as much as
+   * a part of a turn.
    */
-  let appliedAt: number | undefined;
-  /** The time that has passed since the run was opened, and that its events do not count. */
-  let uncounted = 0;
+  let stopwatch: Stopwatch | undefined;
 
   function feed(event: Event): boolean {
     if (!stepEvent(event)) return false;
@@ -112,33 +110,25 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function begin(events: readonly Event[], early: readonly (() => void)[]): void {
     flushing = true;
     for (const event of events) stepEvent(event);
-    if (opening.rules.limits.durationMs !== undefined) appliedAt = clock.monotonic?.();
+    if (opening.rules.limits.durationMs !== undefined && clock.monotonic)
+      stopwatch = startStopwatch(() => clock.monotonic!());
     for (const act of early) act();
     flushing = false;
     flush();
   }
 
-  /** The time since the last event: by the monotonic clock if there is one, with what earlier events did not count. */
-  function elapsedAt(at: number): number {
-    return appliedAt === undefined ? Math.max(0, at - state.at) : clock.monotonic!() - appliedAt + uncounted;
-  }
-
   function activeMs(): number {
     const at = clock.now();
-    return activeMsAt(state, { at, elapsedMs: elapsedAt(at) });
+    return activeMsAt(state, stopwatch ? { at, elapsedMs: stopwatch.elapsed() } : { at });
   }
 
   function stepEvent(given: Event): boolean {
     if (closed || detached) return false;
-    const counted = Math.max(0, given.at - state.at);
-    const passed = elapsedAt(given.at);
-    const differs = Math.abs(passed - counted) > (mayEndRun(given) ? 1 : CLOCKS_DIFFER_MS);
-    const event = differs ? { ...given, elapsedMs: Math.max(0, Math.round(passed)) } : given;
+    const event = stopwatch ? stopwatch.timed(given, state) : given;
     const next = step(state, event);
     if (next.state === state) return false;
-    if (appliedAt !== undefined) appliedAt += passed - uncounted;
-    uncounted = passed - (event.elapsedMs ?? counted);
     const before = state;
+    stopwatch?.applied(event, before);
     unwritten = added(unwritten, { entry: toEntry(seq, event, next), before, next, onDurable: undefined });
     state = next.state;
     seq++;
@@ -330,8 +320,39 @@ interface Stepped {
   onDurable: (() => void) | undefined;
 }
 
+/** Measures the time between events by the monotonic clock. */
+interface Stopwatch {
+  /** The time since the last event, with what earlier events did not count. */
+  readonly elapsed: () => number;
+  /** The event, with the time that has passed if the clocks differ. */
+  readonly timed: (event: Event, before: State) => Event;
+  /** The event that was timed last has been applied. */
+  readonly applied: (event: Event, before: State) => void;
+}
+
 /** A larger difference of two clocks is recorded. Smaller ones are added up until they are as large. */
 const CLOCKS_DIFFER_MS = 1_000;
+
+function startStopwatch(monotonic: () => number): Stopwatch {
+  let appliedAt = monotonic();
+  /** The time that has passed since the start, and that the events do not count. */
+  let uncounted = 0;
+  let passed = 0;
+  const elapsed = (): number => monotonic() - appliedAt + uncounted;
+  const counted = (event: Event, before: State): number => event.elapsedMs ?? Math.max(0, event.at - before.at);
+  return {
+    elapsed,
+    timed(event, before) {
+      passed = elapsed();
+      const differs = Math.abs(passed - counted(event, before)) > (mayEndRun(event) ? 1 : CLOCKS_DIFFER_MS);
+      return differs ? { ...event, elapsedMs: Math.max(0, Math.round(passed)) } : event;
+    },
+    applied(event, before) {
+      appliedAt += passed - uncounted;
+      uncounted = passed - counted(event, before);
+    },
+  };
+}
 
 const NO_STEPS: readonly Stepped[] = [];
 const NO_ENTRIES: readonly JournalEntry[] = [];

@@ -1554,16 +1554,16 @@ function compactHistory(state: Draft, to: number, summary: string): Draft {
 /** The names of the tools that were called before `to`, without calls that were denied; sorted. */
 export function toolsUsed(state: State, to: number = state.history.length): readonly string[] {
   const { usedBefore, history, inputLength, tools } = state;
-  const used = new Set(usedBefore);
+  const used = [...(usedBefore ?? [])];
   for (let at = inputLength; at < to; at++) {
     const message = history.items[at]!;
     if (message.role !== 'tool') continue;
     for (const { name, isError, errorType } of message.content) {
-      if (errorType === 'denied' || used.has(name)) continue;
-      if (!isError || tools.some((facts) => facts.name === name)) used.add(name);
+      if (errorType === 'denied' || used.includes(name)) continue;
+      if (!isError || tools.some((facts) => facts.name === name)) used.push(name);
     }
   }
-  return [...used].toSorted();
+  return used.toSorted();
 }
 
 /* The end of a run */
