@@ -4,8 +4,7 @@ import { requestOf } from '../machine/effects.ts';
 import { added, estimateTokens, mapped } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call } from '../machine/state.ts';
-import { wordingOf } from '../machine/wording.ts';
-import { contentProblem, described, textOf, userText, type Message, type ToolCall } from '../messages.ts';
+import { contentProblem, described, type Message, type ToolCall } from '../messages.ts';
 import {
   NO_USAGE,
   type Emit,
@@ -62,7 +61,7 @@ function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model
 }
 
 /** Requests a reply. Whatever the model does, `settle` gets exactly one valid reply or failure. */
-function requestReply(
+export function requestReply(
   model: Model,
   request: ModelRequest,
   emit: Emit,
@@ -235,46 +234,6 @@ function replyProblem(reply: Partial<Reply> | Partial<Failure> | undefined | nul
   if (!Number.isFinite(outputTokens)) return `usage.outputTokens is ${described(outputTokens)}, not a number`;
   if (!Number.isFinite(cost)) return `usage.cost is ${described(cost)}, not a number`;
   return contentProblem('assistant', reply.content)?.slice(1);
-}
-
-/** Has a model summarise the oldest turns. Listeners receive nothing of it, and its calls are not run. */
-export function summariseHistory(context: RunContext, effect: EffectOf<'compact-history'>, settle: Settle): void {
-  const { id, history, from, to } = effect;
-  const { runId, options, opening, clock, state, controller } = context;
-  const { instructions, tools } = state();
-  const request: ModelRequest = {
-    parallel: opening.rules.parallel,
-    settings: {},
-    ...(instructions !== undefined && { instructions }),
-    messages: [...history.items.slice(0, to), userText(wordingOf(opening.rules).summarise)],
-    tools,
-    toolChoice: 'none',
-    key: `${runId}/${id}`,
-  };
-  requestReply(options.summariser ?? modelFor(context, undefined)!, request, ignore, controller.signal, (reply) => {
-    const result = summaryFrom(reply, history.items.slice(from, to));
-    settle({ type: 'history-compacted', at: clock.now(), effect: id, result });
-  });
-}
-
-type Compacted = Extract<Event, { type: 'history-compacted' }>['result'];
-
-function summaryFrom(reply: ModelReply, replaced: readonly Message[]): Compacted {
-  if (reply.type === 'failure') return { type: 'failure', error: reply.error };
-  const summary = textOf(reply.content).trim();
-  if (summary === '') return uselessSummary('The summary was empty.');
-  const tokens = replaced.reduce((sum, message) => sum + estimateTokens(message), 0);
-  if (estimateTokens(userText(summary)) > Math.max(tokens, SHORT_SUMMARY_TOKENS)) {
-    return uselessSummary('The summary was longer than the messages it replaces.');
-  }
-  return { type: 'summary', summary, model: reply.model, usage: reply.usage };
-}
-
-/** A summary of this size is accepted even if it is longer than the messages it replaces. */
-const SHORT_SUMMARY_TOKENS = 200;
-
-function uselessSummary(message: string): Compacted {
-  return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
 }
 
 export function ignore(): void {}

@@ -3,14 +3,13 @@ import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
 import { arePromised } from '../machine/approvals.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
-import type { Event, GuardrailVerdict, RecordedVerdict, SettledResult } from '../machine/events.ts';
+import type { Event, RecordedVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
-import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import { parkingOf } from '../machine/parking.ts';
-import type { AgentRules, Handoff, Memory, RunFacts, TurnDecision } from '../machine/rules.ts';
+import type { AgentRules, Handoff, Memory, RunFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
-import { textOf, type TextBlock } from '../messages.ts';
+import { textOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
@@ -34,28 +33,10 @@ import {
   type Tool,
 } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import {
-  callModel,
-  changeExecutors,
-  executorOf,
-  ignore,
-  recheckedCall,
-  summariseHistory,
-  withExecutor,
-} from './call-model.ts';
-import type { examineCall } from './examine.ts';
+import { callModel, changeExecutors, executorOf, ignore, recheckedCall, withExecutor } from './call-model.ts';
 import { agentNamed, handoffFacts } from './handoff.ts';
-import type { judgeCalls } from './judge.ts';
-import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
-import type {
-  Answer,
-  GuardedContent,
-  Guardrail,
-  GuardrailAnswer,
-  KeptResources,
-  RunOptions,
-  TurnChanges,
-} from './options.ts';
+import { currentTools, readStart, type Opening } from './open.ts';
+import type { Answer, KeptResources, RunOptions } from './options.ts';
 import type { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
@@ -154,17 +135,13 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
     case 'call-model':
       return callModel(context, effect, settle);
     case 'prepare-turn':
-      return prepareTurn(context, effect, settle);
     case 'compact-history':
-      return summariseHistory(context, effect, settle);
+    case 'check-guardrails':
+      return performBetweenTurns(context, effect, settle);
     case 'validate-output':
       return validateOutput(context, effect, settle);
-    case 'check-guardrails':
-      return void checkGuardrails(context, effect, settle);
     case 'judge-calls':
-      return judgeTogether(context, effect.calls, (verdicts) =>
-        settle({ type: 'calls-judged', at: context.clock.now(), effect: effect.id, verdicts }),
-      );
+      return judgeTurn(context, effect, settle);
     case 'call-tool':
     case 'verify-tool':
       return runTool(context, effect, settle);
@@ -175,6 +152,23 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
       effect satisfies never;
   }
 }
+
+/** Code that few runs need is loaded when it is first called. That call does nothing if the run is stopped meanwhile. */
+function loadedLater<Args extends readonly unknown[]>(
+  load: () => Promise<(context: RunContext, ...args: Args) => void>,
+): (context: RunContext, ...args: Args) => void {
+  let loaded: Awaited<ReturnType<typeof load>> | undefined;
+  return (context, ...args) => {
+    if (loaded) return loaded(context, ...args);
+    const callLoaded = (made: NonNullable<typeof loaded>): void => {
+      loaded = made;
+      if (!context.controller.signal.aborted) made(context, ...args);
+    };
+    load().then(callLoaded).catch(context.fail);
+  };
+}
+
+const performBetweenTurns = loadedLater(async () => (await import('./between-turns.ts')).performBetweenTurns);
 
 /** Aborts everything in progress, except child runs. */
 export function abortEffects({ controller, runningTools }: RunContext, reason?: unknown): void {
@@ -328,9 +322,7 @@ function settleTool(
     return settle({ type: 'tool-parked', at, effect: id, on, waiting, ...timesOf(context, id, result, at) });
   }
   if (result.type === 'result' && (result.exposes || needsExamining(context.options, executed?.tool))) {
-    return recordExamined(context, effect.call, executed, result, (examined) =>
-      recordResult(context, effect.id, examined, settle),
-    );
+    return recordExamined(context, effect, result, settle, executed);
   }
   recordResult(context, effect.id, result, settle);
 }
@@ -340,14 +332,18 @@ export function needsExamining({ resultFilters }: Pick<RunOptions, 'resultFilter
   return resultFilters?.length || tool?.touches || tool?.exposes;
 }
 
-/** The code that examines results. A program whose tools touch nothing, and without filters, does not load it. */
-let examine: typeof examineCall | undefined;
-
-function recordExamined(...given: Parameters<typeof examineCall>): void {
-  if (examine) return examine(...given);
-  const loaded = import('./examine.ts').then(({ examineCall: load }) => (examine = load)(...given));
-  loaded.catch(given[0].fail);
+function recordExamined(
+  context: RunContext,
+  { id, call }: CallEffect,
+  result: Extract<SettledResult, { type: 'result' }>,
+  settle: Settle,
+  executed: Execution | undefined,
+): void {
+  examineLater(context, call, executed, result, (examined) => recordResult(context, id, examined, settle));
 }
+
+/** A program whose tools touch nothing, and without filters, does not load it. */
+const examineLater = loadedLater(async () => (await import('./examine.ts')).examineCall);
 
 /** Records a result. One that is too long is stored, or cut. */
 function recordResult(context: RunContext, id: string, result: SettledResult, settle: Settle): void {
@@ -355,15 +351,17 @@ function recordResult(context: RunContext, id: string, result: SettledResult, se
   const { maxResultChars } = opening.rules;
   const at = clock.now();
   const cut = truncateResult(result, maxResultChars);
-  if (cut !== result && isTooLong(result, maxResultChars)) {
-    if (opening.rules.references || blobs) {
-      return void import('./long-results.ts')
-        .then((long) => long.recordLong(context, id, result, settle))
-        .catch(context.fail);
-    }
+  if (cut !== result && (opening.rules.references || blobs) && isTooLong(result, maxResultChars)) {
+    return recordLong(context, id, result, settle);
   }
   settle({ type: 'tool-settled', at, effect: id, result: cut });
 }
+
+const recordLong = loadedLater(async () => {
+  const long = await import('./long-results.ts');
+  return (context, ...given: [id: string, result: SettledResult, settle: Settle]) =>
+    void long.recordLong(context, ...given).catch(context.fail);
+});
 
 /** What the call was parked with before this process. */
 function parkingFor({ state }: RunContext, { id }: Pick<CallEffect, 'id'>): Execution['parked'] {
@@ -495,112 +493,22 @@ function withChangedMemory(
 
 /* Policy */
 
-/** The code that judges calls. A program without a policy and approvals does not load it. */
-let judge: typeof judgeCalls | undefined;
-
-function judgeTogether(
-  context: RunContext,
-  calls: readonly Call[],
-  settle: (verdicts: readonly RecordedVerdict[]) => void,
-): void {
-  const { options, controller } = context;
-  const { signal } = controller;
-  if (!judge) {
-    const judgeLater = (): void => (signal.aborted ? undefined : judgeTogether(context, calls, settle));
-    return void loadJudge().then(judgeLater).catch(context.fail);
-  }
-  const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
-  const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
-  judge(calls, { state: context.state(), options, executor, checked, signal }, settle);
+function judgeTurn(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, settle: Settle): void {
+  judgeTogether(context, calls, (verdicts) =>
+    settle({ type: 'calls-judged', at: context.clock.now(), effect: id, verdicts }),
+  );
 }
 
-async function loadJudge(): Promise<void> {
-  judge = (await import('./judge.ts')).judgeCalls;
-}
-
-/* Guardrails */
-
-/** Calls all guardrails of a stage. One that fails stops the run. */
-async function checkGuardrails(
-  context: RunContext,
-  { id, stage, history, output }: EffectOf<'check-guardrails'>,
-  settle: Settle,
-): Promise<void> {
-  const { runId, options, opening, controller, clock } = context;
-  const { signal } = controller;
-  const messages = messagesOf(history);
-  const content: GuardedContent = {
-    runId,
-    messages,
-    text: textOf((messages.at(-1)?.content ?? []) as readonly TextBlock[]),
-    ...(output !== undefined && { output }),
-    context: options.context,
-    principal: opening.principal,
-    signal,
+/** A program without a policy and approvals does not load it. */
+const judgeTogether = loadedLater(async () => {
+  const { judgeCalls } = await import('./judge.ts');
+  return (context, calls: readonly Call[], settle: (verdicts: readonly RecordedVerdict[]) => void) => {
+    const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
+    const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
+    const { options, controller } = context;
+    judgeCalls(calls, { state: context.state(), options, executor, checked, signal: controller.signal }, settle);
   };
-  const guardrails = options.guardrails?.[stage] ?? [];
-  const verdicts = await Promise.all(guardrails.map((check) => guardrailVerdict(check, content)));
-  if (!signal.aborted) settle({ type: 'guardrails-checked', at: clock.now(), effect: id, verdicts });
-}
-
-async function guardrailVerdict(check: Guardrail, content: GuardedContent): Promise<GuardrailVerdict> {
-  const failed = (why: string): GuardrailVerdict => ({ type: 'stop', reason: `A guardrail ${why}` });
-  try {
-    const answer = (await check(content)) as GuardrailAnswer | { readonly type?: unknown } | undefined;
-    if (answer === true) return { type: 'pass' };
-    if (typeof answer === 'string') return { type: 'stop', reason: answer };
-    const verdict = answer === false ? { type: 'stop' } : answer;
-    if (verdict?.type === 'pass') return { type: 'pass' };
-    if (verdict?.type !== 'stop') return failed('returned no verdict.');
-    return { type: 'stop', reason: 'reason' in verdict ? String(verdict.reason) : 'A guardrail stopped the run.' };
-  } catch (thrown) {
-    return failed(`failed: ${messageOf(thrown)}`);
-  }
-}
-
-/* prepareTurn */
-
-/** Calls `prepareTurn`. If it throws, or chooses something that does not exist, the run fails. */
-function prepareTurn(context: RunContext, { id, turn, history }: EffectOf<'prepare-turn'>, settle: Settle): void {
-  const { runId, options, clock, state } = context;
-  const { usage, calls } = state();
-  const info = { runId, turn, messages: history.items, usage, calls, context: options.context };
-  void (async () => {
-    if (!options.prepareTurn) throw new Error('the run was started with one, and was resumed without');
-    return options.prepareTurn(info);
-  })()
-    .then((changes) => {
-      const decision = turnDecision(context, changes);
-      settle({ type: 'turn-prepared', at: clock.now(), effect: id, decision });
-    })
-    .catch((thrown: unknown) => {
-      const problem = `prepareTurn failed: ${messageOf(thrown)}`;
-      settle({ type: 'turn-prepared', at: clock.now(), effect: id, decision: {}, problem });
-    });
-}
-
-function turnDecision({ options, state }: RunContext, changes: TurnChanges): TurnDecision {
-  const { model, tools, toolChoice, instructions } = changes ?? {};
-  const models = (options.models ?? []).map((other) => other.id);
-  if (model !== undefined && !models.includes(model)) {
-    throw new Error(`it chose the model "${model}", which is not in "models" (${models.join(', ') || 'none'})`);
-  }
-  if (toolChoice !== undefined && !isToolChoice(toolChoice)) {
-    throw new Error(`${JSON.stringify(toolChoice)} is not a toolChoice`);
-  }
-  if (tools !== undefined && !Array.isArray(tools)) throw new Error('its tools are not an array of names');
-  const known = new Set(state().tools.map(({ name }) => name));
-  const required = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
-  for (const name of [...(tools ?? []), ...required]) {
-    if (!known.has(name)) throw new Error(`there is no tool "${name}"`);
-  }
-  return {
-    ...(model !== undefined && { model }),
-    ...(tools && { tools: [...tools] }),
-    ...(toolChoice !== undefined && { toolChoice }),
-    ...(instructions !== undefined && { instructions }),
-  };
-}
+});
 
 /* Output */
 
