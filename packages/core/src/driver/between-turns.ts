@@ -1,10 +1,14 @@
 import { messageOf } from '../errors.ts';
 import type { Event, GuardrailVerdict } from '../machine/events.ts';
+import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { estimateTokens, messagesOf } from '../machine/history.ts';
 import type { TurnDecision } from '../machine/rules.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { textOf, userText, type Message, type TextBlock } from '../messages.ts';
 import type { ModelReply, ModelRequest } from '../model.ts';
+import { settledWithin } from '../tools/execute.ts';
+import { truncateContent } from '../tools/result.ts';
+import { validate, type Validated } from '../tools/schema.ts';
 import { ignore, modelFor, requestReply } from './call-model.ts';
 import { isToolChoice } from './open.ts';
 import type { GuardedContent, Guardrail, GuardrailAnswer, TurnChanges } from './options.ts';
@@ -14,7 +18,7 @@ import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 export function performBetweenTurns(
   context: RunContext,
-  effect: EffectOf<'prepare-turn' | 'compact-history' | 'check-guardrails'>,
+  effect: EffectOf<'prepare-turn' | 'compact-history' | 'check-guardrails' | 'validate-output'>,
   settle: Settle,
 ): void {
   switch (effect.type) {
@@ -24,6 +28,8 @@ export function performBetweenTurns(
       return summariseHistory(context, effect, settle);
     case 'check-guardrails':
       return void checkGuardrails(context, effect, settle);
+    case 'validate-output':
+      return validateOutput(context, effect, settle);
     default:
       effect satisfies never;
   }
@@ -151,4 +157,55 @@ const SHORT_SUMMARY_TOKENS = 200;
 
 function uselessSummary(message: string): Compacted {
   return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
+}
+
+/* Output */
+
+/** Validates the answer against its schema, or has the typed agent check it. */
+function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'validate-output'>, settle: Settle): void {
+  const { options, opening, agent, clock, controller } = context;
+  const { rules } = opening;
+  const { signal } = controller;
+  const settleOutput = (result: CheckedOutput): void => {
+    if (signal.aborted) return;
+    const fit = fittedProblems(result, rules.maxResultChars);
+    settle({ type: 'output-checked', at: clock.now(), effect: id, result: fit });
+  };
+  const { toolTimeoutMs } = rules;
+  /** Validators are code, which may never settle its promise. */
+  const settleLater = (verdict: Promise<CheckedOutput>, expired?: AbortController): void => {
+    const late = (): CheckedOutput => {
+      expired?.abort();
+      return { type: 'invalid', problems: [`its check timed out after ${toolTimeoutMs} ms`] };
+    };
+    void settledWithin(verdict, toolTimeoutMs, clock, late).then(settleOutput);
+  };
+  // A run of a typed agent is resumed only with the code of its agent.
+  if (attempt !== undefined) {
+    const expired = new AbortController();
+    const either = AbortSignal.any([signal, expired.signal]);
+    return settleLater(agent!.check({ text, attempt, rules: rules.agent!, signal: either }), expired);
+  }
+  const parsed = parseOutput(text, rules.outputCheck === undefined);
+  if (parsed.type === 'invalid') return settleOutput(parsed);
+  const verdict = validate(options.output ?? rules.output!, parsed.value, options.matchPattern);
+  if (verdict instanceof Promise) settleLater(verdict);
+  else settleOutput(verdict);
+}
+
+/** Problems are sent to the model as a result, so they are cut to the size of one. */
+function fittedProblems(result: CheckedOutput, maxChars: number): CheckedOutput {
+  if (result.type === 'valid') return result;
+  const fit = (problem: string): string => textOf(truncateContent([{ type: 'text', text: problem }], maxChars));
+  return { ...result, problems: result.problems.map(fit) };
+}
+
+/** `mayBeFenced`: JSON inside a code fence is accepted, because many models add one. */
+function parseOutput(text: string, mayBeFenced: boolean): Validated {
+  const fenced = mayBeFenced && /^\s*```[a-z]*\s*([\s\S]*?)\s*```\s*$/i.exec(text);
+  try {
+    return { type: 'valid', value: JSON.parse(fenced ? fenced[1]! : text) };
+  } catch (error) {
+    return { type: 'invalid', problems: [`it is not JSON (${(error as Error).message.slice(0, 200)})`] };
+  }
 }

@@ -9,10 +9,9 @@ import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import { parkingOf } from '../machine/parking.ts';
 import type { AgentRules, Handoff, Memory, RunFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
-import { textOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
-import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
+import { Broken, Parked, errorResult, truncateResult, isTooLong } from '../tools/result.ts';
 import {
   executeTool,
   verifyTool,
@@ -21,7 +20,6 @@ import {
   type Execution,
   type Settled,
   checkWithin,
-  settledWithin,
 } from '../tools/execute.ts';
 import {
   factsOf,
@@ -32,7 +30,6 @@ import {
   type CallingRun,
   type Tool,
 } from '../tools/tool.ts';
-import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, changeExecutors, executorOf, ignore, recheckedCall, withExecutor } from './call-model.ts';
 import { agentNamed, handoffFacts } from './handoff.ts';
 import { currentTools, readStart, type Opening } from './open.ts';
@@ -137,9 +134,8 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
     case 'prepare-turn':
     case 'compact-history':
     case 'check-guardrails':
-      return performBetweenTurns(context, effect, settle);
     case 'validate-output':
-      return validateOutput(context, effect, settle);
+      return performBetweenTurns(context, effect, settle);
     case 'judge-calls':
       return judgeTurn(context, effect, settle);
     case 'call-tool':
@@ -192,7 +188,7 @@ export function checkedCall(context: RunContext, call: Call): Checked | Promise<
 
 /* Tools */
 
-type CallEffect = EffectOf<'call-tool' | 'verify-tool'>;
+export type CallEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
 /** Runs a tool, or verifies a call that was lost. A tool that waits for answers in this process continues. */
 function runTool(context: RunContext, effect: CallEffect, settle: Settle): void {
@@ -388,7 +384,7 @@ function settleUncallable(context: RunContext, effect: CallEffect, error: Settle
 
 const NO_ANSWERS: readonly Answer[] = [];
 
-function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
+export function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
   const { runId, journal, clock, opening, options, children } = context;
   const slot = slotFor(context.state(), id);
   const { narrowed } = context.state();
@@ -423,36 +419,6 @@ async function runFacts({ opening, journal, runId }: RunContext): Promise<RunFac
     ...(trace !== undefined && { trace }),
     ...(labels && { labels }),
   };
-}
-
-/** Cancels the child runs of these calls: each tool is called again with an aborted signal. */
-export async function cancelChildren(context: RunContext, calls: readonly Call[]): Promise<void> {
-  await Promise.allSettled(calls.map((call) => cancelChild(context, call)));
-}
-
-async function cancelChild(context: RunContext, call: Call): Promise<void> {
-  const tool = executorOf(context, call.name, call.turn);
-  if (tool?.share === undefined) return;
-  const { runId, options, opening } = context;
-  const effect: CallEffect = { type: 'call-tool', id: toolEffectId(call), call };
-  const { input, check } = await checkedCall(context, call);
-  if (check.problem !== undefined) return;
-  await tool.execute!(input, {
-    signal: AbortSignal.abort(),
-    key: `${runId}/${effect.id}`,
-    lease: context.lease?.token,
-    report: ignore,
-    context: options.context,
-    principal: opening.principal,
-    run: { ...callingRun(context, effect), child: 'unknown' },
-    ask: refuseUse,
-    hold: refuseUse,
-    offer: refuseUse,
-  });
-}
-
-function refuseUse(): Promise<never> {
-  return Promise.reject(new Error('A call that is cancelled can neither ask, hold a resource nor offer tools.'));
 }
 
 /** The memory that a tool gets: the keys that it remembers. */
@@ -509,54 +475,3 @@ const judgeTogether = loadedLater(async () => {
     judgeCalls(calls, { state: context.state(), options, executor, checked, signal: controller.signal }, settle);
   };
 });
-
-/* Output */
-
-/** Validates the answer against its schema, or has the typed agent check it. */
-function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'validate-output'>, settle: Settle): void {
-  const { options, opening, agent, clock, controller } = context;
-  const { rules } = opening;
-  const { signal } = controller;
-  const settleOutput = (result: CheckedOutput): void => {
-    if (signal.aborted) return;
-    const fit = fittedProblems(result, rules.maxResultChars);
-    settle({ type: 'output-checked', at: clock.now(), effect: id, result: fit });
-  };
-  const { toolTimeoutMs } = rules;
-  /** Validators are code, which may never settle its promise. */
-  const settleLater = (verdict: Promise<CheckedOutput>, expired?: AbortController): void => {
-    const late = (): CheckedOutput => {
-      expired?.abort();
-      return { type: 'invalid', problems: [`its check timed out after ${toolTimeoutMs} ms`] };
-    };
-    void settledWithin(verdict, toolTimeoutMs, clock, late).then(settleOutput);
-  };
-  // A run of a typed agent is resumed only with the code of its agent.
-  if (attempt !== undefined) {
-    const expired = new AbortController();
-    const either = AbortSignal.any([signal, expired.signal]);
-    return settleLater(agent!.check({ text, attempt, rules: rules.agent!, signal: either }), expired);
-  }
-  const parsed = parseOutput(text, rules.outputCheck === undefined);
-  if (parsed.type === 'invalid') return settleOutput(parsed);
-  const verdict = validate(options.output ?? rules.output!, parsed.value, options.matchPattern);
-  if (verdict instanceof Promise) settleLater(verdict);
-  else settleOutput(verdict);
-}
-
-/** Problems are sent to the model as a result, so they are cut to the size of one. */
-function fittedProblems(result: CheckedOutput, maxChars: number): CheckedOutput {
-  if (result.type === 'valid') return result;
-  const fit = (problem: string): string => textOf(truncateContent([{ type: 'text', text: problem }], maxChars));
-  return { ...result, problems: result.problems.map(fit) };
-}
-
-/** `mayBeFenced`: JSON inside a code fence is accepted, because many models add one. */
-function parseOutput(text: string, mayBeFenced: boolean): Validated {
-  const fenced = mayBeFenced && /^\s*```[a-z]*\s*([\s\S]*?)\s*```\s*$/i.exec(text);
-  try {
-    return { type: 'valid', value: JSON.parse(fenced ? fenced[1]! : text) };
-  } catch (error) {
-    return { type: 'invalid', problems: [`it is not JSON (${(error as Error).message.slice(0, 200)})`] };
-  }
-}

@@ -18,13 +18,13 @@ import type { Checked } from '../tools/execute.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import type { Admission } from './answer.ts';
 import { answerEvents } from './answer-paused.ts';
-import { blobsOf, recheckedCall } from './call-model.ts';
+import { blobsOf, executorOf, ignore, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
 import { examineAnswer } from './examine.ts';
 import { policyChange, rejudgedAsks, type Judging } from './judge.ts';
 import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
 import type { ContinueOptions, KeptResource } from './options.ts';
-import { needsExamining } from './perform.ts';
+import { callingRun, checkedCall, needsExamining, type CallEffect, type RunContext } from './perform.ts';
 import type { runLoop } from './run.ts';
 
 /* Resuming a run. This is loaded when a run is resumed for the first time, or stopped with its child runs. Most runs do not need it. */
@@ -183,6 +183,36 @@ export async function cancelDescendants(
     }
   }
   if (errors.length > 0) throw errors[0];
+}
+
+/** Cancels the child runs of these calls: each tool is called again with an aborted signal. */
+export async function cancelChildren(context: RunContext, calls: readonly Call[]): Promise<void> {
+  await Promise.allSettled(calls.map((call) => cancelChild(context, call)));
+}
+
+async function cancelChild(context: RunContext, call: Call): Promise<void> {
+  const tool = executorOf(context, call.name, call.turn);
+  if (tool?.share === undefined) return;
+  const { runId, options, opening } = context;
+  const effect: CallEffect = { type: 'call-tool', id: toolEffectId(call), call };
+  const { input, check } = await checkedCall(context, call);
+  if (check.problem !== undefined) return;
+  await tool.execute!(input, {
+    signal: AbortSignal.abort(),
+    key: `${runId}/${effect.id}`,
+    lease: context.lease?.token,
+    report: ignore,
+    context: options.context,
+    principal: opening.principal,
+    run: { ...callingRun(context, effect), child: 'unknown' },
+    ask: refuseUse,
+    hold: refuseUse,
+    offer: refuseUse,
+  });
+}
+
+function refuseUse(): Promise<never> {
+  return Promise.reject(new Error('A call that is cancelled can neither ask, hold a resource nor offer tools.'));
 }
 
 /** The current tools, also in place of a change that waits for the next turn. */

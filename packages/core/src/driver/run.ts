@@ -51,7 +51,6 @@ import type {
   StartedRun,
 } from './options.ts';
 import {
-  cancelChildren,
   changeToAgent,
   checkedCall,
   needsExamining,
@@ -330,7 +329,7 @@ export function driveRun(
       // They were aborted, and their cancellation has to be durable before the process may end.
       if (context.children.size > 0) await Promise.allSettled(context.children);
       const { orphans } = shell;
-      if (orphans.length > 0) await cancelChildren(context, orphans);
+      if (orphans.length > 0) await (await import('./reopen.ts')).cancelChildren(context, orphans);
       // Also those whose cancellation could not be stored.
       if (wasStopped(last) && (!opened || orphans.length > 0)) {
         const { model, killProcess } = options;
@@ -483,7 +482,7 @@ export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo, model } = state;
   const messages = messagesOf(state.history);
-  const wakeAt = wakeAtOf(state);
+  const wakeAt = phase.type === 'ended' ? phase.wakeAt : wakeAtOf(state);
   const carried = carriedFrom(state);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return newResult({

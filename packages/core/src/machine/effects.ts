@@ -205,7 +205,7 @@ export function memoryOf({ agent, memory }: State): Memory | undefined {
 /** What the next run of a conversation starts with, if it follows this state. Undefined: nothing. */
 export function carriedFrom(state: State): Carried | undefined {
   const { memory, narrowing, grants, principal } = state;
-  const exposure = exposureElsewhere(state);
+  const exposure = state.exposure && exposureElsewhere(state);
   if (!(memory ?? narrowing ?? grants ?? exposure)) return undefined;
   return { memory: memory && newestOfEach(memory), narrow: narrowing, grants, principal, exposure };
 }

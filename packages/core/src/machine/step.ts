@@ -157,18 +157,18 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     }
     case 'input-added':
       if (event.exposes) state.exposure = withExposure(state.exposure, event.exposes);
-      return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
+      state.pending = [...state.pending, ...event.messages];
+      return withoutEffects(state);
     case 'tools-changed':
       return onToolsChanged(state, event);
     case 'narrowing-lifted':
-      return withoutEffects({
-        ...state,
-        narrowed: withoutNarrowing(state.narrowed, event.source),
-        narrowing: withoutNarrowing(state.narrowing, event.source),
-      });
+      state.narrowed = withoutNarrowing(state.narrowed, event.source);
+      state.narrowing = withoutNarrowing(state.narrowing, event.source);
+      return withoutEffects(state);
     case 'resource-opened':
     case 'resource-closed':
-      return withoutEffects({ ...state, resources: resourcesAfter(state, event) });
+      state.resources = resourcesAfter(state, event);
+      return withoutEffects(state);
     case 'turn-prepared':
       return onTurnPrepared(state, event);
     case 'model-replied':
@@ -176,7 +176,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'model-failed':
       return onModelFailed(state, event);
     case 'program-changed':
-      return withoutEffects({ ...state, program: event.program });
+      state.program = event.program;
+      return withoutEffects(state);
     case 'history-compacted':
       return onHistoryCompacted(state, event);
     case 'output-checked':
