@@ -6,7 +6,7 @@ import {
   type ResponseProjectionOptions,
 } from '../src/apis/responses/projection.ts';
 import { walkRun, type WalkOptions } from '../src/requests/projection.ts';
-import type { Ending } from '../src/requests/run.ts';
+import type { Ending } from '../src/requests/ending.ts';
 import type { ResponseResource } from '../src/apis/responses/wire.ts';
 
 export const RESPONSE_ID = 'resp_00112233445566778899aabbccddeeff';

@@ -29,7 +29,7 @@ import { completionId } from '../history/restore-turns.ts';
 import { callIdFor } from '../ids.ts';
 import { walkRun, type Projection } from './projection.ts';
 import type { FinalEnd } from './requests.ts';
-import { endingOf, type Ending } from './run.ts';
+import { endingOf, type Ending } from './ending.ts';
 
 /** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
 const CASES = Number(process.env['TREADLE_CASES'] ?? 1);

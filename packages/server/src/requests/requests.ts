@@ -32,6 +32,7 @@ import {
 } from './interruption.ts';
 import type { Walk } from './projection.ts';
 import { requestRecovery, type Postponements, type RequestRecovery } from './recovery.ts';
+import type { Ending } from './ending.ts';
 import {
   addDriven,
   checkRunKey,
@@ -42,7 +43,6 @@ import {
   runJournal,
   type DrivenRun,
   type DrivingEngine,
-  type Ending,
   type LiftedNarrowing,
   type ResumedRun,
   type RunEnd,

@@ -14,13 +14,11 @@ import {
   type KillProcess,
   type Lease,
   type Ledger,
-  type Limit,
   type LoopResult,
   type Message,
   type Model,
   type ModelError,
   type NewRun,
-  type Outcome,
   type Policy,
   type RunFacts,
   type RunStore,
@@ -28,7 +26,6 @@ import {
   type StartedRun,
   type StartingCall,
   type Tool,
-  type Usage,
   type Verdict,
   type Waiting,
 } from '@treadle/core';
@@ -39,8 +36,9 @@ import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
 import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
 import type { ServerList } from '../engine/executors.ts';
-import { budgetFailure, codeInResponse, publicFailure, type RunFailure } from '../engine/model-failure.ts';
+import { budgetFailure, publicFailure, type RunFailure } from '../engine/model-failure.ts';
 import { requestModels, type AnswerFormat } from '../engine/request-model.ts';
+import { endingOf, failureOfReplies, type Ending } from './ending.ts';
 import { logCall, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
 
@@ -653,89 +651,4 @@ export function sourcesOf(narrowings: Carried['narrow']): readonly string[] {
 /** Encodes a large conversation in turns, before the store appends the entry that contains it. */
 export async function encodeStart([first]: readonly JournalEntry[]): Promise<void> {
   if (first?.event.type === 'run-started') await encodeInput(first.event.input, nextTurn);
-}
-
-/** How a run ended, in the terms of the APIs. */
-export type Ending = { readonly at: number; readonly usage: Usage } & (
-  | { readonly type: 'completed' }
-  | { readonly type: 'pending'; readonly waiting: readonly Waiting[] }
-  /** `message`: more about the reason, for people. */
-  | { readonly type: 'incomplete'; readonly reason: string; readonly message?: string }
-  | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
-  | { readonly type: 'cancelled' }
-);
-
-const REASONS: Record<Limit, string> = {
-  turns: 'max_turns',
-  attempts: 'max_turns',
-  calls: 'max_tool_calls',
-  tokens: 'max_tokens',
-  cost: 'max_cost',
-  duration: 'max_duration',
-  errors: 'tool_errors',
-  repetition: 'repetition',
-  budget: 'budget',
-};
-
-interface EndingContext {
-  /** The run was stopped because `maxOutputTokens` was used up. */
-  readonly isSpent: boolean;
-  /** The failure, with a message for clients. */
-  readonly failure: RunFailure | undefined;
-  /** What the budget that ended the run says. */
-  readonly budgetReason?: string | undefined;
-  readonly at: number;
-  /** Whether the client can give an approval; default: no. */
-  readonly isGivenByClient?: (waiting: Waiting) => boolean;
-}
-
-/** The ending of a run that ended or waits for its client. */
-export function endingOf(
-  { outcome, waiting, usage }: LoopResult,
-  { isSpent, failure, budgetReason, at, isGivenByClient = () => false }: EndingContext,
-): Ending {
-  if (isSpent) return { at, usage, type: 'incomplete', reason: 'max_output_tokens' };
-  if (outcome) return { at, usage, ...endingOfOutcome(outcome, failure, budgetReason) };
-  const others = waiting.filter((one) => one.type !== 'client' && !isGivenByClient(one));
-  if (others.length === 0) return { at, usage, type: 'pending', waiting };
-  const names = others.map(({ call }) => call.name).join(', ');
-  const message = `The tool ${names} waits for an approval or an answer, which this API cannot provide.`;
-  return { at, usage, type: 'failed', error: { code: 'server_error', message } };
-}
-
-/** The failure of a model that replied, but not with what it was asked for. */
-function failureOfReplies(outcome: Outcome | undefined): ModelError | undefined {
-  if (outcome?.type !== 'failed') return undefined;
-  const { code, message } = outcome.error;
-  if (code !== 'empty-reply' && code !== 'tool-choice-unmet') return undefined;
-  return { code: 'protocol', message: `${message} Retry, or use another model.`, retryable: true };
-}
-
-function failedEnding({ code, message }: { readonly code: string; readonly message: string }): EndingOfOutcome {
-  return { type: 'failed', error: { code: codeInResponse(code), message } };
-}
-
-type EndingOfOutcome<E extends Ending = Ending> = E extends Ending ? Omit<E, 'at' | 'usage'> : never;
-
-function endingOfOutcome(outcome: Outcome, failure: RunFailure | undefined, budgetReason?: string): EndingOfOutcome {
-  switch (outcome.type) {
-    case 'completed':
-      return outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' };
-    case 'exhausted':
-      if (failure?.code === 'budget') return failedEnding(failure);
-      return {
-        type: 'incomplete',
-        reason: REASONS[outcome.limit],
-        ...(outcome.limit === 'budget' && budgetReason !== undefined && { message: budgetReason }),
-      };
-    case 'failed': {
-      const { code } = failure ?? outcome.error;
-      if (code === 'content-filter') return { type: 'incomplete', reason: 'content_filter' };
-      return failedEnding(failure ?? outcome.error);
-    }
-    case 'cancelled':
-      return { type: 'cancelled' };
-    default:
-      return outcome satisfies never;
-  }
 }

@@ -5,9 +5,9 @@ import type { Engine, ServerStore } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
 import { principalOf } from '../../engine/tools.ts';
 import { projected, walkRun } from '../../requests/projection.ts';
+import type { Ending } from '../../requests/ending.ts';
 import {
   planRun,
-  type Ending,
   type ResumedRun,
   type RunEnd,
   type RunPlan,

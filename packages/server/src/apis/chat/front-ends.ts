@@ -1,6 +1,6 @@
 import type { LiveRun } from '@treadle/core';
 import { walkRun } from '../../requests/projection.ts';
-import { endingOf } from '../../requests/run.ts';
+import { endingOf } from '../../requests/ending.ts';
 import { RESPONSE_PREFIX } from '../../ids.ts';
 import type { ChatEvent } from './wire.ts';
 import { chatProjection, statusOf } from './projection.ts';

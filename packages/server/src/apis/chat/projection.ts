@@ -12,7 +12,7 @@ import {
   type Sent,
   type TextKind,
 } from '../../requests/projection.ts';
-import type { Ending } from '../../requests/run.ts';
+import type { Ending } from '../../requests/ending.ts';
 import { callIdFor, itemId, RESPONSE_PREFIX } from '../../ids.ts';
 import { resultParts } from './attachments.ts';
 import { callDecisions, type Judged } from './decisions.ts';

@@ -19,14 +19,8 @@ import type {
   TakenRun,
 } from '../../requests/requests.ts';
 import { walkRun } from '../../requests/projection.ts';
-import {
-  planRun,
-  storedCaller,
-  type Ending,
-  type ResumedRun,
-  type RunPlan,
-  type StoredCaller,
-} from '../../requests/run.ts';
+import type { Ending } from '../../requests/ending.ts';
+import { planRun, storedCaller, type ResumedRun, type RunPlan, type StoredCaller } from '../../requests/run.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { acceptsMedia, checkSettings, notTaken } from '../../engine/request-model.ts';
 import type { Caller } from '../../http/admission.ts';

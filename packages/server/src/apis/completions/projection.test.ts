@@ -3,7 +3,7 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { addedChunks } from '../../../test/added-chunks.ts';
 import { ApiError } from '../../api-error.ts';
-import { endingOf, type Ending } from '../../requests/run.ts';
+import { endingOf, type Ending } from '../../requests/ending.ts';
 import type { CallKinds } from '../../engine/tools.ts';
 import type { WireLogprob } from '../responses/wire.ts';
 import { walkRun } from '../../requests/projection.ts';

@@ -2,7 +2,7 @@ import { customInput, type AssistantPart, type TokenLogprob, type Usage, type Wa
 import { ApiError, errorBody } from '../../api-error.ts';
 import { modelApiError, type RunFailure } from '../../engine/model-failure.ts';
 import { addEvent, takeEvents, type Outbox, type Projection } from '../../requests/projection.ts';
-import type { Ending } from '../../requests/run.ts';
+import type { Ending } from '../../requests/ending.ts';
 import { parsableArguments, type CallKinds } from '../../engine/tools.ts';
 import { wireLogprobs, type WireLogprob } from '../responses/wire.ts';
 import { completionCallId } from '../../history/restore-turns.ts';

@@ -48,6 +48,7 @@ import {
 } from '../../requests/requests.ts';
 import { walkRun, type Walk } from '../../requests/projection.ts';
 import { logCall } from '../../requests/run-report.ts';
+import type { Ending } from '../../requests/ending.ts';
 import {
   isRejectedAnswer,
   killProcess,
@@ -56,7 +57,6 @@ import {
   runJournal,
   storedCaller,
   type DrivenRun,
-  type Ending,
   type ResumedRun,
   type RunEnd,
   type RunPlan,

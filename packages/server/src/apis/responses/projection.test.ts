@@ -24,7 +24,7 @@ import { checkStream, type WireEvent } from '../../../test/stream-rules.ts';
 import { reasoningSeal } from './reasoning-seal.ts';
 import type { MessageItem } from './wire.ts';
 import type { CallKinds } from '../../engine/tools.ts';
-import type { Ending } from '../../requests/run.ts';
+import type { Ending } from '../../requests/ending.ts';
 import { replayResponse } from './projection.ts';
 
 /** An item that has a status. */

@@ -8,7 +8,7 @@ import {
   type Sent,
   type TextKind,
 } from '../../requests/projection.ts';
-import type { Ending } from '../../requests/run.ts';
+import type { Ending } from '../../requests/ending.ts';
 import type { ServerList } from '../../engine/executors.ts';
 import type { CallKinds } from '../../engine/tools.ts';
 import { approvalIdFor, callIdFor, itemId } from '../../ids.ts';
