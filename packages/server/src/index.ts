@@ -17,9 +17,5 @@ export {
   type McpRegistry,
 } from './apis/mcp/options.ts';
 export type { ModelTest, TestModel } from './server-routes.ts';
-export {
-  treadleServer,
-  type ReplaceableOptions,
-  type TreadleServer,
-  type TreadleServerOptions,
-} from './treadle-server.ts';
+export type { ReplaceableOptions, TreadleServerOptions } from './server-options.ts';
+export { treadleServer, type TreadleServer } from './treadle-server.ts';

@@ -3,7 +3,8 @@ import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import { afterAll, expect, test } from 'vitest';
 import { newLog } from './http/log.ts';
-import { treadleServer, type TreadleServerOptions } from './treadle-server.ts';
+import type { TreadleServerOptions } from './server-options.ts';
+import { treadleServer } from './treadle-server.ts';
 
 const store = sqliteStore(':memory:');
 afterAll(() => store.close());

@@ -6,7 +6,8 @@ import type { ChatCompletionMessageParam } from 'openai/resources/chat/completio
 import pino from 'pino';
 import { afterEach, describe, expect, test } from 'vitest';
 import { hashKey, newKey } from '../../http/keys.ts';
-import { treadleServer, type TreadleServerOptions } from '../../treadle-server.ts';
+import type { TreadleServerOptions } from '../../server-options.ts';
+import { treadleServer } from '../../treadle-server.ts';
 
 const closers: (() => Promise<void>)[] = [];
 
