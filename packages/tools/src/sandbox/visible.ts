@@ -218,15 +218,17 @@ function privateMatcher({
   };
 }
 
+/** Seven fields, the last of which is padded, and the name. */
+const SOCKET_LINE = /^[\da-f]+: (?:\S+ ){5} *\d+ (.+)$/;
+
 /**
  * Sockets below the given folders that programs outside listen on. A program that was started in a folder may have given a
  * relative name, so each is looked for in the working folders of all processes.
  */
-export function hostSockets(tops: readonly string[]): readonly string[] {
-  const names = textOf('/proc/net/unix')
+export function hostSockets(tops: readonly string[], table: string = textOf('/proc/net/unix')): readonly string[] {
+  const names = table
     .split('\n')
-    .slice(1)
-    .flatMap((line) => line.split(' ').slice(7).join(' ').trim() || [])
+    .flatMap((line) => SOCKET_LINE.exec(line)?.[1] ?? [])
     .filter((name) => !name.startsWith('@'));
   if (names.length === 0) return [];
   let folders: readonly string[] | undefined;

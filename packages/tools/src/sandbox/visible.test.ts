@@ -1,0 +1,42 @@
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { hostSockets } from './visible.ts';
+
+const HEADER = 'Num       RefCount Protocol Flags    Type St Inode Path\n';
+
+let folder: string;
+const server = createServer();
+beforeEach(async () => {
+  folder = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-visible-')));
+  await new Promise<void>((done) => server.listen(join(folder, 'a b.sock'), done));
+});
+afterEach(async () => {
+  await new Promise((done) => server.close(done));
+  rmSync(folder, { recursive: true });
+});
+
+describe.runIf(process.platform === 'linux')('sockets of the host', () => {
+  const lineOf = (inode: string, name: string): string =>
+    `${HEADER}000000000c865b56: 00000002 00000000 00010000 0001 01 ${inode}${name}\n`;
+
+  it('are found by the names in the table, whatever the width of the inode', () => {
+    const path = join(folder, 'a b.sock');
+    for (const inode of ['    7', ' 1062', '12345', '123456789'])
+      expect([inode, hostSockets([folder], lineOf(inode, ` ${path}`))]).toEqual([inode, [path]]);
+    expect(hostSockets([folder])).toEqual([path]);
+    expect(hostSockets([join(folder, 'other')])).toEqual([]);
+  });
+
+  it('are found by a name relative to the working folder of a process', () => {
+    const path = join(folder, 'a b.sock');
+    expect(hostSockets([folder], lineOf(' 1062', ` ${relative(process.cwd(), path)}`))).toEqual([path]);
+  });
+
+  it('have names: lines without one and abstract names are left out', () => {
+    for (const line of [lineOf(' 1062', ''), lineOf('12345', ''), lineOf(' 1062', ' @abstract'), HEADER])
+      expect(hostSockets(['/'], line)).toEqual([]);
+  });
+});
