@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { installedEngine } from '@treadle/tools/sandbox';
-import { needs } from '../needs.ts';
+import { needs, uses } from '../needs.ts';
 import { PROCESS_ENV } from '../process-env.ts';
 
 /** Starts programs in a room that try to stay, and says so. */
@@ -34,32 +34,36 @@ function processes(): number {
 }
 
 describe('after kill -9 of the process', () => {
-  for (const name of ['bubblewrap', 'firejail'] as const) {
-    it.runIf(needs(name, installedEngine(name) !== undefined))(`${name} leaves no process and no file`, async () => {
-      const top = mkdtempSync(join(tmpdir(), 'treadle-killed-'));
-      const [folder, tmp] = ['folder', 'tmp'].map((one) => join(top, one)) as [string, string];
-      mkdirSync(folder);
-      mkdirSync(tmp);
-      // In the repository, so that the packages are found.
-      const program = join(import.meta.dirname, `sandbox-kill-${process.pid}.mts`);
-      writeFileSync(program, PROGRAM);
-      try {
-        const child = spawn(process.execPath, ['--conditions=treadle-source', program, name, folder], {
-          env: { ...PROCESS_ENV, TMPDIR: tmp },
-          stdio: ['ignore', 'pipe', 'inherit'],
-        });
-        let shown = '';
-        child.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
-        await expect.poll(() => shown, { timeout: 30_000 }).toBe('ready\nready\n');
-        expect(processes()).toBeGreaterThan(0);
-        expect(readdirSync(tmp)).not.toEqual([]);
-        child.kill('SIGKILL');
-        await expect.poll(processes, { timeout: 10_000 }).toBe(0);
-        await expect.poll(() => readdirSync(tmp), { timeout: 10_000 }).toEqual([]);
-      } finally {
-        rmSync(program);
-        rmSync(top, { recursive: true, force: true });
-      }
-    });
+  for (const name of ['bubblewrap', 'firejail', 'podman'] as const) {
+    const isInstalled = installedEngine(name) !== undefined;
+    it.runIf(name === 'podman' ? uses(name, isInstalled) : needs(name, isInstalled))(
+      `${name} leaves no process and no file`,
+      async () => {
+        const top = mkdtempSync(join(tmpdir(), 'treadle-killed-'));
+        const [folder, tmp] = ['folder', 'tmp'].map((one) => join(top, one)) as [string, string];
+        mkdirSync(folder);
+        mkdirSync(tmp);
+        // In the repository, so that the packages are found.
+        const program = join(import.meta.dirname, `sandbox-kill-${process.pid}.mts`);
+        writeFileSync(program, PROGRAM);
+        try {
+          const child = spawn(process.execPath, ['--conditions=treadle-source', program, name, folder], {
+            env: { ...PROCESS_ENV, TMPDIR: tmp },
+            stdio: ['ignore', 'pipe', 'inherit'],
+          });
+          let shown = '';
+          child.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
+          await expect.poll(() => shown, { timeout: 30_000 }).toBe('ready\nready\n');
+          expect(processes()).toBeGreaterThan(0);
+          expect(readdirSync(tmp)).not.toEqual([]);
+          child.kill('SIGKILL');
+          await expect.poll(processes, { timeout: 10_000 }).toBe(0);
+          await expect.poll(() => readdirSync(tmp), { timeout: 10_000 }).toEqual([]);
+        } finally {
+          rmSync(program);
+          rmSync(top, { recursive: true, force: true });
+        }
+      },
+    );
   }
 });

@@ -3,11 +3,9 @@ import { ENGINE_NAMES, installedEngine, probeEngine, sandboxed } from '@treadle/
 import { needs, uses } from '../needs.ts';
 import { useDisk } from '../on-disk.ts';
 import { ATTACKS } from './attacks.ts';
-import { bare, openWorld, runAttacks, type World } from './world.ts';
+import { ATTACK_LIMITS, bare, openWorld, runAttacks, type World } from './world.ts';
 
 useDisk();
-
-const LIMITS = { memoryBytes: 256 * 1024 ** 2, fileBytes: 10_000_000, processes: 100 };
 
 let world: World;
 beforeEach(async () => {
@@ -35,7 +33,7 @@ describe.runIf(needs('Linux', process.platform === 'linux'))('attacks', () => {
         vi.stubEnv('ATTACK_PASSPHRASE_OF_THE_SERVER', 'sk-attack-secret');
         const { kept, problem } = await probeEngine(engine!);
         expect(problem).toBeUndefined();
-        const ops = sandboxed(bare(world), engine!, { home: world.home, limits: LIMITS, promises: kept });
+        const ops = sandboxed(bare(world), engine!, { home: world.home, limits: ATTACK_LIMITS, promises: kept });
         const worked = await runAttacks(ATTACKS, world, ops);
         const broken = ATTACKS.filter(
           (one) => worked.has(one.name) && (kept as readonly string[]).includes(one.promise),

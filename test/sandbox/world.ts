@@ -22,6 +22,9 @@ import type { Attack } from './attacks.ts';
 
 const SECRET = 'sk-attack-secret';
 
+/** Less than the attacks take. */
+export const ATTACK_LIMITS = { memoryBytes: 256 * 1024 ** 2, fileBytes: 10_000_000, processes: 100 };
+
 /** What attacks are aimed at: files, processes and servers of the host. */
 export interface World {
   readonly folder: string;

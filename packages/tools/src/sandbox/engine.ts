@@ -43,8 +43,8 @@ export const DEFAULT_REQUIRED: readonly PromiseName[] = PROMISE_NAMES.filter((na
   REQUIRED_PROMISES.includes(name),
 );
 
-export type EngineName = 'bubblewrap' | 'firejail' | 'podman';
-export const ENGINE_NAMES: readonly EngineName[] = ['bubblewrap', 'firejail', 'podman'];
+export type EngineName = 'bubblewrap' | 'firejail' | 'podman' | 'seatbelt';
+export const ENGINE_NAMES: readonly EngineName[] = ['bubblewrap', 'firejail', 'podman', 'seatbelt'];
 
 export interface Engine {
   readonly name: EngineName;
@@ -107,16 +107,20 @@ export interface BoxLimits {
 /** Where the proxy listens inside. */
 export const PROXY_PORT = 3128;
 
-/** A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes count there. */
+/**
+ * A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes
+ * count there. A limit that is stricter already stays.
+ */
 export function limitScript({ cpuSeconds, memoryBytes, fileBytes, processes }: BoxLimits): string {
   const set = [
-    `ulimit -t ${cpuSeconds}`,
-    `ulimit -f ${Math.floor(fileBytes / 512)}`,
-    `ulimit -d ${Math.floor(memoryBytes / 1024)}`,
+    `lower -t ${cpuSeconds}`,
+    `lower -f ${Math.floor(fileBytes / 512)}`,
+    `lower -d ${Math.floor(memoryBytes / 1024)}`,
     // The option of dash, and that of bash.
-    `{ ulimit -p ${processes} 2>/dev/null || ulimit -u ${processes}; }`,
+    `{ ulimit -p ${processes} 2>/dev/null || lower -u ${processes}; }`,
     'ulimit -c 0',
   ].join(' && ');
+  const lower = 'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" -le "$2" ]; }';
   // The kernel ends it before others when memory is short.
-  return `${set} || { echo "sandbox: the limits could not be set" >&2; exit 125; }; { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`;
+  return `${lower}; ${set} || { echo "sandbox: the limits could not be set" >&2; exit 125; }; { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`;
 }

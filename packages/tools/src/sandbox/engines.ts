@@ -1,13 +1,16 @@
 import { execFileSync } from 'node:child_process';
-import { accessSync, constants, statSync } from 'node:fs';
+import { accessSync, constants, existsSync, statSync } from 'node:fs';
+import { release } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { bubblewrap } from './bubblewrap.ts';
 import type { Engine, EngineName } from './engine.ts';
 import { firejail } from './firejail.ts';
+import { podman } from './podman.ts';
+import { seatbelt } from './seatbelt.ts';
 
 /** The engine with this name; undefined if its program is not installed. */
 export function installedEngine(name: EngineName): Engine | undefined {
-  if (process.platform !== 'linux') return undefined;
+  if (process.platform !== (name === 'seatbelt' ? 'darwin' : 'linux')) return undefined;
   switch (name) {
     case 'bubblewrap': {
       const program = programOf('bwrap');
@@ -20,9 +23,22 @@ export function installedEngine(name: EngineName): Engine | undefined {
       const program = programOf('firejail');
       return program === undefined ? undefined : firejail({ program, version: versionOf(program) });
     }
-    case 'podman':
-      return undefined;
+    case 'seatbelt': {
+      const program = programOf('sandbox-exec');
+      return program === undefined ? undefined : seatbelt({ program, version: `macOS, Darwin ${release()}` });
+    }
+    case 'podman': {
+      const program = programOf('podman');
+      return program === undefined
+        ? undefined
+        : podman({ program, version: versionOf(program), options: groupOptions() });
+    }
   }
+}
+
+/** Control groups of the first version need a runtime and a manager that podman does not take by default. */
+function groupOptions(): readonly string[] {
+  return existsSync('/sys/fs/cgroup/cgroup.controllers') ? [] : ['--runtime=runc', '--cgroup-manager=cgroupfs'];
 }
 
 function programOf(name: string): string | undefined {

@@ -13,13 +13,14 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { createServer, type AddressInfo } from 'node:net';
 import { homedir, release, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { local } from '../local/local.ts';
-import type { ExecOps, Room } from '../ops.ts';
+import type { ExecOps } from '../ops.ts';
 import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, type PromiseName } from './engine.ts';
 import { installedEngine } from './engines.ts';
+import { FORKS, LINUX_SCRIPT, MACOS_SCRIPT } from './probe-scripts.ts';
 import { isListedVariable, sandboxed } from './sandboxed.ts';
 
 /*
@@ -39,45 +40,9 @@ export interface ProbeResult {
 }
 
 /** Increase it when the tests or the engines change. */
-const EDITION = 1;
+const EDITION = 2;
 const PROBE_MS = 20_000;
 const LIMITS = { cpuSeconds: 30, memoryBytes: 64 * 1024 ** 2, fileBytes: 1024 ** 2, processes: 40 };
-
-/** Each line says `NAME ok` or `NAME no WHAT`. Arguments: the folder outside, the pid of this process. */
-const SCRIPT = `
-ok() { echo "$1 ok"; }
-no() { echo "$1 no $2"; }
-writes() { ( : >"$1" ) 2>/dev/null; }
-report() { if [ -n "$2" ]; then no "$1" "$2"; else ok "$1"; fi; }
-field() { while read -r name value rest; do [ "$name" = "$1:" ] && echo "$value"; done </proc/self/status; }
-limit() { while read -r line; do case "$line" in "$1"*) set -- $line; echo "$*";; esac; done </proc/self/limits; }
-
-seen=; for path in /usr/.treadle-probe /etc/.treadle-probe /.treadle-probe; do writes "$path" && seen="$seen $path"; done
-( exec 3>>/proc/sys/kernel/core_pattern ) 2>/dev/null && seen="$seen /proc/sys"
-mkdir -p "$1" 2>/dev/null; writes "$1/written"; report root "$seen"
-seen=; for path in .git/hooks/pre-commit .git/config treadle.toml; do writes "$path" && seen="$seen $path"; done
-mv .git moved 2>/dev/null && seen="$seen moved"; report protected "$seen"
-seen=$(cat .env 2>/dev/null); report private "$seen"
-seen=$(cat "$1/secret" 2>/dev/null); report tmp "$seen"
-[ -S socket ] && no sockets socket || ok sockets
-report setuid "$([ "$(field NoNewPrivs)" = 1 ] && [ "$(field CapEff)" = 0000000000000000 ] || echo "capabilities $(field CapEff)")"
-if [ "$(field Seccomp)" = 2 ]; then ok ptrace; ok keyring; else no ptrace "no filter of system calls"; no keyring "no filter of system calls"; fi
-if ( : >/dev/tty ) 2>/dev/null; then no terminal /dev/tty; elif [ "$(field Seccomp)" = 2 ]; then ok terminal; else no terminal "no filter of system calls"; fi
-if ! command -v unshare >/dev/null; then [ "$(field Seccomp)" = 2 ] && ok namespaces || no namespaces "no filter of system calls"
-elif unshare --user true 2>/dev/null || unshare --user --map-root-user --mount true 2>/dev/null; then no namespaces unshare; else ok namespaces; fi
-echo "ns-net $(readlink /proc/self/ns/net)"
-echo "ns-pid $(readlink /proc/self/ns/pid) $(ls /proc | grep -c '^[0-9]')"
-echo "dev $(ls /dev | tr '\\n' ' ')"
-echo "home $(for name in $(ls -A ~); do cmp -s ~/"$name" /etc/skel/"$name" || echo "$name"; done | tr '\\n' ' ')"
-echo "env $(env | while IFS= read -r line; do echo "\${line%%=*}"; done | tr '\\n' ' ')"
-interfaces=$(grep : /proc/net/dev | grep -v '^ *lo:'); report interfaces "$interfaces"
-( head -c 3000000 /dev/zero >large ) 2>/dev/null; size=$(wc -c <large 2>/dev/null); [ "\${size:-0}" -lt 3000000 ] && ok file-size || no file-size "$size bytes"
-size=$(head -c 200000000 /dev/zero | tail -c 190000000 2>/dev/null | wc -c); [ "$size" -lt 190000000 ] && ok memory || no memory "$size bytes"
-set -- $(limit 'Max cpu time'); [ "$4" = 30 ] && ok cpu || no cpu "$4 seconds"
-`;
-
-/** Its own program, because a shell that cannot start processes ends. */
-const FORKS = `i=0; while [ $i -lt 120 ]; do sleep 2 & i=$((i+1)); done; echo "count no $i processes"`;
 
 const probed = new Map<string, Promise<ProbeResult>>();
 
@@ -136,7 +101,8 @@ async function testEngine(engine: Engine): Promise<ProbeResult> {
     const { exec } = sandboxed(local(folder), engine, { limits: LIMITS, ...hosts });
     const room = await exec.sandbox!.openRoom();
     try {
-      const seen = await facts(exec, room, top);
+      const run: Run = (script, ...args) => outputOf(exec, { argv: ['/bin/sh', '-c', script, 'sh', ...args], room });
+      const seen = await facts(engine, run, top);
       if (typeof seen === 'string') return { engine: name, version, kept: [], broken: [], problem: seen };
       const broken = engine.promises.flatMap((promise) => {
         const what = seen.get(promise) ?? 'it was not tested';
@@ -155,11 +121,11 @@ async function testEngine(engine: Engine): Promise<ProbeResult> {
   }
 }
 
+type Run = (script: string, ...args: string[]) => Promise<string>;
+
 /** What was seen of each promise: `ok`, or what is wrong. A text: why the sandbox does not work. */
-async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string, string> | string> {
-  const run = async (script: string, ...args: string[]): Promise<string> =>
-    outputOf(exec, { argv: ['/bin/sh', '-c', script, 'sh', ...args], room });
-  const output = await run(SCRIPT, top, String(process.pid));
+async function facts(engine: Engine, run: Run, top: string): Promise<Map<string, string> | string> {
+  const output = engine.name === 'seatbelt' ? await runOnMacOS(run, top) : await run(LINUX_SCRIPT, top);
   const lines = output.split('\n').map((line) => line.split(' '));
   const seen = new Map<string, string>();
   for (const [name = '', verdict, ...what] of lines) {
@@ -174,6 +140,37 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
       .filter((one) => one !== '') ?? [];
   const say = (promise: string, problem: string | undefined): unknown => seen.set(promise, problem ?? 'ok');
   if (existsSync(join(top, 'written'))) say('root', join(top, 'written'));
+  const variables = listOf('env').filter((one) => !isListedVariable(one));
+  say('environment', variables.length === 0 && listOf('env').length > 0 ? undefined : variables.join(' '));
+  const forked = await run(FORKS);
+  say('count', forked.includes('count no') ? 'more processes than the limit' : undefined);
+  if (engine.name !== 'seatbelt') await addLinuxFacts({ run, seen, listOf, say });
+  return seen;
+}
+
+/** With a port that programs inside must not reach. */
+async function runOnMacOS(run: Run, top: string): Promise<string> {
+  const server = createServer((socket) => socket.destroy());
+  await new Promise<void>((done, fail) => server.once('error', fail).listen(0, '127.0.0.1', done));
+  const { port } = server.address() as AddressInfo;
+  try {
+    return await run(MACOS_SCRIPT, top, String(process.pid), String(port), homedir());
+  } finally {
+    server.close();
+  }
+}
+
+async function addLinuxFacts({
+  run,
+  seen,
+  listOf,
+  say,
+}: {
+  readonly run: Run;
+  readonly seen: ReadonlyMap<string, string>;
+  readonly listOf: (name: string) => readonly string[];
+  readonly say: (promise: PromiseName, problem: string | undefined) => unknown;
+}): Promise<void> {
   const [network] = listOf('ns-net');
   const isOwnNetwork = network !== undefined && network !== namespaceOf('net');
   say('network', isOwnNetwork && seen.get('interfaces') === 'ok' ? undefined : 'it has the network of the host');
@@ -186,10 +183,6 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
   say('devices', devices.length === 0 && listOf('dev').length > 0 ? undefined : devices.join(' '));
   const files = listOf('home').filter((one) => !MADE_IN_HOME.has(one) && !isToolName(one));
   say('home', files.length === 0 ? undefined : files.join(' '));
-  const variables = listOf('env').filter((one) => !isListedVariable(one));
-  say('environment', variables.length === 0 && listOf('env').length > 0 ? undefined : variables.join(' '));
-  const forked = await run(FORKS);
-  say('count', forked.includes('count no') ? 'more processes than the limit' : undefined);
   await run('setsid sleep 1234 >/dev/null 2>&1 & sleep 0.1');
   say('tree', (await hasEnded('sleep\u00001234')) ? undefined : 'a process was left');
   const again = await run('readlink /proc/self/ns/net');
@@ -198,7 +191,6 @@ async function facts(exec: ExecOps, room: Room, top: string): Promise<Map<string
     `grep -qi ':${PROXY_PORT.toString(16).padStart(4, '0')} 00000000:0000 0A' /proc/net/tcp && echo yes`,
   );
   say('hosts', listening.trim() === 'yes' && isOwnNetwork ? undefined : 'there is no proxy');
-  return seen;
 }
 
 const DEVICES = new Set(

@@ -43,6 +43,12 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
   },
 };
 
+/** The same calls by their names, for engines that take those. */
+const REFUSED_NAMES =
+  'ptrace process_vm_readv process_vm_writev kcmp add_key request_key keyctl unshare setns mount umount2 pivot_root chroot bpf perf_event_open userfaultfd kexec_load kexec_file_load init_module finit_module delete_module open_by_handle_at swapon swapoff reboot acct quotactl iopl ioperm vhangup io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_getfd mount_setattr'.split(
+    ' ',
+  );
+
 /** CLONE_NEW*: every kind of namespace that clone can make. */
 const NEW_NAMESPACES = 0x7e020000;
 /** TIOCSTI and TIOCLINUX put input into a terminal. */
@@ -88,6 +94,38 @@ export function systemCallFilter(architecture: string = process.arch): Buffer | 
     bytes.writeUInt32LE(value, index * 8 + 4);
   });
   return bytes;
+}
+
+/** The filter as a profile of OCI runtimes. They replace an architecture's numbers by themselves. */
+export function ociFilter(): string {
+  const refused = (names: readonly string[], args: readonly object[] = [], errnoRet = 1): object => ({
+    names,
+    action: 'SCMP_ACT_ERRNO',
+    errnoRet,
+    args,
+  });
+  const [families, lastFamily] = [FAMILIES, 64];
+  const otherFamilies = Array.from({ length: lastFamily }, (_, family) => family).filter(
+    (family) => !families.includes(family),
+  );
+  return JSON.stringify({
+    defaultAction: 'SCMP_ACT_ALLOW',
+    syscalls: [
+      refused(REFUSED_NAMES),
+      refused(['clone3'], [], 38),
+      // One rule for each kind of namespace: an argument is compared with one value.
+      ...bitsOf(NEW_NAMESPACES).map((flag) =>
+        refused(['clone'], [{ index: 0, value: flag, valueTwo: flag, op: 'SCMP_CMP_MASKED_EQ' }]),
+      ),
+      ...FAKED_INPUT.map((request) => refused(['ioctl'], [{ index: 1, value: request, op: 'SCMP_CMP_EQ' }])),
+      ...otherFamilies.map((family) => refused(['socket'], [{ index: 0, value: family, op: 'SCMP_CMP_EQ' }])),
+      refused(['socket'], [{ index: 0, value: lastFamily, op: 'SCMP_CMP_GE' }]),
+    ],
+  });
+}
+
+function bitsOf(mask: number): readonly number[] {
+  return Array.from({ length: 31 }, (_, bit) => 2 ** bit).filter((flag) => (mask & flag) !== 0);
 }
 
 interface Instruction {

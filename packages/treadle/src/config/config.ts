@@ -117,6 +117,7 @@ const ENGINES = Object.keys({
   bubblewrap: 0,
   firejail: 0,
   podman: 0,
+  seatbelt: 0,
   none: 0,
 } satisfies Record<EngineChoice, 0>);
 

@@ -29,8 +29,13 @@ export const NO_SANDBOX: Sandbox = { notice: '', opsFor: (ops) => ops, serverOps
 export const WITHOUT_WALLS =
   'Commands run with all your rights: they can read and change every file of yours, and use the network';
 
-const NOT_INSTALLED = 'It is not installed: install bubblewrap.';
-const NO_PODMAN = 'A container outlives the process that has started it, so podman is not supported.';
+const NOT_INSTALLED: Readonly<Record<Exclude<EngineChoice, 'none'>, string>> = {
+  auto: process.platform === 'linux' ? 'None is installed: install bubblewrap.' : 'There is none for this system.',
+  bubblewrap: 'It is not installed, or this is not Linux.',
+  firejail: 'It is not installed, or this is not Linux.',
+  podman: 'It is not installed, or this is not Linux.',
+  seatbelt: 'It is a part of macOS.',
+};
 
 function loadSandboxPackage(): Promise<typeof SandboxPackage> {
   return import('@treadle/tools/sandbox');
@@ -103,8 +108,7 @@ async function findWanted(
   const required = requiredPromises(context, DEFAULT_REQUIRED);
   const { found, tried } = await findEngine(required, ...(wanted === 'auto' ? [] : [[wanted]]));
   if (found) return { found, notice: foundText(found, required) };
-  const why =
-    tried.map((probe) => triedText(probe, required)).join(' ') || (wanted === 'podman' ? NO_PODMAN : NOT_INSTALLED);
+  const why = tried.map((probe) => triedText(probe, required)).join(' ') || NOT_INSTALLED[wanted];
   if (wanted !== 'auto') {
     throw new CommandError(
       `${context.loaded.file}: orchestrator.tools.${key} is "${wanted}", which cannot be used here. ${why} ` +
