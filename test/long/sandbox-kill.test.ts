@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -23,21 +23,27 @@ for (const place of [{ room }, {}]) {
 setInterval(() => {}, 1000);
 `;
 
-function processes(): number {
+function processes(): readonly string[] {
   return readdirSync('/proc').filter((pid) => {
     try {
       return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('sleep\u000088001');
     } catch {
       return false;
     }
-  }).length;
+  });
+}
+
+/** The folder of the control group that counts processes, if this process is in one of Treadle. */
+function groupOf(pid: string): string | undefined {
+  const name = /\/treadle-\w+$/m.exec(readFileSync(`/proc/${pid}/cgroup`, 'utf8'))?.[0];
+  return ['/sys/fs/cgroup/pids', '/sys/fs/cgroup'].map((tree) => `${tree}${name}`).find((path) => existsSync(path));
 }
 
 describe('after kill -9 of the process', () => {
   for (const name of ['bubblewrap', 'firejail', 'podman'] as const) {
     const isInstalled = installedEngine(name) !== undefined;
     it.runIf(name === 'podman' ? uses(name, isInstalled) : needs(name, isInstalled))(
-      `${name} leaves no process and no file`,
+      `${name} leaves no process, no file and no control group`,
       async () => {
         const top = mkdtempSync(join(tmpdir(), 'treadle-killed-'));
         const [folder, tmp] = ['folder', 'tmp'].map((one) => join(top, one)) as [string, string];
@@ -54,11 +60,14 @@ describe('after kill -9 of the process', () => {
           let shown = '';
           child.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
           await expect.poll(() => shown, { timeout: 30_000 }).toBe('ready\nready\n');
-          expect(processes()).toBeGreaterThan(0);
+          const [first] = processes();
+          expect(first).toBeDefined();
+          const group = groupOf(first!);
           expect(readdirSync(tmp)).not.toEqual([]);
           child.kill('SIGKILL');
-          await expect.poll(processes, { timeout: 10_000 }).toBe(0);
+          await expect.poll(processes, { timeout: 10_000 }).toEqual([]);
           await expect.poll(() => readdirSync(tmp), { timeout: 10_000 }).toEqual([]);
+          if (group !== undefined) expect(existsSync(group)).toBe(false);
         } finally {
           rmSync(program);
           rmSync(top, { recursive: true, force: true });

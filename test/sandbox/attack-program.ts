@@ -19,10 +19,13 @@ const { kept, problem } = await probeEngine(engine);
 const worked: (readonly string[])[] = [];
 for (const isInside of [false, true]) {
   const world = await openWorld();
-  const options = { home: world.home, limits: ATTACK_LIMITS, promises: kept };
-  const ops = isInside ? sandboxed(bare(world), engine, options) : bare(world);
-  worked.push([...(await runAttacks(ATTACKS, world, ops))]);
-  await world.close();
+  try {
+    const options = { home: world.home, limits: ATTACK_LIMITS, promises: kept };
+    const ops = isInside ? sandboxed(bare(world), engine, options) : bare(world);
+    worked.push([...(await runAttacks(ATTACKS, world, ops))]);
+  } finally {
+    await world.close();
+  }
 }
 const report: AttackReport = {
   user: process.getuid!(),

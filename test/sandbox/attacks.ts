@@ -11,8 +11,8 @@ import type { World } from './world.ts';
  */
 export interface Attack {
   readonly name: string;
-  /** What it would break. `disk`: no engine limits what a program writes in all. */
-  readonly promise: PromiseName | 'disk';
+  /** What it would break. Programs that fill the disk are not among them: they would end all others. */
+  readonly promise: PromiseName;
   readonly sh?: string;
   readonly py?: string;
   /** Whether it has worked, as the host sees it. Default: it has printed WORKED. */
@@ -548,11 +548,6 @@ finally:
     sh: 'head -c 20000000 /dev/zero >large; test "$(wc -c <large)" = 20000000 && echo WORKED; rm -f large',
   },
   { name: 'write a large sparse file', promise: 'file-size', sh: 'truncate -s 1T sparse && echo WORKED; rm -f sparse' },
-  {
-    name: 'write many files',
-    promise: 'disk',
-    sh: 'mkdir -p many; for i in 1 2 3 4 5 6 7 8 9; do : >many/$i; done; test -e many/9 && echo WORKED',
-  },
 
   // Processes that stay.
   survives('leave a process in the background', 77_101, 'sleep 77101 >/dev/null 2>&1 &'),

@@ -5,6 +5,7 @@ import {
   readlinkSync,
   realpathSync,
   rmSync,
+  statfsSync,
   writeFileSync,
   existsSync,
 } from 'node:fs';
@@ -109,6 +110,24 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     }
     await execution.kill();
     expect((await execution.exit).signal).toBe('SIGKILL');
+  });
+
+  it('ends a program that fills the disk, with few or with many files', async () => {
+    const bombs = [
+      [
+        'is nearly full',
+        (free: number) => ({ reserveBytes: free - 30_000_000 }),
+        'head -c 5000000 /dev/zero >$i; i=$((i+99))',
+      ],
+      ['nearly no more files', (_: number, files: number) => ({ reserveFiles: files - 300 }), ': >$i'],
+    ] as const;
+    for (const [reason, limitsFor, write] of bombs) {
+      const { bavail, bsize, ffree } = statfsSync(folder);
+      const exec = opened({ limits: limitsFor(bavail * bsize, ffree) });
+      const { text } = await run(exec, `i=0; while [ $i -lt 20000 ]; do ${write}; i=$((i+1)); done`);
+      expect(text).toContain(`[sandbox: the program was ended, because the disk of ${folder}`);
+      expect(text).toContain(reason);
+    }
   });
 
   it('says what it may have stopped', () => {

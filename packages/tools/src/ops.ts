@@ -108,6 +108,8 @@ export interface ExecRequest {
   readonly baseEnv?: Readonly<Record<string, string>>;
   /** Files that the program gets open for reading, as the descriptors 3, 4, and so on. */
   readonly inputs?: readonly string[];
+  /** Files that it gets open for writing, as the descriptors after those. */
+  readonly outputs?: readonly string[];
   /** The room that the program runs in. Absent: one of its own, that ends with it. */
   readonly room?: Room;
 }

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, openSync } from 'node:fs';
+import { closeSync, constants, existsSync, openSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
@@ -66,7 +66,7 @@ async function folderAt(files: FileOps, workdir: string): Promise<string> {
 }
 
 export async function startProgram(
-  { argv: [program, ...args], env, mark, writable = false, inputs = [] }: ExecRequest,
+  { argv: [program, ...args], env, mark, writable = false, inputs = [], outputs = [] }: ExecRequest,
   cwd: string,
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
@@ -75,7 +75,7 @@ export async function startProgram(
   const pipes = takePipes();
   const isShell = program === 'bash' || program === 'sh';
   const given = isShell ? markedShell(program, args, { run: mark, own: ownMark }) : args;
-  const child = spawnOrClose({ pipes, inputs }, program, given, {
+  const child = spawnOrClose({ pipes, inputs, outputs }, program, given, {
     cwd,
     env: {
       ...base,
@@ -150,7 +150,15 @@ function killAtExit(): string {
 }
 
 function spawnOrClose(
-  { pipes, inputs }: { readonly pipes: readonly Pipe[] | undefined; readonly inputs: readonly string[] },
+  {
+    pipes,
+    inputs,
+    outputs,
+  }: {
+    readonly pipes: readonly Pipe[] | undefined;
+    readonly inputs: readonly string[];
+    readonly outputs: readonly string[];
+  },
   program: string,
   args: readonly string[],
   options: SpawnOptions & { readonly stdio: readonly (string | number)[] },
@@ -158,6 +166,7 @@ function spawnOrClose(
   const opened: number[] = [];
   try {
     for (const path of inputs) opened.push(openSync(path, 'r'));
+    for (const path of outputs) opened.push(openSync(path, constants.O_WRONLY));
     return spawn(program, args, { ...options, stdio: [...options.stdio, ...opened] as SpawnOptions['stdio'] });
   } catch (error) {
     pipes?.forEach(closePipe);

@@ -41,7 +41,7 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
         '--',
         '/bin/sh',
         '-c',
-        limitScript(box.limits),
+        limitScript(box.limits, box.group === undefined ? undefined : box.filter === undefined ? 3 : 4),
         'sh',
         ...request.argv,
       ];
@@ -49,6 +49,7 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
         ...request,
         argv: argv as unknown as ExecRequest['argv'],
         ...(box.filter !== undefined && { inputs: [box.filter] }),
+        ...(box.group !== undefined && { outputs: [box.group] }),
       };
     },
     ...(nsenter !== undefined && {

@@ -1,5 +1,6 @@
 import { REQUIRED_PROMISES } from '@treadle/core/policy';
 import type { ExecRequest } from '../ops.ts';
+import type { DiskReserve } from './disk-guard.ts';
 
 /*
  * A sandbox engine is a program that starts another one behind walls.
@@ -30,6 +31,7 @@ export const PROMISES = {
   count: 'a limit on the number of processes',
   'file-size': 'a limit on the size of each file',
   cpu: 'a limit on the CPU time of each process',
+  disk: 'programs are ended before the disk is full',
   environment: 'only listed environment variables',
   tree: 'all its processes end with the call, and with this process',
   loopback: 'programs of one run reach each other on 127.0.0.1',
@@ -88,6 +90,8 @@ export interface Box {
   /** The socket of the filtering proxy. Absent: no network at all. */
   readonly proxy?: string | undefined;
   readonly limits: BoxLimits;
+  /** The file by which a process joins a group that limits their number. Absent: the limit of the user is all there is. */
+  readonly group?: string | undefined;
   /** The file with the system call filter. Absent: this machine has none. */
   readonly filter?: string | undefined;
 }
@@ -97,7 +101,7 @@ export interface Mask {
   readonly type: 'file' | 'folder';
 }
 
-export interface BoxLimits {
+export interface BoxLimits extends DiskReserve {
   readonly cpuSeconds: number;
   readonly memoryBytes: number;
   readonly fileBytes: number;
@@ -109,10 +113,14 @@ export const PROXY_PORT = 3128;
 
 /**
  * A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes
- * count there. A limit that is stricter already stays.
+ * count there. A limit that is stricter already stays. `groupFd`: the descriptor of the file of a group that it joins.
  */
-export function limitScript({ cpuSeconds, memoryBytes, fileBytes, processes }: BoxLimits): string {
+export function limitScript(
+  { cpuSeconds, memoryBytes, fileBytes, processes }: Omit<BoxLimits, keyof DiskReserve>,
+  groupFd?: number,
+): string {
   const set = [
+    ...(groupFd === undefined ? [] : [`echo 0 >&${groupFd} && exec ${groupFd}>&-`]),
     `lower -t ${cpuSeconds}`,
     `lower -f ${Math.floor(fileBytes / 512)}`,
     `lower -d ${Math.floor(memoryBytes / 1024)}`,

@@ -23,7 +23,11 @@ export function firejail({ program, version }: { readonly program: string; reado
     wrap(request, box) {
       const profile = join(box.room.scratch, 'profile');
       writeFileSync(profile, boxProfile(box));
-      const limits = limitScript(box.limits);
+      const isLong =
+        request.argv.some((argument) => argument.length >= MAX_ARGUMENT) || request.argv.length >= MAX_ARGUMENTS;
+      const groupFd = box.group === undefined ? undefined : isLong ? 4 : 3;
+      const limits = limitScript(box.limits, groupFd);
+      const outputs = box.group === undefined ? {} : { outputs: [box.group] };
       // It cannot mount a file at another place.
       const env = { ...Object.fromEntries(box.files.map(({ from, variable }) => [variable, from])), ...request.env };
       const start = [
@@ -32,9 +36,11 @@ export function firejail({ program, version }: { readonly program: string; reado
         '--deterministic-exit-code',
         '--deterministic-shutdown',
         `--profile=${profile}`,
+        ...(groupFd === undefined ? [] : [`--keep-fd=${groupFd}`]),
       ];
-      if (request.argv.every((argument) => argument.length < MAX_ARGUMENT) && request.argv.length < MAX_ARGUMENTS) {
-        return { ...request, env, argv: argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]) };
+      if (!isLong) {
+        const argv = argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]);
+        return { ...request, env, argv, ...outputs };
       }
       const command = join(box.room.scratch, 'command');
       writeFileSync(command, request.argv.map(quoted).join(' '));
@@ -44,6 +50,7 @@ export function firejail({ program, version }: { readonly program: string; reado
         env,
         argv: argvOf([...start, '--keep-fd=3', '--', '/bin/sh', '-c', read]),
         inputs: [command],
+        ...outputs,
       };
     },
   };

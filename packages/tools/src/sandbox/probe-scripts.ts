@@ -62,3 +62,7 @@ mkdir -p mounted; mount -t devfs devfs mounted 2>/dev/null && no namespaces moun
 
 /** Its own program, because a shell that cannot start processes ends. */
 export const FORKS = `i=0; while [ $i -lt 120 ]; do sleep 2 & i=$((i+1)); done; echo "count no $i processes"`;
+
+/** Many files, because the size of each is limited. */
+export const FILLS =
+  'i=0; while [ $i -lt 400 ]; do head -c 1000000 /dev/zero >filled$i; i=$((i+1)); done; rm -f filled*';

@@ -9,6 +9,7 @@ import {
   realpathSync,
   renameSync,
   rmSync,
+  statfsSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
@@ -20,7 +21,7 @@ import { local } from '../local/local.ts';
 import type { ExecOps } from '../ops.ts';
 import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, type PromiseName } from './engine.ts';
 import { installedEngine } from './engines.ts';
-import { FORKS, LINUX_SCRIPT, MACOS_SCRIPT } from './probe-scripts.ts';
+import { FILLS, FORKS, LINUX_SCRIPT, MACOS_SCRIPT } from './probe-scripts.ts';
 import { isListedVariable, sandboxed } from './sandboxed.ts';
 
 /*
@@ -42,6 +43,7 @@ export interface ProbeResult {
 /** Increase it when the tests or the engines change. */
 const EDITION = 2;
 const PROBE_MS = 20_000;
+const FILLED_BYTES = 16 * 1024 ** 2;
 const LIMITS = { cpuSeconds: 30, memoryBytes: 64 * 1024 ** 2, fileBytes: 1024 ** 2, processes: 40 };
 
 const probed = new Map<string, Promise<ProbeResult>>();
@@ -104,6 +106,7 @@ async function testEngine(engine: Engine): Promise<ProbeResult> {
       const run: Run = (script, ...args) => outputOf(exec, { argv: ['/bin/sh', '-c', script, 'sh', ...args], room });
       const seen = await facts(engine, run, top);
       if (typeof seen === 'string') return { engine: name, version, kept: [], broken: [], problem: seen };
+      seen.set('disk', await diskFact(engine, folder));
       const broken = engine.promises.flatMap((promise) => {
         const what = seen.get(promise) ?? 'it was not tested';
         return what === 'ok' ? [] : [{ promise, seen: what }];
@@ -146,6 +149,15 @@ async function facts(engine: Engine, run: Run, top: string): Promise<Map<string,
   say('count', forked.includes('count no') ? 'more processes than the limit' : undefined);
   if (engine.name !== 'seatbelt') await addLinuxFacts({ run, seen, listOf, say });
   return seen;
+}
+
+/** With a reserve that a program reaches after a few files. */
+async function diskFact(engine: Engine, folder: string): Promise<string> {
+  const { bavail, bsize } = statfsSync(folder);
+  const reserveBytes = bavail * bsize - FILLED_BYTES;
+  const { exec } = sandboxed(local(folder), engine, { limits: { ...LIMITS, reserveBytes } });
+  const output = await outputOf(exec, { argv: ['/bin/sh', '-c', FILLS] });
+  return output.includes('was ended') ? 'ok' : 'a program wrote as much as it wanted';
 }
 
 /** With a port that programs inside must not reach. */

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecOps, Execution, Room } from '../ops.ts';
 import type { Engine } from './engine.ts';
+import { openProcessGroup } from './process-group.ts';
 import { systemCallFilter } from './seccomp.ts';
 
 /*
@@ -21,6 +22,8 @@ export interface Rooms {
   readonly mark: Readonly<Record<string, string>>;
   readonly blank: { readonly file: string; readonly folder: string };
   readonly filter: string | undefined;
+  /** A process that writes 0 to it is counted with all other programs. Undefined if there is no such group. */
+  readonly group: string | undefined;
   readonly gitConfig: string;
   /** Where the proxy may listen. */
   readonly proxySocket: string;
@@ -42,11 +45,18 @@ export interface OpenRoom extends Room {
 
 const MARK = 'TREADLE_BOX';
 
-/** `gitConfig`: the settings of the user that git needs inside. */
-export function openRooms(exec: ExecOps, engine: Engine, gitConfig: string): Rooms {
+export interface RoomOptions {
+  /** The settings of the user that git needs inside. */
+  readonly gitConfig: string;
+  /** How many processes all programs may have. */
+  readonly processes: number;
+}
+
+export function openRooms(exec: ExecOps, engine: Engine, { gitConfig, processes }: RoomOptions): Rooms {
   const base = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-box-')));
   const mark = randomBytes(16).toString('hex');
-  removeAtEnd(base, mark);
+  const group = openProcessGroup(`treadle-${mark}`, processes);
+  removeAtEnd(base, mark, group);
   const blank = { file: join(base, 'file'), folder: join(base, 'folder') };
   writeFileSync(blank.file, '');
   chmodSync(blank.file, 0);
@@ -62,6 +72,7 @@ export function openRooms(exec: ExecOps, engine: Engine, gitConfig: string): Roo
     mark: { [MARK]: mark },
     blank,
     filter,
+    group: group && join(group, 'cgroup.procs'),
     gitConfig: config,
     proxySocket: join(base, 'proxy'),
     open() {
@@ -159,13 +170,14 @@ const REMOVE = `for i in 1 2 3 4 5 6 7 8 9 10; do
 done`;
 
 /** The process gets no input before this one has ended. */
-function removeAtEnd(base: string, mark: string): void {
+function removeAtEnd(base: string, mark: string, group = ''): void {
   const script = `cat >/dev/null
 for file in $(grep -alzx "${MARK}=$1" /proc/[0-9]*/environ 2>/dev/null); do
   pid=\${file#/proc/}; kill -9 "\${pid%/environ}" 2>/dev/null
 done
+for i in 1 2 3 4 5 6 7 8 9 10; do [ -n "$2" ] && ! rmdir -- "$2" 2>/dev/null && sleep 0.1 || break; done
 ${REMOVE}`;
-  const child = spawn('/bin/sh', ['-c', script, base, mark], {
+  const child = spawn('/bin/sh', ['-c', script, base, mark, group], {
     stdio: ['pipe', 'ignore', 'ignore'],
     detached: true,
     env: { PATH: '/usr/bin:/bin' },

@@ -6,6 +6,7 @@ import type { PolicyRules } from '@treadle/core/policy';
 import { programEnvironment } from '../local/environment.ts';
 import type { ExecRequest, Execution, Ops, OutputChunk } from '../ops.ts';
 import { blockedText } from './blocked.ts';
+import { guardDisk } from './disk-guard.ts';
 import { PROXY_PORT, type Box, type BoxLimits, type Engine, type Mask, type PromiseName } from './engine.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
@@ -50,6 +51,8 @@ const DEFAULT_LIMITS: BoxLimits = {
   memoryBytes: Math.min(16 * GIGABYTE, Math.floor(totalmem() * 0.75)),
   fileBytes: 4 * GIGABYTE,
   processes: 4_096,
+  reserveBytes: GIGABYTE,
+  reserveFiles: 20_000,
 };
 
 /** Variables that programs get. None of them usually holds a secret. */
@@ -94,7 +97,8 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       const execution = await exec.start({ ...wrapped, workdir, baseEnv: { ...base.env, ...rooms.mark } });
       room.uses(execution);
       if (own) void execution.exit.then(() => own.close()).catch(() => {});
-      return checkedAfterwards(execution, scan);
+      const guarded = guardDisk(execution, [folder, room.tmp], base.limits);
+      return checkedAfterwards(guarded, scan);
     } catch (error) {
       await own?.close();
       throw error;
@@ -151,8 +155,9 @@ interface State {
 function lazyState({ exec }: Ops, engine: Engine, place: Place): () => Promise<State> {
   let made: Promise<State> | undefined;
   const make = async (): Promise<State> => {
-    const rooms = openRooms(exec, engine, gitSettings());
-    const { hosts } = place.options;
+    const { hosts, limits } = place.options;
+    const { processes } = { ...DEFAULT_LIMITS, ...limits };
+    const rooms = openRooms(exec, engine, { gitConfig: gitSettings(), processes });
     const proxy = hosts && engine.promises.includes('hosts') ? rooms.proxySocket : undefined;
     if (proxy !== undefined) await startProxy(proxy, hosts!);
     return { rooms, proxy, base: baseOf(place, proxy !== undefined) };
@@ -239,6 +244,7 @@ function boxFor({
     proxy,
     limits: base.limits,
     filter: rooms.filter,
+    group: rooms.group,
   };
 }
 

@@ -20,7 +20,7 @@ const BOX: Box = {
   room: { tmp: '/room/tmp', home: '/room/home', scratch: '/room/engine' },
   blank: { file: '/room/file', folder: '/room/folder' },
   files: [{ from: '/room/gitconfig', to: '/Users/me/.gitconfig', variable: 'GIT_CONFIG_GLOBAL' }],
-  limits: { cpuSeconds: 1, memoryBytes: 1024, fileBytes: 512, processes: 5 },
+  limits: { cpuSeconds: 1, memoryBytes: 1024, fileBytes: 512, processes: 5, reserveBytes: 1, reserveFiles: 1 },
 };
 
 type Rule = readonly [verdict: string, operations: readonly string[], filters: readonly (readonly [string, string])[]];
@@ -163,7 +163,7 @@ describe('seatbelt', () => {
 
   it('promises neither the hosts, the loopback, the end of all processes nor a limit of memory', () => {
     const { promises } = seatbelt({ program: '', version: '' });
-    for (const name of ['hosts', 'loopback', 'tree', 'memory', 'keyring'] as const)
+    for (const name of ['hosts', 'loopback', 'tree', 'memory', 'ptrace', 'keyring'] as const)
       expect(promises).not.toContain(name);
   });
 });

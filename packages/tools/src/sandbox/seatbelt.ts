@@ -31,6 +31,7 @@ const PROMISED: readonly PromiseName[] = [
   'count',
   'file-size',
   'cpu',
+  'disk',
   'environment',
 ];
 

@@ -108,6 +108,7 @@ const PROMISES = Object.keys({
   count: 0,
   'file-size': 0,
   cpu: 0,
+  disk: 0,
   environment: 0,
   tree: 0,
   loopback: 0,
