@@ -76,6 +76,21 @@ test.each([
   expect(code).toBe(0);
 });
 
+test('says at the start where commands run, if it serves a tool that starts programs', async () => {
+  for (const [tools, isNamed] of [
+    ['bash', true],
+    ['read', false],
+  ] as const) {
+    let shown = '';
+    const stderr = new PassThrough().setEncoding('utf8').on('data', (text: string) => (shown += text));
+    await command(['mcp', 'serve', '--store', 'memory:', '--tools', tools], folder, {
+      stdin: new PassThrough().end(),
+      stderr: stderr as PassThrough,
+    });
+    expect([tools, /^(No sandbox|Sandbox: )/m.test(shown)]).toEqual([tools, isNamed]);
+  }
+});
+
 test('refuses tools that it does not have', async () => {
   const { code, stderr } = await command(['mcp', 'serve', '--tools', 'reed'], folder);
   expect([code, stderr]).toEqual([2, expect.stringContaining('--tools names "reed", which is not a tool.')]);

@@ -27,8 +27,8 @@ export const mcpServeCommand: Command = defineCommand({
       'treadle.toml applies to every call. What it asks about, the client asks its user (elicitation); a client that cannot\n' +
       'ask gets an error. Each call is a run in the store, and the client can read the runs as resources.',
     'Only the tool "task" needs a model. "treadle serve" serves the same over HTTP, at /mcp.',
-    'Standard output carries the protocol alone. The log goes to standard error, as JSON lines. The command ends when its\n' +
-      'standard input is closed, and at SIGINT and SIGTERM.',
+    'Standard output carries the protocol alone. A line about the sandbox and the log, as JSON lines, go to standard error.\n' +
+      'The command ends when its standard input is closed, and at SIGINT and SIGTERM.',
     KEY_NOTE,
   ],
   examples: ['treadle mcp serve', 'treadle mcp serve --tools coding --cwd ~/project'],
@@ -44,7 +44,7 @@ export const mcpServeCommand: Command = defineCommand({
     const { newLog } = await import('@treadle/server');
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
-    if (sandbox) log.info(sandbox.notice);
+    if (sandbox) io.stderr.write(`${sandbox.notice}\n`);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);

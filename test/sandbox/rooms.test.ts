@@ -1,0 +1,70 @@
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { memoryJournal, runLoop, textOf, type KeptResources } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { resourceKeeper } from '@treadle/store';
+import { codingTools, local } from '@treadle/tools';
+import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
+import { needs } from '../needs.ts';
+
+const engine = installedEngine('bubblewrap');
+
+let folder: string;
+beforeEach(() => {
+  folder = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-rooms-')));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+/** The port is in a network of its own. */
+const SERVER = `echo ready >/tmp/note; exec python3 -c "
+import socket
+server = socket.create_server(('127.0.0.1', 8080))
+print('up', flush=True)
+while True: server.accept()[0].send(b'hello')
+"`;
+const CLIENT = '(exec 3<>/dev/tcp/127.0.0.1/8080 && head -c 5 <&3) 2>&1; cat /tmp/note';
+
+describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a conversation', () => {
+  it('share the loopback and /tmp: in the background, in a session and in a later run, but in no other one', async () => {
+    const ops = local(folder);
+    const bash = sandboxed(ops, engine!);
+    const tools = codingTools(ops, { bash, git: bash });
+    const journal = memoryJournal();
+    const keeper = resourceKeeper();
+    const results = async (runId: string, kept: KeptResources, ...calls: (readonly [string, object])[]) => {
+      const texts: string[] = [];
+      const script = calls.map(([name, input]) => ({ calls: [{ name, arguments: input as Record<string, unknown> }] }));
+      await runLoop({
+        model: scriptedModel([...script, 'Done.']),
+        tools,
+        journal,
+        runId,
+        kept,
+        input: 'Go.',
+        onItem: (item) => void (item.type === 'call-answered' && texts.push(textOf(item.result.content))),
+      });
+      return texts;
+    };
+    try {
+      const [, up, once, session] = await results(
+        'a',
+        keeper.after(undefined),
+        ['bash', { command: SERVER, background: true }],
+        ['background_read', { handle: 'bash-t1.0', wait_ms: 20_000 }],
+        ['bash', { command: CLIENT }],
+        ['bash', { command: CLIENT, session: 'one' }],
+      );
+      expect(up).toContain('up');
+      for (const text of [once, session]) expect(text).toContain('helloready');
+      const [later] = await results('b', keeper.after('a'), ['bash', { command: CLIENT }]);
+      expect(later).toContain('helloready');
+      const [other] = await results('c', keeper.after(undefined), ['bash', { command: CLIENT }]);
+      expect(other).toContain('refused');
+      expect(other).not.toContain('ready');
+    } finally {
+      await keeper.close();
+    }
+  });
+});
