@@ -8,6 +8,7 @@ import type { ExecRequest, Execution, Ops, OutputChunk } from '../ops.ts';
 import { blockedText } from './blocked.ts';
 import { guardDisk } from './disk-guard.ts';
 import { PROXY_PORT, type Box, type BoxLimits, type Engine, type Mask, type PromiseName } from './engine.ts';
+import { folderCache } from './folder-cache.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
 import {
@@ -20,6 +21,7 @@ import {
   systemFolders,
   toolFolders,
   toolSecrets,
+  type FolderFacts,
   type Scan,
 } from './visible.ts';
 
@@ -172,6 +174,7 @@ function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
   const outside = expose.filter((path) => isAbsolute(path) && !isWithin(folder, path) && exists(path));
   const { protect = [], hide = [] } = options;
   const rules = options.private ? { private: options.private } : {};
+  const folders = folderCache<FolderFacts>();
   const kept = Object.entries(given).filter(([name]) => VARIABLES.test(name));
   return {
     readable: [...systemFolders(), ...tools, ...outside],
@@ -184,7 +187,7 @@ function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
       ...options.env,
     },
     limits: { ...DEFAULT_LIMITS, ...options.limits },
-    scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide })),
+    scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide }, folders)),
   };
 }
 

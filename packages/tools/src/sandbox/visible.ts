@@ -1,8 +1,9 @@
 import { lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, type Dirent, type Stats } from 'node:fs';
-import { readdir, readFile, realpath, stat } from 'node:fs/promises';
+import { readFile, realpath, stat } from 'node:fs/promises';
 import { delimiter, dirname, isAbsolute, join, resolve, sep } from 'node:path';
 import { compileGlob, matchesGlob, privatePaths, type PolicyRules } from '@treadle/core/policy';
 import type { Mask } from './engine.ts';
+import { folderCache, type FolderCache } from './folder-cache.ts';
 
 /*
  * What of the host a sandbox shows. Only what is listed here is visible: the system, the programs of PATH, and the working
@@ -118,24 +119,27 @@ export interface ScanOptions {
   readonly hide: readonly string[];
 }
 
-/** Looks through the working folder. Links are not followed, and node_modules is not entered. */
-export async function scanFolder(options: ScanOptions): Promise<Scan> {
+/** What a scan has to know about one folder. */
+export interface FolderFacts {
+  readonly masked: readonly Mask[];
+  readonly repositories: readonly string[];
+  readonly folders: readonly string[];
+}
+
+/**
+ * Looks through the working folder. Links are not followed, and node_modules is not entered. `cache`: what an earlier scan with
+ * the same options has found.
+ */
+export async function scanFolder(options: ScanOptions, cache: FolderCache<FolderFacts> = folderCache()): Promise<Scan> {
   const { folder } = options;
   const isPrivate = privateMatcher(options);
   const masked: Mask[] = [];
   const repositories: string[] = [];
   const walk = async (path: string, depth: number): Promise<void> => {
-    const entries = await readdir(path, { withFileTypes: true }).catch(() => []);
-    const folders: string[] = [];
-    for (const entry of entries) {
-      const at = join(path, entry.name);
-      if (entry.name === '.git') repositories.push(at);
-      else if (entry.isDirectory()) {
-        if (isPrivate(join(at, 'x'))) masked.push({ path: at, type: 'folder' });
-        else if (entry.name !== 'node_modules' && depth < MAX_DEPTH) folders.push(at);
-      } else if (entry.isFile() && isPrivate(at)) masked.push({ path: at, type: 'file' });
-    }
-    await Promise.all(folders.map((one) => walk(one, depth + 1)));
+    const found = await cache(path, (entries) => folderFacts(path, entries, isPrivate));
+    masked.push(...found.masked);
+    repositories.push(...found.repositories);
+    if (depth < MAX_DEPTH) await Promise.all(found.folders.map((one) => walk(one, depth + 1)));
   };
   await walk(folder, 0);
   const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
@@ -170,6 +174,19 @@ export async function scanFolder(options: ScanOptions): Promise<Scan> {
     pinned: [...pinned].toSorted(),
     writable,
   };
+}
+
+function folderFacts(path: string, entries: readonly Dirent[], isPrivate: (path: string) => boolean): FolderFacts {
+  const [masked, repositories, folders]: [Mask[], string[], string[]] = [[], [], []];
+  for (const entry of entries) {
+    const at = join(path, entry.name);
+    if (entry.name === '.git') repositories.push(at);
+    else if (entry.isDirectory()) {
+      if (isPrivate(join(at, 'x'))) masked.push({ path: at, type: 'folder' });
+      else if (entry.name !== 'node_modules') folders.push(at);
+    } else if (entry.isFile() && isPrivate(at)) masked.push({ path: at, type: 'file' });
+  }
+  return { masked, repositories, folders };
 }
 
 /** A worktree names the folder of its repository, and that one names the worktree. Only then is it shown. */

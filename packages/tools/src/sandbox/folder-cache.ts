@@ -1,0 +1,34 @@
+import type { Dirent } from 'node:fs';
+import { lstat, readdir } from 'node:fs/promises';
+
+/*
+ * What was found in folders, for as long as they stay the same. Looking at the time of a folder costs one call; reading it and
+ * judging its entries costs far more.
+ *
+ * 1. A new, removed or renamed entry changes both times of its folder. A program can set the first one back, and not the second.
+ * 2. A folder that was changed shortly before it was read may change again within the same tick of the clock. It is read again
+ *    the next time.
+ */
+
+/** Longer than the ticks of every file system, which are two seconds at most. */
+const SETTLED_MS = 3_000;
+
+export type FolderCache<T> = (path: string, judge: (entries: readonly Dirent[]) => T) => Promise<T>;
+
+/** Judges the entries of a folder, or returns what was said about them before. A folder that cannot be read has none. */
+export function folderCache<T>(now: () => number = Date.now): FolderCache<T> {
+  const known = new Map<string, { readonly state: string; readonly found: T }>();
+  return async (path, judge) => {
+    const readAt = now();
+    const before = await lstat(path, { bigint: true }).catch(() => undefined);
+    const state = before && `${before.dev} ${before.ino} ${before.mtimeNs} ${before.ctimeNs}`;
+    const last = known.get(path);
+    if (last !== undefined && last.state === state) return last.found;
+    const found = judge(await readdir(path, { withFileTypes: true }).catch(() => []));
+    const changedAt =
+      before === undefined ? Infinity : Number(before.ctimeMs > before.mtimeMs ? before.ctimeMs : before.mtimeMs);
+    if (changedAt < readAt - SETTLED_MS) known.set(path, { state: state!, found });
+    else known.delete(path);
+    return found;
+  };
+}
