@@ -35,8 +35,8 @@ function processes(): readonly string[] {
 
 /** The folder of the control group that counts processes, if this process is in one of Treadle. */
 function groupOf(pid: string): string | undefined {
-  const name = /\/treadle-\w+$/m.exec(readFileSync(`/proc/${pid}/cgroup`, 'utf8'))?.[0];
-  return ['/sys/fs/cgroup/pids', '/sys/fs/cgroup'].map((tree) => `${tree}${name}`).find((path) => existsSync(path));
+  const path = /:(\/.*treadle-\w+)$/m.exec(readFileSync(`/proc/${pid}/cgroup`, 'utf8'))?.[1];
+  return ['/sys/fs/cgroup/pids', '/sys/fs/cgroup'].map((tree) => `${tree}${path}`).find((one) => existsSync(one));
 }
 
 describe('after kill -9 of the process', () => {

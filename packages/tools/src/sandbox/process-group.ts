@@ -6,14 +6,30 @@ import { join } from 'node:path';
  * root, who can make such a group. Others have the limit of the shell.
  */
 
-/** Where groups with a count of processes can be made: version 1 of control groups has a tree for it, version 2 one for all. */
-const TREES = ['/sys/fs/cgroup/pids', '/sys/fs/cgroup'];
+/**
+ * The groups of this process, in whose limits the new one stays: version 1 of control groups has a tree for the number of
+ * processes, version 2 one for all.
+ */
+function ownGroups(): readonly string[] {
+  let groups: string;
+  try {
+    groups = readFileSync('/proc/self/cgroup', 'utf8');
+  } catch {
+    return [];
+  }
+  const pathOf = (pattern: RegExp): string | undefined => pattern.exec(groups)?.[1];
+  const [counted, unified] = [pathOf(/^\d+:pids:(.*)$/m), pathOf(/^0::(.*)$/m)];
+  return [
+    ...(counted === undefined ? [] : [join('/sys/fs/cgroup/pids', counted)]),
+    ...(unified === undefined ? [] : [join('/sys/fs/cgroup', unified)]),
+  ];
+}
 
 /** The folder of a new group; undefined if none can be made. Its name is that of nothing else. */
 export function openProcessGroup(name: string, limit: number): string | undefined {
   if (process.getuid?.() !== 0) return undefined;
-  for (const tree of TREES) {
-    const folder = join(tree, name);
+  for (const parent of ownGroups()) {
+    const folder = join(parent, name);
     try {
       mkdirSync(folder);
     } catch {
@@ -23,7 +39,7 @@ export function openProcessGroup(name: string, limit: number): string | undefine
       writeFileSync(join(folder, 'pids.max'), String(limit), { flag: 'r+' });
       if (readFileSync(join(folder, 'pids.max'), 'utf8').trim() === String(limit)) return folder;
     } catch {
-      // This tree does not count processes.
+      // It does not count processes.
     }
     try {
       rmdirSync(folder);
