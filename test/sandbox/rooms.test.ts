@@ -8,6 +8,9 @@ import { resourceKeeper } from '@treadle/store';
 import { codingTools, local } from '@treadle/tools';
 import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
 import { needs } from '../needs.ts';
+import { useDisk } from '../on-disk.ts';
+
+useDisk();
 
 const engine = installedEngine('bubblewrap');
 
