@@ -47,7 +47,7 @@ export const MACOS_SCRIPT: string = `${FUNCTIONS}
 connects() { perl -MSocket -e "$1" "$2" 2>/dev/null; }
 closed() { [ "$2" = closed ] && ok "$1" || no "$1" "$2"; }
 
-seen=; for path in "$1/written" "$4/.treadle-probe" /Users/Shared/.treadle-probe /usr/local/.treadle-probe; do writes "$path" && seen="$seen $path"; done
+seen=; for path in "$1/written" "$4/.treadle-probe" /private/tmp/.treadle-probe /usr/local/.treadle-probe; do writes "$path" && seen="$seen $path"; done
 report root "$seen"
 ${EVERYWHERE}
 report home "$(ls -A "$4" 2>/dev/null | head -n 3 | tr '\\n' ' ')"

@@ -8,7 +8,7 @@ import { seatbelt, seatbeltProfile } from './seatbelt.ts';
 const BOX: Box = {
   folder: '/w',
   workdir: '/w',
-  readable: ['/Users/me/.nvm'],
+  readable: ['/people/me/.nvm'],
   writable: [],
   pinned: ['/w/.git'],
   protected: ['/w/.git/hooks', '/w/.git/config', '/w/treadle.toml'],
@@ -16,10 +16,10 @@ const BOX: Box = {
     { path: '/w/.env', type: 'file' },
     { path: '/w/a/b/secrets', type: 'folder' },
   ],
-  home: '/Users/me',
+  home: '/people/me',
   room: { tmp: '/room/tmp', home: '/room/home', scratch: '/room/engine' },
   blank: { file: '/room/file', folder: '/room/folder' },
-  files: [{ from: '/room/gitconfig', to: '/Users/me/.gitconfig', variable: 'GIT_CONFIG_GLOBAL' }],
+  files: [{ from: '/room/gitconfig', to: '/people/me/.gitconfig', variable: 'GIT_CONFIG_GLOBAL' }],
   limits: { cpuSeconds: 1, memoryBytes: 1024, fileBytes: 512, processes: 5, reserveBytes: 1, reserveFiles: 1 },
 };
 
@@ -68,9 +68,9 @@ describe('the profile of macOS', () => {
   it('refuses what it does not name', () => {
     expect(seatbeltProfile(BOX)).toMatch(/^\(version 1\)\n\(deny default\)\n/);
     for (const path of [
-      '/Users/me/.ssh/id_ed25519',
+      '/people/me/.ssh/id_ed25519',
       '/private/tmp/x',
-      '/private/etc/x/../../Users',
+      '/private/etc/hosts',
       '/w2',
       '/dev/disk0',
       '/dev/tty',
@@ -92,7 +92,7 @@ describe('the profile of macOS', () => {
         true,
       ]);
     }
-    for (const path of ['/usr/bin/git', '/Users/me/.nvm/node', '/room/gitconfig']) {
+    for (const path of ['/usr/bin/git', '/people/me/.nvm/node', '/room/gitconfig']) {
       expect([path, allows(BOX, 'file-read-data', path), allows(BOX, 'file-write-data', path)]).toEqual([
         path,
         true,
