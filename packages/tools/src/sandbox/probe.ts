@@ -23,6 +23,7 @@ import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, 
 import { installedEngine } from './engines.ts';
 import { FILLS, FORKS, LINUX_SCRIPT, MACOS_SCRIPT } from './probe-scripts.ts';
 import { isListedVariable, sandboxed } from './sandboxed.ts';
+import { isWithin } from './visible.ts';
 
 /*
  * Tests what an engine keeps on this machine: it starts programs in a sandbox that try what each promise forbids. A promise
@@ -147,7 +148,7 @@ async function facts(engine: Engine, run: Run, top: string): Promise<Map<string,
   say('environment', variables.length === 0 && listOf('env').length > 0 ? undefined : variables.join(' '));
   const forked = await run(FORKS);
   say('count', forked.includes('count no') ? 'more processes than the limit' : undefined);
-  if (engine.name !== 'seatbelt') await addLinuxFacts({ run, seen, listOf, say });
+  if (engine.name !== 'seatbelt') await addLinuxFacts({ run, top, seen, listOf, say });
   return seen;
 }
 
@@ -174,11 +175,13 @@ async function runOnMacOS(run: Run, top: string): Promise<string> {
 
 async function addLinuxFacts({
   run,
+  top,
   seen,
   listOf,
   say,
 }: {
   readonly run: Run;
+  readonly top: string;
   readonly seen: ReadonlyMap<string, string>;
   readonly listOf: (name: string) => readonly string[];
   readonly say: (promise: PromiseName, problem: string | undefined) => unknown;
@@ -193,7 +196,9 @@ async function addLinuxFacts({
   );
   const devices = listOf('dev').filter((one) => !DEVICES.has(one));
   say('devices', devices.length === 0 && listOf('dev').length > 0 ? undefined : devices.join(' '));
-  const files = listOf('home').filter((one) => !MADE_IN_HOME.has(one) && !isToolName(one));
+  // Temporary files may be in the home folder.
+  const leadsHere = (one: string): boolean => isWithin(join(homedir(), one), top);
+  const files = listOf('home').filter((one) => !MADE_IN_HOME.has(one) && !isToolName(one) && !leadsHere(one));
   say('home', files.length === 0 ? undefined : files.join(' '));
   await run('setsid sleep 1234 >/dev/null 2>&1 & sleep 0.1');
   say('tree', (await hasEnded('sleep\u00001234')) ? undefined : 'a process was left');
