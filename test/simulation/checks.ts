@@ -545,7 +545,8 @@ export function createChecks(
   /** The run is paused until a time, and no answer can end that. */
   function isAsleep(runId: string): boolean {
     const known = runs.get(runId);
-    if (known?.entries.at(-1)?.wakeAt === undefined) return false;
+    // What happens to a damaged run is not known.
+    if (known?.damage || known?.entries.at(-1)?.wakeAt === undefined) return false;
     return core.waiting(known.states.at(-1)!).every(({ type }) => type === 'parked');
   }
 

@@ -44,7 +44,7 @@ const command = (text: string): Touch => ({ type: 'command', command: text });
 describe('reads', () => {
   test.each([
     ['.npmrc', ['private']],
-    ['/home/ann/.ssh/config', ['private']],
+    ['/root/.ssh/config', ['private']],
     ['src/.ENV', ['private']],
     ['.env.example', []],
     ['src/a.ts', []],
@@ -65,8 +65,8 @@ describe('reads', () => {
 
   test('at other places, by the name', async () => {
     const on = { type: 'device', name: 'pi' } as const;
-    expect(await kinds({ type: 'read', path: '/home/pi/.npmrc', on })).toEqual(['private']);
-    expect(await kinds({ type: 'read', path: '/home/pi/a', on })).toEqual([]);
+    expect(await kinds({ type: 'read', path: '/srv/.npmrc', on })).toEqual(['private']);
+    expect(await kinds({ type: 'read', path: '/srv/a', on })).toEqual([]);
   });
 
   test('everything, if nothing can be found out', async () => {
