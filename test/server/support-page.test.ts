@@ -1035,7 +1035,7 @@ describe('Response object', () => {
   });
 
   test('has the incomplete reasons of the table and of the sentence after it', () => {
-    const reasons = /const REASONS[^{]*\{([^}]+)\}/.exec(source('requests/run.ts'))![1]!;
+    const reasons = /const REASONS[^{]*\{([^}]+)\}/.exec(source('requests/ending.ts'))![1]!;
     const known = new Set([...reasons.matchAll(/'(\w+)'/g)].map(([, reason]) => reason!));
     const reserved = /^(.*) are reserved for limits/m.exec(section('## Response object'))![1]!;
     const named = rowsOf('## Response object', 'incomplete reason').flatMap(([first]) => namesIn(first));
