@@ -1,7 +1,7 @@
 import { messageOf, type Amounts, type Ledger } from '@treadle/core';
 import { memoryBudgets, type Budgets } from '@treadle/core/budgets';
 import type { Config } from './config.ts';
-import type { Shape } from './shape.ts';
+import type { Shape } from '@treadle/tools/toml';
 
 /** [budgets.NAME]: the limits of a budget. `memoryBudgets` checks them, so that they are those of the library. */
 export type BudgetEntry = Readonly<Record<string, unknown>>;

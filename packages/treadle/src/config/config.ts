@@ -8,7 +8,7 @@ import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
-import type { Shape } from './shape.ts';
+import type { Shape } from '@treadle/tools/toml';
 
 /** The parts of treadle.toml that this version uses. CONFIG_SHAPE defines everything that is allowed. */
 export interface Config {

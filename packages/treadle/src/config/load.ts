@@ -1,13 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { parse, TomlError } from 'smol-toml';
+import { checkShape, parseToml, TomlProblem } from '@treadle/tools/toml';
 import { CommandError } from '../command-line/command.ts';
 import { decodeText, readProblem } from '../command-line/named-file.ts';
 import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
 import { budgetProblems } from './budgets.ts';
 import { mcpProblems } from './mcp.ts';
 import { serverProblems } from './server.ts';
-import { checkShape } from './shape.ts';
 
 export interface LoadedConfig {
   readonly config: Config;
@@ -48,7 +47,7 @@ export function parseConfig(text: string, file: string): Config {
 
 /** One line per problem. The configuration is only valid without problems. Throws for a text that is not TOML. */
 export function checkConfig(text: string, file: string): { config: Config; problems: readonly string[] } {
-  const value = parseToml(text, file);
+  const value = parseFile(text, file);
   const problems = checkShape(value, CONFIG_SHAPE, '');
   const config = value as Config;
   if (problems.length === 0) {
@@ -62,13 +61,11 @@ export function checkConfig(text: string, file: string): { config: Config; probl
   return { config, problems: problems.map((problem) => `${file}: ${problem}.`) };
 }
 
-function parseToml(text: string, file: string): unknown {
+function parseFile(text: string, file: string): unknown {
   try {
-    return parse(text);
+    return parseToml(text);
   } catch (error) {
-    if (!(error instanceof TomlError)) throw error;
-    // The message of the library also contains the line, which may contain a secret.
-    const what = error.message.split('\n')[0]!.replace('Invalid TOML document: ', '');
-    throw new CommandError(`${file}:${error.line}:${error.column}: This is not TOML: ${what}.`);
+    if (!(error instanceof TomlProblem)) throw error;
+    throw new CommandError(`${file}:${error.line}:${error.column}: ${error.message}.`);
   }
 }

@@ -1,5 +1,5 @@
 import type { Config } from './config.ts';
-import type { Shape } from './shape.ts';
+import type { Shape } from '@treadle/tools/toml';
 
 /** One of [mcp.servers.NAME]: a program, or an address. */
 export interface McpServerEntry {

@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import type { Scope, WebhookEvent } from '@treadle/server';
 import type { Config } from './config.ts';
-import type { Shape } from './shape.ts';
+import type { Shape } from '@treadle/tools/toml';
 
 /** [server] of treadle.toml: the settings of `treadle serve`. */
 export interface ServerConfig {

@@ -15,6 +15,8 @@ export type Shape =
   | { readonly type: 'tables'; readonly each: Shape }
   /** A table that `check` validates. It returns one line per problem, which starts with the path. */
   | { readonly type: 'checked'; readonly check: (value: object, path: string) => readonly string[] }
+  /** A key with any value, which nothing uses. */
+  | { readonly type: 'any' }
   /** A key that a later version will support. */
   | { readonly type: 'later' }
   /** A key that is not allowed, and why. */
@@ -64,6 +66,8 @@ export function checkShape(value: unknown, shape: Shape, path: string): string[]
         : [`${path} must be a list of tables, each under a line [[${path}]], but is ${kind(value)}`];
     case 'checked':
       return isTable(value) ? [...shape.check(value, path)] : [`${path} must be a table, but is ${kind(value)}`];
+    case 'any':
+      return [];
     case 'later':
       return [`${path} is not supported yet. Remove it`];
     case 'forbidden':
