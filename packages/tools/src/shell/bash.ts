@@ -1,18 +1,23 @@
 import { tool, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
 import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
-import type { ExecOps, Execution, Exit, Ops, OutputChunk } from '../ops.ts';
+import type { ExecOps, Execution, Ops } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { MAX_COMMAND_LENGTH, TIMEOUTS, timeoutFor, timeoutParameter } from '../call-limits.ts';
 import { jobOf } from './background.ts';
-import { outputCollector, outputText, type OutputCollector } from './output.ts';
+import { outputCollector } from './output.ts';
 import { newMark, roomFor, startForCall, withShell } from './programs.ts';
+import {
+  KILL_MS,
+  reporter,
+  runProgram,
+  startFailure,
+  stoppedOutput,
+  stopping,
+  withBlocked,
+  withEnding,
+  type StoppedProgram,
+} from './run-program.ts';
 import { openSession, quoted, type SessionEnd } from './session.ts';
-
-/** The tool kills the command at its time limit, and returns what it has. The loop ends the call only if that hangs. */
-const KILL_MS = 10_000;
-/** Characters of a call that are reported as progress. */
-const MAX_REPORTED = 256 * 1024;
-const MAX_STDERR = 2_000;
 
 interface BashInput {
   readonly command: string;
@@ -110,46 +115,26 @@ interface BashCall {
   readonly limitMs: number | undefined;
 }
 
-type Stopped = 'timeout' | 'aborted';
-
 async function runCommand({ exec, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
-  const { command } = input;
-  const job = jobOf(context);
-  const starting = startCommand(exec, space, input, context);
-  job?.waitFor(starting);
-  const execution = await starting;
-  job?.onWrite({ write: (text) => execution.write(text), end: () => execution.endInput() });
-  const stop = stopping(context.signal, limitMs);
-  const all = outputCollector();
-  const errors = outputCollector();
-  const report = reporter(context);
-  const reading = (async (): Promise<Exit> => {
-    for await (const chunk of execution.output) {
-      all.add(chunk);
-      if (chunk.stream === 'stderr') errors.add(chunk);
-      report(chunk);
-    }
-    return execution.exit;
-  })();
-  try {
-    const end = await Promise.race([reading, stop.stopped]);
-    // In the background the output was reported.
-    if (typeof end !== 'string') {
-      const shown = all.text();
-      return withBlocked(exec, exitOutput(job ? '' : shown, end, errors), shown);
-    }
-    const problem = await killed(execution, reading);
-    return stoppedOutput({ why: end, text: all.text(), limitMs, command, problem });
-  } finally {
-    stop.release();
-  }
+  const start = (): Promise<Execution> => startCommand(exec, space, input, context);
+  return runProgram({ exec, start, context, limitMs, advice: adviceFor(input.command, limitMs) });
 }
 
-/** Says what the sandbox may have stopped. */
-function withBlocked({ sandbox }: ExecOps, output: ToolOutput, text: string): ToolOutput {
-  const blocked = output.isError && sandbox?.blocked(text);
-  return blocked ? { ...output, content: withEnding(String(output.content), `[${blocked}]`) } : output;
+/** What a command that reached its time limit could do instead. */
+function adviceFor(command: string, limitMs: number | undefined): string {
+  const shown = command.length > 200 ? `${command.slice(0, 200)}…` : command;
+  const { maxMs } = TIMEOUTS.execution;
+  const remedy =
+    limitMs === maxMs
+      ? 'Run it with background: true if that is offered, or make it do less.'
+      : `Give a larger timeout_ms (at most ${maxMs}), run it with background: true if that is offered, or make it do less.`;
+  return `Command: ${shown}\n${remedy}`;
 }
+
+const START_TEXTS = {
+  missing: 'There may be no shell on this machine.',
+  tooLong: 'The command is too long for the system. Write it to a file, and run that.',
+};
 
 async function startCommand(
   exec: ExecOps,
@@ -164,24 +149,13 @@ async function startCommand(
       startForCall(exec, { argv: shellCommand(shell, command), ...folder, writable }, context),
     );
   } catch (error) {
-    throw startFailure(error);
+    throw startFailure(error, START_TEXTS);
   }
 }
 
 /** Without `--norc`, bash reads ~/.bashrc when its input is a socket, as it is in the background, or when ssh has started us. */
 function shellCommand(shell: 'bash' | 'sh', command: string): readonly [string, ...string[]] {
   return shell === 'bash' ? ['bash', '--norc', '-c', '--', command] : ['sh', '-c', '--', command];
-}
-
-/** Kills the program, and reads what is left of its output. Returns why that failed. */
-async function killed(execution: Execution, reading: Promise<unknown>): Promise<string | undefined> {
-  try {
-    await execution.kill();
-    await reading;
-    return undefined;
-  } catch (error) {
-    return (error as Error).message;
-  }
 }
 
 async function runInSession({ exec, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
@@ -201,7 +175,7 @@ async function runInSession({ exec, space, input, context, limitMs }: BashCall):
       { process: (open) => open.process, ...(marked && { marked }), passes: true },
     )
     .catch((error: unknown) => {
-      throw startFailure(error);
+      throw startFailure(error, START_TEXTS);
     });
   const note = session.isNew ? `[session ${name}: a new shell in the working folder]\n` : '';
   const stop = stopping(context.signal, limitMs);
@@ -221,7 +195,11 @@ async function runInSession({ exec, space, input, context, limitMs }: BashCall):
     void stop.stopped.then(() => controller.abort());
     const end = await run;
     const text = all.text();
-    return withBlocked(exec, sessionOutput({ note, name, end, text, why: stop.why(), limitMs, command }), text);
+    return withBlocked(
+      exec,
+      sessionOutput({ note, name, end, text, why: stop.why(), limitMs, advice: adviceFor(command, limitMs) }),
+      text,
+    );
   } finally {
     stop.release();
   }
@@ -236,109 +214,12 @@ async function folderFor(space: Workspace, workdir: string): Promise<string> {
   );
 }
 
-function startFailure(error: unknown): unknown {
-  const { code, message } = error as NodeJS.ErrnoException;
-  const failure = (text: string, errorType: ToolError['errorType']): ToolError =>
-    new ToolError(text, errorType, { cause: error });
-  switch (code) {
-    case 'ENOENT':
-      return failure(
-        `The command could not be started: ${message}. There may be no shell on this machine.`,
-        'not_found',
-      );
-    case 'EACCES':
-    case 'EPERM':
-      return failure(`The command could not be started: permission denied (${message}).`, 'permission_denied');
-    case 'E2BIG':
-      return failure('The command is too long for the system. Write it to a file, and run that.', 'invalid_params');
-    default:
-      return error;
-  }
-}
-
-/** Settles when the call is aborted, or at its time limit. */
-function stopping(
-  signal: AbortSignal,
-  limitMs: number | undefined,
-): { readonly stopped: Promise<Stopped>; why(): Stopped; release(): void } {
-  const { promise, resolve } = Promise.withResolvers<Stopped>();
-  let reason: Stopped = 'aborted';
-  const onAbort = (): void => resolve('aborted');
-  const onTimeout = (): void => resolve((reason = 'timeout'));
-  const timer = limitMs === undefined ? undefined : setTimeout(onTimeout, limitMs);
-  signal.addEventListener('abort', onAbort);
-  if (signal.aborted) onAbort();
-  return {
-    stopped: promise,
-    why: () => reason,
-    release() {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', onAbort);
-    },
-  };
-}
-
-/** Reports output as progress. In the background that is all there is of it; otherwise the result has it too. */
-function reporter(context: ToolContext): (chunk: OutputChunk) => void {
-  let left = jobOf(context) ? Infinity : MAX_REPORTED;
-  const text = outputText();
-  return (chunk) => {
-    if (left <= 0) return;
-    left -= chunk.bytes.length;
-    context.report(text(chunk));
-    if (left <= 0) context.report('\n[the rest of the output is not shown as progress]\n');
-  };
-}
-
-function exitOutput(text: string, { exitCode, signal }: Exit, errors: OutputCollector): ToolOutput {
-  if (exitCode === 0) return { content: text === '' ? '[exit code 0]' : text };
-  const ending = exitCode === undefined ? `[killed by ${signal}]` : `[exit code ${exitCode}]`;
-  return {
-    content: withEnding(text, ending),
-    isError: true,
-    errorType: 'execution_failed',
-    ...(exitCode !== undefined && { exitCode }),
-    stderr: errors.text().slice(-MAX_STDERR).toWellFormed(),
-  };
-}
-
-function withEnding(text: string, ending: string): string {
-  return text === '' ? ending : `${text.endsWith('\n') ? text : `${text}\n`}${ending}`;
-}
-
-interface StoppedCommand {
-  readonly why: Stopped;
-  readonly text: string;
-  readonly limitMs: number | undefined;
-  readonly command: string;
-  readonly problem?: string | undefined;
-}
-
-function stoppedOutput({ why, text, limitMs, command, problem }: StoppedCommand): ToolOutput {
-  const shown = command.length > 200 ? `${command.slice(0, 200)}…` : command;
-  const { maxMs } = TIMEOUTS.execution;
-  const remedy =
-    limitMs === maxMs
-      ? 'Run it with background: true if that is offered, or make it do less.'
-      : `Give a larger timeout_ms (at most ${maxMs}), run it with background: true if that is offered, or make it do less.`;
-  const ending =
-    why === 'timeout'
-      ? `[timed out after ${limitMs} ms, and was killed with all processes that it started. Command: ${shown}\n${remedy}]`
-      : '[stopped]';
-  const left = problem === undefined ? '' : `\n[Not all of its processes could be killed: ${problem}]`;
-  return {
-    content: withEnding(text, ending.toWellFormed() + left),
-    isError: true,
-    errorType: why === 'timeout' ? 'timeout' : 'interrupted',
-  };
-}
-
 function sessionOutput({
   note,
   name,
   end,
   ...stopped
-}: StoppedCommand & { readonly note: string; readonly name: string; readonly end: SessionEnd }): ToolOutput {
+}: StoppedProgram & { readonly note: string; readonly name: string; readonly end: SessionEnd }): ToolOutput {
   const { text } = stopped;
   if (end.type === 'done') {
     const ending = end.exitCode === 0 && text !== '' ? '' : `[exit code ${end.exitCode}]`;
