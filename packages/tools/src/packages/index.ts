@@ -1,0 +1,14 @@
+export { fromArguments, toArguments } from './arguments.ts';
+export { runDesktopTool } from './desktop-tool.ts';
+export { loadSkillDefinitions, packageFolders, type LoadedSkills, type LoadOptions } from './load.ts';
+export { packageTool } from './package-tool.ts';
+export {
+  filterToolsByCapabilities,
+  generateToolSchemas,
+  toolDefinitionToLlm,
+  type ExtendedToolSchema,
+  type PackagedTool,
+  type SkillPackage,
+  type ToolSchema,
+  type TouchTemplate,
+} from './packaged-tool.ts';
