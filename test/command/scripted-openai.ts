@@ -18,7 +18,7 @@ export interface ScriptedCall {
 export interface ChatRequest {
   readonly model: string;
   readonly messages: readonly { readonly role: string; readonly content?: unknown; readonly tool_calls?: unknown }[];
-  readonly tools?: readonly { readonly function: { readonly name: string } }[];
+  readonly tools?: readonly { readonly function: { readonly name: string; readonly description?: string } }[];
 }
 
 export interface ScriptedOpenAi {

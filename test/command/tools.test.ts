@@ -131,7 +131,10 @@ describe('--tools', () => {
   });
 
   test.each([
-    ['reed', '--tools names "reed", which is not a tool. Did you mean "read"? Sets of tools: read-only, coding, none.'],
+    [
+      'reed',
+      '--tools names "reed", which is not a tool. Did you mean "read"? Sets of tools: read-only, coding, packages, none.',
+    ],
     ['read,none', '--tools names "none" and other tools.'],
     ['', '--tools needs a value'],
   ])('%j is an error', async (list, text) => {

@@ -1,4 +1,6 @@
-import { mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { hashKey } from '@treadle/server';
 import { main } from 'treadle';
@@ -226,6 +228,35 @@ describe('a configuration that is reloaded', () => {
     await server.logged!('the configuration was reloaded');
     expect((await server.get('/v1/models')).body.data.map(({ id }) => id)).toContain('play');
   });
+});
+
+test('packages of tools are reloaded when they change, and one that is added is found', async () => {
+  const skills = await mkdtemp(path.join(tmpdir(), 'treadle-skills-'));
+  try {
+    const write = async (name: string, version: string): Promise<void> => {
+      await mkdir(path.join(skills, name));
+      await writeFile(path.join(skills, name, 'x'), '#!/bin/sh\n', { mode: 0o755 });
+      const text = `[[tools]]\nname = "say"\nbinary = "x"\ndescription = "${name}"\nversion = "${version}"\n`;
+      await writeFile(path.join(skills, name, 'skill.toml'), text);
+    };
+    await write('first', '1.0.0');
+    await fixture.configure(
+      `[orchestrator.tools]\nskills_path = "${skills}"\nsandbox_engine = "none"\n[server]\ntools = ["packages"]\ndefault_tools = ["say"]`,
+      { text: ['one'] },
+      { text: ['two'] },
+    );
+    const server = await fixture.serve();
+    await server.respond({ input: 'hi' });
+    await write('second', '2.0.0');
+    await server.logged!('"packaged":2');
+    await server.respond({ input: 'hi' });
+    expect(fixture.provider.requests.map(({ tools }) => tools!.map((one) => one.function.description))).toEqual([
+      ['first'],
+      ['second'],
+    ]);
+  } finally {
+    await rm(skills, { recursive: true });
+  }
 });
 
 test('budgets of the server, a tenant and a key apply to their runs', async () => {

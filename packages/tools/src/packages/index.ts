@@ -1,7 +1,7 @@
 export { fromArguments, toArguments } from './arguments.ts';
 export { runDesktopTool } from './desktop-tool.ts';
 export { loadSkillDefinitions, packageFolders, type LoadedSkills, type LoadOptions } from './load.ts';
-export { packageTool } from './package-tool.ts';
+export { packageFingerprint, packageTool } from './package-tool.ts';
 export {
   filterToolsByCapabilities,
   generateToolSchemas,

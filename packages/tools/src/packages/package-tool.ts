@@ -47,7 +47,7 @@ export function packageTool(definition: PackagedTool, ops: Ops): Tool {
     input: parameters,
     effect,
     permissions,
-    fingerprint: fingerprintOf(definition),
+    fingerprint: packageFingerprint(definition),
     timeoutMs: (input) => limit(input) + KILL_MS,
     touches: (input) => touchesOf(definition, input, sandbox !== undefined),
     ...(verify !== undefined && {
@@ -67,7 +67,7 @@ function limitOf({ timeoutMs, parameters }: PackagedTool): (input: Input) => num
 }
 
 /** Of what the file says. The same in every folder, and under every name that a version gets. */
-function fingerprintOf(definition: PackagedTool): string {
+export function packageFingerprint(definition: PackagedTool): string {
   const { name: _, program: __, verify, package: own, ...rest } = definition;
   const whole = { ...rest, verify: verify !== undefined, package: { name: own.name, version: own.version } };
   return createHash('sha256').update(stableJson(whole)).digest('hex');
@@ -110,12 +110,20 @@ async function runPackaged({ definition, ops, file, input, context, limitMs }: P
     return started;
   };
   try {
-    return await runProgram({ exec: ops.exec, start, context, limitMs, advice: 'Ask for less, or tell the user.' });
+    return await runProgram({
+      start,
+      context,
+      limitMs,
+      advice: 'Ask for less, or tell the user.',
+      ...(ops.exec.sandbox && { blocked: () => IN_SANDBOX }),
+    });
   } finally {
     // What it has left behind. If that fails, the run kills it at its end.
     await started?.kill().catch(ignore);
   }
 }
+
+const IN_SANDBOX = 'It ran in a sandbox, which may have stopped it. If the task needs it, tell the user.';
 
 function startProblem({ name, package: { name: skill } }: PackagedTool, error: unknown): unknown {
   const whose = `It is the program of ${name}, from the package "${skill}".`;

@@ -54,7 +54,7 @@ function versionNames(name: string, version: string): readonly string[] {
 }
 
 /** Below zero if the first is older. A version with a suffix is older than the same without. */
-export function compareVersions(a: string, b: string): number {
+function compareVersions(a: string, b: string): number {
   const [numbersA, suffixA] = partsOf(a);
   const [numbersB, suffixB] = partsOf(b);
   for (let index = 0; index < 3; index++) {

@@ -117,7 +117,13 @@ interface BashCall {
 
 async function runCommand({ exec, space, input, context, limitMs }: BashCall): Promise<ToolOutput> {
   const start = (): Promise<Execution> => startCommand(exec, space, input, context);
-  return runProgram({ exec, start, context, limitMs, advice: adviceFor(input.command, limitMs) });
+  return runProgram({
+    start,
+    context,
+    limitMs,
+    advice: adviceFor(input.command, limitMs),
+    blocked: exec.sandbox?.blocked,
+  });
 }
 
 /** What a command that reached its time limit could do instead. */
@@ -195,11 +201,16 @@ async function runInSession({ exec, space, input, context, limitMs }: BashCall):
     void stop.stopped.then(() => controller.abort());
     const end = await run;
     const text = all.text();
-    return withBlocked(
-      exec,
-      sessionOutput({ note, name, end, text, why: stop.why(), limitMs, advice: adviceFor(command, limitMs) }),
+    const output = sessionOutput({
+      note,
+      name,
+      end,
       text,
-    );
+      why: stop.why(),
+      limitMs,
+      advice: adviceFor(command, limitMs),
+    });
+    return withBlocked(output, exec.sandbox?.blocked(text));
   } finally {
     stop.release();
   }

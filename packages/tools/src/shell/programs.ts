@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { TreadleError, type HeldProcess, type ToolContext } from '@treadle/core';
-import type { ExecOps, ExecRequest, Execution, Room } from '../ops.ts';
+import type { ExecOps, ExecRequest, Execution, Room, SandboxFacts } from '../ops.ts';
 
 /**
  * The programs that a run has started, and those before it in its conversation. All of them have the same mark, and are killed when
@@ -61,7 +61,7 @@ export async function roomFor({ sandbox }: ExecOps, { hold }: ToolContext): Prom
   if (!sandbox) return undefined;
   try {
     const held = await hold(
-      'sandbox room',
+      `sandbox room ${numberOf(sandbox)}`,
       () => sandbox.openRoom(),
       (room) => room.close(),
       { isBusy: (room) => room.isBusy(), passes: true },
@@ -71,6 +71,16 @@ export async function roomFor({ sandbox }: ExecOps, { hold }: ToolContext): Prom
     if (error instanceof TreadleError && error.code === 'no-run') return undefined;
     throw error;
   }
+}
+
+/** A room means nothing to another sandbox, such as the one after a configuration was reloaded. */
+const numbers = new WeakMap<SandboxFacts, number>();
+let lastNumber = 0;
+
+function numberOf(sandbox: SandboxFacts): number {
+  const number = numbers.get(sandbox) ?? ++lastNumber;
+  numbers.set(sandbox, number);
+  return number;
 }
 
 /** Starts a program without a run. Nothing can be held there, so what it leaves behind is killed when it exits. */

@@ -1,5 +1,5 @@
 import type { ToolContext, ToolOutput } from '@treadle/core';
-import type { ExecOps, Execution, Exit, OutputChunk } from '../ops.ts';
+import type { Execution, Exit, OutputChunk } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { jobOf } from './background.ts';
 import { outputCollector, outputText, type OutputCollector } from './output.ts';
@@ -13,17 +13,18 @@ const MAX_REPORTED = 256 * 1024;
 const MAX_STDERR = 2_000;
 
 interface ProgramCall {
-  readonly exec: ExecOps;
   readonly start: () => Promise<Execution>;
   readonly context: ToolContext;
   /** Undefined in the background. */
   readonly limitMs: number | undefined;
   /** What the model is told if the time limit is reached. */
   readonly advice: string;
+  /** What a sandbox may have stopped, as far as the output of a program that failed shows it. */
+  readonly blocked?: ((output: string) => string | undefined) | undefined;
 }
 
 /** Runs a program until it ends, or kills it with all its descendants when the call is aborted or its time is over. */
-export async function runProgram({ exec, start, context, limitMs, advice }: ProgramCall): Promise<ToolOutput> {
+export async function runProgram({ start, context, limitMs, advice, blocked }: ProgramCall): Promise<ToolOutput> {
   const job = jobOf(context);
   const starting = start();
   job?.waitFor(starting);
@@ -46,7 +47,7 @@ export async function runProgram({ exec, start, context, limitMs, advice }: Prog
     // In the background the output was reported.
     if (typeof end !== 'string') {
       const shown = all.text();
-      return withBlocked(exec, exitOutput(job ? '' : shown, end, errors), shown);
+      return withBlocked(exitOutput(job ? '' : shown, end, errors), blocked?.(shown));
     }
     const problem = await killed(execution, reading);
     return stoppedOutput({ why: end, text: all.text(), limitMs, advice, problem });
@@ -56,9 +57,9 @@ export async function runProgram({ exec, start, context, limitMs, advice }: Prog
 }
 
 /** Says what the sandbox may have stopped. */
-export function withBlocked({ sandbox }: ExecOps, output: ToolOutput, text: string): ToolOutput {
-  const blocked = output.isError && sandbox?.blocked(text);
-  return blocked ? { ...output, content: withEnding(String(output.content), `[${blocked}]`) } : output;
+export function withBlocked(output: ToolOutput, blocked: string | undefined): ToolOutput {
+  if (!output.isError || blocked === undefined) return output;
+  return { ...output, content: withEnding(String(output.content), `[${blocked}]`) };
 }
 
 /** Kills the program, and reads what is left of its output. Returns why that failed. */

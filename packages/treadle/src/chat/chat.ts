@@ -237,6 +237,7 @@ function startConversation(options: {
       };
       const endRun = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
       try {
+        for (const notice of await session.reloadPackages()) dialogue.writeLine(notice);
         const result = await driveRun({
           start: {
             ...session.options,

@@ -49,7 +49,7 @@ export const RULE_FLAGS = {
   tools: {
     type: 'text',
     value: 'LIST',
-    help: 'Tools for the model: read-only, coding, mcp, mcp:SERVER, none, names; default: coding,mcp',
+    help: 'Tools: read-only, coding, packages, mcp, mcp:SERVER, none, names; default: all',
   },
   'no-tools': { type: 'switch', help: 'Give the model no tools; the same as --tools none' },
   system: {

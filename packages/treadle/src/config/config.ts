@@ -1,3 +1,4 @@
+import { isAbsolute } from 'node:path';
 import type { Effort } from '@treadle/core';
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
 import type { ToolSupport } from '@treadle/models';
@@ -32,6 +33,10 @@ export interface Config {
     readonly tools?: {
       /** The tools of `run` and `chat`: names and sets. */
       readonly offer?: readonly string[];
+      /** A folder with packages of tools, besides ~/.treadle/skills. */
+      readonly skills_path?: string;
+      /** Programs outside of packages that their tools may run. */
+      readonly package_binaries?: readonly string[];
       /** False: no sandbox. */
       readonly enable_sandboxing?: boolean;
       readonly sandbox_engine?: EngineChoice;
@@ -189,7 +194,8 @@ export const CONFIG_SHAPE: Shape = {
           type: 'table',
           fields: {
             offer: { type: 'texts' },
-            skills_path: later,
+            skills_path: text,
+            package_binaries: { type: 'texts', form: { matches: isAbsolute, means: 'absolute paths' } },
             enable_sandboxing: onOff,
             sandbox_engine: engine,
             sandboxing: { type: 'table', fields: { bash: engine, git: engine } satisfies Record<SandboxedTool, Shape> },

@@ -3,7 +3,9 @@ import { dirname, resolve } from 'node:path';
 import { CommandError } from '../command-line/command.ts';
 import type { LocationValues } from '../command-line/flags.ts';
 import type { Io } from '../terminal/io.ts';
+import type { LoadedSkills } from '@treadle/tools/packages';
 import { loadConfig, type LoadedConfig } from './load.ts';
+import { loadPackages } from './packages.ts';
 import { DEFAULT_STORE, parseStoreUrl, type StoreLocation } from './store.ts';
 
 /** The working folder of a command, the configuration that applies there, and the store. */
@@ -11,12 +13,15 @@ export interface CommandContext {
   readonly folder: string;
   readonly loaded: LoadedConfig;
   readonly store: StoreLocation;
+  /** The packages of tools. */
+  readonly packages: LoadedSkills;
 }
 
 export async function resolveContext(values: LocationValues, io: Io): Promise<CommandContext> {
   const folder = await workingFolder(values.cwd, io);
   const loaded = await loadConfig({ cwd: io.cwd, folder, ...(values.config !== undefined && { file: values.config }) });
-  return { folder, loaded, store: storeLocation(values, { io, folder, loaded }) };
+  const store = storeLocation(values, { io, folder, loaded });
+  return { folder, loaded, store, packages: await loadPackages({ folder, loaded }) };
 }
 
 /** A path in --store is relative to the current folder, a path in the configuration is relative to that file. */

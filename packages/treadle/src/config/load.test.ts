@@ -124,7 +124,10 @@ describe('errors name the file, the path and what is allowed', () => {
       'models.a.temperature has no effect on the demo model. Remove it, or name another provider.',
     ],
     ['[edge]\nbroker = "embedded"', 'edge is not supported yet. Remove it.'],
-    ['[orchestrator.tools]\nskills_path = "skills"', 'orchestrator.tools.skills_path is not supported yet. Remove it.'],
+    [
+      '[orchestrator.tools]\npackage_binaries = ["jq"]',
+      'orchestrator.tools.package_binaries must contain only absolute paths.',
+    ],
     ['[models]\ndefault = 1', 'models.default must be a string in quotes, but is 1.'],
     ['[models]\nmain = "m"', 'models.main must be a table, but is a string.'],
     ['models = []', 'models must be a table, but is a list.'],

@@ -1,5 +1,14 @@
 import { homedir } from 'node:os';
-import type { LoopOptions, RunStore, RunSummary, StartedRun, Tool } from '@treadle/core';
+import {
+  messageOf,
+  stableJson,
+  type LoopOptions,
+  type Model,
+  type RunStore,
+  type RunSummary,
+  type StartedRun,
+  type Tool,
+} from '@treadle/core';
 import { CommandError } from '../command-line/command.ts';
 import {
   factsOf,
@@ -10,6 +19,7 @@ import {
 } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
+import { loadPackages } from '../config/packages.ts';
 import { openLedgers } from '../config/budgets.ts';
 import { openStore, type SessionStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
@@ -45,6 +55,8 @@ export interface Session {
   follow(live: StartedRun): void;
   /** Uses another model for the next runs, named as with --model. Returns a notice for the user. */
   changeModel(name: string): Promise<string | undefined>;
+  /** Takes over changed packages of tools for the next runs. Returns notices for the user. */
+  reloadPackages(): Promise<readonly string[]>;
   /** Closes the store and the connections to MCP servers. */
   close(): Promise<void>;
 }
@@ -65,7 +77,7 @@ export async function openSession(
   },
 ): Promise<Session> {
   const { defaults, canAsk, writeLine, isChat } = options;
-  const context = await resolveContext(values, io);
+  let context = await resolveContext(values, io);
   const { config } = context.loaded;
   const choice = chooseModel(values, context.loaded, io.env);
   const asking = askingBy(values, canAsk);
@@ -79,7 +91,7 @@ export async function openSession(
   const model = await openModel(choice);
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
-  const sandbox = await sandboxFor(context, list.words);
+  let sandbox = await sandboxFor(context, list.words);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
   const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk, sandbox }, list });
   const { store } = opened;
@@ -120,11 +132,16 @@ export async function openSession(
     sandbox?.notice,
     agentsNotice(agents.files),
     ...agents.problems,
+    ...context.packages.problems,
     ...mcp.problems,
     await unfinishedNotice(store, values),
   ].filter((text) => text !== undefined);
+  const chooseOwn = (chosen: Model): readonly Tool[] =>
+    chooseTools(context, { model: chosen, canAnswer: canAsk, sandbox, mcp: toolsForTasks(mcp) }, list);
   return {
-    context,
+    get context() {
+      return context;
+    },
     get options() {
       return runOptions;
     },
@@ -142,9 +159,25 @@ export async function openSession(
       const other = chooseModel({ model: name }, context.loaded, io.env);
       const next = await openModel(other);
       // Tasks use the same model.
-      own = chooseTools(context, { model: next, canAnswer: canAsk, sandbox, mcp: toolsForTasks(mcp) }, list);
+      own = chooseOwn(next);
       runOptions = { ...runOptions, model: next };
       return other.notice;
+    },
+    async reloadPackages() {
+      const packages = await loadPackages(context);
+      if (stableJson(packages) === stableJson(context.packages)) return [];
+      const before = { context, sandbox };
+      try {
+        context = { ...context, packages };
+        sandbox = await sandboxFor(context, list.words);
+        own = chooseOwn(runOptions.model);
+      } catch (error) {
+        // Such as a tool that is named and is gone.
+        ({ context, sandbox } = before);
+        return [`The packages of tools were not reloaded: ${messageOf(error)}`];
+      }
+      const known = before.context.packages.problems;
+      return packages.problems.filter((one) => !known.includes(one));
     },
     async close() {
       await mcp.close();
@@ -182,7 +215,7 @@ async function openParts(options: {
 /** Which tools a new run gets: by --tools, or by the configuration. */
 export function toolList({ loaded }: CommandContext, flag?: string): { words: readonly string[]; from: string } {
   if (flag !== undefined) return { words: flag.split(',').map((word) => word.trim()), from: '--tools' };
-  const { offer = ['coding', 'mcp'] } = loaded.config.orchestrator?.tools ?? {};
+  const { offer = ['coding', 'packages', 'mcp'] } = loaded.config.orchestrator?.tools ?? {};
   return { words: offer, from: `${loaded.file}: orchestrator.tools.offer` };
 }
 

@@ -27,7 +27,7 @@ import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
 import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
-import { chooseTools, commandTools, sandboxFor, toolsNamed } from '../tools/command-tools.ts';
+import { chooseTools, commandTools, recordedTools, sandboxFor } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
@@ -169,7 +169,8 @@ async function resumeRun(
   if (!values.quiet && sandbox) note(sandbox.notice);
   const place = { model, canAnswer: canAskOn(io), sandbox };
   const acceptChangedTools = values['accept-changed-tools'] === true;
-  const names = new Set((state.nextTools ?? state.tools).map(({ name }) => name));
+  const recorded = state.nextTools ?? state.tools;
+  const names = new Set(recorded.map(({ name }) => name));
   const own = new Set(commandTools(context).map(({ name }) => name));
   const list = splitToolList(context, toolList(context));
   const usesMcp = [...names].some((name) => !own.has(name) && !name.startsWith('read_result'));
@@ -179,7 +180,9 @@ async function resumeRun(
     if (!values.quiet) for (const problem of mcp.problems) note(problem);
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
     const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
-    const ownTools = acceptChangedTools ? chooseTools(context, inTasks, list) : toolsNamed(context, inTasks, names);
+    const ownTools = acceptChangedTools
+      ? chooseTools(context, inTasks, list)
+      : recordedTools(context, inTasks, recorded);
     const all = mcp.all();
     const tools = [...ownTools, ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all)];
     const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });

@@ -1,4 +1,4 @@
-import { watch } from 'node:fs';
+import { readdirSync, watch, type FSWatcher } from 'node:fs';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { Config } from '../config/config.ts';
@@ -89,17 +89,75 @@ const SETTLE_MS = 100;
 
 /** Calls `listener` after the file has changed, also if another one takes its place. Returns a function that ends that. */
 export function watchFile(file: string, listener: () => void): () => void {
-  let timer: NodeJS.Timeout | undefined;
+  const settled = settling(listener);
   // The folder, because editors replace the file.
-  const watcher = watch(path.dirname(file), { persistent: false }, (_, name) => {
-    if (name !== null && name !== path.basename(file)) return;
-    clearTimeout(timer);
-    timer = setTimeout(listener, SETTLE_MS).unref();
+  const watcher = watchFolder(path.dirname(file), (name) => {
+    if (name === null || name === path.basename(file)) settled.start();
   });
-  // The folder is gone. SIGHUP still works.
-  watcher.on('error', () => watcher.close());
   return () => {
-    clearTimeout(timer);
+    settled.stop();
     watcher.close();
+  };
+}
+
+interface PackageWatch {
+  /** Watches the places as they are now. */
+  follow(): void;
+  stop(): void;
+}
+
+/** Folders of packages that are watched. Each costs a watch of the system. */
+const MAX_WATCHED = 1_000;
+
+/** Calls `listener` after packages of tools were added, removed or changed. */
+export function watchPackages(places: () => readonly string[], listener: () => void): PackageWatch {
+  const watchers = new Map<string, FSWatcher>();
+  const settled = settling(() => {
+    follow();
+    listener();
+  });
+  const add = (folder: string, isMeant: (name: string | null) => boolean): void => {
+    if (watchers.has(folder)) return;
+    const watcher = watchFolder(folder, (name) => void (isMeant(name) && settled.start()));
+    watcher.on('close', () => watchers.delete(folder));
+    watchers.set(folder, watcher);
+  };
+  const follow = (): void => {
+    for (const place of places()) {
+      try {
+        add(place, () => true);
+        for (const name of readdirSync(place).slice(0, MAX_WATCHED)) {
+          add(path.join(place, name), (changed) => changed === null || changed === 'skill.toml');
+        }
+      } catch {
+        // There is no such folder, or not any more.
+      }
+    }
+  };
+  follow();
+  return {
+    follow,
+    stop() {
+      settled.stop();
+      for (const watcher of watchers.values()) watcher.close();
+    },
+  };
+}
+
+/** If the folder is gone, it is not watched any more. SIGHUP still works. */
+function watchFolder(folder: string, onChange: (name: string | null) => void): FSWatcher {
+  const watcher = watch(folder, { persistent: false }, (_, name) => onChange(name));
+  return watcher.on('error', () => watcher.close());
+}
+
+/** Calls `listener` when `start` was not called for a while. */
+function settling(listener: () => void): { start(): void; stop(): void } {
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    start() {
+      clearTimeout(timer);
+      timer = setTimeout(listener, SETTLE_MS).unref();
+    },
+    stop: () => clearTimeout(timer),
   };
 }

@@ -7,6 +7,7 @@ import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
+import { loadPackages, packagePlaces } from '../config/packages.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
@@ -15,7 +16,7 @@ import { catchStopSignal } from '../terminal/signals.ts';
 import { configuredServers, splitToolList } from '../mcp/servers.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
-import { configChanges, watchFile } from './reload.ts';
+import { configChanges, watchFile, watchPackages } from './reload.ts';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
@@ -106,19 +107,20 @@ export const serveCommand: Command = defineCommand({
       };
       const server = treadleServer({ ...(await settingsFor(context, offered)), store, log });
       const started = context.loaded.config;
-      let applied = started;
+      let applied = context;
       /** A configuration with errors changes nothing. */
-      const reload = async (): Promise<void> => {
+      const reload = async (resolve: () => Promise<CommandContext>): Promise<void> => {
         try {
-          const now = await resolveContext(values, io);
+          const now = await resolve();
           const { config } = now.loaded;
-          const changes = configChanges(started, applied, config);
+          const changes = configChanges(started, applied.loaded.config, config);
           const offer = await offeredBy(values, now, io);
           server.replace(await settingsFor(now, offer));
-          applied = config;
+          applied = now;
+          watch.follow();
           for (const notice of offer.notices) warn(notice);
           log.info(
-            { changed: changes.reload, keys: config.server?.keys?.length ?? 0 },
+            { changed: changes.reload, keys: config.server?.keys?.length ?? 0, packaged: now.packages.tools.length },
             'the configuration was reloaded',
           );
           if (changes.restart.length > 0) {
@@ -126,17 +128,28 @@ export const serveCommand: Command = defineCommand({
           }
         } catch (error) {
           // They may have been set.
-          await openLedgers(applied, store.budgets).catch(() => {});
+          await openLedgers(applied.loaded.config, store.budgets).catch(() => {});
           log.error({ why: messageOf(error) }, 'the configuration was not reloaded');
         }
       };
       // One after the other: a file that was read earlier must not replace what a newer one says.
       let reloaded = Promise.resolve();
-      const reloadNext = (): void => void (reloaded = reloaded.then(reload));
+      const reloadNext = (resolve: () => Promise<CommandContext>): void =>
+        void (reloaded = reloaded.then(() => reload(resolve)));
+      const reloadAll = (): void => reloadNext(() => resolveContext(values, io));
       // Before it listens, which takes long if there are many runs to recover: SIGHUP would end the process.
-      stopReloading.push(io.onReload?.(reloadNext) ?? (() => {}));
+      stopReloading.push(io.onReload?.(reloadAll) ?? (() => {}));
       const { path: file } = context.loaded;
-      if (started.server?.reload && file !== undefined) stopReloading.push(watchFile(file, reloadNext));
+      if (started.server?.reload && file !== undefined) stopReloading.push(watchFile(file, reloadAll));
+      const reloadPackages = async (): Promise<CommandContext> => ({
+        ...applied,
+        packages: await loadPackages(applied),
+      });
+      const watch = watchPackages(
+        () => packagePlaces(applied),
+        () => reloadNext(reloadPackages),
+      );
+      stopReloading.push(watch.stop);
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
@@ -188,7 +201,7 @@ async function offeredBy(values: ServeValues, context: CommandContext, io: Io): 
   const options = serveOptions(values, loaded, { tools, env: io.env });
   const words = server.default_tools ?? [];
   const { servers } = splitToolList(context, { words, from: `${loaded.file}: server.default_tools` });
-  const notices = [...models.notices, ...(sandbox ? [sandbox.notice] : [])];
+  const notices = [...models.notices, ...(sandbox ? [sandbox.notice] : []), ...context.packages.problems];
   return { models, opened, options, defaultServers: servers, notices };
 }
 

@@ -87,6 +87,7 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
     ...models,
     gitCheck(io),
     ...(await sandboxChecks(context)),
+    ...packageChecks(context),
     ...servers,
   ];
 }
@@ -219,6 +220,14 @@ async function sandboxChecks(context: CommandContext): Promise<readonly Check[]>
   if (checks.some(({ status }) => status === 'ok')) return checks;
   const remedy = 'Install bubblewrap. In a container, allow user namespaces.';
   return [...checks, { name, status: 'warning', message: `No sandbox works here. ${WITHOUT_WALLS}`, remedy }];
+}
+
+/** Packages of tools. The others work if one does not. */
+function packageChecks({ packages: { packages, tools, problems } }: CommandContext): readonly Check[] {
+  const name = 'tool packages';
+  const found = `${plural(packages.length, 'package')} with ${plural(tools.length, 'tool')}`;
+  if (problems.length > 0) return [{ name, status: 'warning', message: [found, ...problems].join('\n') }];
+  return packages.length === 0 ? [] : [{ name, status: 'ok', message: found }];
 }
 
 async function serverChecks(context: CommandContext, io: Io, testing: Testing): Promise<readonly Check[]> {

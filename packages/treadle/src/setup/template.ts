@@ -28,9 +28,9 @@ ${modelLines(answers).join('\n')}
 # default_tool_timeout_ms = 60000
 # agents_md = true                  #  give AGENTS.md to the model
 
-#  The tools that the model gets: sets (read-only, coding, mcp, none) and names.
+#  The tools that the model gets: sets (read-only, coding, packages, mcp, none) and names.
 # [orchestrator.tools]
-# offer = ["coding", "mcp"]
+# offer = ["coding", "packages", "mcp"]
 
 #  What agents may do. Without rules, reads in the working folder run, and everything else is asked about.
 # [policy]

@@ -1,5 +1,6 @@
-import { messageOf, type Model, type Tool } from '@treadle/core';
+import { messageOf, type Model, type Tool, type ToolFacts } from '@treadle/core';
 import { codingTools, local, policyCheck, questionTool, readOnlyTools, taskTool, type Ops } from '@treadle/tools';
+import { packageFingerprint, packageTool, type PackagedTool } from '@treadle/tools/packages';
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import type { Config } from '../config/config.ts';
@@ -27,22 +28,40 @@ export const NO_PLACE: ToolPlace = {
 
 /** All tools of the command, also those that the configuration disables. */
 export function commandTools(context: CommandContext): readonly Tool[] {
-  return toolsIn(opsOf(context), NO_PLACE);
+  return toolsIn(opsOf(context), NO_PLACE, { packaged: context.packages.tools });
 }
 
 /** The same without a configuration. Only their definitions can be used. */
 export function toolDefinitions(): readonly Tool[] {
-  return toolsIn(local('.'), NO_PLACE);
+  return toolsIn(local('.'), NO_PLACE, { packaged: [] });
 }
 
 /** The tools with these names that the configuration does not disable. */
 export function toolsNamed(context: CommandContext, place: ToolPlace, names: ReadonlySet<string>): readonly Tool[] {
   const { config } = context.loaded;
-  return toolsIn(opsOf(context), place, (tool) => names.has(tool.name) && whyDisabled(tool, config) === undefined);
+  const isOffered = (tool: Tool): boolean => names.has(tool.name) && whyDisabled(tool, config) === undefined;
+  return toolsIn(opsOf(context), place, { packaged: context.packages.tools, isOffered });
+}
+
+/** The tools that a run was offered. Of a tool of a package it gets the version that it had, if that is still there. */
+export function recordedTools(
+  context: CommandContext,
+  place: ToolPlace,
+  recorded: readonly Pick<ToolFacts, 'name' | 'fingerprint'>[],
+): readonly Tool[] {
+  const { packages } = context;
+  const byFingerprint = new Map(recorded.map(({ name, fingerprint }) => [fingerprint, name]));
+  const had = packages.tools.flatMap((one): readonly PackagedTool[] => {
+    const name = byFingerprint.get(packageFingerprint(one));
+    return name === undefined ? [] : [{ ...one, name }];
+  });
+  const others = packages.tools.filter(({ name }) => !had.some((one) => one.name === name));
+  const names = new Set(recorded.map(({ name }) => name));
+  return toolsNamed({ ...context, packages: { ...packages, tools: [...had, ...others] } }, place, names);
 }
 
 /** Names for several tools. `none` is used alone. */
-const SETS = ['read-only', 'coding', 'none'];
+const SETS = ['read-only', 'coding', 'packages', 'none'];
 
 /**
  * The tools that a list of names and sets chooses. `from`: where the list is, for errors. What the configuration disables is
@@ -56,9 +75,11 @@ export function chooseTools(
   const { config, file } = context.loaded;
   const all = commandTools(context);
   const names = all.map(({ name }) => name);
+  const packaged = context.packages.tools.map(({ name }) => name);
   const inSet: Readonly<Record<string, readonly string[]>> = {
     'read-only': readOnlyTools(opsOf(context)).map(({ name }) => name),
-    coding: names,
+    coding: names.filter((name) => !packaged.includes(name)),
+    packages: packaged,
     none: [],
   };
   if (words.includes('none') && words.length > 1) {
@@ -81,21 +102,36 @@ export function chooseTools(
 
 /** Where the programs of these tools run. Undefined if none of them starts any. */
 export async function sandboxFor(context: CommandContext, words: readonly string[]): Promise<Sandbox | undefined> {
-  const starts = commandTools(context).filter(({ permissions = [] }) =>
-    permissions.some((name) => name === 'shell' || name === 'git'),
+  const packaged = context.packages.tools.map(({ name }) => name);
+  const starts = commandTools(context).filter(
+    ({ name, permissions = [] }) =>
+      packaged.includes(name) || permissions.some((permission) => permission === 'shell' || permission === 'git'),
   );
-  const isNeeded = words.includes('coding') || starts.some(({ name }) => words.includes(name));
+  const isNeeded =
+    words.includes('coding') ||
+    (words.includes('packages') && packaged.length > 0) ||
+    starts.some(({ name }) => words.includes(name));
   return isNeeded ? chooseSandbox(context) : undefined;
+}
+
+interface Choice {
+  /** The tools of packages. */
+  readonly packaged: readonly PackagedTool[];
+  readonly isOffered?: (tool: Tool) => boolean;
 }
 
 /** A task can use the tools that the run itself has. */
 function toolsIn(
   ops: Ops,
   { model, canAnswer, mcp = [], sandbox = NO_SANDBOX }: ToolPlace,
-  isOffered: (tool: Tool) => boolean = () => true,
+  { packaged, isOffered = () => true }: Choice,
 ): readonly Tool[] {
   const programs = { bash: sandbox.opsFor(ops, 'bash'), git: sandbox.opsFor(ops, 'git') };
-  const tools = [...codingTools(ops, programs), questionTool({ canAnswer })].filter(isOffered);
+  const own = packaged.flatMap((one) => {
+    const where = sandbox.packageOps(ops, one.sandboxing);
+    return where ? packageTool(one, where) : [];
+  });
+  const tools = [...codingTools(ops, programs), questionTool({ canAnswer }), ...own].filter(isOffered);
   const task = taskTool({ models: { default: model }, tools: [...tools, ...mcp], instructions: TASK_INSTRUCTIONS });
   return isOffered(task) ? [...tools, task] : tools;
 }

@@ -19,12 +19,19 @@ export interface Sandbox {
   readonly notice: string;
   /** The programs of a tool. */
   opsFor(ops: Ops, tool: SandboxedTool): Ops;
+  /** The programs of a package's tool, which may ask for an engine. Undefined if that one does not work here. */
+  packageOps(ops: Ops, wanted: string | undefined): Ops | undefined;
   /** The programs of an MCP server, in its folder. Undefined if there is no sandbox. */
   serverOps(folder: string, reads: readonly string[]): Ops | undefined;
 }
 
 /** Without a sandbox. */
-export const NO_SANDBOX: Sandbox = { notice: '', opsFor: (ops) => ops, serverOps: () => undefined };
+export const NO_SANDBOX: Sandbox = {
+  notice: '',
+  opsFor: (ops) => ops,
+  packageOps: (ops) => ops,
+  serverOps: () => undefined,
+};
 
 export const WITHOUT_WALLS =
   'Commands run with all your rights: they can read and change every file of yours, and use the network';
@@ -57,6 +64,7 @@ export async function chooseSandbox(context: CommandContext): Promise<Sandbox> {
   for (const [tool, name] of Object.entries(byTool)) {
     own.set(tool, (await findWanted(context, name, `sandboxing.${tool}`)).found);
   }
+  const asked = await enginesOfPackages(context, main.found);
   const options = sandboxOptions(context);
   const { sandboxed } = await loadSandboxPackage();
   /** A folder that cannot be confined, such as the home folder, is reported at the start. */
@@ -70,11 +78,18 @@ export async function chooseSandbox(context: CommandContext): Promise<Sandbox> {
     made.set(key, confined);
     return confined;
   };
+  const withProblem = problem === undefined ? main.notice : `No sandbox: ${problem} ${WITHOUT_WALLS}.`;
   return {
-    notice: problem === undefined ? main.notice : `No sandbox: ${problem} ${WITHOUT_WALLS}.`,
+    notice: [withProblem, ...asked.notices].join('\n'),
     opsFor: (ops, tool) => {
       const found = own.has(tool) ? own.get(tool) : main.found;
       return wrap(ops, found, found?.engine.name ?? '');
+    },
+    packageOps(ops, wanted) {
+      if (wanted === 'none') return ops;
+      if (wanted === undefined) return wrap(ops, main.found, main.found?.engine.name ?? '');
+      const found = asked.engines.get(wanted);
+      return found && problem === undefined ? wrap(ops, found, wanted) : undefined;
     },
     serverOps(folder, reads) {
       if (!main.found || problem !== undefined) return undefined;
@@ -82,6 +97,30 @@ export async function chooseSandbox(context: CommandContext): Promise<Sandbox> {
       return sandboxed(local(folder), main.found.engine, { ...options, expose, promises: main.found.probe.kept });
     },
   };
+}
+
+/** The engines that tools of packages ask for. One that does not work is left out, and its tools with it. */
+async function enginesOfPackages(
+  context: CommandContext,
+  main: Found | undefined,
+): Promise<{ readonly engines: ReadonlyMap<string, Found>; readonly notices: readonly string[] }> {
+  const engines = new Map<string, Found>();
+  const notices: string[] = [];
+  const { DEFAULT_REQUIRED, findEngine } = await loadSandboxPackage();
+  const isOff = context.loaded.config.orchestrator?.tools?.enable_sandboxing === false;
+  const askedFor = Map.groupBy(context.packages.tools, ({ sandboxing = 'none' }) => sandboxing);
+  for (const [name, tools] of askedFor) {
+    if (name === 'none') continue;
+    const required = requiredPromises(context, DEFAULT_REQUIRED);
+    const found =
+      main?.engine.name === name ? main : isOff ? undefined : (await findEngine(required, [name as EngineName])).found;
+    if (found) engines.set(name, found);
+    else {
+      const names = tools.map((one) => one.name).join(', ');
+      notices.push(`Not offered, because the sandbox ${name} that they ask for does not work here: ${names}.`);
+    }
+  }
+  return { engines, notices };
 }
 
 function problemOf(open: () => unknown): string | undefined {
@@ -135,11 +174,11 @@ function triedText({ engine, broken, problem }: ProbeResult, required: readonly 
 }
 
 function sandboxOptions(context: CommandContext): SandboxOptions {
-  const { loaded, store } = context;
+  const { loaded, store, packages } = context;
   const { sandbox = {}, private: own } = rulesOf(loaded.config);
   return {
     ...(own && { private: own }),
-    ...(sandbox.expose && { expose: sandbox.expose }),
+    expose: [...(sandbox.expose ?? []), ...packages.packages.map(({ folder }) => folder)],
     ...(loaded.path !== undefined && { protect: [loaded.path] }),
     ...(store.type === 'sqlite' && {
       hide: [store.file, `${store.file}-wal`, `${store.file}-shm`, `${store.file}.secrets`],

@@ -1,0 +1,131 @@
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, type Printed } from './in-process.ts';
+import { runsFixture } from './runs-fixture.ts';
+
+const fixture = runsFixture();
+const tools = (...args: readonly string[]): Promise<Printed> => fixture.treadle('tools', ...args);
+
+let skills: string;
+beforeEach(async () => {
+  skills = await mkdtemp(join(tmpdir(), 'treadle-skills-'));
+  await configure();
+});
+afterEach(() => rm(skills, { recursive: true }));
+
+function configure(more = ''): Promise<void> {
+  return fixture.play.write('treadle.toml', `[orchestrator.tools]\nskills_path = "${skills}"\n${more}`);
+}
+
+/** A package with one tool, which prints what the script prints. */
+async function writePackage(name: string, { script = 'echo "$@"', more = '', folder = skills } = {}): Promise<void> {
+  const program = join(folder, name, 'bin', 'x');
+  await mkdir(join(folder, name, 'bin'), { recursive: true });
+  await writeFile(program, `#!/bin/sh\n${script}\n`);
+  await chmod(program, 0o755);
+  const text = `[[tools]]\nname = "${name}"\nbinary = "bin/x"\ndescription = "Says ${name}"\nparameters = { word = "string" }\n${more}`;
+  await writeFile(join(folder, name, 'skill.toml'), text);
+}
+
+describe('tools of packages', () => {
+  test('are listed, described and called under the policy', async () => {
+    await writePackage('say', { more: 'permissions = ["network"]\n' });
+    expect((await tools('list')).stdout).toMatch(/^say +once +network +Says say$/m);
+    expect(JSON.parse((await tools('show', 'say', '--json')).stdout)).toMatchObject({
+      timeout_ms: { default: 40_000 },
+      parameters: { properties: { word: { type: 'string' } } },
+    });
+    expect(await tools('call', 'say', '{"word": "hello"}')).toMatchObject({ code: 1 });
+    expect(await tools('call', 'say', '{"word": "hello"}', '--yes')).toMatchObject({
+      code: 0,
+      stdout: '--word hello\n',
+    });
+    await configure('permissions.network = false\n');
+    expect((await tools('list')).stdout).toMatch(/^say .*\(disabled: permissions\.network = false\)$/m);
+  });
+
+  test('are offered to models beside the tools of the command, or alone', async () => {
+    await writePackage('say', { more: 'touches = []\n' });
+    await fixture.script({ calls: [{ name: 'say', arguments: '{"word":"hi"}' }] }, { text: ['Done.'] });
+    const { code } = await fixture.treadle('run', ...fixture.model(), '--tools', 'packages', 'Say hi.');
+    expect(code).toBe(0);
+    const [first, second] = fixture.server.requests;
+    expect(first!.tools!.map((one) => one.function.name)).toEqual(['say']);
+    expect(second!.messages.at(-1)).toMatchObject({ role: 'tool', content: '--word hi\n' });
+    await fixture.script({ text: ['Done.'] });
+    await fixture.treadle('run', ...fixture.model(), 'Say hi.');
+    expect(fixture.server.requests[0]!.tools!.map((one) => one.function.name)).toEqual(
+      expect.arrayContaining(['read', 'bash', 'say']),
+    );
+  });
+
+  test('that cannot be used are named with the reason, and the others work', async () => {
+    await writePackage('say');
+    await writePackage('bad', { more: 'timeout = 3\n' });
+    await writePackage('read');
+    await writePackage('film', { more: 'permissions = ["camera"]\n' });
+    await writePackage('boxed', { more: 'sandboxing = "bubblewrap"\n' });
+    await fixture.script({ text: ['Done.'] });
+    await configure('enable_sandboxing = false\n');
+    const { stderr } = await fixture.treadle('run', ...fixture.model(), '--tools', 'packages', 'Go.');
+    const problems = [
+      `${skills}/bad/skill.toml:6: tools[0].timeout is not known. Allowed here: name,`,
+      `${skills}/read: the built-in tools are used instead of those of the package: read.`,
+      `${skills}/film: film is not offered, because it needs a permission that does not exist: camera.`,
+    ];
+    for (const problem of problems) expect(stderr).toContain(problem);
+    expect(stderr).toContain(
+      'Not offered, because the sandbox bubblewrap that they ask for does not work here: boxed.',
+    );
+    expect(fixture.server.requests[0]!.tools!.map((one) => one.function.name)).toEqual(['say']);
+    const doctor = await fixture.treadle('doctor', '--no-test');
+    expect(doctor.stdout).toContain('warn  tool packages: 4 packages with 2 tools\n');
+    for (const problem of problems) expect(doctor.stdout).toContain(problem);
+  });
+
+  test('in the working folder are not loaded, because a run can change them', async () => {
+    await writePackage('own', { folder: join(fixture.play.folder, 'skills') });
+    await fixture.play.write('treadle.toml', '[orchestrator.tools]\nskills_path = "skills"\n');
+    await fixture.script({ text: ['Done.'] });
+    const { stderr } = await fixture.treadle('run', ...fixture.model(), 'Go.');
+    expect(stderr).toContain(
+      'The package is not loaded, because it is in the working folder, where a run can change it.',
+    );
+    expect(fixture.server.requests[0]!.tools!.map((one) => one.function.name)).not.toContain('own');
+  });
+});
+
+test('a run that is resumed keeps the version of a tool that it had', async () => {
+  await writePackage('say', { script: 'echo old', more: 'touches = []\nversion = "1.0.0"\n' });
+  const say = { calls: [{ name: 'say', arguments: '{}' }] };
+  await fixture.script(say, { status: 400, message: 'no' });
+  await fixture.treadle('run', ...fixture.model(), '--tools', 'packages', 'Say it.');
+  await mkdir(join(skills, 'newer', 'bin'), { recursive: true });
+  await writeFile(join(skills, 'newer', 'bin', 'x'), '#!/bin/sh\necho new\n', { mode: 0o755 });
+  await writeFile(
+    join(skills, 'newer', 'skill.toml'),
+    '[[tools]]\nname = "say"\nbinary = "bin/x"\ndescription = "Says it"\nversion = "2.0.0"\ntouches = []\n',
+  );
+  expect((await tools('list')).stdout).toMatch(/^say +once +- +Says it\nsay_v1 +once +- +Says say$/m);
+  await fixture.script({ calls: [{ name: 'say', arguments: '{"word":"again"}' }] }, { text: ['Done.'] });
+  const [stored] = await fixture.runs();
+  expect(await fixture.treadle('runs', 'resume', stored!.runId, ...fixture.model())).toMatchObject({ code: 0 });
+  expect(fixture.server.requests[1]!.messages.at(-1)).toMatchObject({ role: 'tool', content: 'old\n' });
+});
+
+test('a chat takes over changed packages with its next message', async () => {
+  await configure('enable_sandboxing = false\n');
+  const script = 'sed -i "s/Says say/Says more/" "$(dirname "$0")/../skill.toml"';
+  await writePackage('say', { script, more: 'touches = []\n' });
+  await fixture.script({ calls: [{ name: 'say', arguments: '{}' }] }, { text: ['One.'] }, { text: ['Two.'] });
+  const args = ['chat', ...fixture.model(), '--tools', 'packages'];
+  const { code } = await command(args, fixture.play.folder, 'one\ntwo\n');
+  expect(code).toBe(0);
+  expect(fixture.server.requests.map(({ tools: offered }) => offered!.map((one) => one.function.description))).toEqual([
+    ['Says say'],
+    ['Says say'],
+    ['Says more'],
+  ]);
+});
