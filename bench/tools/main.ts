@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { measureMcp } from './mcp.ts';
+import { measurePackages } from './packages.ts';
 import { measureSandbox } from './sandbox.ts';
 import { measureSearch } from './search.ts';
 import { measureShell } from './shell.ts';
@@ -11,6 +12,7 @@ const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 try {
   await measureMcp(folder);
   await measureShell(folder);
+  await measurePackages(folder);
   await measureSandbox(folder);
   await measureSearch(folder);
 } finally {

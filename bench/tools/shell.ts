@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { ToolContext, ToolOutput } from '@treadle/core';
 import { bashTool, local } from '@treadle/tools';
+import { median, msOf, quantile, shown } from './times.ts';
 
 const CALLS = 300;
 const GIGABYTE = 1_000_000_000;
@@ -59,22 +60,4 @@ export async function measureShell(folder: string): Promise<void> {
     );
   }
   clearInterval(watch);
-}
-
-async function msOf(call: () => Promise<unknown>): Promise<number> {
-  const start = performance.now();
-  await call();
-  return performance.now() - start;
-}
-
-function quantile(values: readonly number[], share: number): number {
-  return values.toSorted((a, b) => a - b)[Math.floor(values.length * share)]!;
-}
-
-function median(values: readonly number[]): number {
-  return quantile(values, 0.5);
-}
-
-function shown(values: readonly number[]): string {
-  return `${median(values).toFixed(2).padStart(6)}   (${quantile(values, 0.1).toFixed(2)} to ${quantile(values, 0.9).toFixed(2)})`;
 }
