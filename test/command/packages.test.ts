@@ -65,6 +65,7 @@ describe('tools of packages', () => {
     await writePackage('say');
     await writePackage('bad', { more: 'timeout = 3\n' });
     await writePackage('read');
+    await writePackage('odd', { more: '"\\u001b[31m" = 1\n' });
     await writePackage('film', { more: 'permissions = ["camera"]\n' });
     await writePackage('boxed', { more: 'sandboxing = "bubblewrap"\n' });
     await fixture.script({ text: ['Done.'] });
@@ -76,6 +77,8 @@ describe('tools of packages', () => {
       `${skills}/film: film is not offered, because it needs a permission that does not exist: camera.`,
     ];
     for (const problem of problems) expect(stderr).toContain(problem);
+    expect(stderr).toContain(`${skills}/odd/skill.toml:6: `);
+    expect(stderr).not.toContain('\u001b[31m');
     expect(stderr).toContain(
       'Not offered, because the sandbox bubblewrap that they ask for does not work here: boxed.',
     );

@@ -1,6 +1,5 @@
-export { fromArguments, toArguments } from './arguments.ts';
 export { runDesktopTool } from './desktop-tool.ts';
-export { loadSkillDefinitions, packageFolders, type LoadedSkills, type LoadOptions } from './load.ts';
+export { loadSkillDefinitions, type LoadedSkills, type LoadOptions } from './load.ts';
 export { packageFingerprint, packageTool } from './package-tool.ts';
 export {
   filterToolsByCapabilities,

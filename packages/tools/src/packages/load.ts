@@ -63,7 +63,7 @@ export async function loadSkillDefinitions(
 }
 
 /** The folders of packages, without links, in the order of their names. */
-export async function packageFolders(
+async function packageFolders(
   folder: string,
 ): Promise<{ readonly folders: readonly string[]; readonly problem?: string }> {
   try {

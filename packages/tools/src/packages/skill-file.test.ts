@@ -116,6 +116,12 @@ required = true
   });
 });
 
+it('names the first of many mistakes, in little time', () => {
+  const problems = problemsOf(Array.from({ length: 30_000 }, (_, index) => `k${index} = 1`).join('\n'));
+  expect(problems).toHaveLength(21);
+  expect(problems.at(-1)).toBe('skill.toml: There are 29980 more problems.');
+});
+
 const TOOL = '[[tools]]\nname = "x"\nbinary = "bin/x"\ndescription = "X"\n';
 
 it.each([

@@ -52,6 +52,8 @@ export class SkillFileError extends Error {
 }
 
 const MAX_TOOLS = 128;
+/** Of one file. Finding the line of each takes long in a large file. */
+const MAX_PROBLEMS = 20;
 const MAX_VERSION_CHARS = 32;
 const VERSION = /^\d{1,6}(\.\d{1,6}){0,2}(-[0-9A-Za-z.-]+)?$/;
 
@@ -142,12 +144,14 @@ export function parseSkillFile(
   const value = parsedFile(source, file);
   const lines = keyLines(source);
   const fail = (problems: readonly string[]): never => {
-    throw new SkillFileError(
-      problems.map((problem) => {
+    const more = problems.length - MAX_PROBLEMS;
+    throw new SkillFileError([
+      ...problems.slice(0, MAX_PROBLEMS).map((problem) => {
         const line = lineOf(lines, problem);
         return `${file}${line === undefined ? '' : `:${line}`}: ${problem.replace(/\.?$/, '.')}`;
       }),
-    );
+      ...(more > 0 ? [`${file}: There are ${more} more problems.`] : []),
+    ]);
   };
   const problems = checkShape(value, SKILL_SHAPE, '');
   if (problems.length > 0) fail(problems);

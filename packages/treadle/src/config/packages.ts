@@ -4,6 +4,7 @@ import { homedir } from 'node:os';
 import { dirname, join, resolve, sep } from 'node:path';
 import type { Permission } from '@treadle/core/policy';
 import type { LoadedSkills } from '@treadle/tools/packages';
+import { exactLine } from '../terminal/printable.ts';
 import type { LoadedConfig } from './load.ts';
 
 interface Place {
@@ -43,7 +44,7 @@ export async function loadPackages(place: Place): Promise<LoadedSkills> {
     ({ name, permissions, package: { folder: own } }) =>
       `${own}: ${name} is not offered, because it needs a permission that does not exist: ${permissions.join(', ')}.`,
   );
-  return { ...loaded, tools: offered, problems: [...loaded.problems, ...problems] };
+  return { ...loaded, tools: offered, problems: [...loaded.problems, ...problems].map(exactLine) };
 }
 
 /** All there are. Each is held unless the configuration refuses it. */

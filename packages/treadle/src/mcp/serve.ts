@@ -45,6 +45,7 @@ export const mcpServeCommand: Command = defineCommand({
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
     if (sandbox) io.stderr.write(`${sandbox.notice}\n`);
+    for (const problem of context.packages.problems) log.warn(problem);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);

@@ -25,6 +25,7 @@ const listCommand: Command = defineCommand({
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const tools = commandTools(context);
+    for (const problem of context.packages.problems) io.stderr.write(`${problem}\n`);
     if (values.json)
       return printJson(
         io,
