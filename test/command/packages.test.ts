@@ -1,7 +1,9 @@
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { installedEngine } from '@treadle/tools/sandbox';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { needs } from '../needs.ts';
 import { command, type Printed } from './in-process.ts';
 import { runsFixture } from './runs-fixture.ts';
 
@@ -99,6 +101,22 @@ describe('tools of packages', () => {
     expect(fixture.server.requests[0]!.tools!.map((one) => one.function.name)).not.toContain('own');
   });
 });
+
+test.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))(
+  'a tool that declares nothing runs unasked at level 2 only inside a sandbox, which shows its package read-only',
+  async () => {
+    const script =
+      'here="$(dirname "$0")"; head -n 1 "$here/../skill.toml"; touch "$here/evil" 2>/dev/null || echo refused';
+    await writePackage('say', { script });
+    await configure('[policy]\nautonomy = 2\n');
+    expect(await tools('call', 'say')).toMatchObject({ code: 0, stdout: '[[tools]]\nrefused\n' });
+    await configure('enable_sandboxing = false\n[policy]\nautonomy = 2\n');
+    expect(await tools('call', 'say')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('it would touch something that its tool does not declare'),
+    });
+  },
+);
 
 test('a run that is resumed keeps the version of a tool that it had', async () => {
   await writePackage('say', { script: 'echo old', more: 'touches = []\nversion = "1.0.0"\n' });
