@@ -17,3 +17,8 @@ export function exactText(text: string): string {
     return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
   });
 }
+
+/** A text without these characters, for texts of files that a model gets. What people cannot see must not reach it. */
+export function withoutHidden(text: string): string {
+  return text.replace(HIDING, '');
+}

@@ -9,5 +9,5 @@ export {
   type ShownEntry,
   type Tone,
 } from './entry-lines.ts';
-export { exactText } from './exact-text.ts';
+export { exactText, withoutHidden } from './exact-text.ts';
 export { costText, durationText, errorText, outcomeDetail, plural, shortId, usageText, waitingText } from './texts.ts';

@@ -142,6 +142,21 @@ async function checkReferringCall(
   return 'problem' in resolved ? { check: resolved } : checkCall(tool, resolved.text, cut, options.matchPattern);
 }
 
+/** Checks a call with the arguments that a narrowing of the run adds. They are recorded with the check, as a repair is. */
+async function checkWithDefaults(context: RunContext, tool: Tool, call: ToolCall, cut: boolean): Promise<Checked> {
+  const { withDefaults } = await import('../tools/default-arguments.ts');
+  const text = withDefaults(context.state().narrowed, call.name, call.arguments, cut);
+  if (text === undefined) return checkReplyCall(context, tool, call, cut);
+  const { check, ...checked } = await checkReplyCall(context, tool, { ...call, arguments: text }, cut);
+  return { ...checked, check: { arguments: text, ...check } };
+}
+
+function checkReplyCall(context: RunContext, tool: Tool, call: ToolCall, cut: boolean): Checked | Promise<Checked> {
+  const refers = call.references !== undefined && context.opening.rules.references;
+  if (refers) return checkReferringCall(context, tool, call, cut);
+  return checkCall(tool, call.arguments, cut, context.options.matchPattern);
+}
+
 /** The check of a call whose tool has no code in this process. */
 const UNAVAILABLE: Checked = {
   check: { problem: 'It is not available in this process.', errorType: 'not_found' },
@@ -163,18 +178,18 @@ function settleModelReply(
   settle: Settle,
 ): void {
   const cut = reply.finish === 'length';
+  const { narrowed } = context.state();
   let checked: (Checked | Promise<Checked>)[] | undefined;
   let later = false;
   for (let i = 0; i < reply.content.length; i++) {
     const part = reply.content[i]!;
     if (part.type !== 'tool-call') continue;
     const tool = executorOf(context, part.name, effect.turn);
-    const refers = part.references !== undefined && context.opening.rules.references;
     const check = !tool
       ? UNAVAILABLE
-      : refers
-        ? checkReferringCall(context, tool, part, cut)
-        : checkCall(tool, part.arguments, cut, context.options.matchPattern);
+      : narrowed?.some(({ defaults }) => defaults?.[part.name])
+        ? checkWithDefaults(context, tool, part, cut)
+        : checkReplyCall(context, tool, part, cut);
     if (check instanceof Promise) {
       later = true;
       const { clock, opening } = context;

@@ -395,3 +395,48 @@ test('a run that begins with calls is narrowed from the first of them on', async
   });
   expect(resultsOf(result)[0]).toContain('The tool "b" is not allowed here.');
 });
+
+describe('default arguments', () => {
+  const defaults = { search: { limit: 5, deep: true } };
+  const seen: unknown[] = [];
+  const search = tool({
+    name: 'search',
+    description: 'search',
+    input: { type: 'object', properties: { limit: { type: 'integer' }, deep: {}, query: {} }, required: ['limit'] },
+    execute: (input) => void seen.push(input),
+  });
+  const asked = (given: unknown) => ({ calls: [{ name: 'search', arguments: given }] });
+
+  test('are merged before a call is judged, so that an approval shows them', async () => {
+    const journal = memoryJournal();
+    const options = { narrow: [{ defaults }, { ask: ['search'] }], journal, runId: 'r' };
+    const paused = await run(scriptedModel([asked({ query: 'x', deep: false }), 'done']), [search], options);
+    expect(paused.waiting).toMatchObject([{ call: { arguments: '{"query":"x","deep":false,"limit":5}' } }]);
+    seen.length = 0;
+    const answers = [approve(paused.waiting![0]!)];
+    await runLoop({ model: scriptedModel(['done']), tools: [search], journal, runId: 'r', answers });
+    expect(seen).toEqual([{ query: 'x', deep: false, limit: 5 }]);
+  });
+
+  test('of two narrowings that differ do not apply, in any order', async () => {
+    const narrow = [{ defaults: { search: { limit: 1 } } }, { defaults }];
+    for (const list of [narrow, narrow.toReversed()]) {
+      const result = await run(scriptedModel([asked({}), 'done']), [search], { narrow: list });
+      expect(resultsOf(result)[0]).toContain('arguments are not valid');
+    }
+  });
+
+  test.each(['not json', '[1]', '{"limit":"many"}'])('leave the arguments %s to their check', async (text) => {
+    const reply = { calls: [{ name: 'search', arguments: text }] };
+    const result = await run(scriptedModel([reply, 'done']), [search], { narrow: { defaults } });
+    expect(resultsOf(result)[0]).toMatch(/arguments are/);
+  });
+
+  test.each([{ defaults: [] }, { defaults: { search: 1 } }, { defaults: { search: null } }])(
+    'are not %j',
+    async (bad) => {
+      const narrow = bad as unknown as Narrowing;
+      await expect(run(scriptedModel(['done']), [], { narrow })).rejects.toThrow('"narrow" is');
+    },
+  );
+});

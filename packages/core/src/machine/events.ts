@@ -331,7 +331,7 @@ export type SettledResult =
         /** The keys of the memory that the call changed, with their new values. `null`: the key was removed. */
         readonly memory?: Memory;
         /** Narrows what the run may do from the next turn on. */
-        readonly narrow?: Narrowing;
+        readonly narrow?: Narrowing | readonly Narrowing[];
         /** Hands the run over to an agent from the next turn on. Of several in a turn, that of the last call counts. */
         readonly handoff?: Handoff;
       })

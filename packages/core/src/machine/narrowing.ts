@@ -22,6 +22,8 @@ export interface Narrowing {
   readonly autonomy?: Autonomy;
   /** Calls are judged by them too, and the strictest verdict applies. Their `autonomy` is 3 by default. */
   readonly rules?: PolicyRules;
+  /** Arguments for calls that lack them, by tool and name. Different values of two narrowings do not apply. */
+  readonly defaults?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 }
 
 /** The narrowings of a run. Their order does not matter. Undefined: none. */
@@ -65,22 +67,33 @@ export function lowestAutonomy(narrowings: Narrowing | Narrowings): Autonomy | u
 /** Whether a value is a valid narrowing. Malformed rules deny every call. */
 export function isNarrowing(value: unknown): value is Narrowing {
   if (typeof value !== 'object' || value === null) return false;
-  const { source = '-', tools = [], without = [], ask = [], autonomy = 0, rules = {}, ...others } = value as Narrowing;
+  const {
+    source = '-',
+    tools = [],
+    without = [],
+    ask = [],
+    autonomy = 0,
+    rules = {},
+    defaults = {},
+    ...others
+  } = value as Narrowing;
   const lists: readonly unknown[] = [tools, without, ask];
   return (
     typeof source === 'string' &&
     source !== '' &&
     lists.every((names) => Array.isArray(names) && names.every((name) => typeof name === 'string')) &&
     isAutonomy(autonomy) &&
-    typeof rules === 'object' &&
-    !Array.isArray(rules) &&
-    isPlain(rules) &&
+    [rules, defaults, ...Object.values(defaults)].every(isTable) &&
     Object.keys(others).length === 0
   );
 }
 
+function isTable(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && isPlain(value);
+}
+
 export const NARROWING_FORM =
-  'Use some of { source, tools: [names], without: [names], ask: [names], autonomy: 0 to 3, rules }';
+  'Use some of { source, tools: [names], without: [names], ask: [names], autonomy: 0 to 3, rules, defaults }';
 
 function isAutonomy(value: unknown): value is Autonomy {
   return value === 0 || value === 1 || value === 2 || value === 3;

@@ -53,6 +53,7 @@ export function commandJudge({ commands = {} }: PolicyRules): Judge<TouchedComma
     .flatMap((verdict) => (commands[verdict] ?? []).map((text) => entryFrom(text, verdict)))
     // Stable, so that of equals the strictest comes first.
     .toSorted((a, b) => b.rank - a.rank);
+  const coversAll = entries.some(({ text, verdict }) => text === '*' && verdict !== 'allow');
   const allowed = commands.allow ?? [];
   const instead =
     allowed.length === 0 ? 'Do it without a command.' : `These commands are allowed: ${listed(allowed, 10)}.`;
@@ -74,8 +75,8 @@ export function commandJudge({ commands = {} }: PolicyRules): Judge<TouchedComma
       return opinion ?? (programs.length === 0 ? ALLOWED : undefined);
     const text = JSON.stringify(command.length > 200 ? `${command.slice(0, 200)}…` : command);
     const asked = { type: 'ask', reason: `the command ${text} cannot be analysed: ${unclear}` } as const;
-    // What an entry asks about is asked in a sandbox too.
-    return opinion?.type === 'ask' ? asked : { ...asked, unclear: true };
+    // What an entry asks about is asked in a sandbox too, and an entry for every program is about those that are not known.
+    return opinion?.type === 'ask' || coversAll ? asked : { ...asked, unclear: true };
   };
 }
 

@@ -19,6 +19,11 @@ import type { PolicyRules } from './rules.ts';
  * autonomy rule.
  */
 
+/** Journals, secrets and settings of Treadle itself. */
+export const OWN_FOLDER = '**/.treadle/**';
+/** In it, skills of the user: know-how that agents read. */
+export const OWN_SKILLS = '**/.treadle/skills/**';
+
 /** Denied without being named in the rules. */
 export const DEFAULT_DENIED: readonly DefaultDenial[] = [
   { glob: '**/.env*', except: '**/.env.example' },
@@ -33,7 +38,8 @@ export const DEFAULT_DENIED: readonly DefaultDenial[] = [
   { glob: '**/.config/gcloud/**' },
   { glob: '**/.docker/config.json' },
   { glob: '**/.kube/config' },
-  { glob: '**/.treadle/**' },
+  { glob: OWN_FOLDER, type: 'write' },
+  { glob: OWN_FOLDER, type: 'read', except: OWN_SKILLS },
   { glob: '**/treadle.toml' },
   // The keys of this process are in its environment and its memory.
   { glob: '/proc/*/{environ,mem}' },
@@ -60,8 +66,11 @@ export function coveringDenial(type: 'read' | 'write', text: string): string | u
 
 /** A wildcard of the pattern is compared like any text. Only a wildcard of the denial matches it, so it covers all of it. */
 function covers({ glob, except }: DefaultDenial, pattern: readonly string[]): boolean {
-  const name = except && componentsOf(except).at(-1)!;
-  if (name !== undefined && matchesGlob({ ...ANY, patterns: [pattern.slice(-1)] }, [name])) return false;
+  const excepted = except === undefined ? undefined : compileGlob(except);
+  if (excepted && matchesGlob(excepted, pattern)) return false;
+  const name = excepted?.patterns[0]!.at(-1);
+  const isName = name !== undefined && name !== '**';
+  if (isName && matchesGlob({ ...ANY, patterns: [pattern.slice(-1)] }, [name])) return false;
   return matchesGlob(compileGlob(glob), pattern);
 }
 

@@ -1,7 +1,7 @@
 import { levelOf } from './autonomy.ts';
 import type { PathFacts } from './facts.ts';
 import { compileGlob, componentsOf, matchesGlob, type Glob } from './glob.ts';
-import { atEachPlace, placed, whereTo } from './paths.ts';
+import { atEachPlace, OWN_FOLDER, OWN_SKILLS, placed, whereTo } from './paths.ts';
 import type { Folders, Rule, TouchedPath } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
@@ -29,7 +29,7 @@ export const DEFAULT_PRIVATE: readonly string[] = [
   '**/.config/gcloud/**',
   '**/.docker/config.json',
   '**/.kube/**',
-  '**/.treadle/**',
+  OWN_FOLDER,
   '**/treadle.toml',
   '/proc/*/{environ,mem}',
   '/proc/*/task/*/{environ,mem}',
@@ -54,7 +54,8 @@ export function privatePaths(
   const matching = (path: string): string | undefined => {
     const normal = path.normalize('NFC');
     const lower = componentsOf(normal.toLowerCase());
-    const found = globs.find((glob) => matchesGlob(glob, lower));
+    const isOwn = ({ text }: Glob): boolean => text === OWN_FOLDER && matchesGlob(compileGlob(OWN_SKILLS), lower);
+    const found = globs.find((glob) => matchesGlob(glob, lower) && !isOwn(glob));
     if (!found || open.some((glob) => matchesGlob(glob, lower))) return undefined;
     return exact.some((glob) => matchesGlob(glob, componentsOf(normal))) ? undefined : found.text;
   };

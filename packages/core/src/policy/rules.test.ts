@@ -361,6 +361,10 @@ describe('paths', () => {
     ['src/a.pem', 'deny paths', 'deny paths'],
     ['/u/.aws/credentials', 'deny paths', 'deny paths'],
     ['.treadle/treadle.db', 'deny paths', 'deny paths'],
+    ['.treadle/skills', 'ask autonomy', 'deny paths'],
+    ['.treadle/skills/review/SKILL.md', 'ask autonomy', 'deny paths'],
+    ['.treadle/skills/review/.env', 'deny paths', 'deny paths'],
+    ['.treadle/skills.json', 'deny paths', 'deny paths'],
     ['treadle.toml', 'deny paths', 'deny paths'],
     ['/proc/123/environ', 'deny paths', 'deny paths'],
     ['/proc/self/task/7/mem', 'deny paths', 'deny paths'],
@@ -439,6 +443,11 @@ describe('private paths', () => {
   test('stay denied if a list denies them', async () => {
     expect(await on('.env')).toBe('deny paths');
     expect(await on('.env', { private: { except: ['.env'] } })).toBe('deny paths');
+  });
+
+  test('are not the skills of the user, but files in them are', async () => {
+    expect(await on('.treadle/skills/review/notes.md')).toBe('allow paths');
+    expect(await on('.treadle/skills/review/server.key')).toBe('ask private');
   });
 
   test('count by where a link leads', () => {

@@ -58,6 +58,8 @@ describe('a command in a sandbox', () => {
     expect(await verdict('build', { rules: { commands: { deny: ['build'] } } })).toBe('deny');
     expect(await verdict('build', { rules: { commands: { ask: ['build'] } } })).toBe('ask');
     expect(await verdict('odd', { rules: { commands: { ask: ['odd'] } } })).toBe('ask');
+    // An entry for every program is about those that are not known, too.
+    expect(await verdict('odd', { rules: { commands: { deny: ['*'], allow: ['odd'] } } })).toBe('ask');
     expect(await verdict('build', { rules: { permissions: { shell: false } } })).toBe('deny');
     expect(await verdict('build', { rules: { tools: { bash: 'ask' } } })).toBe('ask');
     expect(await verdict('read /work/.env')).toBe('deny');

@@ -88,7 +88,7 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
   const facts = failed ? errorFactsOf(others) : undefined;
   const output = { type: 'result', content: blocks, isError: failed, ...facts } as const;
   if (narrow === undefined) return output as SettledResult;
-  if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) } as SettledResult;
+  if ([narrow].flat().every(isNarrowing)) return { ...output, narrow: structuredClone(narrow) } as SettledResult;
   return errorResult(
     `The tool "${name}" returned a "narrow" that is not valid. ${NARROWING_FORM}. Its result is lost.`,
   );

@@ -272,7 +272,7 @@ export interface ToolOutput extends ErrorFacts {
   /** With an error, the other fields say more about it. An error that a tool throws can have them as properties. */
   readonly isError?: boolean;
   /** What the run may do at most from the next turn on, also if `isError` is set. */
-  readonly narrow?: Narrowing;
+  readonly narrow?: Narrowing | readonly Narrowing[];
 }
 
 /** A tool for the loop; created by `tool`. */

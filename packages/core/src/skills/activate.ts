@@ -1,0 +1,65 @@
+import type { Narrowing } from '../machine/narrowing.ts';
+import { didYouMean } from '../nearest.ts';
+import { skillText } from './disclosure.ts';
+import type { Skill } from './skill.ts';
+import { skillNarrowing } from './skill-narrowing.ts';
+
+/** What an activation does to a run. */
+export interface ActivatedSkills {
+  readonly type: 'activated';
+  /** Those that were named, after those that they depend on. */
+  readonly skills: readonly Skill[];
+  /** L1 of all of them. */
+  readonly text: string;
+  readonly narrow: readonly Narrowing[];
+}
+
+export type Activation = ActivatedSkills | { readonly type: 'refused'; readonly reason: string };
+
+/**
+ * Activates skills by name, with those that they depend on. Nothing is activated if one of them is refused. `by`: who names
+ * them; dependencies may be activated by both. `task`: what the user wrote.
+ */
+export function activateSkills(
+  skills: readonly Skill[],
+  names: readonly string[],
+  { by, task = '' }: { readonly by: 'user' | 'model'; readonly task?: string },
+): Activation {
+  const known = new Map(skills.map((skill) => [skill.name, skill]));
+  const active = new Map<string, Skill>();
+  const started = new Set<string>();
+  const add = (name: string, neededBy: string | undefined): string | undefined => {
+    if (started.has(name)) return undefined;
+    started.add(name);
+    const skill = known.get(name);
+    if (!skill) {
+      const missing = neededBy === undefined ? '' : `, which the skill "${neededBy}" depends on`;
+      return `There is no skill ${JSON.stringify(name.slice(0, 100))}${missing}.${didYouMean(name, known.keys())}`;
+    }
+    if (skill.status === 'disabled') return `The skill "${name}" is disabled.`;
+    if (neededBy === undefined && skill.invocation === otherThan(by)) {
+      return `The skill "${name}" can be activated only by the ${skill.invocation}.`;
+    }
+    for (const dependency of skill.dependencies) {
+      const refused = add(dependency, name);
+      if (refused !== undefined) return refused;
+    }
+    active.set(name, skill);
+    return undefined;
+  };
+  for (const name of names) {
+    const reason = add(name, undefined);
+    if (reason !== undefined) return { type: 'refused', reason };
+  }
+  const all = [...active.values()];
+  return {
+    type: 'activated',
+    skills: all,
+    text: all.map((skill) => skillText(skill, names.includes(skill.name) ? task : '')).join('\n\n---\n\n'),
+    narrow: all.map(skillNarrowing),
+  };
+}
+
+function otherThan(by: 'user' | 'model'): 'user' | 'model' {
+  return by === 'user' ? 'model' : 'user';
+}
