@@ -1,4 +1,5 @@
 import { tool, type Tool } from '@treadle/core';
+import { keywordSearch, type KeywordSearch } from './keyword-search.ts';
 
 export interface ToolSearchOptions {
   /** All tools that can be found, or a function that returns those that there are now. */
@@ -23,7 +24,7 @@ const MAX_LINE = 120;
 export function toolSearchTool({ tools, about }: ToolSearchOptions): Tool {
   const current = typeof tools === 'function' ? tools : () => tools;
   let indexed: readonly Tool[] | undefined;
-  let index: ToolIndex | undefined;
+  let search: KeywordSearch<Tool> | undefined;
   return tool({
     name: 'tool_search',
     description:
@@ -49,8 +50,8 @@ export function toolSearchTool({ tools, about }: ToolSearchOptions): Tool {
     async execute(input, { offer }) {
       const { query, limit = DEFAULT_MATCHES } = input as { readonly query: string; readonly limit?: number };
       const all = current();
-      if (all !== indexed) [indexed, index] = [all, indexOf(all)];
-      const { found, total } = search(index!, query, limit);
+      if (all !== indexed) [indexed, search] = [all, keywordSearch(all, searchableTexts)];
+      const { found, total } = search!(query, limit);
       if (found.length === 0) {
         return `None of ${all.length} tools matches. Search with other words, and describe what the tool should do.`;
       }
@@ -72,60 +73,10 @@ function lineOf({ name, description }: Tool): string {
   return `${name}: ${line.length > MAX_LINE ? `${line.slice(0, MAX_LINE - 1).toWellFormed()}…` : line}`;
 }
 
-interface ToolIndex {
-  readonly entries: readonly IndexedTool[];
-  /** In how many tools a word occurs. */
-  readonly counts: ReadonlyMap<string, number>;
-}
-
-interface IndexedTool {
-  readonly tool: Tool;
-  /** How much a match of this word counts: more in the name than in the description. */
-  readonly words: ReadonlyMap<string, number>;
-}
-
-function indexOf(tools: readonly Tool[]): ToolIndex {
-  const counts = new Map<string, number>();
-  const entries = tools.map((one): IndexedTool => {
-    const words = new Map<string, number>();
-    const add = (text: string, weight: number): void => {
-      for (const word of wordsOf(text)) words.set(word, Math.max(weight, words.get(word) ?? 0));
-    };
-    add(Object.keys(one.parameters['properties'] ?? {}).join(' '), 1);
-    add(one.description, 2);
-    add(one.name, 4);
-    for (const word of words.keys()) counts.set(word, (counts.get(word) ?? 0) + 1);
-    return { tool: one, words };
-  });
-  return { entries, counts };
-}
-
-/** The words in lower case, without the ends that plurals and forms of verbs have. */
-function wordsOf(text: string): readonly string[] {
-  const parts =
-    text
-      .replaceAll(/(\p{Ll}|\d)(?=\p{Lu})/gu, '$1 ')
-      .toLowerCase()
-      .match(/[\p{L}\p{N}]+/gu) ?? [];
-  return parts.map((part) => (part.length > 4 ? part.replace(/(ies|es|s|ing|ed|y|e)$/, '') : part));
-}
-
-/** The best matches, best first. Rare words count more. A tool whose name is the query comes first. */
-function search(
-  { entries, counts }: ToolIndex,
-  query: string,
-  limit: number,
-): { readonly found: readonly Tool[]; readonly total: number } {
-  const wanted = new Set(wordsOf(query));
-  const exact = query.trim().toLowerCase();
-  const scored = entries.flatMap(({ tool: one, words }, position) => {
-    let score = one.name.toLowerCase() === exact ? Infinity : 0;
-    for (const word of wanted) {
-      const weight = words.get(word);
-      if (weight !== undefined) score += weight * Math.log(1 + entries.length / counts.get(word)!);
-    }
-    return score > 0 ? [{ one, score, position }] : [];
-  });
-  scored.sort((a, b) => (a.score === b.score ? a.position - b.position : b.score > a.score ? 1 : -1));
-  return { found: scored.slice(0, limit).map(({ one }) => one), total: scored.length };
+function searchableTexts({ name, description, parameters }: Tool): {
+  name: string;
+  description: string;
+  words: string;
+} {
+  return { name, description, words: Object.keys(parameters['properties'] ?? {}).join(' ') };
 }

@@ -1,7 +1,7 @@
 import type { Narrowing } from '../machine/narrowing.ts';
 import { didYouMean } from '../nearest.ts';
 import { skillText } from './disclosure.ts';
-import type { Skill } from './skill.ts';
+import { skillSource, type Skill } from './skill.ts';
 import { skillNarrowing } from './skill-narrowing.ts';
 
 /** What an activation does to a run. */
@@ -62,4 +62,27 @@ export function activateSkills(
 
 function otherThan(by: 'user' | 'model'): 'user' | 'model' {
   return by === 'user' ? 'model' : 'user';
+}
+
+/**
+ * What a message of the user that names skills adds to its run: a text for the model, and narrowings. A skill with the execution
+ * `fork` does not narrow the run itself: the model is asked to run it.
+ */
+export function requestedSkills(skills: readonly Skill[], names: readonly string[], task = ''): Activation {
+  const isForked = (name: string): boolean => skills.find((one) => one.name === name)?.execution === 'fork';
+  const forked = names.filter(isForked);
+  const all = activateSkills(skills, names, { by: 'user', task });
+  if (all.type === 'refused' || forked.length === 0) return all;
+  const inline = activateSkills(
+    skills,
+    names.filter((name) => !isForked(name)),
+    { by: 'user', task },
+  ) as ActivatedSkills;
+  const texts = forked.map((name) => `Run the skill "${name}": call the tool "skill" with its name and the task.`);
+  return {
+    ...inline,
+    skills: all.skills,
+    text: [...(inline.text === '' ? [] : [inline.text]), ...texts].join('\n\n'),
+    narrow: [...inline.narrow, ...forked.map((name) => ({ source: skillSource(name) }))],
+  };
 }

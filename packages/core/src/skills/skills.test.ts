@@ -7,7 +7,7 @@ import { memoryJournal } from '../journal/memory.ts';
 import { isNarrowing } from '../machine/narrowing.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
-import { activateSkills } from './activate.ts';
+import { activateSkills, requestedSkills } from './activate.ts';
 import { skillsSection, skillText } from './disclosure.ts';
 import type { Skill } from './skill.ts';
 import { skillNarrowing, toolEntry } from './skill-narrowing.ts';
@@ -205,6 +205,16 @@ describe('activation', () => {
     expect(activateSkills(skills, ['c'], { by: 'user', task: '$& x' })).toMatchObject({
       text: expect.stringContaining('Do $& x and $& x.'),
     });
+  });
+
+  test('by a message does not narrow the run to what a skill needs that runs on its own', () => {
+    const all = [...skills, skillNamed('lone', { execution: 'fork', allowedTools: ['read'], dependencies: ['a'] })];
+    expect(requestedSkills(all, ['lone', 'c'], 'it')).toMatchObject({
+      type: 'activated',
+      text: expect.stringMatching(/Do it and it\.\n\nRun the skill "lone": call the tool "skill"/),
+      narrow: [{ source: 'skill:c' }, { source: 'skill:lone' }],
+    });
+    expect(requestedSkills(all, ['lone', 'off'])).toMatchObject({ type: 'refused' });
   });
 
   test.each([

@@ -1,0 +1,3 @@
+export { loadSkills, MAX_SKILLS, type LoadedSkill, type LoadedSkills, type SkillRoot } from './load-skills.ts';
+export { isSkillName, parseSkill, type ParsedSkill, type SkillProblem } from './parse-skill.ts';
+export { skillTool, type SkillToolOptions } from './skill-tool.ts';

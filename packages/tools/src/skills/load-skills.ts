@@ -1,0 +1,185 @@
+import { createHash } from 'node:crypto';
+import { join, posix } from 'node:path';
+import type { Skill } from '@treadle/core/skills';
+import { DeniedError } from '../denied.ts';
+import type { FileOps } from '../ops.ts';
+import { guardedFiles } from '../paths/guarded-files.ts';
+import { MAX_SKILL_BYTES, parseSkill, shortText, type SkillProblem } from './parse-skill.ts';
+
+/*
+ * Skills of folders. Each folder below a root that has a SKILL.md is a skill.
+ *
+ * 1. A file that is bad, too large or elsewhere leaves the others working, and is reported.
+ * 2. Nothing is read outside of `within`, also not through links. Links inside of a skill are not followed.
+ * 3. Of several skills with one name the first root wins.
+ */
+
+/** A folder with skills. */
+export interface SkillRoot {
+  readonly path: string;
+  /** Links may lead anywhere inside of this folder; default: the root itself. */
+  readonly within?: string;
+  /** `project`: whoever wrote the project wrote them. They have to be trusted. */
+  readonly from: 'user' | 'project';
+}
+
+export interface LoadedSkill extends Skill {
+  readonly from: SkillRoot['from'];
+  /** The path of SKILL.md. */
+  readonly file: string;
+  /** Keys of its front matter that have no effect. */
+  readonly ignored: readonly string[];
+}
+
+export interface LoadedSkills {
+  readonly skills: readonly LoadedSkill[];
+  readonly problems: readonly SkillProblem[];
+  /** Of everything in the folders of a project; absent if they have no skills. */
+  readonly fingerprint?: string;
+}
+
+const SKILL_FILE = 'SKILL.md';
+/** Folders of a root that are looked at. */
+export const MAX_SKILLS = 1_000;
+/** Of one skill. More are not listed. */
+const MAX_FILES = 500;
+const MAX_DEPTH = 8;
+/** Files that are not for the model. They count for the fingerprint. */
+const INTERNAL = /(^|\/)(\.git|node_modules)\//;
+/** Of one file of a project that has to be trusted. */
+const MAX_TRUSTED_BYTES = 20_000_000;
+const MAX_READ = 1_000_000;
+
+/** Never rejects: what cannot be read is a problem. A root that does not exist has no skills. */
+export async function loadSkills(roots: readonly SkillRoot[]): Promise<LoadedSkills> {
+  const byName = new Map<string, LoadedSkill>();
+  const problems: SkillProblem[] = [];
+  const digests: string[] = [];
+  for (const root of roots) {
+    for (const one of await loadRoot(root)) {
+      if (one.type === 'problem') problems.push(one.problem);
+      else {
+        const { skill, digest } = one;
+        if (digest !== undefined) digests.push(digest);
+        const first = byName.get(skill.name);
+        if (!first) byName.set(skill.name, skill);
+        else if (first.folder !== skill.folder) {
+          problems.push({
+            file: skill.file,
+            key: 'name',
+            message: `The skill "${skill.name}" of ${first.file} is used.`,
+          });
+        }
+      }
+    }
+  }
+  const skills = [...byName.values()];
+  if (digests.length === 0) return { skills, problems };
+  return { skills, problems, fingerprint: `sha256:${hashOf(digests.toSorted().join('\n'))}` };
+}
+
+type Found =
+  | { readonly type: 'problem'; readonly problem: SkillProblem }
+  | { readonly type: 'skill'; readonly skill: LoadedSkill; readonly digest: string | undefined };
+
+async function loadRoot(root: SkillRoot): Promise<readonly Found[]> {
+  const files = guardedFiles({ folder: root.within ?? root.path });
+  const found: Found[] = [];
+  const problem = (file: string, message: string): void => {
+    found.push({ type: 'problem', problem: { file: shortText(file, 300), message } });
+  };
+  try {
+    const entries = await files.list(root.path);
+    const names = entries.flatMap(({ name, type }) => (type === 'folder' || type === 'link' ? name : [])).toSorted();
+    if (names.length > MAX_SKILLS) {
+      problem(root.path, `It has ${names.length} folders. Only the first ${MAX_SKILLS} are looked at.`);
+    }
+    for (const name of names.slice(0, MAX_SKILLS)) {
+      const file = join(root.path, name, SKILL_FILE);
+      try {
+        found.push(...(await loadSkill(files, { root, name, file })));
+      } catch (error) {
+        if (!isMissing(error)) problem(file, whyUnreadable(error));
+      }
+    }
+  } catch (error) {
+    if (!isMissing(error)) problem(root.path, whyUnreadable(error));
+  }
+  return found;
+}
+
+async function loadSkill(
+  files: FileOps,
+  { root, name, file }: { readonly root: SkillRoot; readonly name: string; readonly file: string },
+): Promise<readonly Found[]> {
+  const source = await readWhole(files, file, MAX_SKILL_BYTES);
+  const { path: real } = await files.stat(join(root.path, name));
+  const others = (await listFiles(files, real)).filter((path) => path !== SKILL_FILE);
+  const text = new TextDecoder('utf-8', { fatal: true }).decode(source);
+  const shown = others.filter((path) => !INTERNAL.test(path)).map((path) => shortText(path, 200));
+  const parsed = parseSkill(text, { file: shortText(file, 300), folder: real, folderName: name, files: shown });
+  if (parsed.type === 'invalid') return parsed.problems.map((problem) => ({ type: 'problem', problem }));
+  const { skill, ignored } = parsed;
+  const digest = root.from === 'project' ? await digestOf(files, real, [SKILL_FILE, ...others]) : undefined;
+  return [{ type: 'skill', skill: { ...skill, from: root.from, file, ignored }, digest }];
+}
+
+/** The plain files below a folder, in order. Links are left out. */
+async function listFiles(files: FileOps, folder: string): Promise<readonly string[]> {
+  const found: string[] = [];
+  const walk = async (below: string, depth: number): Promise<void> => {
+    const entries = await files.list(posix.join(folder, below));
+    for (const { name, type } of entries.toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
+      if (found.length > MAX_FILES) return;
+      const path = posix.join(below, name);
+      if (type === 'file') found.push(path);
+      else if (type === 'folder' && depth < MAX_DEPTH) await walk(path, depth + 1);
+    }
+  };
+  await walk('', 0);
+  return found;
+}
+
+/** Throws if there is too much to read: what is not known cannot be trusted. */
+async function digestOf(files: FileOps, folder: string, paths: readonly string[]): Promise<string> {
+  if (paths.length > MAX_FILES) throw new Error(`it has more than ${MAX_FILES} files`);
+  const lines: string[] = [];
+  for (const path of paths) {
+    const content = await readWhole(files, posix.join(folder, path), MAX_TRUSTED_BYTES);
+    lines.push(`${JSON.stringify(path)} ${hashOf(content)}`);
+  }
+  return `${posix.basename(folder)} ${hashOf(lines.join('\n'))}`;
+}
+
+function hashOf(data: string | Uint8Array): string {
+  return createHash('sha256').update(data).digest('hex');
+}
+
+async function readWhole(files: FileOps, path: string, max: number): Promise<Uint8Array> {
+  const { handle, size } = await files.open(path);
+  try {
+    if (size > max) throw new Error(`${posix.basename(path)} has ${size} bytes, and ${max} are allowed`);
+    const content = Buffer.alloc(size);
+    let filled = 0;
+    while (filled < size) {
+      const { bytesRead } = await handle.read(content, filled, Math.min(MAX_READ, size - filled), filled);
+      if (bytesRead === 0) break;
+      filled += bytesRead;
+    }
+    return content.subarray(0, filled);
+  } finally {
+    await handle.close();
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'ENOENT' || code === 'ENOTDIR';
+}
+
+function whyUnreadable(error: unknown): string {
+  if (error instanceof DeniedError) return 'It is a link that leads elsewhere, so it is not used.';
+  const { code, message } = error as NodeJS.ErrnoException;
+  if (code === 'ERR_ENCODING_INVALID_ENCODED_DATA') return 'It is not a text in UTF-8.';
+  return `It cannot be used: ${shortText(code === undefined ? message : `${code}`, 200)}.`;
+}
