@@ -69,10 +69,14 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'orchestrator.tools.offer': ['`["coding", "packages", "mcp"]`', 'the tools of `run` and `chat`: names and sets'],
   'orchestrator.tools.enable_sandboxing': ['`true`', '`false`: commands run with all your rights'],
   'orchestrator.tools.skills_path': [
-    '',
-    'a folder with [packages of tools](tool-packages.md), besides `~/.treadle/skills`; relative to this file',
+    'none',
+    'another folder with [skills](skills.md) and [packages of tools](tool-packages.md), besides `~/.treadle/skills`; relative to this file, `~` is the home folder',
   ],
   'orchestrator.tools.package_binaries': ['', 'programs outside of packages that their tools may run'],
+  'orchestrator.tools.trusted_skills': [
+    'none',
+    'fingerprints of the skills of projects that are [trusted](skills.md#trust)',
+  ],
   'orchestrator.tools.sandbox_engine': ['`"auto"`', 'what confines commands: [Sandboxes](sandboxes.md)'],
   'orchestrator.tools.sandboxing.bash': ['`sandbox_engine`', 'another engine for the shell tools'],
   'orchestrator.tools.sandboxing.git': ['`sandbox_engine`', 'another engine for the git tools'],

@@ -19,6 +19,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   runs: async () => (await import('./runs/runs.ts')).runsGroup,
   store: async () => (await import('./store/store.ts')).storeGroup,
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,
+  skills: async () => (await import('./skills/skills.ts')).skillsGroup,
   mcp: async () => (await import('./mcp/mcp.ts')).mcpGroup,
   policy: async () => (await import('./policy/policy.ts')).policyGroup,
   models: async () => (await import('./models/models.ts')).modelsCommand,

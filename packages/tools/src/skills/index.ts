@@ -1,3 +1,10 @@
-export { loadSkills, MAX_SKILLS, type LoadedSkill, type LoadedSkills, type SkillRoot } from './load-skills.ts';
+export {
+  loadSkillFolder,
+  loadSkills,
+  MAX_SKILLS,
+  type LoadedSkill,
+  type LoadedSkills,
+  type SkillRoot,
+} from './load-skills.ts';
 export { isSkillName, parseSkill, type ParsedSkill, type SkillProblem } from './parse-skill.ts';
 export { skillTool, type SkillToolOptions } from './skill-tool.ts';

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { join, posix } from 'node:path';
+import { basename, dirname, join, posix } from 'node:path';
 import type { Skill } from '@treadle/core/skills';
 import { DeniedError } from '../denied.ts';
 import type { FileOps } from '../ops.ts';
@@ -78,6 +78,16 @@ export async function loadSkills(roots: readonly SkillRoot[]): Promise<LoadedSki
   return { skills, problems, fingerprint: `sha256:${hashOf(digests.toSorted().join('\n'))}` };
 }
 
+/** The skill in one folder, wherever that is. No skill and no problem: it has no SKILL.md. */
+export async function loadSkillFolder(folder: string): Promise<LoadedSkills> {
+  const root: SkillRoot = { path: dirname(folder), from: 'user' };
+  const found = await loadNamed(guardedFiles({ folder }), root, basename(folder));
+  return {
+    skills: found.flatMap((one) => (one.type === 'skill' ? one.skill : [])),
+    problems: found.flatMap((one) => (one.type === 'problem' ? one.problem : [])),
+  };
+}
+
 type Found =
   | { readonly type: 'problem'; readonly problem: SkillProblem }
   | { readonly type: 'skill'; readonly skill: LoadedSkill; readonly digest: string | undefined };
@@ -85,27 +95,30 @@ type Found =
 async function loadRoot(root: SkillRoot): Promise<readonly Found[]> {
   const files = guardedFiles({ folder: root.within ?? root.path });
   const found: Found[] = [];
-  const problem = (file: string, message: string): void => {
-    found.push({ type: 'problem', problem: { file: shortText(file, 300), message } });
-  };
   try {
     const entries = await files.list(root.path);
     const names = entries.flatMap(({ name, type }) => (type === 'folder' || type === 'link' ? name : [])).toSorted();
     if (names.length > MAX_SKILLS) {
-      problem(root.path, `It has ${names.length} folders. Only the first ${MAX_SKILLS} are looked at.`);
+      found.push(problemWith(root.path, `It has ${names.length} folders. Only the first ${MAX_SKILLS} are looked at.`));
     }
-    for (const name of names.slice(0, MAX_SKILLS)) {
-      const file = join(root.path, name, SKILL_FILE);
-      try {
-        found.push(...(await loadSkill(files, { root, name, file })));
-      } catch (error) {
-        if (!isMissing(error)) problem(file, whyUnreadable(error));
-      }
-    }
+    for (const name of names.slice(0, MAX_SKILLS)) found.push(...(await loadNamed(files, root, name)));
   } catch (error) {
-    if (!isMissing(error)) problem(root.path, whyUnreadable(error));
+    if (!isMissing(error)) found.push(problemWith(root.path, whyUnreadable(error)));
   }
   return found;
+}
+
+async function loadNamed(files: FileOps, root: SkillRoot, name: string): Promise<readonly Found[]> {
+  const file = join(root.path, name, SKILL_FILE);
+  try {
+    return await loadSkill(files, { root, name, file });
+  } catch (error) {
+    return isMissing(error) ? [] : [problemWith(file, whyUnreadable(error))];
+  }
+}
+
+function problemWith(file: string, message: string): Found {
+  return { type: 'problem', problem: { file: shortText(file, 300), message } };
 }
 
 async function loadSkill(

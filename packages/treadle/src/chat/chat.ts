@@ -32,6 +32,7 @@ import { outcomeText, workText } from '../run/outcome-text.ts';
 import { nextSteps } from '../run/run-and-report.ts';
 import { openSession, type Session } from '../run/session.ts';
 import { transcript } from '../run/transcript.ts';
+import { withSkills } from '../skills/command-skills.ts';
 import { stateAfter } from '../runs/journal.ts';
 import { foreignRunReason } from '../runs/resume.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
@@ -43,7 +44,7 @@ import { catchInterrupt } from '../terminal/signals.ts';
 import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
 import { openHistory } from './history.ts';
-import { runSlashCommand, slashHelp, type Chat, type Spent } from './slash-commands.ts';
+import { runSlashCommand, skillRequest, slashHelp, type Chat, type Spent } from './slash-commands.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
 
 export const chatCommand: Command = defineCommand({
@@ -110,6 +111,7 @@ export const chatCommand: Command = defineCommand({
       resuming,
       yes: values.yes === true,
       last,
+      skills: values.skill ?? [],
       showsUsage: onTerminal,
     });
     const chat: Chat = {
@@ -126,10 +128,13 @@ export const chatCommand: Command = defineCommand({
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
         if (text === undefined || text === '/exit') return EXIT.completed;
-        const shown = text === '' ? undefined : await runSlashCommand(text, chat).catch(messageOf);
+        const asked = skillRequest(text, session.skills);
+        const shown = text === '' || asked ? undefined : await runSlashCommand(text, chat).catch(messageOf);
         if (shown !== undefined) dialogue.writeLine(shown);
         else if (text !== '') {
-          const { isInterrupted, isTerminated } = await conversation.send(text);
+          const { isInterrupted, isTerminated } = asked
+            ? await conversation.send(asked.task, [asked.name])
+            : await conversation.send(text);
           if (isTerminated || (isInterrupted && !dialogue.outlivesInterrupt)) return EXIT.cancelled;
         }
       }
@@ -170,7 +175,11 @@ function continueText(last: LastConversation | undefined): string {
 
 /** Each message of the user starts a run, whose input is the conversation so far. */
 interface Conversation {
-  send(text: string): Promise<{ readonly isInterrupted: boolean; readonly isTerminated: boolean }>;
+  /** `skills`: those that the user named. */
+  send(
+    text: string,
+    skills?: readonly string[],
+  ): Promise<{ readonly isInterrupted: boolean; readonly isTerminated: boolean }>;
   spent(): Spent;
   clear(): void;
   /** What narrows the conversation now. */
@@ -196,10 +205,14 @@ function startConversation(options: {
   readonly yes: boolean;
   /** The conversation that is continued. */
   readonly last: LastConversation | undefined;
+  /** The names of skills that the first message activates. */
+  readonly skills: readonly string[];
   /** A line with time, tokens and cost follows each answer. */
   readonly showsUsage: boolean;
 }): Conversation {
   const { session, keeper, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
+  /** Skills that the next message activates. */
+  const atFirst = [...options.skills];
   let { messages, carried }: Pick<LastConversation, 'messages' | 'carried'> = options.last ?? NOTHING;
   /** The run of the last message, which has left its shells. */
   let previous = options.last?.run.runId;
@@ -226,7 +239,15 @@ function startConversation(options: {
       previous = undefined;
       found.clear();
     },
-    async send(text) {
+    async send(text, skills = []) {
+      const named = [...skills, ...atFirst.splice(0)];
+      let given: ReturnType<typeof withSkills>;
+      try {
+        given = withSkills([...messages, userText(text)], session.skills, named);
+      } catch (error) {
+        dialogue.writeLine(messageOf(error));
+        return { isInterrupted: false, isTerminated: false };
+      }
       let live: StartedRun | undefined;
       const interrupt = catchInterrupt(io);
       const { onItem, endLine } = transcript({ ...dialogue, colours, width: io.stdout.columns ?? 120 });
@@ -242,7 +263,7 @@ function startConversation(options: {
           start: {
             ...session.options,
             tools: session.toolsWith(found),
-            input: [...messages, userText(text)],
+            ...given,
             ...(carried && { carried }),
             kept: keeper.after(previous),
           },

@@ -1,4 +1,5 @@
 import type { Narrowing, RunStore, Usage } from '@treadle/core';
+import { skillSource, type Skill } from '@treadle/core/skills';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import { modelEntries } from '../config/config.ts';
@@ -69,6 +70,16 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
       return `The conversation is narrowed by ${list}.`;
     },
   },
+  '/skills': {
+    help: 'List the skills, and which of them are active',
+    async run({ session, narrowings }) {
+      const active = new Set(narrowings().map(({ source }) => source));
+      const lines = session.skills.map(
+        ({ name, description }) => `/${name}${active.has(skillSource(name)) ? ' (active)' : ''}: ${description}`,
+      );
+      return lines.length === 0 ? 'There are no skills. See: treadle skills --help' : lines.map(printable).join('\n');
+    },
+  },
   '/cost': { help: 'Show the tokens and the cost of this chat', run: async (chat) => spentText(chat.spent()) },
   '/runs': {
     help: `List the last ${RUNS_SHOWN} runs of the store`,
@@ -79,6 +90,17 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
   },
 };
 
+/** The skill that a line with its name after a slash asks for; undefined if it is something else. Commands come first. */
+export function skillRequest(
+  line: string,
+  skills: readonly Skill[],
+): { readonly name: string; readonly task: string } | undefined {
+  const [, name, task = ''] = /^\/([a-z0-9-]+)(?:\s+(.*))?$/s.exec(line) ?? [];
+  if (name === undefined || Object.hasOwn(COMMANDS, `/${name}`) || name === 'exit') return undefined;
+  if (!skills.some((one) => one.name === name)) return undefined;
+  return { name, task: task.trim() || `Use the skill ${name}.` };
+}
+
 const EXIT_HELP = 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)';
 
 export function slashHelp(): string {
@@ -87,6 +109,7 @@ export function slashHelp(): string {
       argument === undefined ? name : `${name} ${argument}`,
       help,
     ]),
+    ['/NAME [TASK]', 'Activate the skill NAME, for the rest of the conversation'],
     ['/exit', EXIT_HELP],
   ]);
 }
@@ -96,12 +119,13 @@ export function slashHelp(): string {
  * one; with more words it is only if there is such a command, because a message can begin with a path.
  */
 export async function runSlashCommand(line: string, chat: Chat): Promise<string | undefined> {
-  const [, name, argument = ''] = /^(\/[a-z]*)(?:\s+(.*))?$/s.exec(line) ?? [];
+  const [, name, argument = ''] = /^(\/[a-z0-9-]*)(?:\s+(.*))?$/s.exec(line) ?? [];
   if (name === undefined) return undefined;
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   if (!command && argument !== '') return undefined;
   if (!command) {
-    const names = [...Object.keys(COMMANDS), '/exit'];
+    const skills = chat.session.skills.map((skill) => `/${skill.name}`);
+    const names = [...Object.keys(COMMANDS), '/exit', ...skills];
     return `There is no command ${name}.${didYouMean(name, names)} Commands: ${names.join(', ')}.`;
   }
   if (argument !== '' && command.argument === undefined) return `${name} takes no argument.`;

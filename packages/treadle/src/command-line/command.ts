@@ -77,6 +77,7 @@ export const SUMMARIES = {
   runs: 'List, show, resume, fork and compare the runs in the store',
   store: 'Back up, restore and check the store',
   tools: 'List, show and call the tools of the command',
+  skills: 'List, check, write and add skills',
   mcp: 'Use MCP servers and sign in to them, and serve tools to MCP clients',
   policy: 'Explain and check what agents may do',
   models: 'List the models of the configuration and test them',

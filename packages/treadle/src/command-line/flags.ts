@@ -70,6 +70,8 @@ export const RULE_FLAGS = {
     help: 'Ask before each call; "never" denies what the policy asks about; default: by the policy',
   },
   'no-agents-md': { type: 'switch', help: 'Do not give the instructions in AGENTS.md to the model' },
+  skill: { type: 'text', value: 'NAME', many: true, help: 'Activate a skill; may be repeated' },
+  'trust-skills': { type: 'switch', help: 'Use the skills of the project, whatever they are now' },
 } as const;
 
 /** What a new run belongs to. */

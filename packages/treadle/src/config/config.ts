@@ -33,10 +33,12 @@ export interface Config {
     readonly tools?: {
       /** The tools of `run` and `chat`: names and sets. */
       readonly offer?: readonly string[];
-      /** A folder with packages of tools, besides ~/.treadle/skills. */
+      /** A folder with skills and with packages of tools, besides ~/.treadle/skills and those of the project. */
       readonly skills_path?: string;
       /** Programs outside of packages that their tools may run. */
       readonly package_binaries?: readonly string[];
+      /** Fingerprints of the skills of projects that may be used. */
+      readonly trusted_skills?: readonly string[];
       /** False: no sandbox. */
       readonly enable_sandboxing?: boolean;
       readonly sandbox_engine?: EngineChoice;
@@ -196,6 +198,7 @@ export const CONFIG_SHAPE: Shape = {
             offer: { type: 'texts' },
             skills_path: text,
             package_binaries: { type: 'texts', form: { matches: isAbsolute, means: 'absolute paths' } },
+            trusted_skills: { type: 'texts' },
             enable_sandboxing: onOff,
             sandbox_engine: engine,
             sandboxing: { type: 'table', fields: { bash: engine, git: engine } satisfies Record<SandboxedTool, Shape> },

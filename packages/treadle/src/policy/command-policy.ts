@@ -16,6 +16,7 @@ import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { userName, type ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
+import { outsideSkillFolders } from '../skills/command-skills.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
 import { exactGlob, unattended, type UnattendedOptions } from './unattended.ts';
@@ -34,7 +35,7 @@ export function commandPolicy(
   asking: Asking,
   { rates, onDenied, onRefused }: CommandPolicyOptions = {},
 ): RulePolicy {
-  const rules = withOwnFiles(rulesOf(context.loaded.config), context);
+  const rules = withSkillFolders(withOwnFiles(rulesOf(context.loaded.config), context), context);
   const options = { ...factsOptions(context.folder, rules), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
   if (asking !== 'yes' && asking !== 'never') return made;
@@ -135,6 +136,13 @@ function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): Po
   return own.length === 0
     ? rules
     : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
+}
+
+/** Lets agents read the files of skills outside of the working folder. What is denied stays denied. */
+function withSkillFolders(rules: PolicyRules, context: CommandContext): PolicyRules {
+  const folders = outsideSkillFolders(context).map((folder) => `${exactGlob(folder)}/**`);
+  if (folders.length === 0) return rules;
+  return { ...rules, paths: { ...rules.paths, read: [...(rules.paths?.read ?? ['**']), ...folders] } };
 }
 
 /** The store is open by now, unless a call is only explained. */

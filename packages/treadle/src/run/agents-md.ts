@@ -44,7 +44,7 @@ export async function readAgentsFiles(
 }
 
 /** The folders from the root of the project down to the working folder. */
-async function projectFolders(folder: string, home: string): Promise<readonly string[]> {
+export async function projectFolders(folder: string, home: string): Promise<readonly string[]> {
   const folders: string[] = [];
   for (let at = folder; ; at = dirname(at)) {
     folders.unshift(at);

@@ -14,6 +14,7 @@ type NewName =
   | 'output'
   | 'principal'
   | 'carried'
+  | 'narrow'
   | 'session'
   | 'task'
   | 'trace'
@@ -50,6 +51,7 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   output: 'new',
   principal: 'new',
   carried: 'new',
+  narrow: 'new',
   session: 'new',
   task: 'new',
   trace: 'new',
@@ -65,7 +67,6 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
 
   answered: { why: 'A message does not begin with calls.' },
   memory: { why: 'A message has that of the one before, in carried.' },
-  narrow: { why: 'As memory. Tools narrow a run.' },
   parallel: { why: 'Calls run in parallel as far as their tools allow.' },
   maxParallel: { why: 'As parallel.' },
   maxCallsPerTurn: { why: 'The policy and the budgets limit calls.' },

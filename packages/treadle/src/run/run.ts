@@ -14,6 +14,7 @@ import { columns } from '../command-line/help.ts';
 import type { Io } from '../terminal/io.ts';
 import { canAskOn, runAndReport, runScreen } from './run-and-report.ts';
 import { openSession } from './session.ts';
+import { withSkills } from '../skills/command-skills.ts';
 import { readTask, readTextFile } from './task-input.ts';
 
 const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
@@ -64,6 +65,7 @@ export const runCommand: Command = defineCommand({
     'treadle run @task.md',
     'treadle run "What is wrong here?" @error.log @screenshot.png',
     'treadle run --no-tools --system "You are a translator." "Good morning, in French"',
+    'treadle run --skill release-notes "Since the last tag"',
     'treadle run --output-schema person.json "Who maintains this project?" | jq .name',
   ],
   async run({ values, arguments: words }, io) {
@@ -76,11 +78,11 @@ export const runCommand: Command = defineCommand({
       canAsk: canAskOn(io),
       writeLine,
     });
-    const { store, context, options, allTools, notices, explain, follow, deniedTools, close } = session;
+    const { store, context, options, skills, allTools, notices, explain, follow, deniedTools, close } = session;
     try {
       if (!values.quiet) for (const text of notices) writeLine(text);
       return await runAndReport({
-        start: { ...options, input: task, ...(output && { output }) },
+        start: { ...options, ...withSkills(task, skills, values.skill), ...(output && { output }) },
         allTools,
         follow,
         deniedTools,

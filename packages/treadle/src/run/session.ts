@@ -9,6 +9,8 @@ import {
   type StartedRun,
   type Tool,
 } from '@treadle/core';
+import type { Skill } from '@treadle/core/skills';
+import type { LoadedSkill } from '@treadle/tools/skills';
 import { CommandError } from '../command-line/command.ts';
 import {
   factsOf,
@@ -27,9 +29,12 @@ import { commandPolicy, requestExplainer, type Asking } from '../policy/command-
 import { isChild, shortId } from '../runs/store-access.ts';
 import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
 import { chooseTools, commandTools, sandboxFor, type ToolPlace } from '../tools/command-tools.ts';
+import { openSkills, skillsInstructions, skillToolFor, withSkills } from '../skills/command-skills.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
+import { askLine } from '../terminal/prompt.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { agentsInstructions, agentsNotice, readAgentsFiles } from './agents-md.ts';
 import type { ExplainRequest } from './ask-approval.ts';
@@ -45,6 +50,8 @@ export interface Session {
   readonly explain: ExplainRequest;
   /** The tools of calls that were denied: because nobody could be asked, or those that are not `pure` by a rule. */
   readonly deniedTools: ReadonlySet<string>;
+  /** The skills that runs may use. */
+  readonly skills: readonly LoadedSkill[];
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
   /** All tools that a run may be offered on the way, as they are now. */
@@ -88,12 +95,18 @@ export async function openSession(
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
   const configured = isChat && config.chat?.instructions;
   const system = values.system === undefined ? configured : (await textOrFile(values.system, io)).trim();
+  const { skills, notices: skillNotices } = await openSkills(context, {
+    trust: values['trust-skills'] === true,
+    ...(canAsk && { ask: (question) => askYesNo(io, question) }),
+  });
+  // Names that cannot be activated are told before anything is opened.
+  withSkills('task', skills, values.skill);
   const model = await openModel(choice);
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
   let sandbox = await sandboxFor(context, list.words);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
-  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk, sandbox }, list });
+  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk, sandbox }, list, skills });
   const { store } = opened;
   const ledger = budgets.length === 0 ? undefined : (await openLedgers(config, store.budgets))(budgets);
   let { own } = opened;
@@ -115,7 +128,7 @@ export async function openSession(
   let runOptions: Session['options'] = {
     ...defaults,
     model,
-    instructions: `${system ?? instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}`,
+    instructions: `${system ?? instructionsFor(context.folder, tools)}${agentsInstructions(agents.files)}${skillsInstructions(skills, tools)}`,
     tools,
     policy,
     ...(maxTurns !== undefined && { maxTurns }),
@@ -134,10 +147,11 @@ export async function openSession(
     ...agents.problems,
     ...context.packages.problems,
     ...mcp.problems,
+    ...skillNotices,
     await unfinishedNotice(store, values),
   ].filter((text) => text !== undefined);
-  const chooseOwn = (chosen: Model): readonly Tool[] =>
-    chooseTools(context, { model: chosen, canAnswer: canAsk, sandbox, mcp: toolsForTasks(mcp) }, list);
+  const chooseOwn = (chosen: Model): Promise<readonly Tool[]> =>
+    ownTools({ context, mcp, place: { model: chosen, canAnswer: canAsk, sandbox }, list, skills });
   return {
     get context() {
       return context;
@@ -148,6 +162,7 @@ export async function openSession(
     explain: requestExplainer(policy, allTools, coloursFor(io.stderr, io.env)),
     deniedTools,
     notices,
+    skills,
     store,
     allTools,
     toolsWith(found) {
@@ -159,7 +174,7 @@ export async function openSession(
       const other = chooseModel({ model: name }, context.loaded, io.env);
       const next = await openModel(other);
       // Tasks use the same model.
-      own = chooseOwn(next);
+      own = await chooseOwn(next);
       runOptions = { ...runOptions, model: next };
       return other.notice;
     },
@@ -170,7 +185,7 @@ export async function openSession(
       try {
         context = { ...context, packages };
         sandbox = await sandboxFor(context, list.words);
-        own = chooseOwn(runOptions.model);
+        own = await chooseOwn(runOptions.model);
       } catch (error) {
         // Such as a tool that is named and is gone.
         ({ context, sandbox } = before);
@@ -194,16 +209,29 @@ const COMMAND = { subject: 'treadle:command', tenant: 'default', scopes: ['tools
 /** Marks them in lists. */
 const STARTED_BY = { 'started-by': 'command' };
 
-/** The parts that may fail while servers are connected. */
-async function openParts(options: {
+/** What the tools of a session depend on. */
+interface ToolParts {
   readonly context: CommandContext;
   readonly mcp: McpToolbox;
   readonly place: ToolPlace;
   readonly list: Parameters<typeof chooseTools>[2];
-}): Promise<{ readonly own: readonly Tool[]; readonly store: Awaited<ReturnType<typeof openStore>> }> {
-  const { context, mcp, place, list } = options;
+  readonly skills: readonly Skill[];
+}
+
+async function ownTools({ context, mcp, place, list, skills }: ToolParts): Promise<readonly Tool[]> {
+  const inTasks = toolsForTasks(mcp);
+  const own = chooseTools(context, { ...place, mcp: inTasks }, list);
+  if (skills.length === 0 || own.length === 0) return own;
+  return [...own, await skillToolFor(skills, { model: place.model, tools: [...own, ...inTasks] })];
+}
+
+/** The parts that may fail while servers are connected. */
+async function openParts(
+  options: ToolParts,
+): Promise<{ readonly own: readonly Tool[]; readonly store: Awaited<ReturnType<typeof openStore>> }> {
+  const { context, mcp } = options;
   try {
-    const own = chooseTools(context, { ...place, mcp: toolsForTasks(mcp) }, list);
+    const own = await ownTools(options);
     // Last, so that a command that cannot run does not create files.
     return { own, store: await openStore(context.store) };
   } catch (error) {
@@ -217,6 +245,15 @@ export function toolList({ loaded }: CommandContext, flag?: string): { words: re
   if (flag !== undefined) return { words: flag.split(',').map((word) => word.trim()), from: '--tools' };
   const { offer = ['coding', 'packages', 'mcp'] } = loaded.config.orchestrator?.tools ?? {};
   return { words: offer, from: `${loaded.file}: orchestrator.tools.offer` };
+}
+
+async function askYesNo(io: Io, question: string): Promise<boolean> {
+  const interrupt = catchInterrupt(io);
+  try {
+    return /^y(es)?$/i.test((await askLine(io, interrupt, question))?.trim() ?? '');
+  } finally {
+    interrupt.release();
+  }
 }
 
 function toolsFlag({ tools, 'no-tools': none }: Pick<SessionValues, 'tools' | 'no-tools'>): string | undefined {

@@ -27,6 +27,7 @@ import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
 import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
+import { openSkills, skillToolFor } from '../skills/command-skills.ts';
 import { chooseTools, commandTools, recordedTools, sandboxFor } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
@@ -171,7 +172,7 @@ async function resumeRun(
   const acceptChangedTools = values['accept-changed-tools'] === true;
   const recorded = state.nextTools ?? state.tools;
   const names = new Set(recorded.map(({ name }) => name));
-  const own = new Set(commandTools(context).map(({ name }) => name));
+  const own = new Set([...commandTools(context).map(({ name }) => name), 'skill']);
   const list = splitToolList(context, toolList(context));
   const usesMcp = [...names].some((name) => !own.has(name) && !name.startsWith('read_result'));
   const servers = acceptChangedTools ? list.servers : usesMcp ? [...serverEntries(context).keys()] : [];
@@ -180,9 +181,13 @@ async function resumeRun(
     if (!values.quiet) for (const problem of mcp.problems) note(problem);
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
     const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
-    const ownTools = acceptChangedTools
+    const chosen = acceptChangedTools
       ? chooseTools(context, inTasks, list)
       : recordedTools(context, inTasks, recorded);
+    const { skills } = names.has('skill') ? await openSkills(context, { trust: false }) : { skills: undefined };
+    const ownTools = skills
+      ? [...chosen, await skillToolFor(skills, { model, tools: [...chosen, ...inTasks.mcp] })]
+      : chosen;
     const all = mcp.all();
     const tools = [...ownTools, ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all)];
     const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });

@@ -11,6 +11,7 @@ import { diagnoseServers } from '../mcp/doctor.ts';
 import { listedModels, type ListedModel } from '../models/model-list.ts';
 import { probeListed } from '../models/models.ts';
 import { passes, probeProblem, probeText, type Probe } from '../models/probe.ts';
+import { findSkills, problemText } from '../skills/command-skills.ts';
 import { requiredPromises, WITHOUT_WALLS } from '../tools/sandbox.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
@@ -41,7 +42,7 @@ export const doctorCommand: Command = defineCommand({
   },
   notes: [
     'Checks Node, the configuration, the store, the keys, whether each model replies, calls tools and streams, the programs\n' +
-      'that tools use, and the MCP servers. Testing a model costs a few tokens. Keys are never shown.',
+      'that tools use, the skills, and the MCP servers. Testing a model costs a few tokens. Keys are never shown.',
     'Exit codes:\n  0    everything works; there may be warnings\n  1    something is broken\n  130  stopped with Ctrl-C',
   ],
   examples: ['treadle doctor', 'treadle doctor --no-test', 'treadle doctor --json --timeout 5'],
@@ -88,6 +89,7 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
     gitCheck(io),
     ...(await sandboxChecks(context)),
     ...packageChecks(context),
+    ...(await skillChecks(context)),
     ...servers,
   ];
 }
@@ -228,6 +230,33 @@ function packageChecks({ packages: { packages, tools, problems } }: CommandConte
   const found = `${plural(packages.length, 'package')} with ${plural(tools.length, 'tool')}`;
   if (problems.length > 0) return [{ name, status: 'warning', message: [found, ...problems].join('\n') }];
   return packages.length === 0 ? [] : [{ name, status: 'ok', message: found }];
+}
+
+/** Without any skills there is nothing to say. */
+async function skillChecks(context: CommandContext): Promise<readonly Check[]> {
+  const { skills, problems, trusted, fingerprint } = await findSkills(context);
+  const name = 'skills';
+  const usable = skills.filter(({ from }) => trusted || from === 'user').length;
+  const untrusted = skills.length - usable;
+  const remedy = `Start "treadle chat" on a terminal, or set trusted_skills = ["${fingerprint}"] in [orchestrator.tools].`;
+  return [
+    ...(usable > 0 ? [{ name, status: 'ok', message: plural(usable, 'skill') } as const] : []),
+    ...(untrusted > 0
+      ? [
+          {
+            name,
+            status: 'warning',
+            message: `${plural(untrusted, 'skill')} of the project not trusted`,
+            remedy,
+          } as const,
+        ]
+      : []),
+    ...problems.map((problem): Check => ({
+      name,
+      status: 'warning',
+      message: `Does not load: ${problemText(problem)}`,
+    })),
+  ];
 }
 
 async function serverChecks(context: CommandContext, io: Io, testing: Testing): Promise<readonly Check[]> {

@@ -6,6 +6,7 @@ import type { Engine, EngineName, ProbeResult, PromiseName, SandboxOptions } fro
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';
+import { outsideSkillFolders } from '../skills/command-skills.ts';
 
 /** Tools that start programs, by their names in `sandboxing`. */
 export const SANDBOXED_TOOLS = ['bash', 'git'] as const;
@@ -178,7 +179,11 @@ function sandboxOptions(context: CommandContext): SandboxOptions {
   const { sandbox = {}, private: own } = rulesOf(loaded.config);
   return {
     ...(own && { private: own }),
-    expose: [...(sandbox.expose ?? []), ...packages.packages.map(({ folder }) => folder)],
+    expose: [
+      ...(sandbox.expose ?? []),
+      ...packages.packages.map(({ folder }) => folder),
+      ...outsideSkillFolders(context),
+    ],
     ...(loaded.path !== undefined && { protect: [loaded.path] }),
     ...(store.type === 'sqlite' && {
       hide: [store.file, `${store.file}-wal`, `${store.file}-shm`, `${store.file}.secrets`],

@@ -1,0 +1,171 @@
+import { existsSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { dirname, join, relative, resolve, sep } from 'node:path';
+import { userText, type LoopOptions, type Model, type Tool, type UserMessage } from '@treadle/core';
+import { requestedSkills, skillsSection, type Skill } from '@treadle/core/skills';
+import type * as SkillsPackage from '@treadle/tools/skills';
+import type { LoadedSkill, LoadedSkills, SkillProblem, SkillRoot } from '@treadle/tools/skills';
+import { CommandError } from '../command-line/command.ts';
+import { didYouMean } from '@treadle/core/nearest';
+import type { CommandContext } from '../config/context.ts';
+import { projectFolders } from '../run/agents-md.ts';
+import { exactLine } from '../terminal/printable.ts';
+import { plural } from '../terminal/quantities.ts';
+import { isTrusted, rememberTrust } from './trust.ts';
+
+/* The skills of the command: where they are, which of them are used, and what runs get of them. */
+
+/** Loading it takes time, for a parser. */
+export function loadSkillsPackage(): Promise<typeof SkillsPackage> {
+  return import('@treadle/tools/skills');
+}
+
+/** In a project, in each of its folders from the working folder up to its root. */
+const PROJECT_FOLDERS = ['.agents/skills', '.claude/skills'];
+
+/** The user's own folder. */
+export function userSkillsFolder(): string {
+  return join(homedir(), '.treadle', 'skills');
+}
+
+/** `skills_path` as an absolute path: from the home folder, or relative to the configuration. */
+function configuredFolder({ loaded, folder }: CommandContext): string | undefined {
+  const path = loaded.config.orchestrator?.tools?.skills_path;
+  if (path === undefined) return undefined;
+  if (path === '~' || path.startsWith('~/')) return join(homedir(), path.slice(1));
+  return resolve(loaded.path === undefined ? folder : dirname(loaded.path), path);
+}
+
+/** Folders with skills that are not part of the project, and exist. Agents may read them. */
+export function outsideSkillFolders(context: CommandContext): readonly string[] {
+  const configured = configuredFolder(context);
+  const all = [userSkillsFolder(), ...(configured === undefined ? [] : [configured])];
+  return [...new Set(all)].filter((path) => !isInside(context.folder, path) && existsSync(path));
+}
+
+export function isInside(folder: string, path: string): boolean {
+  const way = relative(folder, path);
+  return way !== '..' && !way.startsWith(`..${sep}`);
+}
+
+/** The roots, those that win first. What `skills_path` names inside of the project belongs to the project. */
+async function skillRoots(context: CommandContext): Promise<{ roots: readonly SkillRoot[]; project: string }> {
+  const folders = await projectFolders(context.folder, homedir());
+  const project = folders[0]!;
+  const configured = configuredFolder(context);
+  const named: readonly SkillRoot[] =
+    configured === undefined
+      ? []
+      : [
+          isInside(project, configured)
+            ? { path: configured, within: project, from: 'project' }
+            : { path: configured, from: 'user' },
+        ];
+  const own: SkillRoot = { path: userSkillsFolder(), from: 'user' };
+  const inProject = folders
+    .toReversed()
+    .flatMap((folder) => PROJECT_FOLDERS.map((name) => join(folder, name)))
+    .map((path): SkillRoot => ({ path, within: project, from: 'project' }));
+  return { roots: [own, ...named, ...inProject].filter(({ path }) => existsSync(path)), project };
+}
+
+/** What was found, and whether what the project brings is trusted. */
+export interface FoundSkills extends LoadedSkills {
+  /** The root of the project. */
+  readonly project: string;
+  readonly trusted: boolean;
+}
+
+export async function findSkills(context: CommandContext): Promise<FoundSkills> {
+  const { roots, project } = await skillRoots(context);
+  if (roots.length === 0) return { skills: [], problems: [], project, trusted: true };
+  const { loadSkills } = await loadSkillsPackage();
+  const loaded = await loadSkills(roots);
+  const { trusted_skills: named = [] } = context.loaded.config.orchestrator?.tools ?? {};
+  const { fingerprint } = loaded;
+  const trusted = fingerprint === undefined || named.includes(fingerprint) || (await isTrusted(project, fingerprint));
+  return { ...loaded, project, trusted };
+}
+
+/** The skills that runs use. */
+export interface CommandSkills {
+  readonly skills: readonly LoadedSkill[];
+  /** What to tell the user. */
+  readonly notices: readonly string[];
+}
+
+/**
+ * The skills that may be used. `trust`: the flag, which trusts those of the project for now. `ask`: asks the user about them,
+ * if there is a terminal; a yes is remembered.
+ */
+export async function openSkills(
+  context: CommandContext,
+  { trust, ask }: { readonly trust: boolean; readonly ask?: (question: string) => Promise<boolean> },
+): Promise<CommandSkills> {
+  const found = await findSkills(context);
+  const notices = found.problems.map((problem) => `A skill is not used: ${problemText(problem)}`);
+  const ofProject = found.skills.filter(({ from }) => from === 'project');
+  if (found.trusted || trust) return { skills: found.skills, notices };
+  const names = ofProject.map(({ name }) => name).join(', ');
+  const count = plural(ofProject.length, 'skill');
+  const question = `The project ${exactLine(found.project)} brings ${count}: ${names}.\nSkills tell the model what to do. Use them, also next time? [y/N] `;
+  if (await ask?.(question)) {
+    await rememberTrust(found.project, found.fingerprint!);
+    return { skills: found.skills, notices };
+  }
+  const remedy = ask
+    ? ''
+    : ` Use them with --trust-skills, or with trusted_skills = ["${found.fingerprint}"] in [orchestrator.tools].`;
+  return {
+    skills: found.skills.filter(({ from }) => from !== 'project'),
+    notices: [...notices, `${count} of the project are not trusted, and not used: ${names}.${remedy}`],
+  };
+}
+
+export function problemText({ file, line, key, message }: SkillProblem): string {
+  const at = [file, ...(line === undefined ? [] : [`line ${line}`]), ...(key === undefined ? [] : [key])].join(', ');
+  return exactLine(`${at}: ${message}`);
+}
+
+export function findSkill(skills: readonly LoadedSkill[], name: string): LoadedSkill {
+  const skill = skills.find((one) => one.name === name);
+  if (skill) return skill;
+  const names = skills.map((one) => one.name);
+  throw new CommandError(
+    `There is no skill ${JSON.stringify(name)}.${didYouMean(name, names)} ` +
+      (names.length === 0 ? 'See: treadle skills --help' : `Skills: ${names.slice(0, 20).join(', ')}.`),
+  );
+}
+
+/** The tool that activates skills. `fork`: what those of them use that run on their own. */
+export async function skillToolFor(
+  skills: readonly Skill[],
+  fork: { readonly model: Model; readonly tools: readonly Tool[] },
+): Promise<Tool> {
+  const { skillTool } = await loadSkillsPackage();
+  return skillTool({ skills, fork });
+}
+
+/** What the instructions of a run say about skills. */
+export function skillsInstructions(skills: readonly Skill[], tools: readonly Tool[]): string {
+  const section = tools.some(({ name }) => name === 'skill') ? skillsSection(skills) : '';
+  return section === '' ? '' : `\n\n${section}`;
+}
+
+/** What a message with skills that the user named gives to its run. Throws if one of them cannot be activated. */
+export function withSkills(
+  input: LoopOptions['input'],
+  skills: readonly Skill[],
+  names: readonly string[] = [],
+): Pick<LoopOptions, 'input' | 'narrow'> {
+  if (names.length === 0) return { input };
+  const messages = typeof input === 'string' ? [userText(input)] : input;
+  const last = messages.at(-1) as UserMessage;
+  const task = last.content.flatMap((block) => (block.type === 'text' ? block.text : [])).join('\n');
+  const activation = requestedSkills(skills, names, task);
+  if (activation.type === 'refused') throw new CommandError(activation.reason);
+  const { text, narrow } = activation;
+  // Some protocols join texts.
+  const content = [...last.content, { type: 'text' as const, text: `\n\n${text}` }];
+  return { input: [...messages.slice(0, -1), { ...last, content }], narrow };
+}

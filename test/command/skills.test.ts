@@ -1,0 +1,249 @@
+import { existsSync } from 'node:fs';
+import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { command, type Printed } from './in-process.ts';
+import { playground, type Playground } from './playground.ts';
+import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
+
+let play: Playground;
+let home: Playground;
+let server: ScriptedOpenAi | undefined;
+
+beforeEach(async () => {
+  [play, home] = [await playground(), await playground()];
+  vi.stubEnv('HOME', home.folder);
+  // The end of the project.
+  await mkdir(join(play.folder, '.git'));
+});
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await server?.close();
+  server = undefined;
+  await play.remove();
+  await home.remove();
+});
+
+const OWN = '.treadle/skills';
+const skill = (front: string, text = 'Do it well.'): string => `---\n${front}\n---\n${text}\n`;
+
+async function run(steps: readonly Step[], args: readonly string[], sub = 'run', stdin = ''): Promise<Printed> {
+  server = await scriptedOpenAi(steps);
+  const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--tools', 'read-only,write,question'];
+  return command([sub, ...flags, ...args], play.folder, stdin);
+}
+
+const system = (index = 0): string => String(server!.requests[index]!.messages[0]!.content);
+const offered = (index: number): readonly string[] => server!.requests[index]!.tools!.map((tool) => tool.function.name);
+const lastText = (index: number): string => JSON.stringify(server!.requests[index]!.messages.at(-1));
+const use = (skill_name: string): Step => ({ calls: [{ name: 'skill', arguments: JSON.stringify({ skill_name }) }] });
+
+describe('a run', () => {
+  test('learns of the skills of the user, activates one and reads its files, and nothing else', async () => {
+    await home.write(`${OWN}/count/SKILL.md`, skill('description: Counts words\nallowed-tools: Read'));
+    await home.write(`${OWN}/count/reference.md`, 'the reference');
+    await home.write('.treadle/secret.txt', 'the secret');
+    const read = (path: string) => ({ name: 'read', arguments: JSON.stringify({ path: join(home.folder, path) }) });
+    const steps: readonly Step[] = [
+      use('count'),
+      { calls: [read(`${OWN}/count/reference.md`), read('.treadle/secret.txt'), { name: 'glob', arguments: '{}' }] },
+      { text: ['ok'] },
+    ];
+    const { stdout, code } = await run(steps, ['go']);
+    expect([code, stdout]).toEqual([0, 'ok\n']);
+    expect(system()).toContain('# Available skills');
+    expect(system()).toContain('\n- count: Counts words');
+    expect(lastText(1)).toContain('Do it well.');
+    expect(offered(1)).toEqual(expect.arrayContaining(['read', 'skill', 'question']));
+    expect(offered(1)).not.toContain('write');
+    const results = JSON.stringify(server!.requests[2]!.messages.slice(-3));
+    expect(results).toContain('the reference');
+    expect(results).not.toContain('the secret');
+    expect(results).toContain('The tool \\"glob\\" is not allowed here');
+  });
+
+  test('activates skills that the user names, from the first turn on', async () => {
+    await home.write(
+      `${OWN}/one/SKILL.md`,
+      skill('description: d\nallowed-tools: Read\ndependencies: [two]', 'For $ARGUMENTS.'),
+    );
+    await home.write(`${OWN}/two/SKILL.md`, skill('description: d\ninvocation_mode: user', 'Second.'));
+    const { code } = await run([{ text: ['ok'] }], ['--skill', 'one', 'the task']);
+    expect(code).toBe(0);
+    expect(lastText(0)).toMatch(/the task.*Second\..*For the task\./);
+    expect(offered(0)).toContain('read');
+    expect(offered(0)).not.toContain('write');
+  });
+
+  test.each([
+    [['--skill', 'on'], 'There is no skill "on". Did you mean "one"?'],
+    [['--skill', 'own'], 'can be activated only by the model'],
+  ])('%j is an error before anything runs', async (args, message) => {
+    await home.write(`${OWN}/one/SKILL.md`, skill('description: d'));
+    await home.write(`${OWN}/own/SKILL.md`, skill('description: d\ninvocation_mode: model'));
+    const { code, stderr } = await run([], [...args, 'go']);
+    expect([code, server!.requests.length]).toEqual([2, 0]);
+    expect(stderr).toContain(message);
+  });
+
+  test('uses the skills of a project only after they were trusted, and asks again after a change', async () => {
+    await play.write('.claude/skills/deploy/SKILL.md', skill('description: Deploys'));
+    const untrusted = await run([{ text: ['ok'] }], ['go']);
+    expect(untrusted.stderr).toContain('1 skill of the project are not trusted, and not used: deploy.');
+    expect(offered(0)).not.toContain('skill');
+    const [fingerprint] = /sha256:[\da-f]{64}/.exec(untrusted.stderr)!;
+    await server!.close();
+
+    const byFlag = await run([{ text: ['ok'] }], ['--trust-skills', 'go']);
+    expect(byFlag.stderr).not.toContain('trusted');
+    expect(system()).toContain('- deploy: Deploys');
+    await server!.close();
+
+    await play.write('treadle.toml', `[orchestrator.tools]\ntrusted_skills = ["${fingerprint}"]\n`);
+    await run([{ text: ['ok'] }], ['go']);
+    expect(offered(0)).toContain('skill');
+    await server!.close();
+
+    await play.write('.claude/skills/deploy/run.sh', 'echo changed');
+    const changed = await run([{ text: ['ok'] }], ['go']);
+    expect(changed.stderr).toContain('are not trusted');
+    expect(offered(0)).not.toContain('skill');
+  });
+
+  test('resumes with its skills, and stays narrowed', async () => {
+    await home.write(`${OWN}/ask/SKILL.md`, skill('description: d\nallowed-tools: Read\napprovals: [read]'));
+    const read: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
+    const paused = await run([use('ask'), read], ['--ask', 'always', 'go']);
+    expect(paused.code).toBe(4);
+    const [id] = /run_\w+/.exec(paused.stderr)!;
+    await server!.close();
+    server = await scriptedOpenAi([{ text: ['ok'] }]);
+    const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--yes'];
+    const resumed = await command(['runs', 'resume', id, ...flags], play.folder);
+    expect([resumed.code, resumed.stdout]).toEqual([0, 'ok\n']);
+    expect(offered(0)).toEqual(['read', 'question', 'skill']);
+  });
+});
+
+describe('a chat', () => {
+  test('activates a skill with a slash for the rest of the conversation, and lifts it only by hand', async () => {
+    await home.write(`${OWN}/review/SKILL.md`, skill('description: Reviews\nallowed-tools: Read'));
+    await home.write(`${OWN}/own/SKILL.md`, skill('description: d\ninvocation_mode: model'));
+    const lines = [
+      '/review this change',
+      'and this',
+      '/skills',
+      '/own',
+      '/reviw',
+      '/lift skill:review',
+      'free',
+      '',
+    ].join('\n');
+    const steps = [{ text: ['one'] }, { text: ['two'] }, use('own'), { text: ['three'] }];
+    const { stdout, stderr } = await run(steps, [], 'chat', lines);
+    expect(stdout).toContain('three');
+    expect(lastText(0)).toMatch(/"this change\\n\\nThe skill.*Do it well\./);
+    expect([0, 1, 3].map((index) => offered(index).includes('write'))).toEqual([false, false, true]);
+    const shown = stdout + stderr;
+    expect(shown).toContain('/review (active): Reviews');
+    expect(shown).toContain('The skill "own" can be activated only by the model.');
+    expect(shown).toContain('There is no command /reviw. Did you mean "/review"?');
+  });
+});
+
+describe('treadle skills', () => {
+  const skills = (...args: readonly string[]): Promise<Printed> => command(['skills', ...args], play.folder);
+
+  test('new writes a skill that is valid, list shows it, and it is not written again', async () => {
+    const { stdout } = await skills('new', 'release-notes');
+    expect(stdout).toBe(`${join(home.folder, OWN, 'release-notes/SKILL.md')}\n`);
+    expect((await skills('new', 'release-notes')).stderr).toContain('has a SKILL.md already');
+    expect((await skills('new', '../x')).stderr).toContain('cannot be the name of a skill');
+    await skills('new', 'mine', '--project');
+    const listed = await skills('list');
+    expect(listed.stdout).toMatch(/^release-notes +user +active +What this skill does/m);
+    expect(listed.stdout).toMatch(/^mine +project +untrusted/m);
+    expect(listed.stderr).toMatch(/fingerprint sha256:/);
+  });
+
+  test('check explains what a skill narrows and asks for, and what is wrong', async () => {
+    const front = 'description: d\nallowed-tools: Read Bash(git log:*) Read(x) Telepathy\nautonomy: 1\nmodel: big';
+    await play.write('outside/good/SKILL.md', skill(front));
+    await home.write(`${OWN}/lost/SKILL.md`, skill('description: d\ndependencies: gone'));
+    await home.write(`${OWN}/bad/SKILL.md`, skill('name: bad'));
+    const one = await skills('check', './outside/good');
+    expect(one.code).toBe(0);
+    expect(one.stdout.split('\n')).toEqual([
+      'good: activated by the user and the model',
+      '  Allowed tools: read, bash, background_list, background_read, background_stop, telepathy',
+      '  Allowed commands: git log; no others',
+      '  Autonomy: at most level 1 (supervised)',
+      '  Note: Telepathy is not a tool of the command. A tool of an MCP server can have this name.',
+      '  Note: Read(x) cannot be checked, so its calls are asked about or blocked.',
+      '  Note: allowed-tools narrows: it does not let calls run without being asked about.',
+      '  Note: These keys have no effect: model.',
+      '',
+    ]);
+    const all = await skills('check');
+    expect(all.code).toBe(1);
+    expect(all.stdout).toContain('Problem: There is no skill "gone", which the skill "lost" depends on.');
+    expect(all.stdout).toMatch(/Does not load: .*bad\/SKILL\.md, line 1, description: It is missing/);
+    const { stdout } = await command(['doctor', '--no-test', '--json'], play.folder);
+    expect(JSON.parse(stdout).checks).toEqual(
+      expect.arrayContaining([
+        { name: 'skills', status: 'ok', message: '1 skill' },
+        { name: 'skills', status: 'warning', message: expect.stringContaining('bad/SKILL.md, line 1, description') },
+      ]),
+    );
+  });
+
+  test('show prints what the model gets', async () => {
+    await home.write(`${OWN}/a/SKILL.md`, skill('description: About a\ndisallowed-tools: write'));
+    const { stdout } = await skills('show', 'a');
+    expect(stdout).toContain('- Blocked tools: write');
+    expect(JSON.parse((await skills('show', 'a', '--json')).stdout)).toMatchObject({
+      narrowing: { source: 'skill:a', without: ['write'] },
+    });
+    expect((await skills('show', 'b')).code).toBe(2);
+  });
+
+  test('add copies the skills of a folder without links, and replaces nothing', async () => {
+    await play.write('pack/one/SKILL.md', skill('description: d'));
+    await play.write('pack/one/scripts/run.sh', 'echo 1');
+    await symlink('/etc/passwd', join(play.folder, 'pack/one/passwd'));
+    await play.write('pack/two/SKILL.md', skill('name: BAD\ndescription: d'));
+    const { code, stdout, stderr } = await skills('add', './pack');
+    expect([code, stdout]).toEqual([1, `Added one to ${join(home.folder, OWN, 'one')}\n`]);
+    expect(stderr).toMatch(/Not added: .*two\/SKILL\.md, line 2, name/);
+    expect(await readFile(join(home.folder, OWN, 'one/scripts/run.sh'), 'utf8')).toBe('echo 1');
+    expect(existsSync(join(home.folder, OWN, 'one/passwd'))).toBe(false);
+    expect((await skills('add', './pack/one')).stderr).toContain('one exists');
+    expect((await skills('add', './missing')).code).toBe(2);
+  });
+
+  test('add clones a repository, and a folder of it', async () => {
+    const { execFileSync } = await import('node:child_process');
+    const repository = join(play.folder, 'repository');
+    await play.write('repository/skills/pdf/SKILL.md', skill('description: d'));
+    const git = (...args: readonly string[]): unknown =>
+      execFileSync('git', ['-C', repository, '-c', 'user.name=a', '-c', 'user.email=a@b', ...args]);
+    git('init', '-q');
+    git('add', '.');
+    git('commit', '-qm', 'skills');
+    const { code, stderr } = await skills('add', `file://${repository}#skills`);
+    expect([code, existsSync(join(home.folder, OWN, 'pdf/SKILL.md'))]).toEqual([0, true]);
+    expect(stderr).toContain('treadle skills check');
+    expect((await skills('add', `file://${repository}#../..`)).stderr).toContain('leads out of the repository');
+    await rm(repository, { recursive: true });
+    expect((await skills('add', `file://${repository}`)).stderr).toContain('cannot be cloned');
+  });
+
+  test('skills_path names another folder; inside of the project it has to be trusted', async () => {
+    await play.write('own/a/SKILL.md', skill('description: d'));
+    await home.write('elsewhere/b/SKILL.md', skill('description: d'));
+    await play.write('treadle.toml', '[orchestrator.tools]\nskills_path = "own"\n');
+    expect((await skills('list')).stdout).toMatch(/^a +project +untrusted/m);
+    await writeFile(join(play.folder, 'treadle.toml'), '[orchestrator.tools]\nskills_path = "~/elsewhere"\n');
+    expect((await skills('list')).stdout).toMatch(/^b +user +active/m);
+  });
+});
