@@ -1,9 +1,9 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { command } from '../command/in-process.ts';
 import { PROCESS_ENV } from '../process-env.ts';
 import { newClient, oldClient, type Target } from './official-clients.ts';
@@ -63,6 +63,47 @@ test('writes nothing but the protocol to standard output, and ends with its inpu
   const { code } = await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
   expect(code).toBe(0);
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ id: 1, result: { protocolVersion: '2025-06-18' } }]);
+});
+
+test('serves skills as prompts and resources', async () => {
+  const home = await mkdtemp(join(tmpdir(), 'treadle-home-'));
+  vi.stubEnv('HOME', home);
+  await mkdir(join(home, '.treadle/skills/review'), { recursive: true });
+  const front = 'description: Reviews\nallowed-tools: Read';
+  await writeFile(join(home, '.treadle/skills/review/SKILL.md'), `---\n${front}\n---\nRead, then report.\n`);
+  await mkdir(join(home, '.treadle/skills/own'));
+  await writeFile(
+    join(home, '.treadle/skills/own/SKILL.md'),
+    '---\ndescription: d\ninvocation_mode: model\n---\nOwn.\n',
+  );
+  const [stdin, stdout] = [new PassThrough(), new PassThrough()];
+  const clientInfo = { name: 'x', version: '1' };
+  const asked = [
+    ['initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo }],
+    ['prompts/list', {}],
+    ['prompts/get', { name: 'review' }],
+    ['resources/list', {}],
+    ['resources/read', { uri: 'treadle://skills/own' }],
+  ] as const;
+  const answers: { readonly id: number; readonly result: unknown }[] = [];
+  stdout.setEncoding('utf8').on('data', (text: string) => {
+    for (const line of text.trim().split('\n')) answers.push(JSON.parse(line));
+    if (answers.length === asked.length) stdin.end();
+  });
+  for (const [id, [method, params]] of asked.entries()) {
+    stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    if (id === 0) stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`);
+  }
+  await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
+  vi.unstubAllEnvs();
+  await rm(home, { recursive: true });
+  const results = answers.toSorted((a, b) => a.id - b.id).map(({ result }) => result);
+  expect(results.slice(1)).toMatchObject([
+    { prompts: [{ name: 'review', description: 'Reviews' }] },
+    { messages: [{ role: 'user', content: { text: expect.stringContaining('Read, then report.') } }] },
+    { resources: [{ uri: 'treadle://skills/own' }, { uri: 'treadle://skills/review', description: 'Reviews' }] },
+    { contents: [{ text: expect.stringContaining('Own.') }] },
+  ]);
 });
 
 test.each([

@@ -8,6 +8,7 @@ import {
   type Principal,
   type Tool,
 } from '@treadle/core';
+import type { Skill } from '@treadle/core/skills';
 import type { Logger } from 'pino';
 import type { ServedModels, ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, type ToolExecutor } from './engine/executors.ts';
@@ -46,6 +47,11 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
    * has no keys. Default: `policy`.
    */
   readonly askingPolicy?: Policy;
+  /**
+   * Skills that messages of conversations activate with `/name`. For the model to activate them itself, `tools` and
+   * `defaultTools` need `skillTool` of `@treadle/tools/skills` too.
+   */
+  readonly skills?: readonly Skill[];
   /**
    * The ledger of the budgets that the runs of a caller draw on, such as `budgets.ledger(names)` of the store; undefined: none.
    * Called when a run starts or is resumed. `subject` is the name of the key, empty without keys. Must not throw.
@@ -125,6 +131,7 @@ export type ReplaceableOptions = Pick<
   | 'mcpServers'
   | 'policy'
   | 'askingPolicy'
+  | 'skills'
   | 'ledger'
   | 'agents'
   | 'testModel'
@@ -148,6 +155,7 @@ const REPLACEABLE: { readonly [Name in keyof Required<ReplaceableOptions>]: true
   mcpServers: true,
   policy: true,
   askingPolicy: true,
+  skills: true,
   ledger: true,
   agents: true,
   testModel: true,
@@ -214,6 +222,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   mcpServers: 'object',
   policy: '.judge',
   askingPolicy: '.judge',
+  skills: 'array',
   ledger: 'function',
   agents: 'array',
   guardrails: 'object',

@@ -71,6 +71,7 @@ type EngineSettings = Pick<
   | 'instructionsFor'
   | 'policy'
   | 'askingPolicy'
+  | 'skills'
   | 'ledgerFor'
   | 'agents'
   | 'everyRun'
@@ -102,6 +103,7 @@ function engineSettings(options: ReplaceableOptions, log: Logger): EngineSetting
     everyRun: everyRunOptions(options),
     newRun: newRunOptions(options),
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
+    ...(options.skills && { skills: options.skills }),
     waits: options.waitForAnswers ?? false,
   };
 }

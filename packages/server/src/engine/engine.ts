@@ -9,6 +9,7 @@ import type {
   StartedRun,
   StartingCall,
 } from '@treadle/core';
+import type { Skill } from '@treadle/core/skills';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
@@ -66,6 +67,8 @@ export interface Engine {
   /** Further options of every run, and of every new one. */
   readonly everyRun?: EveryRunOptions;
   readonly newRun?: NewRunOptions;
+  /** Skills that messages of conversations can activate. Absent: none. */
+  readonly skills?: readonly Skill[];
   /** Judges the calls of conversations with a person who answers approvals, without keys. Absent: `policy`. */
   readonly askingPolicy?: Policy;
   /** The keys of clients. A run goes on only as long as the key that started it is valid. Absent: there are none. */

@@ -1,5 +1,5 @@
 import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext } from '../config/context.ts';
 import { openServerStore } from '../config/store.ts';
@@ -7,6 +7,8 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import { userName } from '../run/ask-approval.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
+import { openSkills } from '../skills/command-skills.ts';
+import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, NO_PLACE, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
 
@@ -19,13 +21,15 @@ export const mcpServeCommand: Command = defineCommand({
       value: 'LIST',
       help: 'Tools for the client: read-only (default), coding, or names such as read,bash',
     },
+    'trust-skills': RULE_FLAGS['trust-skills'],
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
   },
   notes: [
     'For the configuration of an MCP client: the command is "treadle", with the arguments "mcp" and "serve". The policy of\n' +
       'treadle.toml applies to every call. What it asks about, the client asks its user (elicitation); a client that cannot\n' +
-      'ask gets an error. Each call is a run in the store, and the client can read the runs as resources.',
+      'ask gets an error. Each call is a run in the store, and the client can read the runs as resources. Skills are prompts and\n' +
+      'resources of the server.',
     'Only the tool "task" needs a model. "treadle serve" serves the same over HTTP, at /mcp.',
     'Standard output carries the protocol alone. A line about the sandbox and the log, as JSON lines, go to standard error.\n' +
       'The command ends when its standard input is closed, and at SIGINT and SIGTERM.',
@@ -41,11 +45,12 @@ export const mcpServeCommand: Command = defineCommand({
     const model = needsModel ? await openModel(chooseModel(values, loaded, io.env)) : NO_PLACE.model;
     const sandbox = await sandboxFor(context, words);
     const tools = chooseTools(context, { model, canAnswer: true, sandbox }, { words, from: '--tools' });
+    const { skills, notices } = await openSkills(context, { trust: values['trust-skills'] === true });
     const { newLog } = await import('@treadle/server');
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
     if (sandbox) io.stderr.write(`${sandbox.notice}\n`);
-    for (const problem of context.packages.problems) log.warn(problem);
+    for (const notice of [...context.packages.problems, ...notices]) log.warn(notice);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
@@ -55,6 +60,7 @@ export const mcpServeCommand: Command = defineCommand({
         instructions: `The tools act in the folder ${folder}.`,
         store,
         tools,
+        ...skillRegistry(skills),
         policy: commandPolicy(context, 'policy', { rates: store.rates }),
         user: userName(),
         log,

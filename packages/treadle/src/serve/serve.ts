@@ -1,7 +1,7 @@
 import { messageOf, TreadleError, type Model } from '@treadle/core';
 import type { ReplaceableOptions, TreadleServer } from '@treadle/server';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, type ModelValues } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS, type ModelValues } from '../command-line/flags.ts';
 import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
 import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
@@ -14,6 +14,9 @@ import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { configuredServers, splitToolList } from '../mcp/servers.ts';
+import type { LoadedSkill } from '@treadle/tools/skills';
+import { openSkills, skillToolFor } from '../skills/command-skills.ts';
+import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
 import { configChanges, watchFile, watchPackages } from './reload.ts';
@@ -36,6 +39,7 @@ export const serveCommand: Command = defineCommand({
       max: 65_535,
       help: 'Port to listen on; default: 3210. 0 uses any free port',
     },
+    'trust-skills': RULE_FLAGS['trust-skills'],
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
   },
@@ -98,7 +102,8 @@ export const serveCommand: Command = defineCommand({
           askingPolicy,
           ledger: (caller) => ledgerOf(serverBudgets(config, caller)),
           testModel: async (...test) => (await import('../models/probe.ts')).probe(...test),
-          mcp: { version: version(), policy: askingPolicy },
+          skills: offer.skills,
+          mcp: { version: version(), policy: askingPolicy, ...skillRegistry(offer.skills) },
           mcpServers: {
             servers: remote.servers,
             defaults: offer.defaultServers.filter((name) => usable.includes(name)),
@@ -181,6 +186,7 @@ interface Offered {
   readonly models: ServedModels;
   readonly opened: ReadonlyMap<string, Model>;
   readonly options: ServeOptions;
+  readonly skills: readonly LoadedSkill[];
   /** Names of MCP servers whose tools every request gets. */
   readonly defaultServers: readonly string[];
   /** Messages for the user. */
@@ -197,12 +203,21 @@ async function offeredBy(values: ServeValues, context: CommandContext, io: Io): 
   const list = { words: server.tools ?? ['read-only'], from: `${loaded.file}: server.tools` };
   // Whether somebody can answer is decided for each run.
   const sandbox = await sandboxFor(context, list.words);
-  const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true, sandbox }, list);
+  const model = opened.get(models.default)!;
+  const chosen = chooseTools(context, { model, canAnswer: true, sandbox }, list);
+  const { skills, notices: skillNotices } = await openSkills(context, { trust: values['trust-skills'] === true });
+  const isOffered = skills.length > 0 && chosen.length > 0;
+  const tools = isOffered ? [...chosen, await skillToolFor(skills, { model, tools: chosen })] : chosen;
   const options = serveOptions(values, loaded, { tools, env: io.env });
   const words = server.default_tools ?? [];
   const { servers } = splitToolList(context, { words, from: `${loaded.file}: server.default_tools` });
-  const notices = [...models.notices, ...(sandbox ? [sandbox.notice] : []), ...context.packages.problems];
-  return { models, opened, options, defaultServers: servers, notices };
+  const notices = [
+    ...models.notices,
+    ...(sandbox ? [sandbox.notice] : []),
+    ...context.packages.problems,
+    ...skillNotices,
+  ];
+  return { models, opened, options, skills, defaultServers: servers, notices };
 }
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */
@@ -222,7 +237,7 @@ async function listenOrExplain(
   }
 }
 
-type ServeValues = ModelValues & AddressFlags;
+type ServeValues = ModelValues & AddressFlags & { readonly 'trust-skills'?: boolean };
 
 /** The models of the server by name, and the default for requests that name none. */
 export interface ServedModels {

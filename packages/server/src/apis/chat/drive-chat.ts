@@ -30,6 +30,7 @@ import { messageIds, type StoredAnswer, type StoredMessage } from '../../history
 import type { ConversationHistories } from '../../history/conversation-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
+import { withChatSkills } from './chat-skills.ts';
 import { chatProjection, endError, statusOf } from './projection.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
 import { messageTitle, type Untitled } from './titles.ts';
@@ -61,11 +62,11 @@ interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
 
 /** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
 export async function planMessage(
-  given: Engine,
+  current: Engine,
   { model, tools, approvals, lift }: Pick<StoredMessage, 'model' | 'tools' | 'approvals' | 'lift'>,
   { messages, system = [], carried, after, ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
-  const engine = judgedFor(given, { approvals, key: run.caller.key });
+  const engine = judgedFor(current, { approvals, key: run.caller.key });
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
   const request: RunRequest = {
     functions: [],
@@ -76,7 +77,15 @@ export async function planMessage(
     truncation: 'auto',
     ...(model !== undefined && { model }),
   };
-  const conversation = { messages: messages.map(sentMessage), instructions: system, carried, after };
+  const { skills = [] } = engine;
+  const isOffered = (tools ?? engine.serverTools.defaultTools).includes('skill');
+  const given = withChatSkills({ messages, system, carried }, { skills, isOffered });
+  const conversation = {
+    messages: given.messages.map(sentMessage),
+    instructions: given.system,
+    carried: given.carried,
+    after,
+  };
   const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true, keeps: true });
   const input = textInputFor(plan.model, model ?? engine.models.default);
   const lifted = lift ? { ...plan, lift } : plan;

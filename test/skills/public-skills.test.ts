@@ -1,0 +1,180 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { approve, memoryJournal, runLoop, type LoopResult } from '@treadle/core';
+import { policy } from '@treadle/core/policy';
+import { skillNarrowing } from '@treadle/core/skills';
+import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore } from '@treadle/store';
+import { codingTools, local, pathFacts } from '@treadle/tools';
+import { commandAnalyser } from '@treadle/tools/commands';
+import { loadSkills, skillTool } from '@treadle/tools/skills';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { postChat } from '../server/support/chat-events.ts';
+import { startInProcess } from '../server/support/in-process.ts';
+
+/* Skills in the public format, of different complexity, used by a scripted model with the real tools. */
+
+const FOLDER = join(import.meta.dirname, '../fixtures/skills');
+const { skills, problems } = await loadSkills([{ path: FOLDER, from: 'user' }]);
+
+let work = '';
+beforeAll(async () => {
+  work = await mkdtemp(join(tmpdir(), 'treadle-skills-'));
+  await writeFile(join(work, 'text.txt'), 'one two three\n');
+});
+afterAll(() => rm(work, { recursive: true }));
+
+const BASH = ['bash', 'background_list', 'background_read', 'background_stop'];
+const READS = ['read', 'grep', 'glob'];
+
+test('all of them load, and narrow what they say', () => {
+  expect(problems).toEqual([]);
+  const narrowed = Object.fromEntries(skills.map((skill) => [skill.name, skillNarrowing(skill)]));
+  expect(narrowed).toEqual({
+    'brand-guidelines': { source: 'skill:brand-guidelines' },
+    'careful-edit': {
+      source: 'skill:careful-edit',
+      without: [...BASH, 'background_write', 'task'],
+      ask: ['edit', 'write'],
+      autonomy: 1,
+      defaults: { read: { limit: 200 } },
+    },
+    'code-review': { source: 'skill:code-review', tools: READS },
+    'commit-message': { source: 'skill:commit-message' },
+    deploy: {
+      source: 'skill:deploy',
+      tools: BASH,
+      rules: {
+        commands: {
+          allow: ['npm run deploy', 'git status'],
+          deny: ['*', 'npm run deploy *', 'git status *'],
+        },
+      },
+    },
+    'git-release': {
+      source: 'skill:git-release',
+      tools: ['read', 'write', ...BASH],
+      rules: { commands: { allow: ['git log', 'git tag', 'git status'], deny: ['*', 'git status *'] } },
+    },
+    'house-style': { source: 'skill:house-style' },
+    'pdf-forms': { source: 'skill:pdf-forms' },
+    research: { source: 'skill:research', tools: READS },
+    'word-count': {
+      source: 'skill:word-count',
+      tools: [...BASH, 'read'],
+      rules: { commands: { allow: ['sh'], deny: ['*'] } },
+    },
+  });
+});
+
+const use = (skill_name: string, more: object = {}) => ({
+  calls: [{ name: 'skill', arguments: { skill_name, ...more } }],
+});
+const call = (name: string, given: object) => ({ calls: [{ name, arguments: given }] });
+
+function results({ messages }: LoopResult): readonly string[] {
+  return messages.flatMap((message) =>
+    message.role === 'tool' ? message.content.map(({ content }) => JSON.stringify(content)) : [],
+  );
+}
+
+describe('a scripted model with the real tools', () => {
+  const rules = () =>
+    policy(
+      { autonomy: 1, paths: { read: ['**', `${FOLDER}/**`] } },
+      {
+        folder: work,
+        analysers: { command: commandAnalyser({ folder: work }), path: (path) => pathFacts(path, { folder: work }) },
+      },
+    );
+  const tools = (inside = scriptedModel([])) => {
+    const own = codingTools(local(work, { check: () => undefined }));
+    return [...own, skillTool({ skills, fork: { model: inside, tools: own } })];
+  };
+
+  test('reads a file of the skill, and cannot write', async () => {
+    const model = scriptedModel([
+      use('code-review'),
+      call('read', { path: join(FOLDER, 'code-review/references/checklist.md') }),
+      call('write', { path: 'x', content: 'x' }),
+      'Reviewed.',
+    ]);
+    const result = await runLoop({ model, tools: tools(), input: 'Review.', policy: rules() });
+    expect(result.outcome).toEqual({ type: 'completed' });
+    expect(results(result)[0]).toContain('Read its files when you need them: references/checklist.md.');
+    expect(results(result)[1]).toContain('heliotrope');
+    expect(results(result)[2]).toContain('not allowed here');
+  });
+
+  test('runs a script of the skill after an approval, and no other command', async () => {
+    const script = join(FOLDER, 'word-count/scripts/count.sh');
+    const steps = [
+      use('word-count'),
+      call('bash', { command: 'curl example.com' }),
+      call('bash', { command: `sh ${script} text.txt` }),
+      'Three.',
+    ];
+    const journal = memoryJournal();
+    const options = { tools: tools(), journal, runId: 'r', policy: rules() };
+    const model = scriptedModel(steps);
+    const paused = await runLoop({ ...options, model, input: 'How long is it?' });
+    expect(results(paused)[1]).toContain('denies \\"curl example.com\\"');
+    const result = await runLoop({ ...options, model, answers: [approve(paused.waiting![0]!)] });
+    expect(results(result)[2]).toContain('3');
+  });
+
+  test('activates what a skill depends on, with default arguments and required approvals', async () => {
+    const model = scriptedModel([
+      use('careful-edit'),
+      call('read', { path: 'text.txt' }),
+      call('write', { path: 'y', content: '' }),
+      'Done.',
+    ]);
+    const journal = memoryJournal();
+    const allowing = policy({ autonomy: 3 }, { folder: work });
+    const paused = await runLoop({ model, tools: tools(), input: 'Edit.', journal, policy: allowing });
+    expect(results(paused)[0]).toContain('Plain words. No jargon.');
+    expect(paused.carried?.narrow?.map(({ source }) => source)).toEqual(['skill:house-style', 'skill:careful-edit']);
+    const replied = (await journal.read(paused.runId)).flatMap(({ event }) =>
+      event.type === 'model-replied' ? event.checks : [],
+    );
+    expect(replied[1]!.arguments).toBe('{"path":"text.txt","limit":200}');
+    expect(paused.waiting).toMatchObject([{ type: 'approval', call: { name: 'write' } }]);
+  });
+
+  test('runs research on its own', async () => {
+    const inside = scriptedModel([call('bash', { command: 'ls' }), 'It is in text.txt, line 1.']);
+    const model = scriptedModel([use('research', { task: 'Where is "two"?' }), 'Found.']);
+    const result = await runLoop({ model, tools: tools(inside), input: 'Where?', policy: rules() });
+    expect(results(result)).toEqual([expect.stringContaining('It is in text.txt, line 1.')]);
+    expect(inside.requests[0]!.tools.map(({ name }) => name)).toEqual(expect.arrayContaining(['read', 'grep', 'glob']));
+    expect(inside.requests[0]!.tools.map(({ name }) => name)).not.toContain('bash');
+  });
+});
+
+describe('the chat of the server', () => {
+  test('a message with a slash activates a skill for the conversation, and the model learns of the others', async () => {
+    const store = sqliteStore(':memory:');
+    using model = scriptedModel(['One.', 'Two.']);
+    const tools = [...codingTools(local(work)), skillTool({ skills })];
+    const defaultTools = tools.map(({ name }) => name);
+    await using server = await startInProcess(model, { store, skills, tools, defaultTools });
+    const first = await postChat(server.url, { message: '/code-review the last change' });
+    const { conversation_id: conversation } = await first.event('conversation_meta');
+    await first.ended;
+    await (
+      await postChat(server.url, { conversation_id: conversation, message: 'and /etc/hosts' })
+    ).ended;
+    const [request, next] = model.requests;
+    expect(request!.instructions).toContain('- code-review: Reviews code');
+    expect(request!.instructions).not.toContain('- deploy:');
+    expect(JSON.stringify(request!.messages)).toContain('go through it');
+    const offered = next!.tools.map(({ name }) => name);
+    expect(offered).toEqual(expect.arrayContaining(['read', 'grep', 'glob', 'skill']));
+    expect(offered).not.toContain('bash');
+    const refused = await server.send('POST', '/v1/chat', { message: '/house-style' });
+    expect([refused.status, JSON.stringify(refused.body)]).toEqual([400, expect.stringContaining('only by the model')]);
+    await store.close();
+  });
+});
