@@ -9,6 +9,8 @@ import path from 'node:path';
 import { memoryJournal, runLoop, type Tool, type ToolResult, type Touch } from '@treadle/core';
 import { scriptedModel, type ScriptedCall } from '@treadle/core/testing';
 import { codingTools, local, questionTool, readOnlyTools, taskTool, toLegacyResult, type Ops } from '@treadle/tools';
+import { skillTool } from '@treadle/tools/skills';
+import type { Skill } from '@treadle/core/skills';
 import { escaped, fenced, table } from './markdown.ts';
 
 interface Example {
@@ -42,6 +44,19 @@ const PATCH = `--- a/src/price.ts
 +  return what.length * 2;
  }
 `;
+
+const PRICING: Skill = {
+  name: 'pricing',
+  description: 'How prices are made',
+  text: 'Every price is in cents. Read src/price.ts before you change one.',
+  allowedTools: ['Read', 'Grep'],
+  folder: '/skills/pricing',
+  files: [],
+  invocation: 'both',
+  execution: 'inline',
+  dependencies: [],
+  status: 'active',
+};
 
 /** By tool. The answer to each question is its first choice. */
 const EXAMPLES: Readonly<Record<string, Example>> = {
@@ -100,6 +115,13 @@ const EXAMPLES: Readonly<Record<string, Example>> = {
       'choices is rejected. `questionTool({ canAnswer: false })` is for runs without people: the model is told at once that ' +
       'nobody can answer, and decides itself. With `ttlMs`, a question without an answer fails with `timeout`.',
   },
+  skill: {
+    input: { skill_name: 'pricing' },
+    errors: [{ skill_name: 'prices' }],
+    note:
+      '`skillTool({ skills, fork })` gets its skills from `loadSkills`, and `fork` is what a skill uses that runs on its own. ' +
+      'Once a skill is active, the run is [narrowed](../changing-runs.md#narrowing). [Skills](../skills.md) describes them.',
+  },
   task: {
     input: { task_description: 'Find out which files use price(), and list them.' },
     note:
@@ -125,7 +147,12 @@ export async function toolPages(): Promise<readonly Page[]> {
 
 function documentedTools(ops: Ops): readonly Tool[] {
   const helper = scriptedModel(['src/shop.ts uses price(), and src/price.ts defines it.']);
-  return [...codingTools(ops), questionTool(), taskTool({ models: { small: helper, large: helper } })];
+  return [
+    ...codingTools(ops),
+    questionTool(),
+    skillTool({ skills: [PRICING] }),
+    taskTool({ models: { small: helper, large: helper } }),
+  ];
 }
 
 function indexPage(tools: readonly Tool[]): string {

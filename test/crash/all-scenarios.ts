@@ -15,7 +15,7 @@ import { guarded } from './scenarios/guarded.ts';
 import { handingOver } from './scenarios/handing-over.ts';
 import { holding } from './scenarios/holding.ts';
 import { length } from './scenarios/length.ts';
-import { narrowing, narrowingBySource } from './scenarios/narrowing.ts';
+import { narrowing, narrowingBySource, skilled } from './scenarios/narrowing.ts';
 import { failedOutside, parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
 import { remembering, rememberingByCall } from './scenarios/remembering.ts';
@@ -56,6 +56,7 @@ export const SCENARIOS: readonly Scenario[] = [
   changing,
   narrowing,
   narrowingBySource,
+  skilled,
   spent,
   sharedBudget,
   exceeding,

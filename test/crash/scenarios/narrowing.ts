@@ -1,12 +1,13 @@
 import { agentTool, tool, type Narrowing, type Tool } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
+import { activateSkills, type ActivatedSkills, type Skill } from '@treadle/core/skills';
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { look, put, slow } from '../tools.ts';
 import { never, recordRequest, type Life } from '../world.ts';
 
 /** Narrows the run, as a skill does that is activated. */
-function activate(life: Life, name: string, narrow: Narrowing): Tool {
+function activate(life: Life, name: string, narrow: Narrowing | readonly Narrowing[]): Tool {
   return tool({
     name,
     description: name,
@@ -124,6 +125,62 @@ export const narrowingBySource: Scenario = {
     ],
     policy: policy({ autonomy: 3 }),
     narrow: [{ source: 'plan', without: ['stay'] }, { tools: ['skill', 'put', 'look', 'slow'] }],
+    input: 'Use your skills.',
+  }),
+  interrupted: {},
+};
+
+const STYLE: Skill = {
+  name: 'style',
+  description: 'How to work',
+  text: 'Work well.',
+  folder: '/skills/style',
+  files: [],
+  disallowedTools: ['look'],
+  dependencies: [],
+  invocation: 'both',
+  execution: 'inline',
+  status: 'active',
+};
+const CAREFUL: Skill = {
+  ...STYLE,
+  name: 'careful',
+  disallowedTools: [],
+  allowedTools: ['look', 'put'],
+  approvals: ['look'],
+  defaults: { put: { what: 'by default' } },
+  dependencies: ['style'],
+};
+
+/** A skill and one that it depends on: a result with two narrowings, and a call that gets an argument of them. */
+export const skilled: Scenario = {
+  name: 'a run with an active skill',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': { calls: [['skill', {}]] },
+        't2.model.0': {
+          calls: [
+            ['look', { what: 'a' }],
+            ['put', {}],
+            ['slow', { what: 'b' }],
+          ],
+        },
+        't3.model.0': 'Done.',
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [
+      activate(
+        life,
+        'skill',
+        (activateSkills([CAREFUL, STYLE], ['careful'], { by: 'model' }) as ActivatedSkills).narrow,
+      ),
+      slow(life, () => undefined),
+      look(life),
+      put(life),
+    ],
+    policy: policy({ autonomy: 3 }),
     input: 'Use your skills.',
   }),
   interrupted: {},
