@@ -7,6 +7,7 @@ import { measurePackages } from './packages.ts';
 import { measureSandbox } from './sandbox.ts';
 import { measureSearch } from './search.ts';
 import { measureShell } from './shell.ts';
+import { measureSkills } from './skills.ts';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 try {
@@ -15,6 +16,7 @@ try {
   await measurePackages(folder);
   await measureSandbox(folder);
   await measureSearch(folder);
+  await measureSkills(folder);
 } finally {
   rmSync(folder, { recursive: true });
 }
