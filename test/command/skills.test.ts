@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { fakeTerminal } from './fake-terminal.ts';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
@@ -122,6 +123,22 @@ describe('a run', () => {
     const resumed = await command(['runs', 'resume', id, ...flags], play.folder);
     expect([resumed.code, resumed.stdout]).toEqual([0, 'ok\n']);
     expect(offered(0)).toEqual(['read', 'question', 'skill']);
+  });
+});
+
+test('on a terminal, the user is asked once about the skills of a project', async () => {
+  await play.write('.agents/skills/deploy/SKILL.md', skill('description: Deploys'));
+  server = await scriptedOpenAi([{ text: ['one'] }, { text: ['two'] }]);
+  const args = ['run', '--model', 'scripted', '--base-url', server.baseURL, '--tools', 'read-only', 'go'];
+  const terminal = fakeTerminal(args, play.folder);
+  await terminal.shows('brings 1 skill: deploy.');
+  await terminal.shows('[y/N]');
+  terminal.type('y\n');
+  expect(await terminal.exit).toBe(0);
+  await command(args, play.folder);
+  expect([0, 1].map((index) => offered(index).includes('skill'))).toEqual([true, true]);
+  expect(JSON.parse(await readFile(join(home.folder, '.treadle/trusted-skills.json'), 'utf8'))).toEqual({
+    [play.folder]: expect.stringMatching(/^sha256:/),
   });
 });
 

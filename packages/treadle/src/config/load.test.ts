@@ -128,7 +128,7 @@ describe('errors name the file, the path and what is allowed', () => {
       '[orchestrator.tools]\npackage_binaries = ["jq"]',
       'orchestrator.tools.package_binaries must contain only absolute paths.',
     ],
-    ['[orchestrator.tools]\nskills_path = 1', 'orchestrator.tools.skills_path must be a string, but is a number.'],
+    ['[orchestrator.tools]\nskills_path = 1', 'orchestrator.tools.skills_path must be a string in quotes, but is 1.'],
     ['[models]\ndefault = 1', 'models.default must be a string in quotes, but is 1.'],
     ['[models]\nmain = "m"', 'models.main must be a table, but is a string.'],
     ['models = []', 'models must be a table, but is a list.'],
