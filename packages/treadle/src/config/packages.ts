@@ -1,30 +1,15 @@
 import { existsSync } from 'node:fs';
 import { realpath } from 'node:fs/promises';
-import { homedir } from 'node:os';
-import { dirname, join, resolve, sep } from 'node:path';
+import { sep } from 'node:path';
 import type { Permission } from '@treadle/core/policy';
 import type { LoadedSkills } from '@treadle/tools/packages';
 import { exactLine } from '../terminal/printable.ts';
-import type { LoadedConfig } from './load.ts';
-
-interface Place {
-  readonly folder: string;
-  readonly loaded: LoadedConfig;
-}
-
-/** Where packages of tools are: in the folder of the user, and in `skills_path`, which is relative to the configuration. */
-export function packagePlaces({ folder, loaded }: Place): readonly string[] {
-  const own = join(homedir(), '.treadle', 'skills');
-  const { skills_path: given } = loaded.config.orchestrator?.tools ?? {};
-  if (given === undefined) return [own];
-  const base = loaded.path === undefined ? folder : dirname(loaded.path);
-  return [...new Set([own, /^~[/\\]/.test(given) ? join(homedir(), given.slice(2)) : resolve(base, given)])];
-}
+import { packagePlaces, type ConfiguredPlace } from './skill-folders.ts';
 
 const NONE: LoadedSkills = { tools: [], packages: [], problems: [] };
 
 /** Loads the packages of tools. Most commands have none, and do not wait for what loads them. */
-export async function loadPackages(place: Place): Promise<LoadedSkills> {
+export async function loadPackages(place: ConfiguredPlace): Promise<LoadedSkills> {
   const places = packagePlaces(place).filter((one) => existsSync(one));
   if (places.length === 0) return NONE;
   const [{ filterToolsByCapabilities, loadSkillDefinitions }, { toolDefinitions }] = await Promise.all([

@@ -181,9 +181,7 @@ async function resumeRun(
     if (!values.quiet) for (const problem of mcp.problems) note(problem);
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
     const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
-    const chosen = acceptChangedTools
-      ? chooseTools(context, inTasks, list)
-      : recordedTools(context, inTasks, recorded);
+    const chosen = acceptChangedTools ? chooseTools(context, inTasks, list) : recordedTools(context, inTasks, recorded);
     const { skills } = names.has('skill') ? await openSkills(context, { trust: false }) : { skills: undefined };
     const ownTools = skills
       ? [...chosen, await skillToolFor(skills, { model, tools: [...chosen, ...inTasks.mcp] })]

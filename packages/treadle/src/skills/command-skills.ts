@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { dirname, join, relative, resolve, sep } from 'node:path';
+import { join, relative, sep } from 'node:path';
 import { userText, type LoopOptions, type Model, type Tool, type UserMessage } from '@treadle/core';
 import { requestedSkills, skillsSection, type Skill } from '@treadle/core/skills';
 import type * as SkillsPackage from '@treadle/tools/skills';
@@ -8,6 +8,7 @@ import type { LoadedSkill, LoadedSkills, SkillProblem, SkillRoot } from '@treadl
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import type { CommandContext } from '../config/context.ts';
+import { configuredSkillsFolder, packagePlaces, userSkillsFolder } from '../config/skill-folders.ts';
 import { projectFolders } from '../run/agents-md.ts';
 import { exactLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
@@ -23,24 +24,9 @@ export function loadSkillsPackage(): Promise<typeof SkillsPackage> {
 /** In a project, in each of its folders from the working folder up to its root. */
 const PROJECT_FOLDERS = ['.agents/skills', '.claude/skills'];
 
-/** The user's own folder. */
-export function userSkillsFolder(): string {
-  return join(homedir(), '.treadle', 'skills');
-}
-
-/** `skills_path` as an absolute path: from the home folder, or relative to the configuration. */
-function configuredFolder({ loaded, folder }: CommandContext): string | undefined {
-  const path = loaded.config.orchestrator?.tools?.skills_path;
-  if (path === undefined) return undefined;
-  if (path === '~' || path.startsWith('~/')) return join(homedir(), path.slice(1));
-  return resolve(loaded.path === undefined ? folder : dirname(loaded.path), path);
-}
-
 /** Folders with skills that are not part of the project, and exist. Agents may read them. */
 export function outsideSkillFolders(context: CommandContext): readonly string[] {
-  const configured = configuredFolder(context);
-  const all = [userSkillsFolder(), ...(configured === undefined ? [] : [configured])];
-  return [...new Set(all)].filter((path) => !isInside(context.folder, path) && existsSync(path));
+  return packagePlaces(context).filter((path) => !isInside(context.folder, path) && existsSync(path));
 }
 
 export function isInside(folder: string, path: string): boolean {
@@ -52,7 +38,7 @@ export function isInside(folder: string, path: string): boolean {
 async function skillRoots(context: CommandContext): Promise<{ roots: readonly SkillRoot[]; project: string }> {
   const folders = await projectFolders(context.folder, homedir());
   const project = folders[0]!;
-  const configured = configuredFolder(context);
+  const configured = configuredSkillsFolder(context);
   const named: readonly SkillRoot[] =
     configured === undefined
       ? []

@@ -12,7 +12,8 @@ import { toolDefinitions } from '../tools/command-tools.ts';
 import type { Io } from '../terminal/io.ts';
 import { alignColumns, exactLine, oneLine, printable } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
-import { findSkill, findSkills, isInside, loadSkillsPackage, problemText, userSkillsFolder } from './command-skills.ts';
+import { findSkill, findSkills, isInside, loadSkillsPackage, problemText } from './command-skills.ts';
+import { userSkillsFolder } from '../config/skill-folders.ts';
 
 const PLACE_FLAGS = { config: LOCATION_FLAGS.config, cwd: LOCATION_FLAGS.cwd } as const;
 const JSON_FLAG = { json: { type: 'switch', help: 'Print JSON' } } as const;

@@ -175,15 +175,11 @@ function triedText({ engine, broken, problem }: ProbeResult, required: readonly 
 }
 
 function sandboxOptions(context: CommandContext): SandboxOptions {
-  const { loaded, store, packages } = context;
+  const { loaded, store } = context;
   const { sandbox = {}, private: own } = rulesOf(loaded.config);
   return {
     ...(own && { private: own }),
-    expose: [
-      ...(sandbox.expose ?? []),
-      ...packages.packages.map(({ folder }) => folder),
-      ...outsideSkillFolders(context),
-    ],
+    expose: [...(sandbox.expose ?? []), ...outsideSkillFolders(context)],
     ...(loaded.path !== undefined && { protect: [loaded.path] }),
     ...(store.type === 'sqlite' && {
       hide: [store.file, `${store.file}-wal`, `${store.file}-shm`, `${store.file}.secrets`],
