@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { processState, thisProcess, whereText } from './holder.ts';
 import { allProcesses, readPs } from './process-table.ts';
@@ -94,6 +95,9 @@ test.runIf(process.platform === 'linux')('kills marked processes, even if the ma
   const inner = Number.parseInt(String((await once(shell.stdout!, 'data'))[0]), 10);
   shell.stdin!.end();
   await exited;
+  // A process has no environment for a moment when it becomes another program.
+  const seen = (): string[] => ['comm', 'environ'].map((name) => readFileSync(`/proc/${inner}/${name}`, 'utf8'));
+  await expect.poll(() => seen().join(), { interval: 5, timeout: 10_000 }).toMatch(/^sleep\n,[^]*m1=1/);
   expect(await killProcess({ ...held, mark: 'm' })).toBe(true);
   expect(isAlive(inner)).toBe(true);
   expect(await killProcess(held)).toBe(true);
