@@ -704,11 +704,8 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     const isNotSent = (): Promise<void> => page.locator('.toast').getByText('may not have arrived').last().waitFor();
     const draft = (): Promise<string> => chat.message.inputValue();
     const bubbles = page.locator('.bubble');
-    // Neither the messages nor the pings reach the server.
-    await page.route(/\/v1\/chat$|\/healthz$/, async (route) => {
-      const isRead = route.request().method() === 'GET' && !route.request().url().endsWith('/healthz');
-      await (isRead ? route.continue() : route.abort('connectionrefused'));
-    });
+    // Nothing reaches the server: an answer to anything would show that it can be reached.
+    await page.route(/\/v1\/|\/healthz$/, (route) => route.abort('connectionrefused'));
     await chat.send('First');
     await isNotSent();
     await page.getByText('The connection to the server is lost.').waitFor();
