@@ -1,8 +1,8 @@
-import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { installedEngine } from '@treadle/tools/sandbox';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { needs } from '../needs.ts';
 import { command, type Printed } from './in-process.ts';
 import { runsFixture } from './runs-fixture.ts';
@@ -15,7 +15,10 @@ beforeEach(async () => {
   skills = await mkdtemp(join(tmpdir(), 'treadle-skills-'));
   await configure();
 });
-afterEach(() => rm(skills, { recursive: true }));
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await rm(skills, { recursive: true });
+});
 
 function configure(more = ''): Promise<void> {
   return fixture.play.write('treadle.toml', `[orchestrator.tools]\nskills_path = "${skills}"\n${more}`);
@@ -89,17 +92,6 @@ describe('tools of packages', () => {
     expect(doctor.stdout).toContain('warn  tool packages: 4 packages with 2 tools\n');
     for (const problem of problems) expect(doctor.stdout).toContain(problem);
   });
-
-  test('in the working folder are not loaded, because a run can change them', async () => {
-    await writePackage('own', { folder: join(fixture.play.folder, 'skills') });
-    await fixture.play.write('treadle.toml', '[orchestrator.tools]\nskills_path = "skills"\n');
-    await fixture.script({ text: ['Done.'] });
-    const { stderr } = await fixture.treadle('run', ...fixture.model(), 'Go.');
-    expect(stderr).toContain(
-      'The package is not loaded, because it is in the working folder, where a run can change it.',
-    );
-    expect(fixture.server.requests[0]!.tools!.map((one) => one.function.name)).not.toContain('own');
-  });
 });
 
 test.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))(
@@ -117,6 +109,88 @@ test.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))(
     });
   },
 );
+
+describe('tools of packages of the project', () => {
+  const runOwn = (...args: readonly string[]): Promise<Printed> =>
+    fixture.treadle('run', ...fixture.model(), ...args, 'Go.');
+  const offered = (): readonly string[] => (fixture.server.requests[0]!.tools ?? []).map((one) => one.function.name);
+  const sayOwn = { calls: [{ name: 'own', arguments: '{"word":"hi"}' }] };
+  const answers = (): readonly unknown[] =>
+    fixture.server.requests.at(-1)!.messages.flatMap(({ role, content }) => (role === 'tool' ? content : []));
+
+  let inProject: string;
+  beforeEach(async () => {
+    inProject = join(fixture.play.folder, 'skills');
+    await writePackage('own', { folder: inProject, more: 'touches = []\n' });
+    await fixture.play.write(
+      'treadle.toml',
+      '[orchestrator.tools]\nskills_path = "skills"\nenable_sandboxing = false\n',
+    );
+  });
+
+  test('are used only after they were trusted, and no more after a change', async () => {
+    await fixture.script({ text: ['Done.'] });
+    const { stderr } = await runOwn();
+    expect(stderr).toContain('1 package of tools of the project are not trusted, and not used: own.');
+    expect(offered()).not.toContain('own');
+    const [fingerprint] = /sha256:[\da-f]{64}/.exec(stderr)!;
+    expect(await tools('call', 'own', '--yes')).toMatchObject({ code: 2 });
+    await fixture.play.write(
+      'treadle.toml',
+      `[orchestrator.tools]\nskills_path = "skills"\ntrusted_skills = ["${fingerprint}"]\n`,
+    );
+    expect(await tools('call', 'own', '{"word": "hi"}')).toMatchObject({ code: 0, stdout: '--word hi\n' });
+    await fixture.play.write('skills/own/lib/a/b/c/d/e/f/g/x.txt', 'changed');
+    expect((await tools('list')).stderr).toContain('own/skill.toml: The package is not loaded, because the project');
+    await fixture.play.write('skills/own/lib/a/b/c/d/e/f/g/h/x.txt', 'too deep to be looked at');
+    expect((await tools('list')).stderr).toContain('folders more than 8 deep');
+  });
+
+  test('are used with the flag as they were then: what a run has changed is not run', async () => {
+    const change = { calls: [{ name: 'bash', arguments: '{"command":"echo echo evil >> skills/own/bin/x"}' }] };
+    await fixture.script(sayOwn, change, sayOwn, { text: ['Done.'] });
+    await runOwn('--trust-skills', '--yes');
+    const [first, , last] = answers();
+    expect(first).toBe('--word hi\n');
+    expect(last).toContain('The package "own" has changed since it was loaded, so it was not run.');
+  });
+
+  test('are trusted together with its skills', async () => {
+    await fixture.play.write('skills/know/SKILL.md', '---\ndescription: Knows\n---\nText');
+    await fixture.script({ text: ['Done.'] });
+    const { stderr } = await runOwn();
+    expect(stderr).toContain('1 skill and 1 package of tools of the project are not trusted, and not used: know, own.');
+    await fixture.script({ text: ['Done.'] });
+    await runOwn('--trust-skills');
+    expect(offered()).toEqual(expect.arrayContaining(['own', 'skill']));
+  });
+
+  test('are those of the whole repository, also for a folder in it', async () => {
+    await fixture.play.write('.git/HEAD', '');
+    await fixture.play.write('sub/treadle.toml', '[orchestrator.tools]\nskills_path = "../skills"\n');
+    const { stdout, stderr } = await tools('list', '--cwd', 'sub');
+    expect(stdout).not.toMatch(/^own /m);
+    expect(stderr).toContain('is not loaded, because the project brings it, and is not trusted.');
+  });
+
+  test('do not take the name of a tool of the user while they are not trusted', async () => {
+    vi.stubEnv('HOME', skills);
+    await writePackage('own', {
+      folder: join(skills, '.treadle', 'skills'),
+      script: 'echo mine',
+      more: 'version = "1.0.0"\n',
+    });
+    await writePackage('own', { folder: inProject, script: 'echo theirs', more: 'version = "9.0.0"\n' });
+    expect(await tools('call', 'own', '--yes')).toMatchObject({ code: 0, stdout: 'mine\n' });
+  });
+
+  test('are not loaded with a link, also if they are trusted', async () => {
+    await symlink('/etc', join(inProject, 'own', 'etc'));
+    await fixture.script({ text: ['Done.'] });
+    expect((await runOwn('--trust-skills')).stderr).toContain('"etc" is not a plain file');
+    expect(offered()).not.toContain('own');
+  });
+});
 
 test('a run that is resumed keeps the version of a tool that it had', async () => {
   await writePackage('say', { script: 'echo old', more: 'touches = []\nversion = "1.0.0"\n' });

@@ -3,6 +3,7 @@ import { access, open, readdir, realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { messageOf } from '@treadle/core';
 import { local } from '../local/local.ts';
+import { folderDigest } from '../skills/folder-files.ts';
 import { codingTools } from '../tool-sets.ts';
 import type { PackagedTool, SkillPackage } from './packaged-tool.ts';
 import { fileFor, findProgram, hostPlatform } from './program-file.ts';
@@ -20,6 +21,8 @@ export interface LoadOptions {
   readonly taken?: Iterable<string>;
   /** Why a package may not be used, or nothing. Default: all may, because the caller has named the folders. */
   readonly whyUntrusted?: (folder: string) => string | undefined | Promise<string | undefined>;
+  /** Packages that others can change: those run only as they were loaded. Default: none. */
+  readonly isPinned?: (folder: string) => boolean;
   /** Programs outside of packages that may be run, as absolute paths. Default: none. */
   readonly allowed?: readonly string[];
   /** Default: that of this machine, such as `linux-x64`. */
@@ -95,14 +98,15 @@ interface LoadedPackage {
 
 async function loadPackage(
   folder: string,
-  { whyUntrusted, allowed = [], platform = hostPlatform() }: Omit<LoadOptions, 'taken'>,
+  { whyUntrusted, isPinned, allowed = [], platform = hostPlatform() }: Omit<LoadOptions, 'taken'>,
 ): Promise<LoadedPackage> {
   const file = join(folder, SKILL_FILE);
   try {
     const distrust = await whyUntrusted?.(folder);
     if (distrust !== undefined) return { tools: [], problems: [`${file}: ${distrust}`] };
+    const digest = isPinned?.(folder) ? await folderDigest(folder) : undefined;
     const { tools: written, ...about } = parseSkillFile(await readText(file), { file, builtIns: builtIns() });
-    const own: SkillPackage = { name: basename(folder), ...about, folder };
+    const own: SkillPackage = { name: basename(folder), ...about, folder, ...(digest !== undefined && { digest }) };
     const found = await Promise.all(written.map((one) => findTool(one, own, { allowed, platform, file })));
     const tools = found.filter((one) => typeof one !== 'string');
     return { package: own, tools, problems: found.filter((one) => typeof one === 'string') };

@@ -16,7 +16,7 @@ import { quoted } from '../shell/session.ts';
 import { ToolError } from '../tool-error.ts';
 import { toArguments } from './arguments.ts';
 import type { PackagedTool } from './packaged-tool.ts';
-import { checkUnmoved } from './program-file.ts';
+import { checkUnchanged, checkUnmoved } from './program-file.ts';
 import { touchesFrom } from './touches.ts';
 
 /*
@@ -100,6 +100,7 @@ async function runPackaged({ definition, ops, file, input, context, limitMs }: P
   const start = async (): Promise<Execution> => {
     try {
       await checkUnmoved(file);
+      await checkUnchanged(definition.package);
       const env = { TREADLE_CALL_KEY: context.key };
       started = await startForCall(ops.exec, { argv: [file, ...words], env, writable: isJson }, context);
     } catch (error) {

@@ -35,6 +35,8 @@ export interface SkillPackage {
   readonly description: string;
   /** Absolute, without links. */
   readonly folder: string;
+  /** Of its files, if it may run only as it was loaded. */
+  readonly digest?: string;
 }
 
 /** What a model gets of a tool. */

@@ -1,7 +1,9 @@
 import { constants } from 'node:fs';
 import { access, realpath, stat } from 'node:fs/promises';
 import { isAbsolute, resolve, sep } from 'node:path';
+import { folderDigest } from '../skills/folder-files.ts';
 import { ToolError } from '../tool-error.ts';
+import type { SkillPackage } from './packaged-tool.ts';
 
 /*
  * The file of a program. It is a file of its package: one that a link or ".." leads out to, or that is named by an absolute
@@ -61,6 +63,15 @@ export async function checkUnmoved(program: string): Promise<void> {
   if ((await realpath(program)) === program) return;
   throw new ToolError(
     `${program} leads to another file than when its package was loaded, so it was not run. Tell the user.`,
+    'permission_denied',
+  );
+}
+
+/** Rejects if a package that is pinned has other files than when it was loaded. */
+export async function checkUnchanged({ name, folder, digest }: SkillPackage): Promise<void> {
+  if (digest === undefined || (await folderDigest(folder).catch(() => undefined)) === digest) return;
+  throw new ToolError(
+    `The package "${name}" has changed since it was loaded, so it was not run. Tell the user to trust it again.`,
     'permission_denied',
   );
 }

@@ -1,9 +1,9 @@
-import { createHash } from 'node:crypto';
-import { basename, dirname, join, posix } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import type { Skill } from '@treadle/core/skills';
 import { DeniedError } from '../denied.ts';
 import type { FileOps } from '../ops.ts';
 import { guardedFiles } from '../paths/guarded-files.ts';
+import { digestOf, hashOf, listFiles, readWhole } from './folder-files.ts';
 import { MAX_SKILL_BYTES, parseSkill, shortText, type SkillProblem } from './parse-skill.ts';
 
 /*
@@ -34,27 +34,27 @@ export interface LoadedSkill extends Skill {
 export interface LoadedSkills {
   readonly skills: readonly LoadedSkill[];
   readonly problems: readonly SkillProblem[];
-  /** Of everything in the folders of a project; absent if they have no skills. */
+  /** Of everything in the folders of a project; absent if there is nothing to trust. */
   readonly fingerprint?: string;
 }
 
 const SKILL_FILE = 'SKILL.md';
 /** Folders of a root that are looked at. */
 export const MAX_SKILLS = 1_000;
-/** Of one skill. More are not listed. */
-const MAX_FILES = 500;
-const MAX_DEPTH = 8;
 /** Files that are not for the model. They count for the fingerprint. */
 const INTERNAL = /(^|\/)(\.git|node_modules)\//;
-/** Of one file of a project that has to be trusted. */
-const MAX_TRUSTED_BYTES = 20_000_000;
-const MAX_READ = 1_000_000;
 
-/** Never rejects: what cannot be read is a problem. A root that does not exist has no skills. */
-export async function loadSkills(roots: readonly SkillRoot[]): Promise<LoadedSkills> {
+/**
+ * Never rejects: what cannot be read is a problem. A root that does not exist has no skills. `trustedWith`: digests of what else
+ * has to be trusted with the skills of a project.
+ */
+export async function loadSkills(
+  roots: readonly SkillRoot[],
+  trustedWith: readonly string[] = [],
+): Promise<LoadedSkills> {
   const byName = new Map<string, LoadedSkill>();
   const problems: SkillProblem[] = [];
-  const digests: string[] = [];
+  const digests = [...trustedWith];
   for (const root of roots) {
     for (const one of await loadRoot(root)) {
       if (one.type === 'problem') problems.push(one.problem);
@@ -127,62 +127,15 @@ async function loadSkill(
 ): Promise<readonly Found[]> {
   const source = await readWhole(files, file, MAX_SKILL_BYTES);
   const { path: real } = await files.stat(join(root.path, name));
-  const others = (await listFiles(files, real)).filter((path) => path !== SKILL_FILE);
+  const listed = await listFiles(files, real);
+  const others = listed.paths.filter((path) => path !== SKILL_FILE);
   const text = new TextDecoder('utf-8', { fatal: true }).decode(source);
   const shown = others.filter((path) => !INTERNAL.test(path)).map((path) => shortText(path, 200));
   const parsed = parseSkill(text, { file: shortText(file, 300), folder: real, folderName: name, files: shown });
   if (parsed.type === 'invalid') return parsed.problems.map((problem) => ({ type: 'problem', problem }));
   const { skill, ignored } = parsed;
-  const digest = root.from === 'project' ? await digestOf(files, real, [SKILL_FILE, ...others]) : undefined;
+  const digest = root.from === 'project' ? await digestOf(files, real, listed) : undefined;
   return [{ type: 'skill', skill: { ...skill, from: root.from, file, ignored }, digest }];
-}
-
-/** The plain files below a folder, in order. Links are left out. */
-async function listFiles(files: FileOps, folder: string): Promise<readonly string[]> {
-  const found: string[] = [];
-  const walk = async (below: string, depth: number): Promise<void> => {
-    const entries = await files.list(posix.join(folder, below));
-    for (const { name, type } of entries.toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
-      if (found.length > MAX_FILES) return;
-      const path = posix.join(below, name);
-      if (type === 'file') found.push(path);
-      else if (type === 'folder' && depth < MAX_DEPTH) await walk(path, depth + 1);
-    }
-  };
-  await walk('', 0);
-  return found;
-}
-
-/** Throws if there is too much to read: what is not known cannot be trusted. */
-async function digestOf(files: FileOps, folder: string, paths: readonly string[]): Promise<string> {
-  if (paths.length > MAX_FILES) throw new Error(`it has more than ${MAX_FILES} files`);
-  const lines: string[] = [];
-  for (const path of paths) {
-    const content = await readWhole(files, posix.join(folder, path), MAX_TRUSTED_BYTES);
-    lines.push(`${JSON.stringify(path)} ${hashOf(content)}`);
-  }
-  return `${posix.basename(folder)} ${hashOf(lines.join('\n'))}`;
-}
-
-function hashOf(data: string | Uint8Array): string {
-  return createHash('sha256').update(data).digest('hex');
-}
-
-async function readWhole(files: FileOps, path: string, max: number): Promise<Uint8Array> {
-  const { handle, size } = await files.open(path);
-  try {
-    if (size > max) throw new Error(`${posix.basename(path)} has ${size} bytes, and ${max} are allowed`);
-    const content = Buffer.alloc(size);
-    let filled = 0;
-    while (filled < size) {
-      const { bytesRead } = await handle.read(content, filled, Math.min(MAX_READ, size - filled), filled);
-      if (bytesRead === 0) break;
-      filled += bytesRead;
-    }
-    return content.subarray(0, filled);
-  } finally {
-    await handle.close();
-  }
 }
 
 function isMissing(error: unknown): boolean {

@@ -175,6 +175,15 @@ describe('folders of skills', () => {
     expect((await load()).problems).toMatchObject([{ message: expect.stringContaining(`${MAX_SKILLS + 1} folders`) }]);
   });
 
+  test('what is too deep to be looked at cannot be trusted', async () => {
+    await write('a/SKILL.md');
+    await write('a/1/2/3/4/5/6/7/8/9/run.sh', 'echo 1');
+    const { skills, problems } = await load('project');
+    expect(skills).toEqual([]);
+    expect(problems).toMatchObject([{ message: expect.stringContaining('folders more than 8 deep') }]);
+    expect((await load('user')).skills.map(({ name }) => name)).toEqual(['a']);
+  });
+
   test('the fingerprint of a project changes with every file', async () => {
     await write('a/SKILL.md');
     await write('a/scripts/run.sh', 'echo 1');

@@ -71,7 +71,7 @@ export const RULE_FLAGS = {
   },
   'no-agents-md': { type: 'switch', help: 'Do not give the instructions in AGENTS.md to the model' },
   skill: { type: 'text', value: 'NAME', many: true, help: 'Activate a skill; may be repeated' },
-  'trust-skills': { type: 'switch', help: 'Use the skills of the project, whatever they are now' },
+  'trust-skills': { type: 'switch', help: 'Use the skills and packages of tools of the project, as they are now' },
 } as const;
 
 /** What a new run belongs to. */

@@ -3,18 +3,16 @@ import { dirname, resolve } from 'node:path';
 import { CommandError } from '../command-line/command.ts';
 import type { LocationValues } from '../command-line/flags.ts';
 import type { Io } from '../terminal/io.ts';
-import type { LoadedSkills } from '@treadle/tools/packages';
 import { loadConfig, type LoadedConfig } from './load.ts';
-import { loadPackages } from './packages.ts';
+import { loadPackages, type CommandPackages } from './packages.ts';
+import type { ConfiguredPlace } from './skill-folders.ts';
 import { DEFAULT_STORE, parseStoreUrl, type StoreLocation } from './store.ts';
 
 /** The working folder of a command, the configuration that applies there, and the store. */
-export interface CommandContext {
-  readonly folder: string;
-  readonly loaded: LoadedConfig;
+export interface CommandContext extends ConfiguredPlace {
   readonly store: StoreLocation;
   /** The packages of tools. */
-  readonly packages: LoadedSkills;
+  readonly packages: CommandPackages;
 }
 
 export async function resolveContext(values: LocationValues, io: Io): Promise<CommandContext> {

@@ -6,6 +6,8 @@ import type { LoadedConfig } from './load.ts';
 export interface ConfiguredPlace {
   readonly folder: string;
   readonly loaded: LoadedConfig;
+  /** The fingerprint of what the project brings that is trusted for now. */
+  readonly trusted?: string;
 }
 
 /** The user's own folder for skills and packages of tools. */

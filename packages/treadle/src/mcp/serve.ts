@@ -7,7 +7,7 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import { userName } from '../run/ask-approval.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
-import { openSkills } from '../skills/command-skills.ts';
+import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, NO_PLACE, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
@@ -37,7 +37,9 @@ export const mcpServeCommand: Command = defineCommand({
   ],
   examples: ['treadle mcp serve', 'treadle mcp serve --tools coding --cwd ~/project'],
   async run({ values }, io) {
-    const context = await resolveContext(values, io);
+    const { skills, context, notices } = await openSkills(await resolveContext(values, io), {
+      trust: values['trust-skills'] === true,
+    });
     const { loaded, folder } = context;
     const { orchestrator = {}, server = {} } = loaded.config;
     const words = values.tools?.split(',').map((word) => word.trim()) ?? ['read-only'];
@@ -45,7 +47,6 @@ export const mcpServeCommand: Command = defineCommand({
     const model = needsModel ? await openModel(chooseModel(values, loaded, io.env)) : NO_PLACE.model;
     const sandbox = await sandboxFor(context, words);
     const tools = chooseTools(context, { model, canAnswer: true, sandbox }, { words, from: '--tools' });
-    const { skills, notices } = await openSkills(context, { trust: values['trust-skills'] === true });
     const { newLog } = await import('@treadle/server');
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });

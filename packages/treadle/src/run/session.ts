@@ -29,7 +29,8 @@ import { commandPolicy, requestExplainer, type Asking } from '../policy/command-
 import { isChild, shortId } from '../runs/store-access.ts';
 import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
 import { chooseTools, commandTools, sandboxFor, type ToolPlace } from '../tools/command-tools.ts';
-import { openSkills, skillsInstructions, skillToolFor, withSkills } from '../skills/command-skills.ts';
+import { skillsInstructions, skillToolFor, withSkills } from '../skills/command-skills.ts';
+import { openSkills } from '../skills/open-skills.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
@@ -95,10 +96,15 @@ export async function openSession(
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
   const configured = isChat && config.chat?.instructions;
   const system = values.system === undefined ? configured : (await textOrFile(values.system, io)).trim();
-  const { skills, notices: skillNotices } = await openSkills(context, {
+  const {
+    skills,
+    notices: skillNotices,
+    ...trusting
+  } = await openSkills(context, {
     trust: values['trust-skills'] === true,
     ...(canAsk && { ask: (question) => askYesNo(io, question) }),
   });
+  ({ context } = trusting);
   // Names that cannot be activated are told before anything is opened.
   withSkills('task', skills, values.skill);
   const model = await openModel(choice);

@@ -16,7 +16,8 @@ import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { configuredServers, splitToolList } from '../mcp/servers.ts';
 import type { LoadedSkill } from '@treadle/tools/skills';
-import { openSkills, skillToolFor } from '../skills/command-skills.ts';
+import { skillToolFor } from '../skills/command-skills.ts';
+import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
@@ -67,10 +68,9 @@ export const serveCommand: Command = defineCommand({
     'treadle serve --config team.toml',
   ],
   async run({ values }, io) {
-    const context = await resolveContext(values, io);
+    const offered = await offeredBy(values, await resolveContext(values, io), io);
+    const { context, models, options } = offered;
     const { server = {} } = context.loaded.config;
-    const offered = await offeredBy(values, context, io);
-    const { models, options } = offered;
     const { newLog, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
     const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
@@ -117,10 +117,10 @@ export const serveCommand: Command = defineCommand({
       /** A configuration with errors changes nothing. */
       const reload = async (resolve: () => Promise<CommandContext>): Promise<void> => {
         try {
-          const now = await resolve();
+          const offer = await offeredBy(values, await resolve(), io);
+          const { context: now } = offer;
           const { config } = now.loaded;
           const changes = configChanges(started, applied.loaded.config, config);
-          const offer = await offeredBy(values, now, io);
           server.replace(await settingsFor(now, offer));
           applied = now;
           watch.follow();
@@ -184,6 +184,7 @@ type Settings = ServeOptions & Omit<ReplaceableOptions, keyof ServeOptions>;
 
 /** What a configuration offers to clients. */
 interface Offered {
+  readonly context: CommandContext;
   readonly models: ServedModels;
   readonly opened: ReadonlyMap<string, Model>;
   readonly options: ServeOptions;
@@ -194,19 +195,21 @@ interface Offered {
   readonly notices: readonly string[];
 }
 
-async function offeredBy(values: ServeValues, context: CommandContext, io: Io): Promise<Offered> {
-  const { loaded } = context;
+async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Promise<Offered> {
+  const { loaded } = found;
   const { server = {} } = loaded.config;
   const models = servedModels(values, loaded, io.env);
   const opened = new Map(
     await Promise.all([...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const)),
   );
+  // What the flag has trusted does not change while the server runs.
+  const trust = values['trust-skills'] === true && found.trusted === undefined;
+  const { skills, context, notices: skillNotices } = await openSkills(found, { trust });
   const list = { words: server.tools ?? ['read-only'], from: `${loaded.file}: server.tools` };
   // Whether somebody can answer is decided for each run.
   const sandbox = await sandboxFor(context, list.words);
   const model = opened.get(models.default)!;
   const chosen = chooseTools(context, { model, canAnswer: true, sandbox }, list);
-  const { skills, notices: skillNotices } = await openSkills(context, { trust: values['trust-skills'] === true });
   const isOffered = skills.length > 0 && chosen.length > 0;
   const tools = isOffered ? [...chosen, await skillToolFor(skills, { model, tools: chosen })] : chosen;
   const options = serveOptions(values, loaded, { tools, env: io.env });
@@ -218,7 +221,7 @@ async function offeredBy(values: ServeValues, context: CommandContext, io: Io): 
     ...context.packages.problems,
     ...skillNotices,
   ];
-  return { models, opened, options, skills, defaultServers: servers, notices };
+  return { context, models, opened, options, skills, defaultServers: servers, notices };
 }
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */

@@ -3,16 +3,21 @@ import { homedir } from 'node:os';
 import { join, relative, sep } from 'node:path';
 import { userText, type LoopOptions, type Model, type Tool, type UserMessage } from '@treadle/core';
 import { requestedSkills, skillsSection, type Skill } from '@treadle/core/skills';
+import type { SkillPackage } from '@treadle/tools/packages';
 import type * as SkillsPackage from '@treadle/tools/skills';
 import type { LoadedSkill, LoadedSkills, SkillProblem, SkillRoot } from '@treadle/tools/skills';
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import type { CommandContext } from '../config/context.ts';
-import { configuredSkillsFolder, packagePlaces, userSkillsFolder } from '../config/skill-folders.ts';
+import {
+  configuredSkillsFolder,
+  packagePlaces,
+  userSkillsFolder,
+  type ConfiguredPlace,
+} from '../config/skill-folders.ts';
 import { projectFolders } from '../run/agents-md.ts';
 import { exactLine } from '../terminal/printable.ts';
-import { plural } from '../terminal/quantities.ts';
-import { isTrusted, rememberTrust } from './trust.ts';
+import { isTrusted } from './trust.ts';
 
 /* The skills of the command: where they are, which of them are used, and what runs get of them. */
 
@@ -35,7 +40,7 @@ export function isInside(folder: string, path: string): boolean {
 }
 
 /** The roots, those that win first. What `skills_path` names inside of the project belongs to the project. */
-async function skillRoots(context: CommandContext): Promise<{ roots: readonly SkillRoot[]; project: string }> {
+async function skillRoots(context: ConfiguredPlace): Promise<{ roots: readonly SkillRoot[]; project: string }> {
   const folders = await projectFolders(context.folder, homedir());
   const project = folders[0]!;
   const configured = configuredSkillsFolder(context);
@@ -62,50 +67,25 @@ export interface FoundSkills extends LoadedSkills {
   readonly trusted: boolean;
 }
 
-export async function findSkills(context: CommandContext): Promise<FoundSkills> {
-  const { roots, project } = await skillRoots(context);
-  if (roots.length === 0) return { skills: [], problems: [], project, trusted: true };
+/** Where skills are looked for, and the packages that have to be trusted with those of the project. */
+type SkillsPlace = ConfiguredPlace & { readonly packages: { readonly ofProject: readonly SkillPackage[] } };
+
+export async function findSkills(place: SkillsPlace): Promise<FoundSkills> {
+  const { ofProject } = place.packages;
+  const { roots, project } = await skillRoots(place);
+  if (roots.length + ofProject.length === 0) return { skills: [], problems: [], project, trusted: true };
   const { loadSkills } = await loadSkillsPackage();
-  const loaded = await loadSkills(roots);
-  const { trusted_skills: named = [] } = context.loaded.config.orchestrator?.tools ?? {};
+  const loaded = await loadSkills(
+    roots,
+    ofProject.map(({ digest }) => digest!),
+  );
+  const { trusted_skills: named = [] } = place.loaded.config.orchestrator?.tools ?? {};
   const { fingerprint } = loaded;
-  const trusted = fingerprint === undefined || named.includes(fingerprint) || (await isTrusted(project, fingerprint));
+  const trusted =
+    fingerprint === undefined ||
+    [place.trusted, ...named].includes(fingerprint) ||
+    (await isTrusted(project, fingerprint));
   return { ...loaded, project, trusted };
-}
-
-/** The skills that runs use. */
-export interface CommandSkills {
-  readonly skills: readonly LoadedSkill[];
-  /** What to tell the user. */
-  readonly notices: readonly string[];
-}
-
-/**
- * The skills that may be used. `trust`: the flag, which trusts those of the project for now. `ask`: asks the user about them,
- * if there is a terminal; a yes is remembered.
- */
-export async function openSkills(
-  context: CommandContext,
-  { trust, ask }: { readonly trust: boolean; readonly ask?: (question: string) => Promise<boolean> },
-): Promise<CommandSkills> {
-  const found = await findSkills(context);
-  const notices = found.problems.map((problem) => `A skill is not used: ${problemText(problem)}`);
-  const ofProject = found.skills.filter(({ from }) => from === 'project');
-  if (found.trusted || trust) return { skills: found.skills, notices };
-  const names = ofProject.map(({ name }) => name).join(', ');
-  const count = plural(ofProject.length, 'skill');
-  const question = `The project ${exactLine(found.project)} brings ${count}: ${names}.\nSkills tell the model what to do. Use them, also next time? [y/N] `;
-  if (await ask?.(question)) {
-    await rememberTrust(found.project, found.fingerprint!);
-    return { skills: found.skills, notices };
-  }
-  const remedy = ask
-    ? ''
-    : ` Use them with --trust-skills, or with trusted_skills = ["${found.fingerprint}"] in [orchestrator.tools].`;
-  return {
-    skills: found.skills.filter(({ from }) => from !== 'project'),
-    notices: [...notices, `${count} of the project are not trusted, and not used: ${names}.${remedy}`],
-  };
 }
 
 export function problemText({ file, line, key, message }: SkillProblem): string {

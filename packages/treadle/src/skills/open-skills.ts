@@ -1,0 +1,54 @@
+import type { LoadedSkill } from '@treadle/tools/skills';
+import type { CommandContext } from '../config/context.ts';
+import { loadPackages } from '../config/packages.ts';
+import { exactLine } from '../terminal/printable.ts';
+import { plural } from '../terminal/quantities.ts';
+import { findSkills, problemText } from './command-skills.ts';
+import { rememberTrust } from './trust.ts';
+
+/** The skills that runs use. */
+export interface CommandSkills {
+  readonly skills: readonly LoadedSkill[];
+  /** With the packages of the project, if they are trusted. */
+  readonly context: CommandContext;
+  /** What to tell the user. */
+  readonly notices: readonly string[];
+}
+
+/**
+ * The skills that may be used. `trust`: the flag, which trusts those of the project for now. `ask`: asks the user about them,
+ * if there is a terminal; a yes is remembered.
+ */
+export async function openSkills(
+  context: CommandContext,
+  { trust, ask }: { readonly trust: boolean; readonly ask?: (question: string) => Promise<boolean> },
+): Promise<CommandSkills> {
+  const found = await findSkills(context);
+  const notices = found.problems.map((problem) => `A skill is not used: ${problemText(problem)}`);
+  const ofProject = found.skills.filter(({ from }) => from === 'project');
+  if (found.trusted) return { skills: found.skills, context, notices };
+  const withProject = async (): Promise<CommandSkills> => {
+    const now = { ...context, trusted: found.fingerprint! };
+    return { skills: found.skills, context: { ...now, packages: await loadPackages(now) }, notices };
+  };
+  if (trust) return withProject();
+  const packages = context.packages.ofProject;
+  const names = [...ofProject, ...packages].map(({ name }) => exactLine(name)).join(', ');
+  const count = [
+    ...(ofProject.length > 0 ? [plural(ofProject.length, 'skill')] : []),
+    ...(packages.length > 0 ? [`${plural(packages.length, 'package')} of tools`] : []),
+  ].join(' and ');
+  const question = `The project ${exactLine(found.project)} brings ${count}: ${names}.\nSkills tell the model what to do, and tools run programs. Use them, also next time? [y/N] `;
+  if (await ask?.(question)) {
+    await rememberTrust(found.project, found.fingerprint!);
+    return withProject();
+  }
+  const remedy = ask
+    ? ''
+    : ` Use them with --trust-skills, or with trusted_skills = ["${found.fingerprint}"] in [orchestrator.tools].`;
+  return {
+    skills: found.skills.filter(({ from }) => from !== 'project'),
+    context,
+    notices: [...notices, `${count} of the project are not trusted, and not used: ${names}.${remedy}`],
+  };
+}
