@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { approve, memoryJournal, runLoop, type LoopResult } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
-import { skillNarrowing } from '@treadle/core/skills';
+import { requestedSkills, skillNarrowing } from '@treadle/core/skills';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import { codingTools, local, pathFacts } from '@treadle/tools';
@@ -150,6 +150,86 @@ describe('a scripted model with the real tools', () => {
     expect(results(result)).toEqual([expect.stringContaining('It is in text.txt, line 1.')]);
     expect(inside.requests[0]!.tools.map(({ name }) => name)).toEqual(expect.arrayContaining(['read', 'grep', 'glob']));
     expect(inside.requests[0]!.tools.map(({ name }) => name)).not.toContain('bash');
+  });
+
+  /** At level 3 nothing is asked about, so what is refused is refused by the skill. */
+  const free = () =>
+    policy(
+      { autonomy: 3, paths: { read: ['**', `${FOLDER}/**`] } },
+      { folder: work, analysers: { command: commandAnalyser({ folder: work }) } },
+    );
+
+  test('reads two files of the skill, and fills a form with its script', async () => {
+    await writeFile(join(work, 'form.txt'), 'Name: {name}\n');
+    const pdf = join(FOLDER, 'pdf-forms');
+    const model = scriptedModel([
+      use('pdf-forms'),
+      call('read', { path: join(pdf, 'FORMS.md') }),
+      call('read', { path: join(pdf, 'reference.md') }),
+      call('bash', { command: `node ${join(pdf, 'scripts/fill.mjs')} form.txt name=Ann` }),
+      'Filled.',
+    ]);
+    const result = await runLoop({ model, tools: tools(), input: 'Fill it.', policy: free() });
+    const [activated, fields, , filled] = results(result);
+    expect(activated).toContain('FORMS.md, LICENSE.txt, reference.md, scripts/fill.mjs.');
+    expect(fields).toContain('Give them as name=value.');
+    expect(filled).toContain('Name: Ann');
+  });
+
+  test('follows two skills that narrow nothing', async () => {
+    const model = scriptedModel([
+      use('brand-guidelines'),
+      use('commit-message'),
+      call('bash', { command: 'echo "Use blue #0b3d91" > message.txt' }),
+      call('read', { path: 'message.txt' }),
+      'Done.',
+    ]);
+    const result = await runLoop({ model, tools: tools(), input: 'Write it.', policy: free() });
+    const [brand, commit, , written] = results(result);
+    expect(brand).toContain('Blue is `#0b3d91`.');
+    expect(commit).toContain('at most 72 characters');
+    expect(written).toContain('Use blue #0b3d91');
+    expect(model.requests.at(-1)!.tools).toEqual(model.requests[0]!.tools);
+  });
+
+  test('prepares a release with the commands of the skill alone', async () => {
+    const git = (command: string) => call('bash', { command: `git ${command}` });
+    const model = scriptedModel([
+      call('bash', { command: 'git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m First' }),
+      use('git-release'),
+      git('log --format=%s'),
+      call('write', { path: 'CHANGES.md', content: '- First\n' }),
+      git('tag v1'),
+      git('tag v2 && git push'),
+      git('tag --list'),
+      git('status --short'),
+      call('grep', { pattern: 'First' }),
+      'Released.',
+    ]);
+    const result = await runLoop({ model, tools: tools(), input: 'Release.', policy: free() });
+    const [, , log, written, , pushed, tags, status, grep] = results(result);
+    expect(log).toContain('First');
+    expect(written).toContain('CHANGES.md');
+    expect(pushed).toContain('denies \\"git push\\"');
+    expect(status).toContain('denies \\"git status --short\\"');
+    expect(grep).toContain('not allowed here');
+    expect(tags).toMatch(/v1(?!.*v2)/);
+  });
+
+  test('cannot activate what only users activate, and deploys as the skill of the user says', async () => {
+    const refused = await runLoop({ model: scriptedModel([use('deploy'), 'No.']), tools: tools(), input: 'Deploy.' });
+    expect(results(refused)[0]).toContain('only by the user');
+    await writeFile(join(work, 'package.json'), '{"scripts":{"deploy":"echo deployed","other":"echo other"}}');
+    const active = requestedSkills(skills, ['deploy'], 'staging');
+    if (active.type === 'refused') throw new Error(active.reason);
+    expect(active.text).toContain('Deploy to staging.');
+    const run = (command: string) => call('bash', { command });
+    const model = scriptedModel([run('npm run other'), run('npm run deploy --force'), run('npm run deploy'), 'Done.']);
+    const { text: instructions, narrow } = active;
+    const result = await runLoop({ model, tools: tools(), input: 'Go.', instructions, narrow, policy: free() });
+    const [other, forced, deployed] = results(result);
+    expect([other, forced]).toEqual([expect.stringContaining('denies'), expect.stringContaining('denies')]);
+    expect(deployed).toContain('deployed');
   });
 });
 
