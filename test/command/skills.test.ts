@@ -1,7 +1,9 @@
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { installedEngine } from '@treadle/tools/sandbox';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { needs } from '../needs.ts';
 import { fakeTerminal } from './fake-terminal.ts';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
@@ -264,3 +266,66 @@ describe('treadle skills', () => {
     expect((await skills('list')).stdout).toMatch(/^b +user +active/m);
   });
 });
+
+describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))(
+  'a script of a skill in the sandbox',
+  () => {
+    const script = (name: string): string => `sh ${join(home.folder, OWN, 'work/scripts', name)}`;
+    const bash = (name: string, more: object = {}): Step => ({
+      calls: [{ name: 'bash', arguments: JSON.stringify({ command: script(name), ...more }) }],
+    });
+    const answers = (): readonly string[] =>
+      server!.requests.at(-1)!.messages.flatMap(({ role, content }) => (role === 'tool' ? String(content) : []));
+    const runScripts = async (...steps: readonly Step[]): Promise<Printed> => {
+      server = await scriptedOpenAi([use('work'), ...steps, { text: ['done'] }]);
+      const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--tools', 'bash', '--yes'];
+      return command(['run', ...flags, 'go'], play.folder);
+    };
+
+    beforeEach(async () => {
+      await home.write(`${OWN}/work/SKILL.md`, skill('description: Works\nallowed-tools: Bash(sh:*)'));
+    });
+
+    test('reads its own folder, writes to the project alone, and sees nothing else of the home folder', async () => {
+      await home.write('private.txt', 'secret');
+      await home.write(
+        `${OWN}/work/scripts/go.sh`,
+        `cd "$(dirname "$0")" && cat data.txt\ncat ${home.folder}/private.txt\n` +
+          `touch evil || echo refused\necho made > ${play.folder}/made.txt\n`,
+      );
+      await home.write(`${OWN}/work/scripts/data.txt`, 'its data\n');
+      expect(await runScripts(bash('go.sh'))).toMatchObject({ code: 0, stdout: 'done\n' });
+      expect(answers()[1]).toContain('its data\n');
+      expect(answers()[1]).toContain('refused');
+      expect(answers()[1]).not.toContain('secret');
+      expect(await readFile(join(play.folder, 'made.txt'), 'utf8')).toBe('made\n');
+      expect(existsSync(join(home.folder, OWN, 'work/scripts/evil'))).toBe(false);
+    });
+
+    test('that hangs, forks or floods is ended, and the run goes on', async () => {
+      await home.write(`${OWN}/work/scripts/hang.sh`, 'trap "" TERM\nwhile :; do sleep 1000; done\n');
+      const marked = `sleep 1000; : ${play.folder}`;
+      await home.write(
+        `${OWN}/work/scripts/fork.sh`,
+        `for i in 1 2 3 4 5; do setsid sh -c "${marked}" & done\necho started\nwait\n`,
+      );
+      await home.write(`${OWN}/work/scripts/flood.sh`, 'head -c 20000000 /dev/zero | tr "\\\\0" x\n');
+      const soon = { timeout_ms: 300 };
+      const printed = await runScripts(bash('hang.sh', soon), bash('flood.sh'), bash('fork.sh', soon));
+      expect(printed).toMatchObject({ code: 0, stdout: 'done\n' });
+      const [, hung, flooded, forked] = answers();
+      expect([hung, forked]).toEqual([expect.stringContaining('300 ms'), expect.stringContaining('300 ms')]);
+      expect(forked).toContain('started');
+      expect(await processesWith(marked)).toEqual([]);
+      expect(flooded).toContain('xxx');
+      expect(flooded!.length).toBeLessThan(100_000);
+    });
+  },
+);
+
+/** The processes of the machine whose command line contains a text. */
+async function processesWith(text: string): Promise<readonly string[]> {
+  const ids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const lines = await Promise.all(ids.map((id) => readFile(`/proc/${id}/cmdline`, 'utf8').catch(() => '')));
+  return lines.filter((line) => line.includes(text));
+}
