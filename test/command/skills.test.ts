@@ -302,6 +302,25 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
       expect(existsSync(join(home.folder, OWN, 'work/scripts/evil'))).toBe(false);
     });
 
+    test('belongs to a project above the working folder: its folder can be read, and nothing else there', async () => {
+      await play.write('.agents/skills/deep/SKILL.md', skill('description: d\nallowed-tools: Read Bash'));
+      await play.write('.agents/skills/deep/run.sh', `echo ran\ncat ${play.folder}/secret.txt\n`);
+      await play.write('secret.txt', 'the secret');
+      await play.write('sub/treadle.toml', '[policy]\nautonomy = 2\n');
+      const at = (path: string): string => join(play.folder, path);
+      const read = (path: string) => ({ name: 'read', arguments: JSON.stringify({ path: at(path) }) });
+      const sh = { name: 'bash', arguments: JSON.stringify({ command: `sh ${at('.agents/skills/deep/run.sh')}` }) };
+      const calls = [read('.agents/skills/deep/run.sh'), read('secret.txt'), sh];
+      server = await scriptedOpenAi([use('deep'), { calls }, { text: ['done'] }]);
+      const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--tools', 'read,bash', '--trust-skills'];
+      expect(await command(['run', ...flags, 'go'], at('sub'))).toMatchObject({ code: 5, stdout: 'done\n' });
+      const [, own, other, ran] = answers();
+      expect(own).toContain('echo ran');
+      expect(other).toContain('was denied');
+      expect(ran).toContain('ran\n');
+      expect(answers().join('')).not.toContain('the secret');
+    });
+
     test('that hangs, forks or floods is ended, and the run goes on', async () => {
       await home.write(`${OWN}/work/scripts/hang.sh`, 'trap "" TERM\nwhile :; do sleep 1000; done\n');
       const marked = `sleep 1000; : ${play.folder}`;

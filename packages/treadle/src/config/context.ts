@@ -13,6 +13,8 @@ export interface CommandContext extends ConfiguredPlace {
   readonly store: StoreLocation;
   /** The packages of tools. */
   readonly packages: CommandPackages;
+  /** Of the skills that are used. */
+  readonly skillFolders?: readonly string[];
 }
 
 export async function resolveContext(values: LocationValues, io: Io): Promise<CommandContext> {

@@ -154,10 +154,13 @@ export const releaseCommand: Command = runsCommand('release ID', {
 
 /** Resumes a run of the store as `treadle run` would. Returns the exit code. */
 async function resumeRun(
-  { store, context, values, io, note }: RunsRequest<Values<typeof DRIVE_FLAGS>>,
+  { store, context: found, values, io, note }: RunsRequest<Values<typeof DRIVE_FLAGS>>,
   state: State,
   answers: readonly Answer[] = [],
 ): Promise<number> {
+  const recorded = state.nextTools ?? state.tools;
+  const names = new Set(recorded.map(({ name }) => name));
+  const { skills, context } = names.has('skill') ? await openSkills(found, { trust: false }) : { context: found };
   const choice = chooseModelOf(state.model, values, context.loaded, io.env);
   if (!values.quiet && choice.notice) note(choice.notice);
   if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
@@ -171,8 +174,6 @@ async function resumeRun(
   if (!values.quiet && sandbox) note(sandbox.notice);
   const place = { model, canAnswer: canAskOn(io), sandbox };
   const acceptChangedTools = values['accept-changed-tools'] === true;
-  const recorded = state.nextTools ?? state.tools;
-  const names = new Set(recorded.map(({ name }) => name));
   const own = new Set([...commandTools(context).map(({ name }) => name), 'skill']);
   const list = splitToolList(context, toolList(context));
   const usesMcp = [...names].some((name) => !own.has(name) && !name.startsWith('read_result'));
@@ -183,7 +184,6 @@ async function resumeRun(
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
     const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
     const chosen = acceptChangedTools ? chooseTools(context, inTasks, list) : recordedTools(context, inTasks, recorded);
-    const { skills } = names.has('skill') ? await openSkills(context, { trust: false }) : { skills: undefined };
     const ownTools = skills
       ? [...chosen, await skillToolFor(skills, { model, tools: [...chosen, ...inTasks.mcp] })]
       : chosen;

@@ -29,9 +29,11 @@ export function loadSkillsPackage(): Promise<typeof SkillsPackage> {
 /** In a project, in each of its folders from the working folder up to its root. */
 const PROJECT_FOLDERS = ['.agents/skills', '.claude/skills'];
 
-/** Folders with skills that are not part of the project, and exist. Agents may read them. */
+/** Folders with skills that are outside of the working folder. Agents may read them. */
 export function outsideSkillFolders(context: CommandContext): readonly string[] {
-  return packagePlaces(context).filter((path) => !isInside(context.folder, path) && existsSync(path));
+  const places = packagePlaces(context).filter((path) => existsSync(path));
+  const others = (context.skillFolders ?? []).filter((path) => !places.some((place) => isInside(place, path)));
+  return [...places, ...others].filter((path) => !isInside(context.folder, path));
 }
 
 export function isInside(folder: string, path: string): boolean {

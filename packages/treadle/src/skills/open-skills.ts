@@ -9,7 +9,7 @@ import { rememberTrust } from './trust.ts';
 /** The skills that runs use. */
 export interface CommandSkills {
   readonly skills: readonly LoadedSkill[];
-  /** With the packages of the project, if they are trusted. */
+  /** With the folders of the skills, and with the packages of the project, if they are trusted. */
   readonly context: CommandContext;
   /** What to tell the user. */
   readonly notices: readonly string[];
@@ -26,9 +26,10 @@ export async function openSkills(
   const found = await findSkills(context);
   const notices = found.problems.map((problem) => `A skill is not used: ${problemText(problem)}`);
   const ofProject = found.skills.filter(({ from }) => from === 'project');
-  if (found.trusted) return { skills: found.skills, context, notices };
+  const skillFolders = found.skills.map(({ folder }) => folder);
+  if (found.trusted) return { skills: found.skills, context: { ...context, skillFolders }, notices };
   const withProject = async (): Promise<CommandSkills> => {
-    const now = { ...context, trusted: found.fingerprint! };
+    const now = { ...context, skillFolders, trusted: found.fingerprint! };
     return { skills: found.skills, context: { ...now, packages: await loadPackages(now) }, notices };
   };
   if (trust) return withProject();
