@@ -47,6 +47,18 @@ function hugePng(): string {
 
 const DOT = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } } as const;
 
+const SKILL = {
+  name: '',
+  description: 'A skill',
+  text: 'Look closely.',
+  folder: '/skills',
+  files: [],
+  invocation: 'both',
+  execution: 'inline',
+  dependencies: [],
+  status: 'active',
+} as const;
+
 /** As long as the browser waits. */
 const POLL = { timeout: 20_000 };
 
@@ -112,6 +124,36 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     await chat.send('And now?');
     await page.getByText('From the second.').waitFor();
     await chat.ended();
+  });
+
+  test('lists the skills after a slash, and activates the one that is taken', async () => {
+    const model = scriptedModel(['Reviewed.']);
+    await using chat = await openChat([], {
+      server: {
+        models: { default: 'm', models: new Map([['m', model]]) },
+        skills: [
+          { ...SKILL, name: 'release-notes', description: 'Writes notes' },
+          { ...SKILL, name: 'review', description: 'Reviews <b>changes</b>' },
+          { ...SKILL, name: 'hidden', invocation: 'model' },
+        ],
+      },
+    });
+    const { page, message } = chat;
+    const choices = page.getByRole('list', { name: 'Skills' }).getByRole('button');
+    await message.fill('/');
+    await expect
+      .poll(() => choices.allTextContents(), POLL)
+      .toEqual(['/release-notes Writes notes', '/review Reviews <b>changes</b>']);
+    expect(await axeViolations(page)).toEqual([]);
+    await message.fill('/rev');
+    await expect.poll(() => choices.count(), POLL).toBe(1);
+    await message.press('Tab');
+    await expect.poll(() => message.inputValue(), POLL).toBe('/review ');
+    await expect.poll(() => choices.count(), POLL).toBe(0);
+    await message.pressSequentially('this');
+    await message.press('Enter');
+    await page.getByText('Reviewed.').waitFor();
+    expect(JSON.stringify(model.requests[0]!.messages)).toContain('Look closely.');
   });
 
   const plan = tool({

@@ -19,7 +19,22 @@ const models = {
 test('GET /v1/server describes the models, the tools and the caller, with any key', async () => {
   const key = newKey();
   const keys = [{ name: 'ann', hash: hashKey(key), tenant: 'acme', scopes: ['chat:read'] as const }];
-  const options = { models, tools: [read, bash], defaultTools: ['read'] };
+  const skill = {
+    name: 'review',
+    description: 'Reviews',
+    text: 'Look.',
+    folder: '/skills/review',
+    files: [],
+    invocation: 'both',
+    execution: 'inline',
+    dependencies: [],
+    status: 'active',
+  } as const;
+  const others = [
+    { ...skill, name: 'own', invocation: 'model' },
+    { ...skill, name: 'old', status: 'disabled' },
+  ] as const;
+  const options = { models, tools: [read, bash], defaultTools: ['read'], skills: [skill, ...others] };
   const offer = {
     object: 'server',
     models: [
@@ -30,6 +45,7 @@ test('GET /v1/server describes the models, the tools and the caller, with any ke
       { name: 'read', description: 'Reads', is_default: true },
       { name: 'bash', description: 'Runs', is_default: false },
     ],
+    skills: [{ name: 'review', description: 'Reviews' }],
     can_test_models: false,
   };
   await using open = await startInProcess(text, options);

@@ -1,4 +1,5 @@
 import type { Model, ModelError, Tool } from '@treadle/core';
+import { userSkills, type Skill } from '@treadle/core/skills';
 import { z } from 'zod';
 import { ApiError } from './api-error.ts';
 import { isDemo, modelNamed, type ActiveRuns, type ServedModels } from './engine/engine.ts';
@@ -28,6 +29,7 @@ export interface Offer {
   readonly models: ServedModels;
   readonly tools?: readonly Tool[];
   readonly defaultTools?: readonly string[];
+  readonly skills?: readonly Skill[];
   readonly testModel?: TestModel;
 }
 
@@ -70,10 +72,10 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
       method: 'GET',
       path: '/v1/server',
       scope: 'any-key',
-      summary: 'Describe the caller, the models and the tools',
+      summary: 'Describe the caller, the models, the tools and the skills',
       handle(c) {
         const { key, tenant, scopes } = c.get('caller');
-        const { models: served, tools = [], defaultTools = [], testModel } = offer();
+        const { models: served, tools = [], defaultTools = [], skills = [], testModel } = offer();
         return c.json({
           object: 'server',
           key: key === '' ? null : { name: key, tenant, scopes },
@@ -84,6 +86,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
             accepts: { images: model.accepts?.images !== false, files: model.accepts?.files !== false },
           })),
           tools: tools.map(({ name, description }) => ({ name, description, is_default: defaultTools.includes(name) })),
+          skills: userSkills(skills).map(({ name, description }) => ({ name, description })),
           can_test_models: testModel !== undefined,
         } satisfies ServerInfo);
       },

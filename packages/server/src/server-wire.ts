@@ -7,6 +7,8 @@ export interface ServerInfo {
   readonly key: { readonly name: string; readonly tenant: string; readonly scopes: readonly string[] } | null;
   readonly models: readonly ServedModel[];
   readonly tools: readonly ServedTool[];
+  /** Those that a message can activate with `/NAME`. */
+  readonly skills: readonly ServedSkill[];
   /** `POST /v1/server/test` is available. */
   readonly can_test_models: boolean;
 }
@@ -25,6 +27,11 @@ export interface ServedTool {
   readonly description: string;
   /** Requests that name no tools get it. */
   readonly is_default: boolean;
+}
+
+export interface ServedSkill {
+  readonly name: string;
+  readonly description: string;
 }
 
 /** The answer of `POST /v1/server/test`. */

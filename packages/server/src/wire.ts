@@ -33,7 +33,7 @@ export type {
   WireRunDetails,
   WireWaiting,
 } from './apis/runs/wire.ts';
-export type { ServedModel, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';
+export type { ServedModel, ServedSkill, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';
 
 /** A page of a list that is read with `limit` and `cursor`. */
 export interface ListPage<T> {

@@ -8,6 +8,7 @@ import { Icon } from '../shell/icon.tsx';
 import { readFiles } from './attachments.ts';
 import { report, type Conversation, type SendOptions } from './conversation.ts';
 import { putBack, type Draft } from './drafts.ts';
+import { matchingSkills, SkillChoices } from './skills.tsx';
 
 export interface ComposerProps {
   readonly conversation: Conversation;
@@ -65,6 +66,13 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
     }
   }
 
+  // An answer in progress keeps the skills that it began with.
+  const skills = isBusy ? [] : matchingSkills(text.value);
+  function take(name: string): void {
+    text.value = `/${name} `;
+    field.current?.focus();
+  }
+
   const hint = isBusy ? 'Add to the answer in progress…' : 'Send a message…';
   return (
     <form
@@ -93,6 +101,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
           ))}
         </ul>
       )}
+      {skills.length > 0 && <SkillChoices skills={skills} onChoose={({ name }) => take(name)} />}
       <textarea
         ref={field}
         id="message"
@@ -108,6 +117,10 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
           void add(files);
         }}
         onKeyDown={(event) => {
+          if (event.key === 'Tab' && !event.shiftKey && skills[0]) {
+            event.preventDefault();
+            return take(skills[0].name);
+          }
           if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
           event.preventDefault();
           void submit();

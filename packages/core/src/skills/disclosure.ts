@@ -20,6 +20,11 @@ export function modelSkills(skills: readonly Skill[]): readonly Skill[] {
   return skills.filter(({ invocation, status }) => invocation !== 'user' && status !== 'disabled');
 }
 
+/** Skills that the user may activate. */
+export function userSkills(skills: readonly Skill[]): readonly Skill[] {
+  return skills.filter(({ invocation, status }) => invocation !== 'model' && status !== 'disabled');
+}
+
 /**
  * L0: a section for the instructions of a run; empty without skills that a model may activate. Beyond `maxChars` skills are
  * not listed, and the section says how to find them.

@@ -1,4 +1,12 @@
 export { activateSkills, requestedSkills, type ActivatedSkills, type Activation } from './activate.ts';
-export { governanceLines, MAX_LISTED_CHARS, modelSkills, skillLine, skillsSection, skillText } from './disclosure.ts';
+export {
+  governanceLines,
+  MAX_LISTED_CHARS,
+  modelSkills,
+  skillLine,
+  skillsSection,
+  skillText,
+  userSkills,
+} from './disclosure.ts';
 export { skillSource, type Skill } from './skill.ts';
 export { skillNarrowing, toolEntry, type ToolEntry } from './skill-narrowing.ts';
