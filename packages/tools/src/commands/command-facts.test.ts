@@ -455,6 +455,19 @@ describe('git in a project with submodules', () => {
       writeFileSync(modules, plain + more);
       expect([more, unclear('git status', { folder })]).toEqual([more, expect.stringContaining('a repository inside')]);
     }
+    // Without the file in the folder, git reads the one of the index, and then the one of the last commit.
+    writeFileSync(modules, `${plain}\tignore = none\n`);
+    git('.', 'add', '.gitmodules');
+    git('.', 'commit', '--quiet', '-m', 'modules');
+    rmSync(modules);
+    for (const args of [['log'], ['rm', '--cached', '--quiet', '.gitmodules']]) {
+      git('.', ...args);
+      expect(hostile(programEnvironment(env))).toContain('status');
+      expect(unclear('git status', { folder })).toContain('a repository inside');
+    }
+    git('.', 'worktree', 'add', '--quiet', 'tree');
+    rmSync(path.join(folder, 'tree/.gitmodules'));
+    expect(unclear('git status', { folder: path.join(folder, 'tree') })).toContain('a repository inside');
   });
 });
 

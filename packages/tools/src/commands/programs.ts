@@ -25,7 +25,7 @@ import {
   type Kind,
   type Parsed,
 } from './effects.ts';
-import { hasForeignSettings, inFolder, note } from './scope.ts';
+import { hasForeignSettings, inFolder, note, writesModules } from './scope.ts';
 import { Unclear } from './words.ts';
 
 const DIFF = `[pwbMRW] --stat --shortstat --numstat --name-only --name-status --patch --color= --no-color --word-diff= --summary --raw
@@ -271,9 +271,9 @@ function analyseGit(call: Call): void {
     else if (option !== '-c' || !GIT_SETTINGS.test(value)) throw new Unclear(`git ${option} ${value} is not known`);
   }
   if (at >= args.length) return;
-  if (hasForeignSettings(scope, /^(status|diff|log|show)$/.test(args[at]!)))
-    throw new Unclear('a repository inside may have settings that run programs');
+  const isForeign = hasForeignSettings(scope, /^(status|diff|log|show)$/.test(args[at]!));
   applyUsage({ ...call, scope }, args.slice(at));
+  if (isForeign || writesModules(scope)) throw new Unclear('a repository inside may have settings that run programs');
 }
 
 function applyUsage(given: Call, args: readonly string[]): void {

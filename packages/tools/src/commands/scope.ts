@@ -140,14 +140,29 @@ function hasPlainModules(text: string): boolean {
   return text.split('\n').every((one) => line.test(one));
 }
 
+/** The mode of an entry of the index that is a repository inside. */
+const GITLINK = Buffer.from([0, 0, 0xe0, 0]);
+
+/** Without .gitmodules in the folder, git reads the one of the index or of the last commit. */
+function mayHaveModules(folder: string, files: Files): boolean {
+  // In a worktree, .git is a file that names a folder.
+  const named = /^gitdir: (.+)$/m.exec(files.bytesOf(`${folder}/.git`).toString())?.[1] ?? '.git';
+  const index = files.bytesOf(path.resolve(folder, named, 'index'));
+  return index.includes(GITLINK) || index.includes('.gitmodules');
+}
+
+/** It can make git look into repositories inside. */
+export function writesModules({ found }: Scope): boolean {
+  return [...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path));
+}
+
 /** Whether git may find settings that run programs: in another repository than that of the command, or behind a link. */
-export function hasForeignSettings({ found, folder, folders, files }: Scope, onlyReads: boolean): boolean {
+export function hasForeignSettings({ folder, folders, files }: Scope, onlyReads: boolean): boolean {
   if (folder === undefined) return false;
-  // It can make git look into repositories inside.
-  if ([...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path))) return true;
   const modules = `${folder}/.gitmodules`;
   const kind = files.kindOf(modules);
   if (kind !== undefined && !(onlyReads && kind === 'file' && hasPlainModules(files.textOf(modules)))) return true;
+  if (kind === undefined && mayHaveModules(folder, files)) return true;
   return folders.some((base) => {
     const relative = base.startsWith('/') ? path.relative(folder, base) : base;
     if (/^\.\.(\/|$)/.test(relative)) return true;

@@ -162,9 +162,13 @@ export interface Files {
   /** Undefined: there is nothing of that name. */
   kindOf(file: string): 'file' | 'folder' | 'link' | undefined;
   textOf(file: string): string;
+  /** The bytes of a file, empty if there is none. Throws `Unclear` if it is too large. */
+  bytesOf(file: string): Buffer;
   /** Throws `NeedsFiles` if folders must not be read here. */
   namesIn(folder: string): readonly { readonly name: string; readonly isFolder: boolean; readonly isLink: boolean }[];
 }
+
+const MAX_BYTES = 32 * 1024 * 1024;
 
 export function filesWith(budget: Budget, { mayList }: { readonly mayList: boolean }): Files {
   let isUsed = false;
@@ -189,6 +193,13 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
       const { size } = lstatSync(file, { throwIfNoEntry: false }) ?? { size: 0 };
       spend(budget, size, 'entries');
       return size === 0 ? '' : readFileSync(file, 'utf8');
+    },
+    bytesOf(file) {
+      isUsed = true;
+      const found = lstatSync(file, { throwIfNoEntry: false });
+      if (!found?.isFile()) return Buffer.alloc(0);
+      if (found.size > MAX_BYTES) throw new Unclear(`${file} is too large to be looked at`);
+      return readFileSync(file);
     },
     namesIn(folder) {
       if (!mayList) throw new NeedsFiles();
