@@ -86,6 +86,10 @@ export function outsiderPlace(fixture: ShellFixture): Place {
   ])
     spawnSync('git', args, { cwd: nested, env });
   writeFileSync(path.join(nested, 'deep/n.txt'), 'changed\n');
+  // Git finds it as `bare`, and runs its hooks with an environment of its own.
+  spawnSync('git', ['init', '--quiet', '--bare', '--template=', 'bare.git'], { cwd: work, env });
+  mkdirSync(path.join(work, 'bare.git/hooks'));
+  writeFileSync(path.join(work, 'bare.git/hooks/pre-receive'), '#!/bin/sh\nevil\n', { mode: 0o755 });
   // An archive with a hook, which replaces one of the repository if it is extracted there.
   mkdirSync(path.join(root, 'out/.git/hooks'), { recursive: true });
   writeFileSync(path.join(root, 'out/.git/hooks/pre-commit'), 'evil\n');

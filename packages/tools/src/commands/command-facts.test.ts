@@ -471,6 +471,37 @@ describe('git in a project with submodules', () => {
   });
 });
 
+describe('git and paths that it finds by rules of its own', () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-git-paths-'));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  for (const name of ['vault', 'src', 'bare.git']) mkdirSync(path.join(folder, name));
+  writeFileSync(path.join(folder, 'vault/.npmrc'), '');
+
+  test('compares all files of folders outside a repository', () => {
+    expect(unclear('git diff vault src', { folder })).toContain('vault/.npmrc, which is private');
+    expect(unclear('git diff src HEAD', { folder })).toBeUndefined();
+    mkdirSync(path.join(folder, '.git'));
+    expect(unclear('git diff vault src', { folder })).toBeUndefined();
+  });
+
+  test('searches all files below a path', () => {
+    expect(unclear('git grep x -- vault', { folder })).toContain('vault/.npmrc, which is private');
+    expect(unclear("git grep x -- src '*.ts'", { folder })).toBeUndefined();
+  });
+
+  test('names files of a commit from the top', () => {
+    const reads = commandFacts('cd src && git show HEAD:vault/a', { folder }).touches.map((one) => one.path);
+    expect(reads).toEqual(expect.arrayContaining(['vault/a', 'src/vault/a']));
+  });
+
+  test('takes a folder for a remote', () => {
+    const isLocal = (command: string): boolean => unclear(command, { folder })?.includes('is not known') ?? false;
+    for (const command of ['git push bare main', 'cd src && git fetch bare', 'mv src made.git && git push made main'])
+      expect([command, isLocal(command)]).toEqual([command, true]);
+    expect(isLocal('git push origin main')).toBe(false);
+  });
+});
+
 describe('limits', () => {
   test('denies a command that is too long or too deep to be checked', () => {
     const limits = [

@@ -3,7 +3,7 @@
  * depend on each other. They report what is touched, and throw `Unclear` for whatever they do not know.
  */
 import path from 'node:path/posix';
-import { checkSetting, joined, kindOf, note, touch, touchTree, type Scope } from './scope.ts';
+import { checkSetting, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
 import { checkAwk, checkSed } from './scripts.ts';
 import { Unclear } from './words.ts';
 
@@ -125,17 +125,27 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   revision(text, call) {
     if (/^(:|$)|:.*:|[{}]/.test(text)) throw new Unclear(`${text} has a meaning for git that is not analysed`);
     const [, file] = /^[^:]*:(?:\.?\/)?([^]*)$/.exec(text) ?? [];
-    if (file !== undefined) touch('read', file || '.', call.scope);
+    // From the top of the repository, or with `./` from here.
+    if (file !== undefined) touch('read', file || '.', withTop(call.scope));
     else if (/[*?[\\]/.test(text) || kindOf(text, call.scope) !== 'none') KINDS.pathspec(text, call);
   },
   repository(text, call) {
     const host = /^[\w.-]+@([\w.-]+):(?!:)[\w./~-]+$/.exec(text)?.[1];
     if (/^https?:/.test(text)) KINDS.url(text, call);
     else if (host !== undefined) call.scope.found.urls.add(`ssh://${host}`);
-    else if (!/^\w[\w.-]*$/.test(text) || kindOf(text, call.scope) !== 'none')
+    else if (!/^\w[\w.-]*$/.test(text) || isLocalRepository(text, call.scope))
       throw new Unclear(`the repository ${text} is not known`);
   },
 };
+
+/** The name of a remote may also be one of a folder or an archive, whose hooks git runs without the settings of commands. */
+function isLocalRepository(name: string, scope: Scope): boolean {
+  const names = [name, `${name}.git`, `${name}.bundle`];
+  const isWritten = [...scope.found.touches.values()].some(
+    (one) => one.type === 'write' && one.path.split('/').some((part) => names.includes(part)),
+  );
+  return isWritten || names.some((one) => kindOf(one, withTop(scope)) !== 'none');
+}
 
 function matching(pattern: RegExp): Use {
   return (text, { name }) => {
@@ -199,9 +209,16 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   }),
   /** It searches the files that git knows, also private ones. */
   'git grep'({ scope }, { operands, before }) {
-    if (before < operands.length) return;
-    if (operands.length > 1) throw new Unclear('it is not known which files git grep reads: name them after --');
-    touchTree('.', scope, (name) => name !== '.git' && name !== 'node_modules');
+    const files = operands.slice(before);
+    if (files.length === 0 && operands.length > 1)
+      throw new Unclear('it is not known which files git grep reads: name them after --');
+    for (const file of files.length === 0 ? ['.'] : files)
+      touchTree(file, scope, (name) => name !== '.git' && name !== 'node_modules');
+  },
+  /** Outside a repository it compares all files of two folders. */
+  'git diff'({ scope }, { operands }) {
+    if (kindOf('.git', { ...scope, folders: [''] }) !== 'none') return;
+    for (const file of operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
   },
   'git clone'({ scope }, { operands: [repository = '', folder] }) {
     const name = /^[^?#]*[/:]([\w.-]+?)(\.git)?\/?$/.exec(repository)?.[1];

@@ -76,6 +76,11 @@ export function inFolder(folder: string, scope: Scope): Scope {
   return { ...scope, folders: scope.folders.map((base) => joined(base, folder)) };
 }
 
+/** As if it could also run in the folder of the command, where git is at the top of its repository. */
+export function withTop(scope: Scope): Scope {
+  return { ...scope, folders: [...new Set(['', ...scope.folders])] };
+}
+
 /** A path seen from a folder. `..` is resolved by whoever knows the links. */
 export function joined(base: string, file: string): string {
   return base === '' || file.startsWith('/') ? file : `${base.replace(/(?<=[^/])\/+$/, '')}/${file}`;
