@@ -18,7 +18,7 @@ import { CANARY, realProgram, runBash, USUAL, type Place, type ShellFixture } fr
 import { outsiderLines, withControls } from './commands-corpus.ts';
 
 /*
- * Lines that were invented against the analysis, the first 800 by somebody who has not written it. What is allowed is really run, in a folder
+ * Lines that were invented against the analysis, the first 1,280 by people who have not written it. What is allowed is really run, in a folder
  * with private files, links, a repository inside and archives: nothing private may be printed, no program may run that was not
  * reported, and nothing may be written but what was reported.
  */
