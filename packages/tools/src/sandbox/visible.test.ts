@@ -1,9 +1,9 @@
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hostSockets } from './visible.ts';
+import { hostSockets, scanFolder } from './visible.ts';
 
 const HEADER = 'Num       RefCount Protocol Flags    Type St Inode Path\n';
 
@@ -39,4 +39,13 @@ describe.runIf(process.platform === 'linux')('sockets of the host', () => {
     for (const line of [lineOf(' 1062', ''), lineOf('12345', ''), lineOf(' 1062', ' @abstract'), HEADER])
       expect(hostSockets(['/'], line)).toEqual([]);
   });
+});
+
+it('protects the files that tell git where hooks and settings are', async () => {
+  const worktree = join(folder, '.git/worktrees/other');
+  mkdirSync(worktree, { recursive: true });
+  writeFileSync(join(worktree, 'commondir'), '../..\n');
+  const scan = await scanFolder({ folder, rules: {}, expose: [], protect: [], hide: [] });
+  expect(scan.absent).toContain(join(folder, '.git/commondir'));
+  expect(scan.protected).toContain(join(worktree, 'commondir'));
 });

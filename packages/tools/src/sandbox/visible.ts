@@ -90,8 +90,8 @@ export function toolSecrets(tools: readonly string[]): readonly Mask[] {
 
 /** Names of the working folder that decide what Treadle does. */
 const OWN_NAMES = ['treadle.toml', '.agents'];
-/** In a repository: what git runs, and which programs it uses. */
-const GIT_NAMES = ['hooks', 'config', 'config.worktree'];
+/** In a repository: what git runs, which programs it uses, and where it looks for both. */
+const GIT_NAMES = ['hooks', 'config', 'config.worktree', 'commondir'];
 const MAX_DEPTH = 40;
 
 export interface Scan {
@@ -155,6 +155,8 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     else pinned.add(git);
     if (isLink) writable.push(...places.slice(0, 1));
     for (const place of places) for (const name of GIT_NAMES) wanted.add(join(place, name));
+    for (const { name } of entriesOf(join(places[0] ?? git, 'worktrees')))
+      wanted.add(join(places[0] ?? git, 'worktrees', name, 'commondir'));
     for (const modules of submodules(places[0])) for (const name of GIT_NAMES) wanted.add(join(modules, name));
   }
   const visible = [...wanted].filter(
