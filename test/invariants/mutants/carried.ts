@@ -178,12 +178,14 @@ export const carried = [
     () => (_, choice) => choice,
   ),
   mutant('I6', 'lifting keeps the narrowing of this turn', 'applyEvent', (original) => (state, event) => {
+    const { narrowed } = state;
     const next = original(state, event);
-    return event.type === 'narrowing-lifted' ? withState(next, { narrowed: state.narrowed }) : next;
+    return event.type === 'narrowing-lifted' ? withState(next, { narrowed }) : next;
   }),
   mutant('I6', 'lifting keeps the narrowing of the next turn', 'applyEvent', (original) => (state, event) => {
+    const { narrowing } = state;
     const next = original(state, event);
-    return event.type === 'narrowing-lifted' ? withState(next, { narrowing: state.narrowing }) : next;
+    return event.type === 'narrowing-lifted' ? withState(next, { narrowing }) : next;
   }),
   mutant(
     'I3',

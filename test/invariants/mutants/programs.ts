@@ -37,8 +37,9 @@ export const programs = [
     (original) => (event) => withState(original(event), { program: undefined }),
   ),
   mutant('I6', 'a changed program is not recorded', 'applyEvent', (original) => (state, event) => {
+    const { program } = state;
     const next = original(state, event);
-    return event.type === 'program-changed' ? withState(next, { program: state.program }) : next;
+    return event.type === 'program-changed' ? withState(next, { program }) : next;
   }),
   mutant(
     'I5',
