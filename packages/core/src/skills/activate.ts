@@ -1,4 +1,5 @@
 import type { Narrowing } from '../machine/narrowing.ts';
+import type { UserMessage } from '../messages.ts';
 import { didYouMean } from '../nearest.ts';
 import { skillText } from './disclosure.ts';
 import { skillSource, type Skill } from './skill.ts';
@@ -85,4 +86,10 @@ export function requestedSkills(skills: readonly Skill[], names: readonly string
     text: [...(inline.text === '' ? [] : [inline.text]), ...texts].join('\n\n'),
     narrow: [...inline.narrow, ...forked.map((name) => ({ source: skillSource(name) }))],
   };
+}
+
+/** A message of the user with the text of the skills that it names. */
+export function withSkillText(message: UserMessage, text: string): UserMessage {
+  // Some protocols join texts.
+  return { ...message, content: [...message.content, { type: 'text', text: `\n\n${text}` }] };
 }

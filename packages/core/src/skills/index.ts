@@ -1,4 +1,4 @@
-export { activateSkills, requestedSkills, type ActivatedSkills, type Activation } from './activate.ts';
+export { activateSkills, requestedSkills, withSkillText, type ActivatedSkills, type Activation } from './activate.ts';
 export {
   governanceLines,
   MAX_LISTED_CHARS,

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, relative, sep } from 'node:path';
 import { userText, type LoopOptions, type Model, type Tool, type UserMessage } from '@treadle/core';
-import { requestedSkills, skillsSection, type Skill } from '@treadle/core/skills';
+import { requestedSkills, skillsSection, withSkillText, type Skill } from '@treadle/core/skills';
 import type { SkillPackage } from '@treadle/tools/packages';
 import type * as SkillsPackage from '@treadle/tools/skills';
 import type { LoadedSkill, LoadedSkills, SkillProblem, SkillRoot } from '@treadle/tools/skills';
@@ -133,7 +133,5 @@ export function withSkills(
   const activation = requestedSkills(skills, names, task);
   if (activation.type === 'refused') throw new CommandError(activation.reason);
   const { text, narrow } = activation;
-  // Some protocols join texts.
-  const content = [...last.content, { type: 'text' as const, text: `\n\n${text}` }];
-  return { input: [...messages.slice(0, -1), { ...last, content }], narrow };
+  return { input: [...messages.slice(0, -1), withSkillText(last, text)], narrow };
 }

@@ -1,5 +1,5 @@
 import type { Message } from '@treadle/core';
-import { requestedSkills, skillsSection, type Skill } from '@treadle/core/skills';
+import { requestedSkills, skillsSection, withSkillText, type Skill } from '@treadle/core/skills';
 import { badRequest } from '../../api-error.ts';
 import type { Conversation } from '../../history/conversation.ts';
 import { messageText } from './attachments.ts';
@@ -28,11 +28,9 @@ export function withChatSkills(
   if (name === undefined || !skills.some((skill) => skill.name === name)) return told;
   const activation = requestedSkills(skills, [name], task);
   if (activation.type === 'refused') throw badRequest(activation.reason, 'message');
-  // Some protocols join texts.
-  const content = [...last.content, { type: 'text' as const, text: `\n\n${activation.text}` }];
   return {
     ...told,
-    messages: [...messages.slice(0, -1), { ...last, content }],
+    messages: [...messages.slice(0, -1), withSkillText(last, activation.text)],
     carried: { ...carried, narrow: [...(carried?.narrow ?? []), ...activation.narrow] },
   };
 }
