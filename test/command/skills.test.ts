@@ -128,9 +128,9 @@ describe('a run', () => {
   });
 });
 
-test('on a terminal, the user is asked once about the skills of a project', async () => {
+test('on a terminal, the user is asked once about the skills of a project, until they change', async () => {
   await play.write('.agents/skills/deploy/SKILL.md', skill('description: Deploys'));
-  server = await scriptedOpenAi([{ text: ['one'] }, { text: ['two'] }]);
+  server = await scriptedOpenAi([{ text: ['one'] }, { text: ['two'] }, { text: ['three'] }]);
   const args = ['run', '--model', 'scripted', '--base-url', server.baseURL, '--tools', 'read-only', 'go'];
   const terminal = fakeTerminal(args, play.folder);
   await terminal.shows('brings 1 skill: deploy.');
@@ -142,6 +142,9 @@ test('on a terminal, the user is asked once about the skills of a project', asyn
   expect(JSON.parse(await readFile(join(home.folder, '.treadle/trusted-skills.json'), 'utf8'))).toEqual({
     [play.folder]: expect.stringMatching(/^sha256:/),
   });
+  await play.write('.agents/skills/deploy/SKILL.md', skill('description: Deploys everything'));
+  expect((await command(args, play.folder)).stderr).toContain('are not trusted');
+  expect(offered(2).includes('skill')).toBe(false);
 });
 
 describe('a chat', () => {
