@@ -9,8 +9,17 @@ export interface Clients {
   readonly begun: Promise<void>;
   /** Resolves when the servers are gone, to what was told. */
   readonly told: Promise<readonly Fact[]>;
+  /** What others than these clients were told of a run. Not of one that is deleted: it may be gone. */
+  noteRun(run: ToldRun): void;
   /** No more requests are sent. */
   stop(): void;
+}
+
+/** A run as the runs API, webhooks and MCP tell of it. */
+export interface ToldRun {
+  readonly id: string;
+  readonly status: string;
+  readonly entries: number;
 }
 
 export type Random = () => number;
@@ -34,17 +43,19 @@ interface Response {
 }
 
 type Servers = readonly [one: string, other: string];
-type Scenario = (note: Note, servers: Servers, random: Random) => Promise<void>;
+type Scenario = (note: Note, servers: Servers, random: Random, deleted: Set<string>) => Promise<void>;
 
 export function startClients(urls: readonly string[], count: number, random: Random): Clients {
   const facts: Fact[] = [];
   let isStopped = false;
   const hasReader = random() < 0.5;
   const begun = Promise.withResolvers<void>();
+  const deleted = new Set<string>();
   const note: Note = (fact) => {
     facts.push(fact);
     begun.resolve();
   };
+  const noteRun = ({ id, status, entries }: ToldRun): void => note({ type: 'run', id, status, entries });
 
   async function client(): Promise<void> {
     while (!isStopped) {
@@ -52,12 +63,13 @@ export function startClients(urls: readonly string[], count: number, random: Ran
       const scenarios = hasReader ? WITH_READER : SCENARIOS;
       const scenario = scenarios[Math.floor(random() * scenarios.length)]!;
       // A server that is killed cuts what it sends. Without one there is nothing more to ask.
-      await scenario(note, [one!, other!], random).catch(() => delay(5));
+      await scenario(note, [one!, other!], random, deleted).catch(() => delay(5));
     }
   }
 
   const all = Promise.all(Array.from({ length: count }, client));
-  return { begun: begun.promise, told: all.then(() => facts), stop: () => void (isStopped = true) };
+  const told = all.then(() => facts.filter((fact) => fact.type !== 'run' || !deleted.has(fact.id)));
+  return { begun: begun.promise, told, noteRun, stop: () => void (isStopped = true) };
 }
 
 /** The second server is only asked: it commits nothing itself. */
@@ -65,12 +77,13 @@ const WITH_READER: readonly Scenario[] = [
   background,
   background,
   runEntries,
+  resource,
   repeated,
   chat,
   chat,
   live,
   socket,
-  deleted,
+  deleteWhileRead,
 ];
 const SCENARIOS: readonly Scenario[] = [...WITH_READER, keyed, keyed];
 
@@ -98,10 +111,33 @@ async function runEntries(note: Note, [one, other]: Servers, random: Random): Pr
     note({ type: 'entry', run: id, seq: (entry as { seq: number }).seq, entry });
   for (let status = ''; status !== 'completed';) {
     // The run starts after its response.
-    const run = await get<{ status?: string }>(other, `/v1/runs/${id}`).catch(notFound);
+    const run = await get<ToldRun>(other, `/v1/runs/${id}`).catch(notFound);
+    if (run) note({ type: 'run', id, status: run.status, entries: run.entries });
     if (run) await readEvents(other, `/v1/runs/${id}/events`, undefined, noteEntry);
     status = run?.status ?? '';
   }
+}
+
+/** A run as a resource of MCP, at the server that drives it and at the other one. */
+async function resource(note: Note, servers: Servers, random: Random): Promise<void> {
+  const { id } = noteResponse(note, await send(servers[0], '/v1/responses', { input: task(random), background: true }));
+  const body = { jsonrpc: '2.0', id: 1, method: 'resources/read', params: { uri: `treadle://runs/${id}` } };
+  const headers = { ...JSON_HEADERS, accept: 'application/json, text/event-stream' };
+  const read = async (url: string): Promise<void> => {
+    for (let status = ''; !ENDED.includes(status);) {
+      const answer = await request(url, '/mcp', { method: 'POST', headers, body: JSON.stringify(body) });
+      const { result } = JSON.parse(/^data: (.*)$/m.exec(answer)![1]!) as ReadResource;
+      const run = result && (JSON.parse(result.contents[0].text) as ToldRun);
+      if (run) note({ type: 'run', id, status: run.status, entries: run.entries });
+      status = run?.status ?? '';
+    }
+  };
+  await allOf(servers.map(read));
+}
+
+interface ReadResource {
+  /** Absent: there is no such run yet. */
+  readonly result?: { readonly contents: readonly [{ readonly text: string }] };
 }
 
 /** The same key at both servers, at the same time. */
@@ -155,8 +191,9 @@ async function socket(note: Note, [one]: Servers, random: Random): Promise<void>
 }
 
 /** A response that one server deletes while the other one is asked for it. */
-async function deleted(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+async function deleteWhileRead(note: Note, [one, other]: Servers, random: Random, deleted: Set<string>): Promise<void> {
   const { id } = await send<Response>(one, '/v1/responses', { input: task(random) });
+  deleted.add(id);
   const remove = async (): Promise<void> => {
     await request(one, `/v1/responses/${id}`, { method: 'DELETE' });
     note({ type: 'deleted', id });

@@ -1,16 +1,20 @@
+import { once } from 'node:events';
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sqliteStore } from '@treadle/store';
 import { treadle, type TreadleProcess } from '../../command/treadle-process.ts';
-import { startClients, type Clients, type Random } from './clients.ts';
+import { startClients, type Clients, type Random, type ToldRun } from './clients.ts';
 import { lostFacts, type Fact } from './told.ts';
 
 /*
  * Power cuts. Two servers (`treadle serve`) with one store are killed at a random time under load, and the log of the store is cut
- * to what was synced. What any client was told before must be in the store that remains, and the servers start again with it.
+ * to what was synced. What any client, or the receiver of webhooks, was told before must be in the store that remains, and the
+ * servers start again with it.
  */
 
 export interface PowerCutOptions {
@@ -34,17 +38,23 @@ const CLIENTS = 12;
 /** The load before a cut, in milliseconds. */
 const [LEAST_MS, MOST_MS] = [20, 1_500];
 
-const SETTINGS = `[models.play]
+const settings = (hook: string): string => `[models.play]
 provider = "demo"
 [server]
 default_tools = ["read", "glob", "grep"]
 log_level = "fatal"
+[server.webhooks]
+url = "${hook}"
+secret_env = "HOOK_SECRET"
+allow_private = true
 `;
 
 export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promise<PowerCuts> {
   const random = randomFrom(seed);
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-power-'));
-  writeFileSync(path.join(folder, 'treadle.toml'), SETTINGS);
+  let clients: Clients | undefined;
+  const receiver = await webhookReceiver((run) => clients?.noteRun(run));
+  writeFileSync(path.join(folder, 'treadle.toml'), settings(receiver.url));
   writeFileSync(path.join(folder, 'notes.txt'), 'the word is treadle\n');
   const facts: Fact[] = [];
   let told: readonly Fact[] = [];
@@ -55,7 +65,8 @@ export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promi
     await sqliteStore(file).close();
     for (let cut = 1; cut <= cuts; cut++) {
       const next = newFile(folder, cut);
-      const { denied, ...round } = await loadAndCut(folder, { file, next, before: told, random, ...disk });
+      const onClients = (started: Clients): void => void (clients = started);
+      const { denied, ...round } = await loadAndCut(folder, { file, next, before: told, random, onClients, ...disk });
       file = next;
       told = round.told;
       facts.push(...told);
@@ -66,9 +77,32 @@ export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promi
       lost.push(...found.map((fact) => `cut ${cut} of seed ${seed}: ${fact}`));
     }
   } finally {
+    receiver.close();
     rmSync(folder, { recursive: true });
   }
   return { told: facts.length, cutsWithLosses, lost };
+}
+
+interface Receiver {
+  readonly url: string;
+  close(): void;
+}
+
+async function webhookReceiver(onRun: (run: ToldRun) => void): Promise<Receiver> {
+  const server = createServer(async (incoming, outgoing) => {
+    const chunks = await incoming.toArray().catch(() => []);
+    // Nothing is told by a request that was cut.
+    if (incoming.complete) onRun((JSON.parse(Buffer.concat(chunks).toString()) as { readonly data: ToldRun }).data);
+    outgoing.end();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    close() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
 }
 
 function newFile(folder: string, number: number): string {
@@ -83,6 +117,7 @@ interface Round extends Pick<PowerCutOptions, 'syncMs' | 'isSyncDisabled'> {
   /** What clients were told before the last cut. */
   readonly before: readonly Fact[];
   readonly random: Random;
+  readonly onClients: (clients: Clients) => void;
 }
 
 interface Ended {
@@ -91,7 +126,7 @@ interface Ended {
   readonly denied: readonly string[];
 }
 
-async function loadAndCut(cwd: string, { file, next, before, random, ...disk }: Round): Promise<Ended> {
+async function loadAndCut(cwd: string, { file, next, before, random, onClients, ...disk }: Round): Promise<Ended> {
   const reader = heldReader(file);
   const database = readFileSync(file);
   const records = [`${file}-synced-1`, `${file}-synced-2`];
@@ -101,6 +136,7 @@ async function loadAndCut(cwd: string, { file, next, before, random, ...disk }: 
     const urls = await Promise.all(servers.map(urlOf));
     const denied = await deniedBy(urls, before);
     clients = startClients(urls, CLIENTS, random);
+    onClients(clients);
     await clients.begun;
     await delay(LEAST_MS + random() * (MOST_MS - LEAST_MS));
     for (const { child } of servers) child.kill('SIGKILL');
@@ -145,6 +181,7 @@ function startServer(
     stdin: '',
     env: {
       NODE_OPTIONS: `--import=${preload}`,
+      HOOK_SECRET: 'the secret of the hook',
       TREADLE_SYNCED: record,
       TREADLE_SYNC_MS: String(syncMs),
       ...(isSyncDisabled && { TREADLE_SYNC_LIES: '1' }),

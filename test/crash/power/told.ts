@@ -7,6 +7,8 @@ export type Fact =
   | { readonly type: 'deleted'; readonly id: string }
   | { readonly type: 'event'; readonly stream: string; readonly seq: number; readonly event: object }
   | { readonly type: 'entry'; readonly run: string; readonly seq: number; readonly entry: object }
+  /** The run had so many entries, and this status then. */
+  | { readonly type: 'run'; readonly id: string; readonly entries: number; readonly status: string }
   /** A text in an item that the client of a run has received. */
   | { readonly type: 'item'; readonly run: string; readonly text: string }
   | { readonly type: 'key'; readonly key: string; readonly id: string };
@@ -45,6 +47,12 @@ export async function lostFacts(store: SqliteStore, facts: readonly Fact[]): Pro
         const entry = (await entriesOf(fact.run))[fact.seq];
         if (!entry) return 'does not exist';
         return isSame(entry, fact.entry) ? undefined : 'is another entry';
+      }
+      case 'run': {
+        const [run] = await store.list({ runId: fact.id, limit: 1 });
+        if (!run) return 'does not exist';
+        if (run.entries < fact.entries) return `has ${run.entries} entries`;
+        return run.entries > fact.entries || run.status === fact.status ? undefined : `is ${run.status}`;
       }
       case 'item':
         return JSON.stringify(await entriesOf(fact.run)).includes(JSON.stringify(fact.text))
