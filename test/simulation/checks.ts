@@ -359,21 +359,22 @@ export function createChecks(
     if (tool === 'bomb' && !isAccepted) checkCrashLoop(key);
   }
 
-  /** Processes that an earlier driver of the run has left on this host have been ended. */
-  function checkSurvivors(key: string, { host }: Process): void {
+  /** Processes that an earlier driver of the run has left on this host have been ended. The driver itself may have died a moment ago. */
+  function checkSurvivors(key: string, driver: Process): void {
     const runId = key.slice(0, key.lastIndexOf('/'));
     const recorded = runs.get(runId)?.states.at(-1)!.resources ?? [];
     for (const { process } of recorded) {
       const left = resources.find(({ id }) => id === process.startedAt);
-      if (!left || left.runId !== runId || left.process.alive || left.process.host !== host) continue;
+      if (!left || left.runId !== runId || left.process === driver) continue;
+      if (left.process.alive || left.process.host !== driver.host) continue;
       ensure(!left.open, 'resource', () => `${key} starts, and resource ${left.id} of ${left.process.name} still runs`);
     }
   }
 
-  /** A call gets a resource only if it can be ended after a crash. */
-  function onHeld(key: string, { id, open, runId }: Resource): void {
+  /** A call gets a resource only if it can be ended after a crash. One that has lost its run may get one that the next driver has ended. */
+  function onHeld(key: string, { id, open, runId, process }: Resource): void {
     const known = runs.get(key.slice(0, key.lastIndexOf('/')));
-    if (!known || known.damage) return;
+    if (!known || known.damage || (!open && hasLost(key, process, 0))) return;
     ensure(open && runId === known.runId, 'resource', () => `${key} gets resource ${id}, which is closed`);
     const seq = known.entries.findIndex(
       ({ event }) => event.type === 'resource-opened' && event.process.startedAt === id,
@@ -406,10 +407,16 @@ export function createChecks(
    */
   function isStale({ key, token, process, at }: Execution): boolean {
     const runId = key.slice(0, key.lastIndexOf('/'));
-    if (leases.get(runId)?.token === token) return false;
+    if (leases.get(runId)?.token === token || !hasLost(key, process, at)) return false;
+    cover('stale act');
+    return true;
+  }
+
+  /** Whether a process has lost the run of a call since `at`. It notices that soon after it runs again. */
+  function hasLost(key: string, process: Process, at: number): boolean {
+    const runId = key.slice(0, key.lastIndexOf('/'));
     const takeover = takeovers.find((one) => one.from === process && one.runId === runId && one.at >= at);
     if (!takeover) return false;
-    cover('stale act');
     const since = Math.max(takeover.at, process.stalledUntil);
     ensure(
       now() - since <= NOTICE_MS,
@@ -727,7 +734,8 @@ const ANSWERED: ReadonlySet<string> = new Set([
 ]);
 /** Other entries that can follow a death. */
 const INTERRUPTING: ReadonlySet<string> = new Set(['input-added', 'budget-escalated', 'call-rejudged']);
-const UNKNOWN = /not known whether it took effect|was stopped/;
+/** Results that do not deny an effect. A result that is withheld by a filter, which may have timed out, says that the tool was called. */
+const UNKNOWN = /not known whether it took effect|was stopped|was called, and its result is withheld/;
 const FENCED: ReadonlySet<string> = new Set(['bank', 'remove']);
 
 function describe(replayed: ReturnType<Core['replay']>): string {
