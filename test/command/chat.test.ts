@@ -205,7 +205,8 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
     await killed.shows('Ok.');
     // The end of the run, and what it has left, are stored when the next message is asked for.
     await vi.waitUntil(async () => (await keptIn(play.folder)) === 1, { timeout: 20_000 });
-    const pid = Number(await readFile(pidFile, 'utf8'));
+    // The job may take longer than the run.
+    const pid = Number(await vi.waitUntil(() => readFile(pidFile, 'utf8').catch(() => ''), { timeout: 20_000 }));
     killed.child.kill('SIGKILL');
     await killed.ended;
     expect(isAlive(pid)).toBe(true);

@@ -49,7 +49,7 @@ export const JOBS: readonly Job[] = [
   job('kill a child', 'sleep 100 & kill $!; wait $! 2>/dev/null; echo $?'),
   job('time limit', 'timeout 0.1 sleep 10; echo $?'),
   job('trap', 'trap "echo bye" EXIT; echo hi'),
-  job('see its own processes', 'sleep 5 & ps -p $! -o comm=; kill $!'),
+  job('see its own processes', 'sleep 5 & until ps -p $! -o comm= | grep sleep; do :; done; kill $!'),
   job('parallel work', 'seq 8 | xargs -P4 -I{} sh -c "echo {}" | sort -n | tr "\\n" " "'),
   job(
     'server and client on the loopback',

@@ -113,10 +113,13 @@ test('treats __proto__ and constructor as ordinary keys', () => {
 
 // ── Properties ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Works around a bug of V8 13.6, which confuses a key ending in an escape with one ending in a backslash. */
+/**
+ * Works around a bug of V8 13.6, which confuses a key ending in an escape with one ending in a backslash, also if that was parsed long
+ * before, by another test.
+ */
 const keys = fc
-  .oneof(fc.string({ unit: 'binary' }), fc.constantFrom('__proto__', ',}', '```', '"', '\n'))
-  .filter((key) => !key.endsWith('\\'));
+  .oneof(fc.string({ unit: 'binary' }), fc.constantFrom('__proto__', ',}', '```', '"k', '\nk'))
+  .filter((key) => JSON.stringify(key.at(-1) ?? '').length <= 3);
 const { object: objects } = fc.letrec<{ value: unknown; object: Record<string, unknown> }>((tie) => ({
   value: fc.oneof(
     { depthSize: 'small' },
