@@ -1,4 +1,4 @@
-import {
+import fs, {
   copyFileSync,
   existsSync,
   fstatSync,
@@ -7,6 +7,8 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
+  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -14,6 +16,7 @@ import {
   unlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { runLoop, tool, type TreadleError } from '@treadle/core';
@@ -128,6 +131,25 @@ describe('a store behind a symbolic link', () => {
     const restored = openAt(temp, 'data/runs.db');
     expect(await restored.read('a')).toEqual(entries(2));
   });
+});
+
+test('the folders of a new store are synced with it, each in the one above', async () => {
+  await using temp = tempStore();
+  const synced: string[] = [];
+  const { fsync, fsyncSync } = fs;
+  const note = (descriptor: number): void =>
+    void synced.push(path.resolve(readlinkSync(`/proc/self/fd/${descriptor}`)));
+  fs.fsync = ((descriptor, done) => (note(descriptor), fsync(descriptor, done))) as typeof fsync;
+  fs.fsyncSync = (descriptor) => (note(descriptor), fsyncSync(descriptor));
+  syncBuiltinESMExports();
+  try {
+    await openAt(temp, 'one/two/runs.db').append('a', [entry(0)]);
+  } finally {
+    Object.assign(fs, { fsync, fsyncSync });
+    syncBuiltinESMExports();
+  }
+  const folder = realpathSync(temp.folder);
+  expect(synced).toEqual([folder, path.join(folder, 'one'), path.join(folder, 'one', 'two')]);
 });
 
 test('a relative path stays the same file if the process changes its folder', async () => {
