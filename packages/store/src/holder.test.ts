@@ -1,7 +1,7 @@
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { holderState, parseWhere, processState, thisProcess, whereText, type Holder } from './holder.ts';
 
 test('identifies this process as alive', () => {
@@ -88,5 +88,27 @@ test('reports a zombie as dead', async () => {
   } finally {
     shell.kill('SIGKILL');
     await exited;
+  }
+});
+
+describe('a process of a container', () => {
+  const [namespace, ...common] = ['unshare', '--user', '--map-root-user', '--fork'] as const;
+  const inContainer = (...args: readonly string[]): { status: number | null; stdout: string } =>
+    spawnSync(namespace, [...common, ...args], { encoding: 'utf8' });
+  const code = `import { thisProcess } from '${new URL('holder.ts', import.meta.url).href}';
+    console.log(JSON.stringify(thisProcess()))`;
+  const node = [process.execPath, '--conditions=treadle-source', '--input-type=module', '-e', code];
+
+  for (const [what, expected, ...flags] of [
+    ['with pids of its own', 'elsewhere', '--pid', '--mount-proc'],
+    ['with a time of its own', 'elsewhere', '--time'],
+    ['with only a host name of its own', 'dead', '--uts'],
+  ] as const) {
+    const isAvailable = inContainer(...flags, 'true').status === 0;
+    if (!isAvailable)
+      process.stderr.write(`\nSKIPPED: a test uses unshare ${flags[0]}, which is not available here.\n`);
+    test.runIf(isAvailable)(`${what} that has ended is ${expected}`, () => {
+      expect(holderState(JSON.parse(inContainer(...flags, ...node).stdout) as Holder)).toBe(expected);
+    });
   }
 });

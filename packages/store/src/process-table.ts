@@ -146,6 +146,13 @@ export function hasVariable(pid: number, name: string): boolean {
   );
 }
 
+/** Whether a process shows no environment: it becomes another program at the moment, or was started without one. */
+export function hasNoEnvironment(pid: number): boolean {
+  const isProgram = (): boolean =>
+    readlinkSync(`/proc/${pid}/exe`) !== '' && readFileSync(`/proc/${pid}/environ`).length === 0;
+  return HAS_PROC && orUndefined(isProgram) === true;
+}
+
 /** The soft limit of file locks of a process; undefined if there is none, or it cannot be read. */
 export function lockLimit(pid: number): bigint | undefined {
   const limits = HAS_PROC ? orUndefined(() => readFileSync(`/proc/${pid}/limits`, 'latin1')) : undefined;

@@ -13,6 +13,7 @@ import {
 import {
   allProcesses,
   HAS_PROC,
+  hasNoEnvironment,
   hasVariable,
   lockLimit,
   openFiles,
@@ -149,15 +150,28 @@ export interface Root {
 export async function killTree(tree: Tree): Promise<void> {
   const deadline = performance.now() + END_MS;
   const stopped = new Set<string>();
+  let looks = 0;
   for (;;) {
     const { found, isKilled } = stopOrKill(tree, stopped);
-    if (found.length === 0) return;
+    if (found.length === 0) {
+      if (tree.mark === undefined || looks++ >= MAX_LOOKS || !allProcesses().some(isUnreadable)) return;
+      await sleep(POLL_MS);
+      continue;
+    }
     if (performance.now() > deadline) {
       const pids = found.map(({ pid }) => pid).join(', ');
       throw new Error(`The processes ${pids} were killed, and still run after ${END_MS} ms.`);
     }
     if (isKilled) await sleep(POLL_MS);
   }
+}
+
+/** How often to look again for a marked process while another one shows no environment. */
+const MAX_LOOKS = 50;
+
+/** It may be the one that is looked for, which becomes another program and shows no mark for a moment. */
+function isUnreadable({ pid, isEnded }: ProcessEntry): boolean {
+  return !isEnded && hasNoEnvironment(pid);
 }
 
 /** The same for a process that is about to exit: does not wait until they have ended. */

@@ -1,6 +1,6 @@
 /**
- * Drives the run `run` in the store of a folder. It kills itself when a command has started, before the journal can have its
- * process, and prints the pid of the command.
+ * Drives the run `run` in the store of a folder, which calls bash with these arguments. It kills itself when a program has
+ * started, before the journal can have its process, and prints the pid of the program.
  */
 import { writeSync } from 'node:fs';
 import path from 'node:path';
@@ -21,9 +21,9 @@ export function commandTools(folder: string, onStart?: (pid: number) => void): r
 }
 
 if (import.meta.main) {
-  const [folder] = process.argv.slice(2) as [string];
+  const [folder, call] = process.argv.slice(2) as [string, string];
   await runLoop({
-    model: scriptedModel([{ calls: [{ name: 'bash', arguments: { command: 'sleep 1000' } }] }]),
+    model: scriptedModel([{ calls: [{ name: 'bash', arguments: JSON.parse(call) as object }] }]),
     tools: commandTools(folder, (pid) => {
       writeSync(1, `${pid}\n`);
       process.kill(process.pid, 'SIGKILL');
