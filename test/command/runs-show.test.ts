@@ -1,10 +1,21 @@
 import fs from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { agentTool, runLoop, tool, type Clock, type LoopOptions, type Policy } from '@treadle/core';
+import { Readable } from 'node:stream';
+import {
+  agentTool,
+  runLoop,
+  streamLoop,
+  tool,
+  type Clock,
+  type LoopOptions,
+  type Model,
+  type Policy,
+} from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { fakeTerminal } from './fake-terminal.ts';
+import { command } from './in-process.ts';
 import { READ, runsFixture } from './runs-fixture.ts';
 
 const fixture = runsFixture();
@@ -42,9 +53,9 @@ describe('list', () => {
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout.split('\n').map((line) => line.trimEnd())).toEqual([
       'ID            STATUS       AGE  ENTRIES  MODEL     TITLE',
-      expect.stringMatching(/^run_\w{8} +interrupted +0 s +3 {2}scripted {2}\(fork of a\) the task$/),
-      expect.stringMatching(/^a\.t1\.tool\.0 {3}completed +0 s +2 {2}scripted {2}help me$/),
-      expect.stringMatching(/^a +completed +0 s +5 {2}scripted {2}the task$/),
+      expect.stringMatching(/^run_\w{8} +interrupted +\d+ s +3 {2}scripted {2}\(fork of a\) the task$/),
+      expect.stringMatching(/^a\.t1\.tool\.0 {3}completed +\d+ s +2 {2}scripted {2}help me$/),
+      expect.stringMatching(/^a +completed +\d+ s +5 {2}scripted {2}the task$/),
       '',
     ]);
   });
@@ -295,22 +306,56 @@ function failingDisk(): Disposable {
   return { [Symbol.dispose]: () => replace(fdatasync) };
 }
 
-test.each([
-  ['list'],
-  ['list', '--json'],
-  ['show', 'a'],
-  ['show', 'a', '--at', '1'],
-  ['show', 'a', '--json'],
-  ['replay', 'a'],
-  ['diff', 'a', 'a'],
-  ['diff', 'a', 'b'],
-  ['export', 'a'],
-  ['prune', '--older-than', '1s', '--dry-run'],
-])('%s tells nothing that a power failure could take back', async (...args) => {
+/** A run that has ended, one that differs, and one that was interrupted: all have "go" in their title. */
+async function threeRuns(): Promise<void> {
   const clock: Clock = { now: () => 1, timer: () => () => {} };
-  await stored({ ...answering('a'), clock }, { ...answering('b', 'go on'), clock });
+  await stored({ ...answering('a1'), clock }, { ...answering('b', 'go on'), clock });
+  await fixture.inStore(async (journal) => {
+    const model: Model = { id: 'silent', reply: () => new Promise<never>(() => {}) };
+    const live = streamLoop({ model, runId: 'a2', input: 'go there', journal });
+    for await (const { type } of live) if (type === 'turn-started') await live.detach();
+  });
+}
+
+test.each([
+  'runs list',
+  'runs list --json',
+  'runs list --status failed',
+  'runs show a1',
+  'runs show a1 --at 1',
+  'runs show a1 --json',
+  'runs show a',
+  'runs show a3',
+  'runs replay a1',
+  'runs diff a1 a1',
+  'runs diff a1 b',
+  'runs export a1',
+  'runs resume a1',
+  'runs cancel a1',
+  'runs prune --older-than 1s --dry-run',
+  'run --no-tools Hello',
+  'chat --no-tools --continue',
+])('%s tells nothing that a power failure could take back', async (line) => {
+  await threeRuns();
   using _ = failingDisk();
-  const { code, stdout, stderr } = await fixture.treadle('runs', ...args);
-  expect([code, stdout]).toEqual([1, '']);
+  const { code, stdout, stderr } = await fixture.treadle(...line.split(' '));
+  expect(code).toBe(1);
+  expect(stdout + stderr).toContain('could not be synced');
+  expect(stdout + stderr).not.toMatch(/\b(a1|a2|go|completed|not finished|no runs?)\b/);
+});
+
+test('/runs in a chat tells nothing that a power failure could take back', async () => {
+  await threeRuns();
+  using failing = new DisposableStack();
+  async function* typed() {
+    // Only another process knows whether it is synced.
+    await stored(answering('c', 'go on'));
+    failing.use(failingDisk());
+    yield '/runs\n';
+  }
+  const { stdout, stderr } = await command(['chat', '--no-tools'], fixture.play.folder, {
+    stdin: Readable.from(typed()),
+  });
   expect(stderr).toContain('could not be synced');
+  expect(stdout + stderr).not.toContain('go on');
 });

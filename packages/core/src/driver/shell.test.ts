@@ -156,6 +156,19 @@ test.each([
   ]);
 });
 
+test('what was lost is durable before it is done again', async () => {
+  const log: string[] = [];
+  const journal = loggingJournal(log);
+  const look = tool({ name: 'look', description: 'look', effect: 'pure', execute: () => new Promise<never>(() => {}) });
+  const given = { tools: [look], journal, runId: 'run' };
+  const live = streamLoop({ ...given, model: scriptedModel([{ calls: [{ name: 'look' }] }]), input: 'Go.' });
+  for await (const { type } of live) if (type === 'call-started') await live.detach();
+  log.length = 0;
+  const seen = tool({ ...look, execute: () => 'seen' });
+  await runLoop({ ...given, tools: [seen], model: scriptedModel(['Done.']) });
+  expect(log).toEqual(['effect-lost: durable', 'tool-settled: accepted', 'model-replied: durable']);
+});
+
 test('a run whose last driver died writes each entry before anything follows from it', async () => {
   const log: string[] = [];
   const logging = loggingJournal(log);

@@ -37,7 +37,7 @@ export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcess
 export async function openStore(location: StoreLocation): Promise<SessionStore> {
   if (location.type === 'memory') return memoryJournal();
   await createStoreFolder(dirname(location.file));
-  return openUrl(`sqlite:${location.file}`, 'Or run without storing anything: --store memory:');
+  return durablyRead(await openUrl(`sqlite:${location.file}`, 'Or run without storing anything: --store memory:'));
 }
 
 /** Opens the store of a server, which stores responses beside runs. */
@@ -51,7 +51,30 @@ export async function openServerStore(location: StoreLocation): Promise<Store> {
 export async function openExistingStore(location: StoreLocation): Promise<Store> {
   rejectMemoryStore(location);
   if (!existsSync(location.file)) throw new CommandError(missingStoreText(location.file));
-  return openUrl(`sqlite:${location.file}`);
+  return durablyRead(await openUrl(`sqlite:${location.file}`));
+}
+
+/**
+ * The store for a command, which may print whatever it reads, also in a notice or an error. So a read returns when what it has
+ * found is durable: a server may just have written it.
+ */
+function durablyRead(store: Store): Store {
+  const durably =
+    <A extends readonly unknown[], T>(read: (...args: A) => Promise<T>) =>
+    async (...args: A): Promise<T> => {
+      const found = await read(...args);
+      await store.durable();
+      return found;
+    };
+  const { blobs, requests } = store;
+  return {
+    ...store,
+    list: durably(store.list),
+    read: durably(store.read),
+    isDriven: durably(store.isDriven),
+    blobs: { ...blobs, read: durably(blobs.read), list: durably(blobs.list) },
+    requests: { ...requests, hasRun: durably(requests.hasRun) },
+  };
 }
 
 export function rejectMemoryStore(location: StoreLocation): asserts location is StoreLocation & { type: 'sqlite' } {

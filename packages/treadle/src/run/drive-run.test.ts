@@ -41,6 +41,27 @@ async function drive(
   return { result, screen, got };
 }
 
+test('shows a step of the run when it is durable', async () => {
+  const journal = memoryJournal();
+  const waits = new Set<unknown>();
+  const store: RunStore = {
+    ...journal,
+    append(...given) {
+      waits.add(given[3]);
+      return journal.append(...given);
+    },
+  };
+  const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => 'a bird' });
+  await driveRun({
+    start: { model: scriptedModel([{ calls: [{ name: 'look' }] }, 'A bird.']), tools: [look], input: 'Go.' },
+    store,
+    signal: new AbortController().signal,
+    stopping: 'detach',
+    onItem: () => {},
+  });
+  expect([...waits]).toEqual(['durable']);
+});
+
 test('asks the user the questions of a tool, until each has an answer that fits', async () => {
   const seat = { prompt: 'Which seat?\n\u001b[2J', choices: ['aisle', 'window'] };
   const { result, screen, got } = await drive(['Who flies?', seat, seat.prompt], ['', ' Ann ', 'roof', '3', '2', 'x']);

@@ -17,7 +17,7 @@ export const replayCommand: Command = runsCommand('replay ID', {
     const replayed = await walkInSlices(entries);
     if (replayed.type === 'replayed') return print(`${plural(entries.length, 'entry', 'entries')} replayed the same.`);
     const { seq, event, effect, difference } = replayed;
-    await print(
+    print(
       colours.red(`Run ${shortId(summary.runId)} differs at entry ${seq} of 0 to ${entries.length - 1}.`),
       `  event       ${event}`,
       ...(effect === undefined ? [] : [`  effect      ${effect}`]),
@@ -42,9 +42,9 @@ export const diffCommand: Command = runsCommand('diff A B', {
     const diff = diffRuns(a.entries, b.entries);
     if (diff.rest.length === 0) return print(`All ${plural(diff.same, 'entry is', 'entries are')} the same.`);
     const width = stdout.columns ?? 120;
-    await print(differenceText(diff, colours, width));
+    print(differenceText(diff, colours, width));
     const groups = stdout.isTTY && width >= WIDE_TERMINAL ? [{ A: a, B: b }] : [{ A: a }, { B: b }];
-    for (const runs of groups) await print('', await entryColumns(runs, diff.same, colours, width));
+    for (const runs of groups) print('', await entryColumns(runs, diff.same, colours, width));
     return EXIT.failed;
   },
 });

@@ -57,7 +57,7 @@ export const listCommand: Command = runsCommand('list', {
     const runs = found.slice(0, limit);
     if (values.json) return print(JSON.stringify(runs, null, 2));
     if (runs.length === 0) note(nothingListed(values));
-    else await print(runTable(runs, colours, io.stdout.isTTY ? (io.stdout.columns ?? 80) : Infinity));
+    else print(runTable(runs, colours, io.stdout.isTTY ? (io.stdout.columns ?? 80) : Infinity));
     if (found.length > limit) note(`There are more runs: --limit ${limit * 5}`);
   },
 });
@@ -180,7 +180,7 @@ export const pruneCommand: Command = runsCommand('prune', {
     for (const { runId, status, updatedAt, title } of await prunableRuns(store, before)) {
       count++;
       const age = ageText(Date.now() - updatedAt);
-      await print(`${shortId(runId)}  ${status.padEnd(9)}  ${age.padEnd(6)}  ${oneLine(title, 60)}`);
+      print(`${shortId(runId)}  ${status.padEnd(9)}  ${age.padEnd(6)}  ${oneLine(title, 60)}`);
     }
     note(`${plural(count, 'run')} would be deleted.`);
   },

@@ -31,7 +31,7 @@ export const showCommand: Command = runsCommand('show ID', {
       const { event, seq } = run.entries[values.at]!;
       if (values.json) return print(JSON.stringify(stateJson(state, seq), null, 2));
       const last = run.entries.length - 1;
-      await print(`${shortId(state.runId)} after entry ${seq} of 0 to ${last}, ${timestampText(event.at)}`, '');
+      print(`${shortId(state.runId)} after entry ${seq} of 0 to ${last}, ${timestampText(event.at)}`, '');
       return print(stateText(event, state, layout));
     }
     const steps = await shownEntries(run.entries);
@@ -43,7 +43,7 @@ export const showCommand: Command = runsCommand('show ID', {
     };
     if (values.json) return print(JSON.stringify(runJson(shown), null, 2));
     const children = new Set(shown.related.filter(isChild).map(({ runId }) => runId));
-    await print(await heading(shown, request), '', timeline(steps, children, layout), nextStep(shown, request));
+    print(await heading(shown, request), '', timeline(steps, children, layout), nextStep(shown, request));
   },
 });
 

@@ -22,11 +22,8 @@ export interface RunsRequest<V = object> {
   readonly io: Io;
   /** For standard output. */
   readonly colours: Colours;
-  /**
-   * Writes lines to standard output when everything that was read so far is durable: a server may just have written it. Pass long
-   * lists as arrays: the number of arguments of a function is limited.
-   */
-  print(...lines: Lines): Promise<void>;
+  /** Writes lines to standard output. Pass long lists as arrays: the number of arguments of a function is limited. */
+  print(...lines: Lines): void;
   /** Writes a line to standard error. */
   note(text: string): void;
 }
@@ -65,10 +62,7 @@ export function runsCommand<const F extends Flags>(
         return EXIT.completed;
       }
       const store = await openExistingStore(context.store);
-      const print = async (...lines: Lines): Promise<void> => {
-        await store.durable();
-        io.stdout.write(textOf(lines));
-      };
+      const print = (...lines: Lines): void => void io.stdout.write(textOf(lines));
       try {
         const colours = coloursFor(io.stdout, io.env);
         return (await definition.run({ values, args, store, context, io, colours, print, note })) ?? EXIT.completed;

@@ -32,8 +32,6 @@ export const exportCommand: Command = runsCommand('export ID [FILE]', {
     const { runId } = await findRun(store, prefix!);
     const family = await readRunFamily(store, runId);
     const text = [...runFileLines(family)].join('');
-    // A server may just have written it.
-    await store.durable();
     if (file === '-') return void io.stdout.write(text);
     // Only this user can read the file, and an existing file is not overwritten.
     await orFileError(file, 'written', writeFile(resolve(io.cwd, file), text, { flag: 'wx', mode: 0o600 }));
