@@ -180,6 +180,42 @@ describe('a tool that asks', () => {
     expect(answered?.event).toMatchObject({ by: 'ann', value: '12A' });
   });
 
+  test('gets no answer that is not durable, also if it asks the same again', async () => {
+    const [again, stored] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const run = asking(
+      async ({ ask }, log) => {
+        const seat = (): Promise<unknown> => ask({ prompt: 'Which seat?', id: 'seat' });
+        const first = seat();
+        await again.promise;
+        log.push(await seat());
+        return `booked ${await first}`;
+      },
+      [{ calls: [{ name: 'book' }, { name: 'wait' }] }],
+    );
+    const other = Promise.withResolvers<string>();
+    const wait = tool({ name: 'wait', description: 'Waits', execute: () => other.promise });
+    const { model, book, journal, clock } = run;
+    const slow: typeof journal = {
+      ...journal,
+      async append(runId, entries, ...others) {
+        if (entries.some(({ event }) => event.type === 'question-answered')) await stored.promise;
+        await journal.append(runId, entries, ...others);
+      },
+    };
+    const live = streamLoop({ model, tools: [book, wait], journal: slow, clock, runId: 'run', input: 'Go.' });
+    await nextTick();
+    const answered = live.answer(answer('t1.question.0.0', '12A'));
+    await nextTick();
+    again.resolve();
+    await nextTick();
+    expect(run.log).toEqual([]);
+    stored.resolve();
+    await answered;
+    other.resolve('waited');
+    expect(resultTexts(await live.result)).toEqual(['booked 12A', 'waited']);
+    expect(run.log).toEqual(['12A']);
+  });
+
   test('does not time out while it waits, and has its whole time after the answer', async () => {
     const other = Promise.withResolvers<string>();
     const log: unknown[] = [];

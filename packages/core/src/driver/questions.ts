@@ -50,14 +50,15 @@ export async function askPeople(
   }
   const tool = questioningTool(run, execution, effect);
   const key = id ?? `#${tool.unnamed++}`;
+  // Before what is recorded: the answer may not be durable yet.
+  const open = tool.unanswered.get(key);
+  if (open && isSame(open.question, question)) return open.promise;
   const recorded = recordedQuestion(run, effect, key, question);
   if (recorded && (recorded.answer ?? recorded.expired)) return answerIn(recorded);
   if (context.options.canAnswer === false) {
     const refusal = new Error('Nobody can answer questions in this run.');
     throw Object.assign(refusal, { code: 'nobody-answers', errorType: 'denied' });
   }
-  const open = tool.unanswered.get(key);
-  if (open && isSame(open.question, question)) return open.promise;
   if (open)
     throw new Error(`The id "${key}" has another question, which is still open. Give each question its own id.`);
   const unanswered: Unanswered = { key, question, ttlMs, ...Promise.withResolvers<unknown>() };
