@@ -72,7 +72,7 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
     expect((await run('cat .env.example; cat ./local* 2>/dev/null || true')).stdout).toBe('.env.example\n');
   });
 
-  test('a run that was paused without a sandbox is resumed inside one, if the other parameters of bash are accepted', async () => {
+  test('a run that was paused without a sandbox is resumed inside one, with the other parameters of bash', async () => {
     configured('[orchestrator.tools]\nenable_sandboxing = false');
     const calling = (input: object): Step => ({ calls: [{ name: 'bash', arguments: JSON.stringify(input) }] });
     await using model = await scripted(
@@ -85,7 +85,7 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
     first.type('\u0003');
     expect(await first.exit).toBe(130);
     configured('');
-    const second = fakeTerminal(['runs', 'resume', 'run_', '--accept-changed-tools', ...model.flags], folder);
+    const second = fakeTerminal(['runs', 'resume', 'run_', ...model.flags], folder);
     await second.shows('Allow it?');
     second.type('y\r');
     await second.shows('[exit code 2]');
@@ -94,6 +94,21 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
     await second.shows('returned: /sys');
     await second.shows('Done.');
     expect(await second.exit).toBe(0);
+  });
+
+  test('a run that was paused inside a sandbox is resumed without one only if that is accepted', async () => {
+    const ask = {
+      calls: [{ name: 'bash', arguments: JSON.stringify({ command: 'ls -d /sys', outside: 'to compare' }) }],
+    };
+    await using model = await scripted(ask, { text: ['Done.'] });
+    const first = fakeTerminal(['run', 'go', ...model.flags], folder);
+    await first.shows('Allow it?');
+    first.type('\u0003');
+    expect(await first.exit).toBe(130);
+    configured('[orchestrator.tools]\nenable_sandboxing = false');
+    const second = fakeTerminal(['runs', 'resume', 'run_', ...model.flags], folder);
+    await second.shows('"bash" has a different parameters');
+    expect(await second.exit).toBe(2);
   });
 
   test('a call with outside runs outside', async () => {

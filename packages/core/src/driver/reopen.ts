@@ -84,8 +84,8 @@ async function openingOf(
   const program = resumable && !options.signal?.aborted ? changedProgram(state, options) : undefined;
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted = changes.length > 0 ? acceptedTools(state, currentTools(state, tools, away)) : [];
-  const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(had, tools) : undefined;
-  if (stricter) accepted.push(...acceptedTools(state, stricter));
+  const newer = resumable && changes.length === 0 ? newerTools(had, tools) : undefined;
+  if (newer) accepted.push(...acceptedTools(state, newer));
   if (program) accepted.push(program);
   if (state.resources) accepted.push(...(await killSurvivors(state, takenBack, options)));
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
@@ -359,14 +359,17 @@ function missingTools(had: readonly ToolFacts[], tools: readonly Tool[]): readon
 
 /**
  * The tools of the run, if the current code requires approvals for some that it did not record, or if some have another
- * fingerprint. Those are recorded as they are now.
+ * fingerprint or other parameters that allow the same calls. Those are recorded as they are now.
  */
-function newlyNeedingApproval(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] | undefined {
-  const now = new Map(tools.map((tool) => [tool.name, tool]));
+function newerTools(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] | undefined {
+  const now = new Map(tools.map((tool) => [tool.name, factsOf(tool)]));
   const current = had.map((facts): ToolFacts => {
     const tool = now.get(facts.name);
-    if (tool && tool.fingerprint !== facts.fingerprint) return factsOf(tool);
-    return tool?.needsApproval && !facts.needsApproval ? { ...facts, needsApproval: true } : facts;
+    if (!tool) return facts;
+    const isOther =
+      tool.fingerprint !== facts.fingerprint || stableJson(tool.parameters) !== stableJson(facts.parameters);
+    if (isOther) return tool;
+    return tool.needsApproval && !facts.needsApproval ? { ...facts, needsApproval: true } : facts;
   });
   return current.some((facts, index) => facts !== had[index]) ? current : undefined;
 }
@@ -382,10 +385,52 @@ function toolChanges(
     .flatMap((facts) => {
       const current = now.get(facts.name);
       if (!current) return { facts, change: `"${facts.name}" is missing` };
-      const changed = COMPARED.filter((key) => JSON.stringify(facts[key]) !== JSON.stringify(current[key]));
+      const changed = [
+        ...(allowsAsBefore(facts.parameters, current.parameters) ? [] : ['parameters']),
+        ...(facts.effect === current.effect ? [] : ['effect']),
+        ...(facts.client === current.client ? [] : ['client']),
+      ];
       const change = `"${facts.name}" has a different ${changed.join(' and ')}`;
       return changed.length === 0 ? [] : { facts, change };
     });
 }
 
-const COMPARED = ['parameters', 'effect', 'client'] as const;
+/**
+ * Whether a schema allows every value that an earlier one allowed, with the same meaning. Texts for people and models do not count.
+ * A property may be new if nobody could give it before, and if no default says what its absence means now.
+ */
+function allowsAsBefore(had: unknown, now: unknown): boolean {
+  if (!isRecord(had) || !isRecord(now)) return stableJson(had) === stableJson(now);
+  const [before, after] = [partsOf(had), partsOf(now)];
+  if (stableJson(before.rest) !== stableJson(after.rest)) return false;
+  const isClosed = had.additionalProperties === false && had.patternProperties === undefined;
+  const mayBeNew = (schema: unknown): boolean => isClosed && isRecord(schema) && schema.default === undefined;
+  return (
+    allowsAsBefore(before.items, after.items) &&
+    Object.keys(before.properties).every((name) => Object.hasOwn(after.properties, name)) &&
+    Object.entries(after.properties).every(([name, schema]) =>
+      Object.hasOwn(before.properties, name) ? allowsAsBefore(before.properties[name], schema) : mayBeNew(schema),
+    )
+  );
+}
+
+/** Keywords that say nothing about values. */
+const NOTES = new Set(['description', 'title', 'examples', '$comment']);
+
+/** What is compared by itself, and the rest of a schema without notes. */
+function partsOf({ properties, items, required, ...others }: Readonly<Record<string, unknown>>): {
+  readonly properties: Readonly<Record<string, unknown>>;
+  readonly items: unknown;
+  readonly rest: unknown;
+} {
+  const rest = Object.entries(others).filter(([keyword]) => !NOTES.has(keyword));
+  return {
+    properties: isRecord(properties) ? properties : {},
+    items,
+    rest: { ...Object.fromEntries(rest), required: Array.isArray(required) ? required.toSorted() : required },
+  };
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

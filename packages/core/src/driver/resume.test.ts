@@ -3,7 +3,8 @@ import { callEcho, echo } from '../../test/echo.ts';
 import { z } from 'zod';
 import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
 import { Parked } from '../tools/result.ts';
-import { tool } from '../tools/tool.ts';
+import type { JsonSchema } from '../model.ts';
+import { tool, type Tool } from '../tools/tool.ts';
 import type { RunOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
@@ -52,6 +53,90 @@ describe('resuming a run', () => {
     const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
     const result = await runLoop({ ...options, model, tools: [changed], answers, acceptChangedTools: true });
     expect(result.outcome).toEqual({ type: 'completed' });
+  });
+
+  describe('parameters that allow the same calls with the same meaning', () => {
+    const closed = { type: 'object', required: ['a'], additionalProperties: false } as const;
+    const text = { type: 'string' } as const;
+    const nested = (inner: object): object => ({ ...closed, properties: { a: { type: 'array', items: inner } } });
+    const same: readonly [what: string, had: object, now: object][] = [
+      ['an optional parameter', { a: text }, { a: text, b: text }],
+      ['other texts', { a: { ...text, description: 'old' } }, { a: { ...text, description: 'new', title: 'A' } }],
+      ['another order', { a: text, b: text }, { b: text, a: text }],
+    ].map(([what, had, now]) => [what as string, { ...closed, properties: had }, { ...closed, properties: now }]);
+    const inside: typeof same = [
+      [
+        'an optional part of a list',
+        nested({ ...closed, properties: { a: text } }),
+        nested({ ...closed, properties: { b: text, a: text } }),
+      ],
+    ];
+    const others: typeof same = [
+      [
+        'a required parameter',
+        { ...closed, properties: { a: text } },
+        { ...closed, properties: { a: text, b: text }, required: ['a', 'b'] },
+      ],
+      [
+        'a default',
+        { ...closed, properties: { a: text } },
+        { ...closed, properties: { a: text, b: { ...text, default: 'x' } } },
+      ],
+      ['a removed parameter', { ...closed, properties: { a: text, b: text } }, { ...closed, properties: { a: text } }],
+      ['another type', { ...closed, properties: { a: text } }, { ...closed, properties: { a: { type: 'number' } } }],
+      [
+        'a new limit',
+        { ...closed, properties: { a: text } },
+        { ...closed, properties: { a: { ...text, maxLength: 9 } } },
+      ],
+      [
+        'a parameter that could have any value',
+        { type: 'object', properties: { a: text } },
+        { type: 'object', properties: { a: text, b: text } },
+      ],
+      [
+        'a name that a pattern allowed',
+        { ...closed, properties: {}, patternProperties: { b: text } },
+        { ...closed, properties: { b: text }, patternProperties: { b: text } },
+      ],
+      [
+        'a parameter with the name of a note',
+        { ...closed, properties: { description: text } },
+        { ...closed, properties: { description: { type: 'number' } } },
+      ],
+    ];
+
+    async function resumed(had: object, now: object): Promise<{ outcome: unknown; recorded: unknown }> {
+      const journal = memoryJournal();
+      const client = tool({ name: 'pick', description: 'The client picks' });
+      const withInput = (input: object): Tool =>
+        tool({ name: 'act', description: '', input: input as JsonSchema, execute: () => 'done' }) as Tool;
+      const options = { journal, runId: 'r', model: scriptedModel([{ calls: [{ name: 'pick' }] }, 'Done.']) };
+      await runLoop({ ...options, tools: [client, withInput(had)], input: 'go' });
+      const answers = [{ type: 'result', effect: 't1.client.0', content: 'b' }] as const;
+      const { outcome } = await runLoop({ ...options, tools: [client, withInput(now)], answers });
+      const entries = await journal.read('r');
+      const event = entries.map((entry) => entry.event).findLast(({ type }) => type === 'tools-changed');
+      const tools = event?.type === 'tools-changed' ? event.tools : [];
+      return { outcome, recorded: tools.find(({ name }) => name === 'act')?.parameters };
+    }
+
+    for (const [what, had, now] of [...same, ...inside]) {
+      test(`resumes with ${what}, and records it`, async () => {
+        const { outcome, recorded } = await resumed(had, now);
+        expect(outcome).toEqual({ type: 'completed' });
+        expect(recorded).toEqual(what === 'another order' ? undefined : now);
+      });
+    }
+
+    for (const [what, had, now] of [
+      ...others,
+      ...same.slice(0, 1).map(([one, a, b]) => [`${one} that is gone`, b, a] as const),
+    ]) {
+      test(`demands acceptChangedTools for ${what}`, async () => {
+        await expect(resumed(had, now)).rejects.toThrow('"act" has a different parameters');
+      });
+    }
   });
 
   test('rejects driving a run while another driver has its lease', async () => {
