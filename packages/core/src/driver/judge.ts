@@ -1,6 +1,6 @@
 import { messageOf } from '../errors.ts';
 import { arePromised } from '../machine/approvals.ts';
-import { isJudged, slotEffect, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
+import { isJudged, isUnstarted, slotEffect, toolEffectId, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isWithinNarrowing, lowestAutonomy } from '../machine/narrowing.ts';
@@ -329,6 +329,11 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
 }
 
 /* Rules that change */
+
+/** The calls of a turn that have not started and those that wait for an approval. New rules judge them again. */
+function unstartedSlots({ phase }: State): readonly UnstartedSlot[] {
+  return phase.type === 'tools' ? phase.slots.filter(isUnstarted) : [];
+}
 
 /** The event that a run is resumed with another policy than it has recorded; undefined if it is the same. */
 export async function policyChange(judging: Judging, at: number): Promise<Event | undefined> {

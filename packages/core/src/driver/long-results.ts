@@ -2,7 +2,6 @@ import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../machine/events.ts';
 import { isReadResult } from '../machine/narrowing.ts';
 import { textOf } from '../messages.ts';
-import { partialResultNote } from '../tools/read-result.ts';
 import { referringResult } from '../tools/references.ts';
 import { truncateResult } from '../tools/result.ts';
 import { factsOf } from '../tools/tool.ts';
@@ -43,6 +42,11 @@ async function storeLongResult(
   const cut = truncateResult(result, opening.rules.maxResultChars) as Extract<SettledResult, { type: 'result' }>;
   const content = [...cut.content, { type: 'text', text: note } as const];
   settle({ type: 'tool-settled', at: clock.now(), effect, result: { ...cut, content } });
+}
+
+/** The note after a result that was cut. `isPagedResult` recognises it by its text, so the text must stay the same. */
+function partialResultNote(name: string, id: string, length: number): string {
+  return `The whole result has ${length} characters. Read on with ${name}: {"id":"${id}","offset":0}`;
 }
 
 /** A result that is too long is stored as a blob, and recorded as a reference to it. It is never cut. */

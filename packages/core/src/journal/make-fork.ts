@@ -1,13 +1,13 @@
 import { TreadleError } from '../errors.ts';
 import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
-import { isReadResult } from '../machine/narrowing.ts';
+import { isReadResult, READ_RESULT } from '../machine/narrowing.ts';
 import type { Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { UserMessage } from '../messages.ts';
 import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
-import { isPagedResult, withReadResult } from '../tools/read-result.ts';
+import { withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
 import { factsOf } from '../tools/tool.ts';
@@ -152,6 +152,13 @@ function withText({ content }: UserMessage, text: string): UserMessage {
 /** The rules with other limits. */
 function withLimits(rules: Rules, { turns, ...limits }: NonNullable<ForkChanges['limits']>): Rules {
   return { ...rules, ...(turns !== undefined && { maxTurns: turns }), limits: { ...rules.limits, ...limits } };
+}
+
+/** Whether an event is the result of a call that was cut and can be paged through: it has the note of `partialResultNote`. */
+function isPagedResult(event: Event): boolean {
+  if (event.type !== 'tool-settled' || event.result.type !== 'result') return false;
+  const note = event.result.content.at(-1);
+  return note?.type === 'text' && note.text.includes(`Read on with ${READ_RESULT}`);
 }
 
 /** The events that offered `read_result` for a cut result, if the fork does not have the tool yet. */

@@ -178,23 +178,21 @@ export function memoryJournal(): RunStore {
   };
 }
 
+/** What a filter names, a run has to have. */
+const COMPARED = ['runId', 'model', 'parent', 'tenant', 'session', 'task'] as const;
+
 function isWanted(summary: RunSummary, filter: RunFilter): boolean {
-  const { status, parent, tenant, startedAt, recovered, wakeAt } = summary;
+  const { status, startedAt, recovered, wakeAt } = summary;
   const { due } = filter;
   return (
-    (filter.runId === undefined || filter.runId === summary.runId) &&
-    (filter.model === undefined || filter.model === summary.model) &&
+    COMPARED.every((name) => filter[name] === undefined || filter[name] === summary[name]) &&
     (filter.title === undefined || lowerCase(summary.title).includes(lowerCase(filter.title))) &&
-    (filter.since === undefined || startedAt >= filter.since) &&
+    startedAt >= (filter.since ?? -Infinity) &&
+    startedAt < (filter.before ?? Infinity) &&
     (!due || (wakeAt !== undefined && wakeAt >= (due.from ?? -Infinity) && wakeAt <= due.to)) &&
     (filter.recovered === undefined || recovered !== undefined) &&
     (filter.status?.includes(status) ?? true) &&
-    (filter.parent === undefined || filter.parent === parent) &&
-    (filter.tenant === undefined || filter.tenant === tenant) &&
-    (filter.session === undefined || filter.session === summary.session) &&
-    (filter.task === undefined || filter.task === summary.task) &&
-    Object.entries(filter.labels ?? {}).every(([name, value]) => hasLabel(summary, name, value)) &&
-    (filter.before === undefined || startedAt < filter.before)
+    Object.entries(filter.labels ?? {}).every(([name, value]) => hasLabel(summary, name, value))
   );
 }
 

@@ -1,5 +1,5 @@
 import type { AskVerdict, Placed, Touch } from '../policy/port.ts';
-import { placedPath, ttlOf } from '../policy/verdicts.ts';
+import { placedPath, ttlOf } from '../policy/applied.ts';
 import { slotFor } from './effects.ts';
 import type { Event, RecordedVerdict } from './events.ts';
 import { stableJson } from './history.ts';

@@ -81,11 +81,6 @@ export function waiting(state: State): readonly Waiting[] {
   });
 }
 
-/** The calls of a turn that have not started and those that wait for an approval. New rules judge them again. */
-export function unstartedSlots({ phase }: State): readonly UnstartedSlot[] {
-  return phase.type === 'tools' ? phase.slots.filter(isUnstarted) : [];
-}
-
 export type UnstartedSlot = Extract<Slot, { type: 'queued' | 'asking' }>;
 
 export function isUnstarted(slot: Slot): slot is UnstartedSlot {

@@ -1,4 +1,4 @@
-import { ttlOf } from '../policy/verdicts.ts';
+import { ttlOf } from '../policy/applied.ts';
 import { approvalDigest, askingSlot, type AskingSlot } from './approvals.ts';
 import type { Event } from './events.ts';
 import type { Phase, Slot, State } from './state.ts';

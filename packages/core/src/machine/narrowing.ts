@@ -96,7 +96,7 @@ export const NARROWING_FORM =
   'Use some of { source, tools: [names], without: [names], ask: [names], autonomy: 0 to 3, rules, defaults }';
 
 function isAutonomy(value: unknown): value is Autonomy {
-  return value === 0 || value === 1 || value === 2 || value === 3;
+  return [0, 1, 2, 3].includes(value as number);
 }
 
 /** Whether a narrowing of the run can make people decide about calls, also without a policy. */

@@ -10,7 +10,7 @@ import {
   type ToolResult,
 } from '../messages.ts';
 import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
-import { isAskable, smallerLimits } from '../policy/verdicts.ts';
+import { isAskable, smallerLimits } from '../policy/applied.ts';
 import {
   askedAgain,
   askingSlot,

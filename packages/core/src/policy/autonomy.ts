@@ -13,7 +13,7 @@ import {
 } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 import { isConfined } from './sandbox.ts';
-import { placedPath } from './verdicts.ts';
+import { placedPath } from './applied.ts';
 
 /*
  * Autonomy: how far a run may act without being asked. Reads that the list of paths does not allow are asked about, except at

@@ -1,5 +1,6 @@
 import type { Policy, Verdict } from './port.ts';
-import { smallerLimits, stricterVerdict } from './verdicts.ts';
+import { smallerLimits } from './applied.ts';
+import { stricterVerdict } from './verdicts.ts';
 
 /*
  * Several policies as one: the strictest verdict applies. A child run has the policies of its parent and its own.

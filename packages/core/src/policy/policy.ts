@@ -30,7 +30,7 @@ import {
 import type { PolicyRules } from './rules.ts';
 import { scopesRule } from './scopes.ts';
 import { toolEntriesRule } from './tool-entries.ts';
-import { placedPath } from './verdicts.ts';
+import { placedPath } from './applied.ts';
 
 /*
  * A policy of rules. First everything about the calls is found out (`gatherFacts`), then the rules are evaluated, in this

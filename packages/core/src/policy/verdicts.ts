@@ -1,8 +1,6 @@
 import { isPlain } from '../plain.ts';
-import type { AskVerdict, Place, PolicyLimits, Verdict } from './port.ts';
-
-/** How long people may take to answer if the policy does not limit it. */
-const DEFAULT_TTL_MS = 86_400_000;
+import { areApprovers, isCount, ttlOf } from './applied.ts';
+import type { AskVerdict, Verdict } from './port.ts';
 
 /**
  * The stricter of two verdicts on a call: deny before ask before allow. Of two asks, the shorter time, the higher number
@@ -32,11 +30,6 @@ function stricterOfAsks(a: AskVerdict, b: AskVerdict): AskVerdict {
   };
 }
 
-/** `NaN` and `Infinity` do not survive JSON, so a replay would compute another time. */
-export function ttlOf({ ttlMs }: Pick<AskVerdict, 'ttlMs'>): number {
-  return Number.isFinite(ttlMs) ? ttlMs! : DEFAULT_TTL_MS;
-}
-
 /** Denies an ask that is malformed, or that nobody could ever satisfy. */
 export function possibleVerdict(verdict: Verdict | undefined): Verdict | undefined {
   if (verdict?.type !== 'ask') return verdict;
@@ -49,29 +42,4 @@ export function possibleVerdict(verdict: Verdict | undefined): Verdict | undefin
     (named !== undefined && named < required && `it needs ${required} approvals, and ${named} people may approve it`);
   if (!problem) return verdict;
   return { type: 'deny', reason: `the policy asks for an impossible approval: ${problem}.` };
-}
-
-/** Whether `step` can ask people by this verdict. */
-export function isAskable({ required = 1, approvers, touches = [] }: AskVerdict & { touches?: unknown }): boolean {
-  return isCount(required) && areApprovers(approvers) && Array.isArray(touches);
-}
-
-function isCount(required: unknown): boolean {
-  return Number.isSafeInteger(required) && (required as number) >= 1;
-}
-
-function areApprovers(approvers: unknown): boolean {
-  return approvers === undefined || (Array.isArray(approvers) && approvers.every((one) => typeof one === 'string'));
-}
-
-/** A path, with the place that it is at. Different files have different ones. Total: the place may be from a journal. */
-export function placedPath(path: string, on: Place | undefined): string {
-  return on ? `${on.type}:${on.name} ${path}` : path;
-}
-
-/** The smaller of two limits each. */
-export function smallerLimits(a: PolicyLimits, b: PolicyLimits): PolicyLimits {
-  const turns = Math.min(a.turns ?? Infinity, b.turns ?? Infinity);
-  const calls = Math.min(a.calls ?? Infinity, b.calls ?? Infinity);
-  return { ...(turns !== Infinity && { turns }), ...(calls !== Infinity && { calls }) };
 }

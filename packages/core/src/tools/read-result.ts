@@ -1,5 +1,4 @@
 import type { Blobs } from '../journal/port.ts';
-import type { Event } from '../machine/events.ts';
 import { isReadResult, READ_RESULT, READ_RESULT_DESCRIPTION } from '../machine/narrowing.ts';
 import type { Rules, ToolFacts } from '../machine/rules.ts';
 import { duplicateTool, tool, type Tool } from './tool.ts';
@@ -21,18 +20,6 @@ export function withReadResult(tools: readonly ToolFacts[], own: readonly ToolFa
     throw duplicateTool(name, 'tools', 'the run itself, which pages through long results with it', 'the new tools');
   }
   return [...tools, ...own];
-}
-
-/** Whether an event is the result of a call that was cut and can be paged through. */
-export function isPagedResult(event: Event): boolean {
-  if (event.type !== 'tool-settled' || event.result.type !== 'result') return false;
-  const note = event.result.content.at(-1);
-  return note?.type === 'text' && note.text.includes(`Read on with ${READ_RESULT}`);
-}
-
-/** The note after a result that was cut. `isPagedResult` recognises it by its text, so the text must stay the same. */
-export function partialResultNote(name: string, id: string, length: number): string {
-  return `The whole result has ${length} characters. Read on with ${name}: {"id":"${id}","offset":0}`;
 }
 
 /** Pages through results that were cut. It is offered from the first of them on. */

@@ -1,5 +1,7 @@
 import { isPaused, waiting, type Item, type Message } from '@treadle/core';
+import { requestedSkills, skillsSection, withSkillText, type Skill } from '@treadle/core/skills';
 import type { RequestRecord } from '@treadle/store';
+import { badRequest } from '../../api-error.ts';
 import { storedState, type Conversation } from '../../history/conversation.ts';
 import type { Engine, ServerStore } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
@@ -30,7 +32,6 @@ import { messageIds, type StoredAnswer, type StoredMessage } from '../../history
 import type { ConversationHistories } from '../../history/conversation-history.ts';
 import type { ChatSink, ChatStreams } from './chat-streams.ts';
 import { chatUsage, type AnswerPart, type ChatEvent, type ChatProblem } from './wire.ts';
-import { withChatSkills } from './chat-skills.ts';
 import { chatProjection, endError, statusOf } from './projection.ts';
 import { textInputFor, type TextInput } from './text-input.ts';
 import { messageTitle, type Untitled } from './titles.ts';
@@ -90,6 +91,37 @@ export async function planMessage(
   const input = textInputFor(plan.model, model ?? engine.models.default);
   const lifted = lift ? { ...plan, lift } : plan;
   return { plan: input ? { ...lifted, model: input.model } : lifted, input };
+}
+
+/** What a new message is answered with. */
+interface ChatInput {
+  readonly messages: readonly Message[];
+  readonly system: readonly string[];
+  readonly carried: Conversation['carried'];
+}
+
+/**
+ * A message that begins with a slash and the name of a skill activates it: the model gets its text with the message, and the
+ * conversation is narrowed from then on. `isOffered`: the model can activate skills, so it learns of them. Rejects with a 400 if
+ * the user may not activate the skill.
+ */
+function withChatSkills(
+  { messages, system, carried }: ChatInput,
+  { skills, isOffered }: { readonly skills: readonly Skill[]; readonly isOffered: boolean },
+): ChatInput {
+  const section = isOffered ? skillsSection(skills) : '';
+  const told = { messages, system: section === '' ? system : [...system, section], carried };
+  const last = messages.at(-1);
+  if (last?.role !== 'user') return told;
+  const [, name, task = ''] = /^\/([a-z0-9-]+)(?:\s+(.*))?$/s.exec(messageText(last).trim()) ?? [];
+  if (name === undefined || !skills.some((skill) => skill.name === name)) return told;
+  const activation = requestedSkills(skills, [name], task);
+  if (activation.type === 'refused') throw badRequest(activation.reason, 'message');
+  return {
+    ...told,
+    messages: [...messages.slice(0, -1), withSkillText(last, activation.text)],
+    carried: { ...carried, narrow: [...(carried?.narrow ?? []), ...activation.narrow] },
+  };
 }
 
 /**

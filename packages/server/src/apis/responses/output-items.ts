@@ -30,6 +30,14 @@ export interface ResponseEvent {
 /** Takes an event; returns a promise while the client reads more slowly than events are sent. */
 export type EmitEvent = (event: ResponseEvent) => void | Promise<void>;
 
+/**
+ * Whether an event opens or extends an item that is not stored yet. In a stream that is made from a stored response, the events
+ * before it tell of the same response.
+ */
+export function isLive({ type }: ResponseEvent): boolean {
+  return type.endsWith('.delta') || type.endsWith('.added');
+}
+
 /** The events of a response. They are created with their numbers, so that a delta costs one object. */
 export interface EventList extends Outbox<ResponseEvent> {
   /** The number of the next event, from 0. */

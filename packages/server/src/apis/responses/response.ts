@@ -33,14 +33,6 @@ export interface ResponseListener extends Pick<ResponseProjectionOptions, 'requi
   readonly hold?: (bytes: number) => void;
 }
 
-/**
- * Whether an event opens or extends an item that is not stored yet. In a stream that is made from a stored response, the events
- * before it tell of the same response.
- */
-export function isLive({ type }: ResponseEvent): boolean {
-  return type.endsWith('.delta') || type.endsWith('.added');
-}
-
 export interface FinishedResponse extends StoredEnd {
   readonly response: ResponseResource;
   /** The failure that ended it. */

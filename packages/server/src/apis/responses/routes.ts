@@ -17,9 +17,9 @@ import {
   type Query,
 } from '../../parse/query.ts';
 import { parseCompactRequest } from './compaction.ts';
-import type { EmitEvent } from './output-items.ts';
+import { isLive, type EmitEvent } from './output-items.ts';
 import { parseRequest, RESPONSE_BODY, type ParseOptions } from './parse-request.ts';
-import { endedResponse, isLive, type FinishedResponse, type PreparedResponse } from './response.ts';
+import { endedResponse, type FinishedResponse, type PreparedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
 

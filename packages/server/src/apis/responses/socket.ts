@@ -6,10 +6,10 @@ import type { Held } from '../../http/limits.ts';
 import { parseBody } from '../../http/body.ts';
 import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../../http/websocket.ts';
 import { isObject, type JsonObject } from '../../parse/validate.ts';
-import type { EmitEvent, ResponseEvent } from './output-items.ts';
+import { isLive, type EmitEvent, type ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
 import type { LocalConversations } from '../../history/request-conversation.ts';
-import { endedResponse, isLive, type FinishedResponse } from './response.ts';
+import { endedResponse, type FinishedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 
 /**
