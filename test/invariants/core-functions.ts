@@ -228,7 +228,7 @@ export interface CoreFunctions {
   ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
   readonly recordedQuestion: (run: unknown, effect: string, key: string, question: Question) => unknown;
   readonly startedEffects: (state: State) => readonly string[];
-  readonly deadlineAt: (state: State, at: number) => Event | undefined;
+  readonly hasDeadline: (rules: Rules) => boolean;
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
   readonly startShell: (context: RunContext, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;

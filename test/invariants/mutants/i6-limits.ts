@@ -141,7 +141,7 @@ export const limits = [
     'scheduleCalls',
     (original) => (slots, rules, at) => original(slots, { ...rules, parallel: true }, at),
   ),
-  mutant('live', 'effects start after a tool that returned too late', 'deadlineAt', () => () => undefined),
+  mutant('live', 'effects start after a tool that returned too late', 'hasDeadline', () => () => false),
   mutant(
     'live',
     'the deadline is that of the clock that people set',

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { LoopResult } from '../driver/options.ts';
-import { newResult } from '../driver/run.ts';
 import type { Message } from '../messages.ts';
 import { defineAgent, type AnyAgent, type Observability } from './define.ts';
 import { metadataOf } from './result.ts';
+import { newResult } from './run-agent.ts';
 
 function agentOf(reflection: boolean, observability?: Observability): AnyAgent {
   const output = { name: 'answer', description: 'Answers' };

@@ -1,6 +1,6 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import type { LoopResult } from '../driver/options.ts';
-import { driveRun, newResult } from '../driver/run.ts';
+import { driveRun, RESULT } from '../driver/run.ts';
 import type { Item } from '../journal/items.ts';
 import { NO_USAGE } from '../model.ts';
 import { systemClock } from '../platform.ts';
@@ -115,6 +115,11 @@ async function successOf(
     const message = `projectFinalState failed: ${messageOf(thrown)}`;
     return { type: 'failure', error: agentError('STATE_PROJECTION_FAILED', message, lastPosition(result)) };
   }
+}
+
+/** Adds `orThrow` to the facts about a run. */
+export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
+  return Object.assign(Object.create(RESULT) as LoopResult, facts);
 }
 
 /** The result of a run that was not started. */

@@ -2,8 +2,8 @@ import { messageOf } from '../errors.ts';
 import type { Blobs, Journal, RunStore } from '../journal/port.ts';
 import { requestOf } from '../machine/effects.ts';
 import { added, estimateTokens, mapped } from '../machine/history.ts';
-import type { Event } from '../machine/events.ts';
-import type { Call } from '../machine/state.ts';
+import type { CallCheck, Event } from '../machine/events.ts';
+import type { Call, State } from '../machine/state.ts';
 import { contentProblem, described, type Message, type ToolCall } from '../messages.ts';
 import {
   NO_USAGE,
@@ -54,10 +54,12 @@ function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model
   const { durationMs } = rules.limits;
   const request = requestOf(effect, rules, settings, runId);
   if (durationMs !== undefined) request.deadline = clock.now() + durationMs - activeMs();
-  if (model.references && rules.references && blobs) {
-    request.readBlob = async (id) => (await blobs.read(runId, id, 0, Infinity))?.text;
-  }
+  if (model.references && rules.references && blobs) request.readBlob = blobReader(blobs, runId);
   return request;
+}
+
+function blobReader(blobs: Blobs, runId: string): NonNullable<ModelRequest['readBlob']> {
+  return async (id) => (await blobs.read(runId, id, 0, Infinity))?.text;
 }
 
 /** Requests a reply. Whatever the model does, `settle` gets exactly one valid reply or failure. */
@@ -142,6 +144,10 @@ async function checkReferringCall(
   return 'problem' in resolved ? { check: resolved } : checkCall(tool, resolved.text, cut, options.matchPattern);
 }
 
+function hasDefaults(narrowed: NonNullable<State['narrowed']>, name: string): boolean {
+  return narrowed.some(({ defaults }) => defaults?.[name]);
+}
+
 /** Checks a call with the arguments that a narrowing of the run adds. They are recorded with the check, as a repair is. */
 async function checkWithDefaults(context: RunContext, tool: Tool, call: ToolCall, cut: boolean): Promise<Checked> {
   const { withDefaults } = await import('../tools/default-arguments.ts');
@@ -187,7 +193,7 @@ function settleModelReply(
     const tool = executorOf(context, part.name, effect.turn);
     const check = !tool
       ? UNAVAILABLE
-      : narrowed?.some(({ defaults }) => defaults?.[part.name])
+      : narrowed && hasDefaults(narrowed, part.name)
         ? checkWithDefaults(context, tool, part, cut)
         : checkReplyCall(context, tool, part, cut);
     if (check instanceof Promise) {
@@ -196,32 +202,38 @@ function settleModelReply(
       checked = added(checked, checkWithin(check, tool!, { clock, toolTimeoutMs: opening.rules.toolTimeoutMs }));
     } else checked = added(checked, check);
   }
-  if (!later) return settle(repliedEvent(context, effect, model, reply, (checked ?? NO_CHECKS) as readonly Checked[]));
-  // Only a reference that cannot be read makes a check fail.
-  void Promise.all(checked!).then((all) => settle(repliedEvent(context, effect, model, reply, all)), context.fail);
+  if (!later) return recordReply(context, effect, model, reply, settle, (checked ?? NO_CHECKS) as readonly Checked[]);
+  // Bound, because V8 would allocate the variables of a closure for each reply. Only a reference that cannot be read makes a
+  // check fail.
+  void Promise.all(checked!).then(recordReply.bind(undefined, context, effect, model, reply, settle), context.fail);
 }
 
 const NO_CHECKS: readonly Checked[] = [];
 
-/** The event of a reply. The inputs of its calls are kept for their tools. */
-function repliedEvent(
+/** Records a reply. The inputs of its calls are kept for their tools. */
+function recordReply(
   context: RunContext,
   { id, turn }: EffectOf<'call-model'>,
   { usesTokens }: Model,
   { content, finish, rawFinish, usage, model, attempts }: Reply,
+  settle: Settle,
   checked: readonly Checked[],
-): Replied {
+): void {
   context.lastReply = { turn, checked };
-  const checks = mapped(checked, ({ check }) => check);
+  const checks = mapped(checked, checkIn);
   const at = context.clock.now();
   const event: Replied = { type: 'model-replied', at, effect: id, content, finish, usage, model, checks };
-  if (rawFinish === undefined && !attempts && usesTokens !== false) return event;
-  return {
+  if (rawFinish === undefined && !attempts && usesTokens !== false) return settle(event);
+  settle({
     ...event,
     ...(rawFinish !== undefined && { rawFinish }),
     ...(attempts && { attempts }),
     ...(usesTokens === false && { usage: NO_USAGE, usesTokens }),
-  };
+  });
+}
+
+function checkIn({ check }: Checked): CallCheck {
+  return check;
 }
 
 /** A model must reply and never reject. One that breaks this contract is handled like any other failure. */

@@ -68,7 +68,9 @@ export function openRun(
   const policy = options.policy && recordedRules(options.policy);
   const grants = options.carried && grantsOption(options.carried, principal);
   const input = conversationOf(options.input, options.answered);
-  const exposure = withExposure(options.carried?.exposure, inputExposure(input));
+  // A text exposes the run to nothing.
+  const seen = typeof options.input === 'string' ? undefined : inputExposure(input);
+  const exposure = options.carried ? withExposure(options.carried.exposure, seen) : seen;
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),

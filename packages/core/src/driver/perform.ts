@@ -3,7 +3,7 @@ import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
 import { arePromised } from '../machine/approvals.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
-import type { Event, RecordedVerdict, SettledResult } from '../machine/events.ts';
+import type { CallCheck, Event, RecordedVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import { parkingOf } from '../machine/parking.ts';
@@ -18,6 +18,8 @@ import {
   type CallHost,
   type Checked,
   type Execution,
+  type Remembered,
+  type Running,
   type Settled,
   checkWithin,
 } from '../tools/execute.ts';
@@ -228,23 +230,18 @@ function runCheckedTool(
   { check, input }: Checked,
   settle: Settle,
 ): void {
-  const { runId, clock, emit, options, opening, controller, runningTools, runningChildren } = context;
-  const { signal } = controller;
+  const { runId, clock, emit, options, opening } = context;
   const { call } = effect;
-  if (signal.aborted) return;
+  if (context.controller.signal.aborted) return;
   if (check.problem !== undefined) {
     const problem = `The tool "${tool.name}" was not called. ${check.problem}`;
     return settleUncallable(context, effect, errorResult(problem, { errorType: 'invalid_params' }), settle);
   }
   // It does not start by a verdict that counts on what does not hold here.
   if (call.sandbox && effect.type === 'call-tool' && !arePromised(call.sandbox, promisesOf(tool, input))) {
-    return judgeTogether(context, [call], ([verdict]) =>
-      settle({ type: 'call-rejudged', at: clock.now(), effect: effect.id, ...(verdict && { verdict }) }),
-    );
+    return judgeAgain(context, effect, settle);
   }
-  const { remembers } = tool;
-  const keys = typeof remembers === 'function' ? memoryKeysOf(check) : remembers;
-  const memory = keys && memoryFor(keys, context.state());
+  const remembered = tool.remembers && rememberedFor(tool.remembers, check, context.state());
   const execution: Execution = {
     tool,
     input,
@@ -256,30 +253,50 @@ function runCheckedTool(
     timeoutMs: timeoutOf(tool, input) ?? opening.rules.toolTimeoutMs,
     clock,
     // Filters see only results, so progress is held back.
-    report:
-      emit && !options.resultFilters?.length
-        ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress })
-        : ignore,
+    report: emit && !options.resultFilters?.length ? reportTo(emit, call) : ignore,
     context: options.context,
     principal: opening.principal,
     run: tool.share === undefined ? undefined : callingRun(context, effect),
-    memory: memory && copyMemory(memory),
+    remembered,
+    memory: remembered && copyMemory(remembered.before),
     parked: opening.seq > 0 ? parkingFor(context, effect) : undefined,
   };
-  const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
-  if (!(result instanceof Promise)) {
-    const done = withChangedMemory(keys, memory, execution, result);
-    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle, execution);
-  }
-  if (signal.aborted) abort(signal.reason);
-  const running = tool.share === undefined ? runningTools : runningChildren;
+  const running = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
+  if (running.result instanceof Promise) settleLater(context, effect, execution, running, settle);
+  else settleTool(context, effect, running.result, settle, execution);
+}
+
+/*
+ * `runCheckedTool` itself has no closures: V8 would allocate the variables that they use for every call, also for calls that
+ * need none of them.
+ */
+
+function judgeAgain(context: RunContext, { id, call }: CallEffect, settle: Settle): void {
+  judgeTogether(context, [call], ([verdict]) =>
+    settle({ type: 'call-rejudged', at: context.clock.now(), effect: id, ...(verdict && { verdict }) }),
+  );
+}
+
+function reportTo(emit: NonNullable<RunContext['emit']>, call: Call): Execution['report'] {
+  return (progress) => emit({ type: 'tool-report', call: partOf(call), progress });
+}
+
+function settleLater(
+  context: RunContext,
+  effect: CallEffect,
+  execution: Execution,
+  { result, abort }: Running,
+  settle: Settle,
+): void {
+  const { controller, runningTools, runningChildren } = context;
+  if (controller.signal.aborted) abort(controller.signal.reason);
+  const running = execution.tool.share === undefined ? runningTools : runningChildren;
   running.add(abort);
-  void result.then((settled) => {
+  void (result as Promise<Settled>).then((settled) => {
     running.delete(abort);
     context.asking?.get(effect.id)?.end();
     context.held?.callEnded(execution);
-    const done = withChangedMemory(keys, memory, execution, settled);
-    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle, execution);
+    settleTool(context, effect, settled, settle, execution);
   });
 }
 
@@ -302,14 +319,17 @@ export function changeToAgent(context: RunContext, { agent }: Pick<Handoff, 'age
   changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), turn);
 }
 
-/** `executed`: the tool, if it was called. */
+/** `executed`: the tool, if it was called. Its result has the memory that it changed, and the agent that it hands over to. */
 function settleTool(
   context: RunContext,
   effect: CallEffect,
-  result: Settled,
+  returned: Settled,
   settle: Settle,
   executed?: Execution,
 ): void {
+  let result = returned;
+  if (executed?.remembered) result = withChangedMemory(executed.remembered, executed, result);
+  if (executed?.tool.handsTo) result = withHandoffTo(context, executed.tool, result);
   if (result instanceof Broken) return context.fail(result.error);
   if (result instanceof Parked) {
     const { id } = effect;
@@ -421,10 +441,12 @@ async function runFacts({ opening, journal, runId }: RunContext): Promise<RunFac
   };
 }
 
-/** The memory that a tool gets: the keys that it remembers. */
-function memoryFor(keys: readonly string[], state: State): Memory {
+/** The part of the memory that a call gets: the keys that its tool remembers. */
+function rememberedFor(remembers: NonNullable<Tool['remembers']>, check: CallCheck, state: State): Remembered {
+  const keys = typeof remembers === 'function' ? memoryKeysOf(check) : remembers;
   const memory = memoryOf(state) ?? {};
-  return Object.fromEntries(keys.flatMap((key) => (Object.hasOwn(memory, key) ? [[key, memory[key]]] : [])));
+  const before = keys.flatMap((key) => (Object.hasOwn(memory, key) ? [[key, memory[key]]] : []));
+  return { keys, before: Object.fromEntries(before) };
 }
 
 /** A copy, which the tool edits. */
@@ -436,20 +458,15 @@ function copyMemory(memory: Memory): Record<string, unknown> {
  * Adds the keys of the memory that a call changed to its result, as plain JSON, so that they survive a crash. Keys that it
  * did not change are left out, because another call may have changed them in the meantime.
  */
-function withChangedMemory(
-  keys: readonly string[] | undefined,
-  before: Memory | undefined,
-  { tool, memory }: Execution,
-  result: Settled,
-): Settled {
-  if (!keys || !memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
+function withChangedMemory({ keys, before }: Remembered, { tool, memory }: Execution, result: Settled): Settled {
+  if (!memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
   try {
     if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
     const unknown = Object.keys(memory).find((key) => !keys.includes(key));
     if (unknown !== undefined) throw new Error(`the tool does not remember "${unknown}". Add the key to "remembers"`);
     const changed = keys.flatMap((key): [string, unknown][] => {
       const now = JSON.stringify(memory[key] ?? null);
-      return now === JSON.stringify(before?.[key] ?? null) ? [] : [[key, JSON.parse(now)]];
+      return now === JSON.stringify(before[key] ?? null) ? [] : [[key, JSON.parse(now)]];
     });
     return changed.length === 0 ? result : { ...result, memory: Object.fromEntries(changed) };
   } catch (thrown) {

@@ -459,7 +459,7 @@ function watchDeadline({ feed, activeMs }: Shell, durationMs: number, clock: Clo
 }
 
 /** The method of results. On their prototype, so that a result is still plain data for copies and comparisons. */
-const RESULT: Pick<LoopResult, 'orThrow'> = {
+export const RESULT: Pick<LoopResult, 'orThrow'> = {
   orThrow(this: LoopResult) {
     const { runId, outcome } = this;
     const problem = outcome ? outcomeProblem(outcome) : pauseProblem(runId, this.waiting);
@@ -474,34 +474,31 @@ function endResources(held: HeldResources, kept: KeptResources | undefined, last
   return held.endRun(paused || last?.phase.type === 'ended' ? kept : undefined, paused);
 }
 
-/** Adds `orThrow` to the facts about a run. */
-export function newResult(facts: Omit<LoopResult, 'orThrow'>): LoopResult {
-  return Object.assign(Object.create(RESULT) as LoopResult, facts);
-}
-
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo, model } = state;
   const messages = messagesOf(state.history);
   const wakeAt = phase.type === 'ended' ? phase.wakeAt : wakeAtOf(state);
   const carried = carriedFrom(state);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
-  return newResult({
-    runId,
-    ...(phase.type === 'ended' ? { outcome: phase.outcome } : !isPaused(state) && { detached: true }),
-    waiting: waiting(state),
-    ...(wakeAt !== undefined && { wakeAt }),
-    text: last ? textOf(last.content) : '',
-    ...(output !== undefined && { output }),
-    messages,
-    ...(memory && { memory }),
-    ...(carried && { carried }),
-    ...(handedTo !== undefined && { handedTo }),
-    ...(agent && { agent }),
-    model,
-    toolsUsed: toolsUsed(state),
-    usage,
-    turns: turn,
-    calls,
-    durationMs: activeMs,
-  });
+  // Assigned one by one, which takes a third of the time of `Object.assign`.
+  const result = Object.create(RESULT) as { -readonly [Field in keyof LoopResult]: LoopResult[Field] };
+  result.runId = runId;
+  if (phase.type === 'ended') result.outcome = phase.outcome;
+  else if (!isPaused(state)) result.detached = true;
+  result.waiting = waiting(state);
+  if (wakeAt !== undefined) result.wakeAt = wakeAt;
+  result.text = last ? textOf(last.content) : '';
+  if (output !== undefined) result.output = output;
+  result.messages = messages;
+  if (memory) result.memory = memory;
+  if (carried) result.carried = carried;
+  if (handedTo !== undefined) result.handedTo = handedTo;
+  if (agent) result.agent = agent;
+  result.model = model;
+  result.toolsUsed = toolsUsed(state);
+  result.usage = usage;
+  result.turns = turn;
+  result.calls = calls;
+  result.durationMs = activeMs;
+  return result;
 }

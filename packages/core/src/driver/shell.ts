@@ -5,6 +5,7 @@ import { entryOf, unpinnedEntry } from '../journal/replay.ts';
 import { snapshotOf } from '../journal/snapshot.ts';
 import { isPaused, slotIndex, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import type { Rules } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { activeMsAt, step, type Next } from '../machine/step.ts';
 import { added, mapped } from '../machine/history.ts';
@@ -62,6 +63,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
   const toEntry = context.options.journal ? entryOf : unpinnedEntry;
   const alwaysDurable = !context.options.journal || context.options.durableItems === true;
+  const isTimed = hasDeadline(opening.rules);
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
@@ -110,8 +112,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function begin(events: readonly Event[], early: readonly (() => void)[]): void {
     flushing = true;
     for (const event of events) stepEvent(event);
-    if (opening.rules.limits.durationMs !== undefined && clock.monotonic)
-      stopwatch = startStopwatch(() => clock.monotonic!());
+    if (isTimed && clock.monotonic) stopwatch = startStopwatch(() => clock.monotonic!());
     for (const act of early) act();
     flushing = false;
     flush();
@@ -136,14 +137,13 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       changeToAgent(context, event.result.handoff, before.turn);
     }
     if (mayEndRun(event)) abortIfEnded(before);
-    else endIfOverdue(event.at);
+    else if (isTimed) endIfOverdue(event.at);
     return true;
   }
 
   /** A synchronous tool may have returned after the deadline. */
   function endIfOverdue(at: number): void {
-    const deadline = deadlineAt(state, at);
-    if (deadline) stepEvent(deadline);
+    stepEvent({ type: 'deadline-passed', at });
   }
 
   /** Appends until nothing is unwritten, because what happens in between may feed more events. Never runs inside itself. */
@@ -231,7 +231,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
    */
   function startConfirmed(effect: Effect): void {
     if (closed || detached) return;
-    if (opening.rules.limits.durationMs !== undefined) endIfOverdue(clock.now());
+    if (isTimed) endIfOverdue(clock.now());
     if (state.phase.type === 'ended') {
       if (effect.type === 'call-tool') orphans.push(effect.call);
     } else if (context.withinBudget) context.withinBudget(context, effect, feed, performEffect);
@@ -399,9 +399,9 @@ function mayEndRun({ type }: Event): boolean {
   return type === 'cancel-requested' || type === 'deadline-passed' || type === 'budget-refused';
 }
 
-/** The event that ends a run with a time limit. It applies if the active time is used up. */
-function deadlineAt({ rules }: State, at: number): Event | undefined {
-  return rules.limits.durationMs === undefined ? undefined : { type: 'deadline-passed', at };
+/** Whether the time is checked after each event, and before each effect. */
+function hasDeadline({ limits }: Rules): boolean {
+  return limits.durationMs !== undefined;
 }
 
 function entryIn({ entry }: Stepped): JournalEntry {

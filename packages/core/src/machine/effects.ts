@@ -289,9 +289,16 @@ function slotEffectId({ type, call }: Slot): string {
   return kind === undefined ? '' : effectId(kind, call.turn, call.index);
 }
 
+/** The id of an effect. Those of model calls and of the first call of a turn are kept: each turn needs them several times. */
 export function effectId(kind: string, turn: number, index = 0): string {
-  return `t${turn}.${kind}.${index}`;
+  const kept = kind === 'tool' ? TOOL_IDS : kind === 'model' ? MODEL_IDS : undefined;
+  if (!kept || index !== 0 || !(turn < KEPT_TURNS)) return `t${turn}.${kind}.${index}`;
+  return (kept[turn] ??= `t${turn}.${kind}.0`);
 }
+
+const KEPT_TURNS = 100;
+const TOOL_IDS: string[] = [];
+const MODEL_IDS: string[] = [];
 
 /** The id of the effect that runs a call. */
 export function toolEffectId({ turn, index }: Call): string {

@@ -99,8 +99,10 @@ type SettledSlot = Extract<Slot, { type: 'settled' }>;
 
 const NO_EFFECTS: readonly Effect[] = [];
 
+type EveryField = { readonly [Field in keyof Required<State>]: State[Field] };
+
 /** Every field has to be here, also optional ones: snapshots detect a changed state by these keys. */
-export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = {
+export const NEW: EveryField = {
   runId: '',
   rules: undefined as unknown as Rules, // only `run-started` fits a new state, and it contains the rules
   model: '',
@@ -221,11 +223,58 @@ function withoutEffects(state: State): Next {
   return { state, effects: NO_EFFECTS };
 }
 
+/** The copy of the state that a step edits. Naming the fields takes half of the time of a spread. */
 function withTime(state: State, event: Event): Draft {
   const restarted = (event.type === 'effect-lost' && event.cause === 'restart') || event.type === 'policy-changed';
   const activeMs = restarted ? state.activeMs : activeMsAt(state, event);
   const deaths = state.deaths || event.type === 'effect-lost' ? deathsAfter(state, event) : undefined;
-  return { ...state, at: Math.max(state.at, event.at), activeMs, deaths } as Draft;
+  const copy: EveryField = {
+    runId: state.runId,
+    rules: state.rules,
+    model: state.model,
+    settings: state.settings,
+    principal: state.principal,
+    instructions: state.instructions,
+    tools: state.tools,
+    nextTools: state.nextTools,
+    handedTo: state.handedTo,
+    handoff: state.handoff,
+    program: state.program,
+    inputLength: state.inputLength,
+    phase: state.phase,
+    history: state.history,
+    turn: state.turn,
+    calls: state.calls,
+    usage: state.usage,
+    tokenless: state.tokenless,
+    errors: state.errors,
+    streak: state.streak,
+    choice: state.choice,
+    lacked: state.lacked,
+    decision: state.decision,
+    output: state.output,
+    agent: state.agent,
+    memory: state.memory,
+    narrowed: state.narrowed,
+    narrowing: state.narrowing,
+    usedBefore: state.usedBefore,
+    contextTokens: state.contextTokens,
+    confirmed: state.confirmed,
+    truncated: state.truncated,
+    spent: state.spent,
+    closing: state.closing,
+    pending: state.pending,
+    policies: state.policies,
+    policyLimits: state.policyLimits,
+    grants: state.grants,
+    written: state.written,
+    exposure: state.exposure,
+    resources: state.resources,
+    deaths,
+    at: Math.max(state.at, event.at),
+    activeMs,
+  };
+  return copy as Draft;
 }
 
 /**
@@ -458,21 +507,20 @@ function nextTurn(state: Draft): Next {
   return enterPhase(landed, { type: 'compacting', effect: effectId('compact', state.turn), to });
 }
 
-/** Calls the model, or ends the run if a limit is reached. Input may also have arrived during a compaction. */
+/** Calls the model, or ends the run if a limit is reached. */
 function startTurn(state: Draft): Next {
-  const landed = landInput(state);
-  const { rules, usage, turn } = landed;
-  if (turnsUsed(landed) >= turnsLimit(landed)) return reachLimit(landed, 'turns');
+  const { rules, usage, turn } = state;
+  if (turnsUsed(state) >= turnsLimit(state)) return reachLimit(state, 'turns');
   if (rules.limits.tokens !== undefined) {
-    if (turn > 0 && tokensOf(usage) === 0 && !landed.tokenless)
-      return endRun(landed, { type: 'failed', error: TOKENS_UNKNOWN });
-    if (tokensOf(usage) >= rules.limits.tokens) return reachLimit(landed, 'tokens');
+    if (turn > 0 && tokensOf(usage) === 0 && !state.tokenless)
+      return endRun(state, { type: 'failed', error: TOKENS_UNKNOWN });
+    if (tokensOf(usage) >= rules.limits.tokens) return reachLimit(state, 'tokens');
   }
   if (rules.limits.cost !== undefined) {
-    if (usage.cost === undefined) return endRun(landed, { type: 'failed', error: COST_UNKNOWN });
-    if (usage.cost >= rules.limits.cost) return reachLimit(landed, 'cost');
+    if (usage.cost === undefined) return endRun(state, { type: 'failed', error: COST_UNKNOWN });
+    if (usage.cost >= rules.limits.cost) return reachLimit(state, 'cost');
   }
-  return askModel(landed);
+  return askModel(state);
 }
 
 function askModel(state: Draft): Next {
@@ -610,13 +658,24 @@ function onModelReplied(state: Draft, event: EventOf<'model-replied'>): Next {
   state.tokenless = event.usesTokens === false && (state.tokenless || state.turn === 1);
   state.contextTokens = tokensOf(event.usage) || state.contextTokens + estimateTokens(message);
   state.truncated = finish === 'length';
-  const calls = content.filter((part): part is ToolCall => part.type === 'tool-call');
+  const calls = callsIn(content);
   if (calls.length > 0 && finish !== 'content-filter') {
     state.history = appendMessage(state.history, message);
     return onCallsReply(state, calls, event.checks);
   }
   return finish === 'content-filter' ? failFiltered(state, content) : onTextReply(state, content);
 }
+
+function callsIn(content: readonly AssistantPart[]): readonly ToolCall[] {
+  let calls: ToolCall[] | undefined;
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
+    if (part.type === 'tool-call') calls = added(calls, part);
+  }
+  return calls ?? NO_CALLS;
+}
+
+const NO_CALLS: readonly ToolCall[] = [];
 
 function failFiltered(state: Draft, content: readonly AssistantPart[]): Next {
   const texts = content.filter(({ type }) => type === 'text');
@@ -1169,7 +1228,6 @@ function updateSlot(state: Draft, effect: string, update: (slot: Slot) => Slot):
 
 function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
   const { call } = slot;
-  const words = wordingOf(rules);
   switch (event.type) {
     case 'child-started':
       return { ...slot, type: 'running', call, begun: true };
@@ -1183,7 +1241,7 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       const parked = parkedAgain(slot, event.at);
       if (parked) return unlessExpired(rules, parked, event.at);
       if (result.type === 'not-done') return { type: 'queued', call, ...askedIn(slot) };
-      return refusedSlot(call, words.interrupted(call.name), 'ran', 'interrupted');
+      return refusedSlot(call, wordingOf(rules).interrupted(call.name), 'ran', 'interrupted');
     }
     case 'tool-parked':
       return unlessExpired(rules, parkedSlot(slot, event), event.at);
@@ -1192,11 +1250,9 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
     case 'question-answered':
       return slot.type === 'questioning' ? withQuestionSettled(slot, event) : slot;
     case 'approval-given':
-      if (slot.type === 'asking' && event.at >= slot.expiresAt) {
-        return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
-      }
+      if (slot.type === 'asking' && event.at >= slot.expiresAt) return unapprovedSlot(rules, call);
       if (event.approved !== true) {
-        return refusedSlot(call, words.notApproved(call.name, event.reason), 'ran', 'denied');
+        return refusedSlot(call, wordingOf(rules).notApproved(call.name, event.reason), 'ran', 'denied');
       }
       if (slot.type !== 'asking') return { type: 'queued', call };
       if (!isApproved(slot, event)) return withApproval(slot, event);
@@ -1205,8 +1261,7 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       return settledSlot(call, event.content, event.isError, 'ran', event);
     case 'deadline-passed':
       if (slot.type === 'questioning') return withQuestionSettled(slot, event);
-      if (slot.type !== 'asking') return expiredSlot(rules, call);
-      return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
+      return slot.type === 'asking' ? unapprovedSlot(rules, call) : expiredSlot(rules, call);
     default:
       return event satisfies never;
   }
@@ -1220,6 +1275,10 @@ function unlessExpired(rules: Rules, slot: Slot, at: number): Slot {
 
 function expiredSlot(rules: Rules, call: Call): Slot {
   return refusedSlot(call, wordingOf(rules).callExpired(call.name), 'ran', 'timeout');
+}
+
+function unapprovedSlot(rules: Rules, call: Call): Slot {
+  return refusedSlot(call, wordingOf(rules).approvalExpired(call.name), 'ran', 'denied');
 }
 
 /** Asks the tool of a parked call what became of it. */
@@ -1508,13 +1567,16 @@ function settleHeldCall(call: Call, result: CheckedOutput, { rules }: State): Sl
 
 /* Compaction */
 
-/** Continues the turn with the shorter history: starts it, or repeats the model call that was refused. */
+/**
+ * Continues the turn with the shorter history: starts it, with input that has arrived meanwhile, or repeats the model call
+ * that was refused.
+ */
 function onHistoryCompacted(state: Draft, { result }: EventOf<'history-compacted'>): Next {
   if (state.phase.type !== 'compacting') return withoutEffects(state);
   const { to, refused } = state.phase;
-  if (result.type === 'failure') return refused ? failWithModelError(state, refused) : startTurn(state);
+  if (result.type === 'failure') return refused ? failWithModelError(state, refused) : startTurn(landInput(state));
   const shorter = compactHistory({ ...state, usage: addUsage(state.usage, result.usage) }, to, result.summary);
-  if (!refused) return startTurn(shorter);
+  if (!refused) return startTurn(landInput(shorter));
   return enterPhase(shorter, { type: 'model', effect: effectId('model', state.turn, 1) });
 }
 
@@ -1555,16 +1617,16 @@ function compactHistory(state: Draft, to: number, summary: string): Draft {
 /** The names of the tools that were called before `to`, without calls that were denied; sorted. */
 export function toolsUsed(state: State, to: number = state.history.length): readonly string[] {
   const { usedBefore, history, inputLength, tools } = state;
-  const used = [...(usedBefore ?? [])];
+  const used = new Set(usedBefore);
   for (let at = inputLength; at < to; at++) {
     const message = history.items[at]!;
     if (message.role !== 'tool') continue;
-    for (const { name, isError, errorType } of message.content) {
-      if (errorType === 'denied' || used.includes(name)) continue;
-      if (!isError || tools.some((facts) => facts.name === name)) used.push(name);
+    for (let i = 0; i < message.content.length; i++) {
+      const { name, isError, errorType } = message.content[i]!;
+      if (errorType !== 'denied' && (!isError || factsNamed(tools, name))) used.add(name);
     }
   }
-  return used.toSorted();
+  return [...used].sort();
 }
 
 /* The end of a run */

@@ -1,6 +1,7 @@
 import type { Clock } from '../platform.ts';
 import { messageOf, TreadleError } from '../errors.ts';
 import type { CallCheck, SettledResult } from '../machine/events.ts';
+import type { Memory } from '../machine/rules.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
 import type { PatternMatcher } from './json-schema.ts';
@@ -117,8 +118,8 @@ export function checkCall(
   if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
   const verdict = validate(tool.input, parsed.value, matchPattern);
   const { repaired } = parsed;
-  if (!(verdict instanceof Promise)) return checkedInput(tool, verdict, repaired);
-  return verdict.then((validated) => checkedInput(tool, validated, repaired));
+  if (!(verdict instanceof Promise)) return checkedInput(tool, repaired, verdict);
+  return verdict.then(checkedInput.bind(undefined, tool, repaired));
 }
 
 /** A check by a validator that returns a promise. The promise may never settle, so the tool's timeout applies. */
@@ -140,7 +141,7 @@ export function settledWithin<T>(result: Promise<T>, ms: number, clock: Clock, l
   return Promise.race([result, timedOut.promise]).finally(cancelTimer);
 }
 
-function checkedInput(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
+function checkedInput(tool: Tool, repaired: string | undefined, validated: Validated): Checked {
   const repair = repaired !== undefined && { arguments: repaired };
   if (validated.type === 'invalid')
     return { check: { problem: argumentsProblem(tool, validated.problems), ...repair } };
@@ -192,10 +193,18 @@ export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' |
   resumedAt?: number | undefined;
   /** Validated. */
   readonly input: unknown;
+  /** Absent: the tool remembers nothing. */
+  readonly remembered?: Remembered | undefined;
   /** For the schema of its output. */
   readonly matchPattern?: PatternMatcher | undefined;
   readonly timeoutMs: number;
   readonly clock: Clock;
+}
+
+/** The keys of the run's memory that a call gets, and their values before the call. */
+export interface Remembered {
+  readonly keys: readonly string[];
+  readonly before: Memory;
 }
 
 /** What the tools of a run may use while they run; the same for all calls of the run. */

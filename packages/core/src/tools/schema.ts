@@ -105,7 +105,9 @@ export type Validated =
  */
 export function validate(schema: Schema, value: unknown, matches?: PatternMatcher): Validated | Promise<Validated> {
   if (!isStandardSchema(schema)) {
-    return pauseOfChecks?.then(() => validate(schema, value, matches)) ?? validateJson(schema, value, matches);
+    return (
+      pauseOfChecks?.then(validate.bind(undefined, schema, value, matches)) ?? validateJson(schema, value, matches)
+    );
   }
   try {
     return validateStandard(schema, value);
