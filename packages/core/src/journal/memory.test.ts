@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { runLoop } from '../driver/run.ts';
+import { scriptedModel } from '../testing/index.ts';
 import { memoryJournal } from './memory.ts';
 import type { JournalEntry } from './port.ts';
 
@@ -46,6 +48,33 @@ describe('append', () => {
     const many = Array.from({ length: 300_000 }, (_, seq) => entry(seq));
     await journal.append('r', many);
     expect(await journal.read('r')).toHaveLength(300_000);
+  });
+});
+
+describe('the title of a run', () => {
+  const titleOf = async (...texts: readonly string[]): Promise<string | undefined> => {
+    const journal = memoryJournal();
+    const content = texts.map((text) => ({ type: 'text', text }) as const);
+    await runLoop({ model: scriptedModel(['Done.']), journal, input: [{ role: 'user', content }] });
+    return (await journal.list())[0]?.title;
+  };
+
+  test.each<[string, readonly string[], string]>([
+    ['is the message of the user', ['Fix the  typo\nin a.txt'], 'Fix the typo in a.txt'],
+    [
+      'leaves out what programs put around it between tags',
+      [
+        '<system-reminder>\nToday.\n</system-reminder>\n',
+        '<env>x</env> Fix it.\n\n<system-reminder>\nAgents\n</system-reminder>',
+      ],
+      'Fix it.',
+    ],
+    ['is between tags if there is nothing else', ['<p>Hello</p>'], '<p>Hello</p>'],
+    ['may contain tags', ['<b>Bold</b> and <i>plain</i>'], 'and <i>plain</i>'],
+    ['takes time in proportion to the message', [`<p>Hello</p>${' '.repeat(1_000_000)}`], '<p>Hello</p>'],
+    ['may begin with a tag that does not end', ['<div> is not closed'], '<div> is not closed'],
+  ])('%s', async (_, texts, title) => {
+    expect(await titleOf(...texts)).toBe(title);
   });
 });
 

@@ -321,18 +321,33 @@ function originOf({ event }: JournalEntry): Origin {
   };
 }
 
-/** The beginning of the last user message, in one line. */
+/** The beginning of the last user message, in one line, without what programs have put around it between tags. */
 function titleOf(input: readonly Message[]): string {
   for (const { role, content } of input.toReversed()) {
-    // Only the beginning is processed, because a text may have megabytes.
-    const text =
-      role === 'user'
-        ? textOf(content)
-            .trimStart()
-            .slice(0, 10 * TITLE_CHARS)
-        : '';
-    const line = text.replaceAll(/\s+/g, ' ').slice(0, TITLE_CHARS).trim();
+    const whole = role === 'user' ? textOf(content) : '';
+    const line = lineOf(withoutTagged(whole)) || lineOf(whole);
     if (line !== '') return line.replace(/[\ud800-\udbff]$/, '').toWellFormed();
   }
   return '';
+}
+
+/** Only the beginning is processed, because a text may have megabytes. */
+function lineOf(text: string): string {
+  const beginning = text.trimStart().slice(0, 10 * TITLE_CHARS);
+  return beginning.replaceAll(/\s+/g, ' ').slice(0, TITLE_CHARS).trim();
+}
+
+/** The text between the sections in tags that it begins with, such as `<system-reminder>…</system-reminder>`, and the next one. */
+function withoutTagged(text: string): string {
+  let rest = text.trimStart();
+  for (let tag = tagOf(rest); tag !== undefined; tag = tagOf(rest)) {
+    const end = rest.indexOf(`</${tag}>`);
+    if (end === -1) return '';
+    rest = rest.slice(end + tag.length + 3).trimStart();
+  }
+  return rest.slice(0, 10 * TITLE_CHARS).split(/\n\s*<[a-z][\w-]{0,63}>\n/, 1)[0]!;
+}
+
+function tagOf(text: string): string | undefined {
+  return /^<([a-z][\w-]{0,63})>/.exec(text)?.[1];
 }
