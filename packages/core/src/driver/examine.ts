@@ -1,6 +1,7 @@
 import { slotFor, toolEffectId } from '../machine/effects.ts';
 import type { Examined, Filtered, SettledResult } from '../machine/events.ts';
 import { causes, withExposure, type Exposure } from '../machine/exposure.ts';
+import { narrowingSource, type Narrowings } from '../machine/narrowing.ts';
 import type { Call } from '../machine/state.ts';
 import { textOf, type ErrorFacts, type ResultBlock } from '../messages.ts';
 import type { Clock } from '../platform.ts';
@@ -41,6 +42,8 @@ export interface CallSource {
   /** Undefined: the call was not executed, so that it exposes nothing, or this process does not know the tool. */
   readonly tool: Tool | undefined;
   readonly input: unknown;
+  /** What narrowed the run when the call was made. */
+  readonly narrowed: Narrowings;
 }
 
 /** A result of a tool, or one from outside. */
@@ -71,7 +74,8 @@ export function examineCall(
   result: Extract<SettledResult, { type: 'result' }>,
   record: (examined: SettledResult) => void,
 ): void {
-  const source = { call, tool: executed?.tool, input: executed?.input };
+  const { narrowed } = context.state();
+  const source = { call, tool: executed?.tool, input: executed?.input, narrowed };
   const examined = examineResult(examiningOf(context), source, result);
   if (examined instanceof Promise) void examined.then(record).catch(context.fail);
   else record(examined);
@@ -101,7 +105,7 @@ export async function examineAnswer(
 ): Promise<ClientResult> {
   const { call } = slotFor(state, event.effect)!;
   const { input } = await checked(call);
-  return examineResult(run, { call, tool: executor(call), input }, event);
+  return examineResult(run, { call, tool: executor(call), input, narrowed: state.narrowed }, event);
 }
 
 /* What a call exposes */
@@ -119,19 +123,19 @@ const OUTSIDE: Kinds = ['outside'];
 
 /** What a tool that was called has seen: what it declares, and what it touches. */
 function exposureOf(run: Examining, source: CallSource): Exposure | undefined | Promise<Exposure | undefined> {
-  const { call, tool, input } = source;
+  const { call, tool, input, narrowed } = source;
   if (!tool) return undefined;
   const touches = tool.touches ? declaredTouches(tool.touches, input) : NO_TOUCHES;
   const { exposes } = tool;
   const declared = kindsFrom(() => (typeof exposes === 'function' ? exposes(input) : exposes));
   const [first] = touches;
-  const sandbox = promisesOf(tool, input);
+  const about = { sandbox: promisesOf(tool, input), ...(narrowed && { narrowedBy: narrowed.map(narrowingSource) }) };
   const seen: (Seen | Promise<Seen>)[] = [{ kinds: declared, what: first ? touchWords(first) : 'its result' }];
   for (const touch of touches) {
     const what = touchWords(touch);
     if (touch.type === 'url' || touch.type === 'unknown') seen.push({ kinds: OUTSIDE, what });
     for (const says of [run.options.exposes, run.options.policy?.exposes]) {
-      const told = says && toldKinds(run, () => says(touch, { sandbox }));
+      const told = says && toldKinds(run, () => says(touch, about));
       if (told) seen.push(told instanceof Promise ? told.then((kinds) => ({ kinds, what })) : { kinds: told, what });
     }
   }

@@ -3,7 +3,7 @@ import { arePromised } from '../machine/approvals.ts';
 import { isJudged, isUnstarted, slotEffect, toolEffectId, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
-import { isWithinNarrowing, lowestAutonomy } from '../machine/narrowing.ts';
+import { isWithinNarrowing, lowestAutonomy, narrowingSource } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { callsLimit, turnsLimit } from '../machine/step.ts';
 import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } from '../policy/port.ts';
@@ -83,6 +83,7 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
     runId,
     turn,
     ...(autonomy !== undefined && { autonomy }),
+    ...(narrowed && { narrowedBy: narrowed.map(narrowingSource) }),
     ...(allowed && { allowed }),
     ...(written && { written }),
     ...(exposure && { exposure }),

@@ -5,7 +5,7 @@ import { arePromised } from '../machine/approvals.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { CallCheck, Event, RecordedVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
-import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
+import { isReadResult, isWithinNarrowing, narrowingSource } from '../machine/narrowing.ts';
 import { parkingOf } from '../machine/parking.ts';
 import type { AgentRules, Handoff, Memory, RunFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
@@ -259,6 +259,7 @@ function runCheckedTool(
     run: tool.share === undefined ? undefined : callingRun(context, effect),
     remembered,
     memory: remembered && copyMemory(remembered.before),
+    narrowedBy: context.state().narrowed?.map(narrowingSource),
     parked: opening.seq > 0 ? parkingFor(context, effect) : undefined,
   };
   const running = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);

@@ -1,8 +1,7 @@
 import type { Exposure } from '../machine/exposure.ts';
-import { gatherFacts, type KnownAnalysers } from './gather.ts';
 import { privateReads } from './private.ts';
 import type { JudgedCall, TouchExposure } from './port.ts';
-import type { Folders, TouchedCommand } from './rule.ts';
+import type { CallFacts, Folders, TouchedCommand } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
@@ -18,10 +17,14 @@ import type { PolicyRules } from './rules.ts';
 type Kind = keyof Exposure;
 const BOTH: readonly Kind[] = ['outside', 'private'];
 
-export function touchExposure(rules: PolicyRules, here: Folders, analysers: KnownAnalysers): TouchExposure {
+export function touchExposure(
+  rules: PolicyRules,
+  here: Folders,
+  gathered: (call: JudgedCall, narrowedBy: readonly string[] | undefined) => Promise<CallFacts>,
+): TouchExposure {
   const privateGlob = privateReads(rules.private ? { private: rules.private } : {}, here);
-  const exposed = async (call: JudgedCall): Promise<readonly Kind[]> => {
-    const { problem, paths, commands, urls } = await gatherFacts(call, analysers);
+  const exposed = async (call: JudgedCall, narrowedBy: readonly string[] | undefined): Promise<readonly Kind[]> => {
+    const { problem, paths, commands, urls } = await gathered(call, narrowedBy);
     if (problem !== undefined) return BOTH;
     const isVisible = (promise: string): boolean => !call.sandbox?.includes(promise);
     const named = commands
@@ -39,8 +42,10 @@ export function touchExposure(rules: PolicyRules, here: Folders, analysers: Know
       (urls.length > 0 || commands.some((one) => one.facts.programs.some(isFetcher) || namesAddress(one)));
     return [...(fetches ? (['outside'] as const) : []), ...(readsPrivate ? (['private'] as const) : [])];
   };
-  return (touch, { sandbox }) =>
-    touch.type === 'read' || touch.type === 'command' ? exposed({ ...TOUCHING, touches: [touch], sandbox }) : undefined;
+  return (touch, { sandbox, narrowedBy }) =>
+    touch.type === 'read' || touch.type === 'command'
+      ? exposed({ ...TOUCHING, touches: [touch], sandbox }, narrowedBy)
+      : undefined;
 }
 
 const TOUCHING: Omit<JudgedCall, 'touches' | 'sandbox'> = {

@@ -7,7 +7,8 @@ import type { Place } from './port.ts';
 
 /** Finds out facts. A field that is absent has a default that knows only the text. An analyser that throws means a denial. */
 export interface Analysers {
-  command?(command: string): CommandFacts | Promise<CommandFacts>;
+  /** `readable`: folders that the run may read, so that nothing in them is private for where they are. */
+  command?(command: string, about?: { readonly readable: readonly string[] }): CommandFacts | Promise<CommandFacts>;
   path?(path: string): PathFacts | Promise<PathFacts>;
   url?(url: string): UrlFacts | Promise<UrlFacts>;
   /**

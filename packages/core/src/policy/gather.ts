@@ -8,14 +8,21 @@ import { touchFrom } from './touches.ts';
 
 /* Facts about a call: what the analysers find out about everything that it would touch. */
 
-/** Never rejects: if something cannot be found out, the facts have a `problem`. */
-export async function gatherFacts(call: JudgedCall, analysers: KnownAnalysers): Promise<CallFacts> {
+/**
+ * Never rejects: if something cannot be found out, the facts have a `problem`. `readable`: folders of this machine that the run
+ * may read.
+ */
+export async function gatherFacts(
+  call: JudgedCall,
+  analysers: KnownAnalysers,
+  readable: readonly string[] = [],
+): Promise<CallFacts> {
   const { input: _, ...known } = call;
   const clients = call.client && call.touches === undefined;
   const facts = { call: known, unknown: false, clients, ...UNTOUCHED };
   if (clients) return facts;
   try {
-    return { ...facts, ...(await touchedBy(call.touches ?? UNKNOWN, analysers)) };
+    return { ...facts, ...(await touchedBy(call.touches ?? UNKNOWN, analysers, readable)) };
   } catch (thrown) {
     return { ...facts, call: { ...known, touches: UNKNOWN }, unknown: true, problem: messageOf(thrown) };
   }
@@ -38,7 +45,11 @@ interface Site {
   readonly find: Finders;
 }
 
-async function touchedBy(touches: readonly Touch[], analysers: KnownAnalysers): Promise<Touched> {
+async function touchedBy(
+  touches: readonly Touch[],
+  analysers: KnownAnalysers,
+  readable: readonly string[],
+): Promise<Touched> {
   const paths: TouchedPath[] = [];
   const commands: TouchedCommand[] = [];
   const urls: TouchedUrl[] = [];
@@ -54,7 +65,15 @@ async function touchedBy(touches: readonly Touch[], analysers: KnownAnalysers): 
   };
   const addPath = async (site: Site, type: 'read' | 'write', given: string, lines?: number): Promise<unknown> => {
     const facts = checkedPath(await site.find.path(given));
-    return paths.push({ type, given, facts, ...site.located, ...(lines !== undefined && { lines }) });
+    const within = type === 'read' && site === here ? readable.find((folder) => isBelow(folder, facts)) : undefined;
+    return paths.push({
+      type,
+      given,
+      facts,
+      ...site.located,
+      ...(lines !== undefined && { lines }),
+      ...(within !== undefined && { readable: within }),
+    });
   };
   const addUrl = async (site: Site, given: string, bytes?: number): Promise<unknown> => {
     const facts = checkedUrl(await site.find.url(given));
@@ -75,7 +94,8 @@ async function touchedBy(touches: readonly Touch[], analysers: KnownAnalysers): 
         await addUrl(site, touch.url, touch.bytes);
         break;
       case 'command': {
-        const facts = checkedCommand(await site.find.command(touch.command));
+        const about = readable.length > 0 && site === here ? [{ readable }] : [];
+        const facts = checkedCommand(await site.find.command(touch.command, ...about));
         commands.push({ command: touch.command, facts, ...site.located });
         for (const { type, path } of facts.touches) await addPath(site, type, path);
         for (const url of facts.urls) await addUrl(site, url);
@@ -98,6 +118,11 @@ async function touchedBy(touches: readonly Touch[], analysers: KnownAnalysers): 
 }
 
 const HERE: Located = {};
+
+/** Whether a path is the folder or below it, and leads there too. */
+function isBelow(folder: string, { path, target = path }: PathFacts): boolean {
+  return folder.length > 1 && [path, target].every((one) => one === folder || one.startsWith(`${folder}/`));
+}
 
 /** Nothing at another place is ever looked up on this machine. */
 function siteAt(on: Place, known: PlaceAnalysers | undefined): Site {

@@ -19,10 +19,8 @@ import type { PolicyRules } from './rules.ts';
  * autonomy rule.
  */
 
-/** Journals, secrets and settings of Treadle itself. */
+/** Journals, secrets, settings and skills of Treadle itself. */
 export const OWN_FOLDER = '**/.treadle/**';
-/** In it, skills of the user: know-how that agents read. */
-export const OWN_SKILLS = '**/.treadle/skills/**';
 
 /** Denied without being named in the rules. */
 export const DEFAULT_DENIED: readonly DefaultDenial[] = [
@@ -38,8 +36,7 @@ export const DEFAULT_DENIED: readonly DefaultDenial[] = [
   { glob: '**/.config/gcloud/**' },
   { glob: '**/.docker/config.json' },
   { glob: '**/.kube/config' },
-  { glob: OWN_FOLDER, type: 'write' },
-  { glob: OWN_FOLDER, type: 'read', except: OWN_SKILLS },
+  { glob: OWN_FOLDER, isOwn: true },
   { glob: '**/treadle.toml' },
   // The keys of this process are in its environment and its memory.
   { glob: '/proc/*/{environ,mem}' },
@@ -52,6 +49,8 @@ interface DefaultDenial {
   readonly type?: 'read' | 'write';
   /** Paths that it does not apply to. */
   readonly except?: string;
+  /** Inside a folder that the run may read, it is compared with the path below that. */
+  readonly isOwn?: true;
 }
 
 /** The default denial that covers all paths of a glob of `read` or `write`; undefined if none does. */
@@ -66,11 +65,8 @@ export function coveringDenial(type: 'read' | 'write', text: string): string | u
 
 /** A wildcard of the pattern is compared like any text. Only a wildcard of the denial matches it, so it covers all of it. */
 function covers({ glob, except }: DefaultDenial, pattern: readonly string[]): boolean {
-  const excepted = except === undefined ? undefined : compileGlob(except);
-  if (excepted && matchesGlob(excepted, pattern)) return false;
-  const name = excepted?.patterns[0]!.at(-1);
-  const isName = name !== undefined && name !== '**';
-  if (isName && matchesGlob({ ...ANY, patterns: [pattern.slice(-1)] }, [name])) return false;
+  const name = except && componentsOf(except).at(-1)!;
+  if (name !== undefined && matchesGlob({ ...ANY, patterns: [pattern.slice(-1)] }, [name])) return false;
   return matchesGlob(compileGlob(glob), pattern);
 }
 
@@ -92,7 +88,17 @@ interface Denial {
   readonly glob: Glob;
   readonly type?: 'read' | 'write';
   readonly except?: Glob;
+  readonly isOwn?: true;
 }
+
+/** Whether `OWN_FOLDER` means a path. In a folder that the run may read, only what is in such a folder below that. */
+export function isOwnPath(path: string, readable: string | undefined): boolean {
+  own ??= compileGlob(OWN_FOLDER);
+  const judged = readable === undefined ? path : path.slice(readable.length);
+  return matchesGlob(own, componentsOf(judged.toLowerCase()));
+}
+
+let own: Glob | undefined;
 
 export function pathJudge(rules: PolicyRules, here: Folders): Judge<TouchedPath> {
   const judgeAt = atEachPlace(rules, here, pathJudgeAt);
@@ -152,7 +158,7 @@ function pathJudgeAt({ paths = {} }: PolicyRules, folders: Folders): Judge<Touch
       ...(except !== undefined && { except: compileGlob(except) }),
     })),
   ];
-  const judgeOne = (type: TouchedPath['type'], path: string): Opinion | undefined => {
+  const judgeOne = (type: TouchedPath['type'], path: string, readable: string | undefined): Opinion | undefined => {
     const normal = path.normalize('NFC');
     const components = componentsOf(normal);
     const isAbsolute = path.startsWith('/');
@@ -160,19 +166,24 @@ function pathJudgeAt({ paths = {} }: PolicyRules, folders: Folders): Judge<Touch
       (glob) => glob.text.startsWith('/') === isAbsolute && matchesGlob(glob, components),
     );
     const lower = componentsOf(normal.toLowerCase());
-    const denial = denied.find((one) => applies(one, type, lower) && (one.glob.isExact || !lists.some(isExact)));
-    if (!denial) return lists.length > 0 ? ALLOWED : undefined;
+    const denial = denied.find(
+      (one) =>
+        applies(one, type, lower) &&
+        (one.glob.isExact || !lists.some(isExact)) &&
+        !(one.isOwn && !isOwnPath(normal, readable)),
+    );
     const allowed = paths[type] ?? (type === 'read' ? EVERYTHING_INSIDE : []);
+    if (!denial) return lists.length > 0 || readable !== undefined ? ALLOWED : undefined;
     const others = allowed.length === 0 ? '' : ` Other paths that match ${listed(allowed)} are allowed.`;
     return { type: 'deny', reason: `${type}s of "${path}" are denied by "${denial.text}".${others}` };
   };
-  return ({ type, given, facts: { path, target, unclear } }) => {
+  return ({ type, given, facts: { path, target, unclear }, readable }) => {
     if (unclear !== undefined) {
       return { type: 'deny', reason: `it is not known where the path ${JSON.stringify(given)} leads: ${unclear}` };
     }
-    const here = judgeOne(type, path);
+    const here = judgeOne(type, path, readable);
     if (target === undefined || here?.type === 'deny') return here;
-    const there = judgeOne(type, target);
+    const there = judgeOne(type, target, readable);
     return there?.type === 'deny' || (here && there) ? there : undefined;
   };
 }

@@ -53,6 +53,11 @@ export interface PolicyOptions {
   readonly folder?: string;
   /** What `~/` stands for in globs of the rules. */
   readonly home?: string;
+  /**
+   * Folders that a run may read while these sources narrow it, such as those of its skills (`skillFolders` of
+   * `@treadle/core/skills`). They are absolute, without links and a slash at the end. What the rules deny in them stays denied.
+   */
+  readonly readable?: (narrowedBy: readonly string[]) => readonly string[];
   /** Counts calls for the rates. Default: all runs with this policy together, in memory. */
   readonly rates?: RateStore;
   readonly clock?: Pick<Clock, 'now'>;
@@ -107,14 +112,16 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
   const rules = frozen(structuredClone(given));
   const { rates, clock = systemClock } = options;
   const analysers = { ...textAnalysers(options.folder), ...options.analysers };
+  const gathered = async (call: JudgedCall, narrowedBy: readonly string[] = []): Promise<CallFacts> =>
+    gatherFacts(call, analysers, options.readable?.(narrowedBy));
   const inOrder = compileRules(rules, options);
   return {
     rules,
     withRules: (recorded) => rulePolicy(recorded as PolicyRules, options, false),
     limits: (autonomy) => levelLimits(levelOf(rules, autonomy)),
-    exposes: touchExposure(rules, options, analysers),
+    exposes: touchExposure(rules, options, gathered),
     async judge(calls, about) {
-      const facts = await Promise.all(calls.map((call) => gatherFacts(call, analysers)));
+      const facts = await Promise.all(calls.map((call) => gathered(call, about.narrowedBy)));
       const counted = facts.filter(({ clients }) => !clients).length;
       const { principal } = about;
       const counts = live && rates && (await countCalls(rates, { rules, principal, at: clock.now(), count: counted }));
@@ -128,7 +135,7 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
       });
     },
     async explain(call, context = {}) {
-      const facts = await gatherFacts({ ...UNDECLARED, ...call }, analysers);
+      const facts = await gathered({ ...UNDECLARED, ...call }, context.narrowedBy);
       const { verdict, judged } = evaluate(inOrder, facts, context, 'all');
       const satisfied = verdict.type !== 'deny' && entryAllows(judged);
       return {
@@ -191,9 +198,10 @@ export function compileRules(rules: PolicyRules, folders: Folders): readonly Rul
   }
 }
 
-function ruleContext({ autonomy, principal, allowed, exposure }: JudgeContext): RuleContext {
+function ruleContext({ autonomy, narrowedBy, principal, allowed, exposure }: JudgeContext): RuleContext {
   return {
     ...(autonomy !== undefined && { autonomy }),
+    ...(narrowedBy && { narrowedBy }),
     ...(principal && { principal }),
     ...(allowed && { allowed }),
     ...(exposure && { exposure }),

@@ -26,11 +26,11 @@ export interface Policy {
 
 /**
  * Says what a call that touched this exposes its run to, besides what its tool declares: a `url` is from outside. `sandbox`: the
- * promises of the sandbox that the call ran in. If it throws, both.
+ * promises of the sandbox that the call ran in. `narrowedBy`: as when it was judged. If it throws, both.
  */
 export type TouchExposure = (
   touch: Touch,
-  call: { readonly sandbox: readonly string[] },
+  call: { readonly sandbox: readonly string[] } & Pick<JudgeContext, 'narrowedBy'>,
 ) => Exposes | undefined | Promise<Exposes | undefined>;
 
 export interface PolicyLimits {
@@ -87,6 +87,8 @@ export interface JudgeContext {
   readonly turn: number;
   /** How far the run may act without being asked, if something has narrowed that. */
   readonly autonomy?: Autonomy;
+  /** The sources of what narrows the run, such as `skill:NAME`. */
+  readonly narrowedBy?: readonly string[];
   /** The tools that the run may call, if not all. Calls of others are refused before they are judged. */
   readonly allowed?: readonly string[];
   /** Different paths in the `write` touches of calls that the run has started, at most 100. */

@@ -1,7 +1,7 @@
 import { levelOf } from './autonomy.ts';
 import type { PathFacts } from './facts.ts';
 import { compileGlob, componentsOf, matchesGlob, type Glob } from './glob.ts';
-import { atEachPlace, OWN_FOLDER, OWN_SKILLS, placed, whereTo } from './paths.ts';
+import { atEachPlace, isOwnPath, OWN_FOLDER, placed, whereTo } from './paths.ts';
 import type { Folders, Rule, TouchedPath } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
@@ -38,28 +38,34 @@ export const DEFAULT_PRIVATE: readonly string[] = [
 /** Paths that the defaults do not mean. */
 export const DEFAULT_PUBLIC: readonly string[] = ['**/.env.example'];
 
-/** Returns a function that says which glob makes a path private, by its name or by where it leads; undefined if none does. */
+/**
+ * Returns a function that says which glob makes a path private, by its name or by where it leads; undefined if none does.
+ * `readable`: the folder that it is in, which a run may read.
+ */
 export function privatePaths(
   { private: own = {}, paths = {} }: Pick<PolicyRules, 'private' | 'paths'>,
   folders: Folders,
-): (facts: Pick<PathFacts, 'path' | 'target'>) => string | undefined {
+): (facts: Pick<PathFacts, 'path' | 'target'> & Pick<TouchedPath, 'readable'>) => string | undefined {
   const globsOf = (texts: readonly string[]): readonly Glob[] =>
     texts.map((text) => lowerGlob(text.startsWith('**') ? text : placed(text, folders)));
   defaults ??= { globs: DEFAULT_PRIVATE.map(lowerGlob), open: DEFAULT_PUBLIC.map(lowerGlob) };
-  const globs = [...globsOf(own.paths ?? []), ...defaults.globs];
+  const { globs: usual } = defaults;
+  const globs = [...globsOf(own.paths ?? []), ...usual];
   const open = [...globsOf(own.except ?? []), ...defaults.open];
   const exact = (paths.read ?? [])
     .filter((text) => compileGlob(text).isExact)
     .map((text) => compileGlob(placed(text, folders).normalize('NFC')));
-  const matching = (path: string): string | undefined => {
+  const matching = (path: string, readable: string | undefined): string | undefined => {
     const normal = path.normalize('NFC');
     const lower = componentsOf(normal.toLowerCase());
-    const isOwn = ({ text }: Glob): boolean => text === OWN_FOLDER && matchesGlob(compileGlob(OWN_SKILLS), lower);
-    const found = globs.find((glob) => matchesGlob(glob, lower) && !isOwn(glob));
+    const isMeant = (glob: Glob): boolean =>
+      glob.text !== OWN_FOLDER || !usual.includes(glob) || isOwnPath(normal, readable);
+    const found = globs.find((glob) => matchesGlob(glob, lower) && isMeant(glob));
     if (!found || open.some((glob) => matchesGlob(glob, lower))) return undefined;
     return exact.some((glob) => matchesGlob(glob, componentsOf(normal))) ? undefined : found.text;
   };
-  return ({ path, target }) => matching(path) ?? (target === undefined ? undefined : matching(target));
+  return ({ path, target, readable }) =>
+    matching(path, readable) ?? (target === undefined ? undefined : matching(target, readable));
 }
 
 /** Compiled once: policies are made for each resume. */
@@ -75,7 +81,11 @@ export function privateReads(
   here: Folders,
 ): (path: TouchedPath) => string | undefined {
   const globAt = atEachPlace(rules, here, privatePaths);
-  return (path) => (path.type === 'read' ? globAt(path)(path.facts) : undefined);
+  return (path) => {
+    if (path.type !== 'read') return undefined;
+    const { facts, readable } = path;
+    return globAt(path)(readable === undefined ? facts : { ...facts, readable });
+  };
 }
 
 export function privateRule(rules: PolicyRules, here: Folders): Rule {

@@ -76,6 +76,8 @@ export interface TouchedPath extends Located {
   readonly given: string;
   readonly facts: PathFacts;
   readonly lines?: number;
+  /** The folder that it is in, by its name and by where it leads, which the run may read (`readable` of the options). */
+  readonly readable?: string;
 }
 
 export interface TouchedCommand extends Located {
@@ -97,6 +99,8 @@ export interface TouchedSession extends Placed {
 export interface RuleContext {
   /** Lowers the level of the rules. */
   readonly autonomy?: Autonomy;
+  /** The sources of what narrows the run. */
+  readonly narrowedBy?: readonly string[];
   readonly principal?: Principal;
   /** The tools that the run may call. Absent: all. */
   readonly allowed?: readonly string[];

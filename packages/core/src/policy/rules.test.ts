@@ -361,10 +361,7 @@ describe('paths', () => {
     ['src/a.pem', 'deny paths', 'deny paths'],
     ['/u/.aws/credentials', 'deny paths', 'deny paths'],
     ['.treadle/treadle.db', 'deny paths', 'deny paths'],
-    ['.treadle/skills', 'ask autonomy', 'deny paths'],
-    ['.treadle/skills/review/SKILL.md', 'ask autonomy', 'deny paths'],
-    ['.treadle/skills/review/.env', 'deny paths', 'deny paths'],
-    ['.treadle/skills.json', 'deny paths', 'deny paths'],
+    ['.treadle/skills/review/SKILL.md', 'deny paths', 'deny paths'],
     ['treadle.toml', 'deny paths', 'deny paths'],
     ['/proc/123/environ', 'deny paths', 'deny paths'],
     ['/proc/self/task/7/mem', 'deny paths', 'deny paths'],
@@ -445,15 +442,65 @@ describe('private paths', () => {
     expect(await on('.env', { private: { except: ['.env'] } })).toBe('deny paths');
   });
 
-  test('are not the skills of the user, but files in them are', async () => {
-    expect(await on('.treadle/skills/review/notes.md')).toBe('allow paths');
-    expect(await on('.treadle/skills/review/server.key')).toBe('ask private');
-  });
-
   test('count by where a link leads', () => {
     const found = privatePaths({}, { folder: '/project' });
     expect(found({ path: '/project/a', target: '/project/.npmrc' })).toBe('**/.npmrc');
     expect(found({ path: '/project/a' })).toBeUndefined();
+  });
+});
+
+describe('a folder that a run may read while something narrows it', () => {
+  const folder = '/u/.treadle/skills/review';
+  const readable = (narrowedBy: readonly string[]): readonly string[] =>
+    narrowedBy.includes('skill:review') ? [folder] : [];
+  const leading = (target?: string): PolicyOptions => ({
+    readable,
+    ...(target !== undefined && { analysers: { path: (path) => ({ path, target }) } }),
+  });
+  const on = async (path: string, rules: PolicyRules = {}, options = leading()): Promise<readonly string[]> => {
+    const made = policy({ autonomy: 1, ...rules }, { folder: '/project', ...options });
+    const touches: readonly Touch[] = [{ type: 'read', path }];
+    const before = await made.explain({ name: 'read', touches }, { narrowedBy: ['skill:other'] });
+    const meanwhile = await made.explain({ name: 'read', touches }, { narrowedBy: ['skill:review'] });
+    return [before, meanwhile].map(({ verdict, rule }) => `${verdict.type} ${rule}`);
+  };
+
+  test.each([
+    [folder, 'deny paths', 'allow paths'],
+    [`${folder}/a/b.md`, 'deny paths', 'allow paths'],
+    [`${folder}/../other/a.md`, 'deny paths', 'deny paths'],
+    [`${folder}-2/a.md`, 'deny paths', 'deny paths'],
+    ['/u/.treadle/skills', 'deny paths', 'deny paths'],
+    // What is denied and private everywhere is so there, too.
+    [`${folder}/.env`, 'deny paths', 'deny paths'],
+    [`${folder}/server.key`, 'deny paths', 'ask private'],
+    [`${folder}/.treadle/treadle.db`, 'deny paths', 'deny paths'],
+  ])('%s: %s, then %s', async (path, before, meanwhile) => {
+    expect(await on(path)).toEqual([before, meanwhile]);
+  });
+
+  test('is not left through a link, and is not entered by one from outside', async () => {
+    expect(await on(`${folder}/a`, {}, leading('/etc/passwd'))).toEqual(['deny paths', 'deny paths']);
+    expect(await on('/tmp/a', {}, leading(`${folder}/a`))).toEqual(['deny paths', 'deny paths']);
+    expect(await on(`${folder}/a`, {}, leading(`${folder}/b`))).toEqual(['deny paths', 'allow paths']);
+  });
+
+  test('stays denied and private if the rules say so, and cannot be written', async () => {
+    expect(await on(`${folder}/a`, { paths: { deny: ['**/.treadle/**'] } })).toEqual(['deny paths', 'deny paths']);
+    expect(await on(`${folder}/a`, { private: { paths: [`${folder}/**`] } })).toEqual(['deny paths', 'ask private']);
+    const made = policy({ autonomy: 3 }, { folder: '/project', readable });
+    const touches: readonly Touch[] = [{ type: 'write', path: `${folder}/a` }];
+    expect((await made.explain({ name: 'write', touches }, { narrowedBy: ['skill:review'] })).rule).toBe('paths');
+  });
+
+  test('exposes the run to nothing private, and is the same for rules that a run has recorded', async () => {
+    const made = policy({}, { folder: '/project', readable });
+    const touch: Touch = { type: 'read', path: `${folder}/a` };
+    expect(await made.exposes(touch, { sandbox: [] })).toEqual(['private']);
+    expect(await made.exposes(touch, { sandbox: [], narrowedBy: ['skill:review'] })).toEqual([]);
+    const call = { name: 'read', touches: [touch] };
+    const recorded = made.withRules({ autonomy: 0 });
+    expect((await recorded.explain(call, { narrowedBy: ['skill:review'] })).verdict.type).toBe('allow');
   });
 });
 

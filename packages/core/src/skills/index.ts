@@ -8,5 +8,5 @@ export {
   skillText,
   userSkills,
 } from './disclosure.ts';
-export { skillSource, type Skill } from './skill.ts';
+export { skillFolders, skillSource, type Skill } from './skill.ts';
 export { skillNarrowing, toolEntry, type ToolEntry } from './skill-narrowing.ts';

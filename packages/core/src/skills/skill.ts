@@ -37,3 +37,11 @@ export interface Skill {
 export function skillSource(name: string): string {
   return `skill:${name}`;
 }
+
+/** The folders of those skills that narrow a run, for `readable` of a policy and of a sandbox. */
+export function skillFolders(
+  skills: readonly Pick<Skill, 'name' | 'folder'>[],
+): (narrowedBy: readonly string[]) => readonly string[] {
+  const bySource = new Map(skills.map(({ name, folder }) => [skillSource(name), folder]));
+  return (narrowedBy) => narrowedBy.flatMap((source) => bySource.get(source) ?? []);
+}

@@ -5,11 +5,12 @@ import { runLoop } from '../driver/run.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import { isNarrowing } from '../machine/narrowing.ts';
+import { textOf } from '../messages.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
 import { activateSkills, requestedSkills } from './activate.ts';
 import { skillsSection, skillText } from './disclosure.ts';
-import type { Skill } from './skill.ts';
+import { skillFolders, type Skill } from './skill.ts';
 import { skillNarrowing, toolEntry } from './skill-narrowing.ts';
 
 function skillNamed(name: string, more: Partial<Skill> = {}): Skill {
@@ -54,6 +55,55 @@ describe('entries of lists of tools', () => {
     expect(entry.tools[0]).toBe('bash');
     expect(entry.form).toEqual(form);
   });
+});
+
+test('a run may read the folders of its active skills, and has seen nothing private then', async () => {
+  const skills = [skillNamed('review', { folder: '/u/.treadle/skills/review' })];
+  const read = tool({
+    name: 'read',
+    description: 'Reads',
+    input: { type: 'object', properties: { path: { type: 'string' } } },
+    effect: 'pure',
+    touches: ({ path }) => [{ type: 'read', path: String(path) }],
+    execute: (_, { narrowedBy }) => `for ${narrowedBy?.join()}`,
+  });
+  const rules = policy({ autonomy: 1 }, { folder: '/work', readable: skillFolders(skills) });
+  const calls = [{ name: 'read', arguments: { path: '/u/.treadle/skills/review/a.md' } }];
+  const outcome = async (narrow: readonly object[]): Promise<unknown> => {
+    const options = { model: scriptedModel([{ calls }, 'Done.']), tools: [read], input: 'go', policy: rules };
+    const { messages, carried } = await runLoop({ ...options, narrow });
+    const [answer] = messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
+    return [textOf(answer!.content), carried?.exposure];
+  };
+  expect(await outcome([])).toEqual([expect.stringContaining('was denied'), undefined]);
+  const active = activateSkills(skills, ['review'], { by: 'user' });
+  if (active.type === 'refused') throw new Error(active.reason);
+  expect(await outcome(active.narrow)).toEqual(['for skill:review', undefined]);
+});
+
+test('an entry for an MCP server is about all its tools', async () => {
+  const names = ['github__list', 'github__close', 'githubber__list', 'read'];
+  const tools = names.map((name) => tool({ name, description: name, effect: 'pure', execute: () => name }));
+  const offered = async (more: Partial<Skill>): Promise<readonly string[]> => {
+    const model = scriptedModel(['Done.']);
+    await runLoop({ model, tools, input: 'go', narrow: skillNarrowing(skillNamed('s', more)) });
+    return model.requests[0]!.tools.map(({ name }) => name);
+  };
+  expect(await offered({ disallowedTools: ['mcp__github'] })).toEqual(['githubber__list', 'read']);
+  expect(await offered({ disallowedTools: ['mcp__read'] })).toEqual(names);
+  expect(await offered({ allowedTools: ['Read', 'mcp__github__*'] })).toEqual([
+    'github__list',
+    'github__close',
+    'read',
+  ]);
+  const asked = await runLoop({
+    model: scriptedModel([{ calls: [{ name: 'github__close' }, { name: 'githubber__list' }] }]),
+    tools,
+    input: 'go',
+    journal: memoryJournal(),
+    narrow: skillNarrowing(skillNamed('s', { approvals: ['mcp__github'] })),
+  });
+  expect(asked.waiting).toMatchObject([{ type: 'approval', call: { name: 'github__close' } }]);
 });
 
 describe('what a skill narrows', () => {

@@ -231,6 +231,7 @@ class CallContext implements ToolContext {
   readonly report: ToolContext['report'];
   readonly context: unknown;
   readonly principal: ToolContext['principal'];
+  readonly narrowedBy: ToolContext['narrowedBy'];
   readonly run: ToolContext['run'];
   readonly memory: ToolContext['memory'];
   readonly parked: ToolContext['parked'];
@@ -244,6 +245,7 @@ class CallContext implements ToolContext {
     this.report = report;
     this.context = execution.context;
     this.principal = execution.principal;
+    this.narrowedBy = execution.narrowedBy;
     this.run = execution.run;
     this.memory = execution.memory;
     this.parked = execution.parked;

@@ -115,6 +115,8 @@ export interface ToolContext {
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
   readonly principal: Principal | undefined;
+  /** The sources of what narrows the run, such as `skill:NAME`. Absent: nothing does. */
+  readonly narrowedBy?: readonly string[] | undefined;
   /** The run that the call belongs to. Only for tools that are runs themselves. */
   readonly run?: CallingRun | undefined;
   /**
