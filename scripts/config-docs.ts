@@ -101,6 +101,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'policy.paths.read': ['the working folder', 'globs of paths that may be read'],
   'policy.paths.write': ['none', 'globs of paths that may be written'],
   'policy.paths.deny': ['none', 'globs of paths that may be neither read nor written'],
+  'policy.paths.only': [
+    'none',
+    '`"read"`, `"write"`: what is denied, and not asked about, for paths that the lists do not have',
+  ],
   'policy.private.paths': ['none', 'globs of further private paths: below level 3, each read is asked about'],
   'policy.private.except': ['none', 'globs of paths that are not private after all'],
   'policy.domains.allow': [

@@ -36,6 +36,12 @@ test.each<[string, unknown, (string | number)[], string]>([
     ['private', 'paths', 0],
     'private.paths[0] is "{a". It must be a glob',
   ],
+  [
+    'only',
+    { paths: { only: ['reads'] } },
+    ['paths', 'only', 0],
+    'paths.only[0] is "reads". It must be one of "read", "write".',
+  ],
   ['a glob', { paths: { deny: ['{a'] } }, ['paths', 'deny', 0], 'paths.deny[0] is "{a". It must be a glob'],
   [
     'a URL',

@@ -173,7 +173,7 @@ const CHECKS: Readonly<Record<keyof PolicyRules, Check>> = {
     session: BOOLEAN,
   }),
   commands: lists(TEXT),
-  paths: table({ read: listOf(glob), write: listOf(glob), deny: listOf(glob) }),
+  paths: table({ read: listOf(glob), write: listOf(glob), deny: listOf(glob), only: listOf(oneOf('read', 'write')) }),
   private: table({ paths: listOf(glob), except: listOf(glob) }),
   domains: lists(domain),
   devices: lists(name),

@@ -16,7 +16,7 @@ import type { PolicyRules } from './rules.ts';
  * Paths. A denial applies to reads and writes, at every level, and to a path as well as to where it leads through links. It is
  * compared without case, because some file systems ignore case. Both are compared in Unicode form C. An entry of `read` or `write` without wildcards is more
  * specific than a glob, so it allows one path that a glob denies. A path that is neither allowed nor denied is left to the
- * autonomy rule.
+ * autonomy rule, unless `only` denies the rest.
  */
 
 /** Journals, secrets, settings and skills of Treadle itself. */
@@ -173,7 +173,12 @@ function pathJudgeAt({ paths = {} }: PolicyRules, folders: Folders): Judge<Touch
         !(one.isOwn && !isOwnPath(normal, readable)),
     );
     const allowed = paths[type] ?? (type === 'read' ? EVERYTHING_INSIDE : []);
-    if (!denial) return lists.length > 0 || readable !== undefined ? ALLOWED : undefined;
+    if (!denial) {
+      if (lists.length > 0 || readable !== undefined) return ALLOWED;
+      if (!paths.only?.includes(type)) return undefined;
+      const these = allowed.length === 0 ? `No ${type}s are` : `Only ${type}s of ${listed(allowed)} are`;
+      return { type: 'deny', reason: `${type}s of "${path}" are denied. ${these} allowed.` };
+    }
     const others = allowed.length === 0 ? '' : ` Other paths that match ${listed(allowed)} are allowed.`;
     return { type: 'deny', reason: `${type}s of "${path}" are denied by "${denial.text}".${others}` };
   };

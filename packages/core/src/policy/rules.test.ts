@@ -371,6 +371,18 @@ describe('paths', () => {
   ])('%j: reads %s, writes %s', async (path, read, write) => {
     expect([await on('read', path), await on('write', path)]).toEqual([read, write]);
   });
+  test('with "only", other paths are denied at every level', async () => {
+    const only = (type: 'read' | 'write', path: string, which: readonly ('read' | 'write')[]): Promise<string> =>
+      briefly({ autonomy: 3, paths: { ...lists, only: which } }, { touches: [{ type, path }] });
+    expect(await only('read', 'src/a', ['read'])).toBe('allow paths');
+    expect(await only('read', 'README', ['read'])).toBe('deny paths');
+    expect(await only('read', '/etc/passwd', ['read'])).toBe('deny paths');
+    expect(await only('write', 'README', ['read'])).toBe('allow permissions');
+    expect(await only('write', 'README', ['read', 'write'])).toBe('deny paths');
+    expect(await briefly({ paths: { only: ['write'] } }, { touches: [{ type: 'write', path: 'a' }] })).toBe(
+      'deny paths',
+    );
+  });
   test('denials hold at level 3', async () => {
     expect(await briefly({ autonomy: 3 }, { touches: [{ type: 'read', path: '/x/.env' }] })).toBe('deny paths');
   });

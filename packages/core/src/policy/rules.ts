@@ -15,6 +15,8 @@ export interface PolicyRules {
     readonly read?: readonly string[];
     readonly write?: readonly string[];
     readonly deny?: readonly string[];
+    /** What is denied for paths that no list has, instead of being left to the level: reads, writes, or both. */
+    readonly only?: readonly ('read' | 'write')[];
   };
   /** Paths that are read only after asking, below level 3, in addition to those that are private without being named. */
   readonly private?: {
