@@ -3,7 +3,7 @@ import { arePromised } from '../machine/approvals.ts';
 import { isJudged, isUnstarted, slotEffect, toolEffectId, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
-import { isWithinNarrowing, lowestAutonomy, narrowingSource } from '../machine/narrowing.ts';
+import { isListed, isWithinNarrowing, lowestAutonomy, narrowingSource } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { callsLimit, turnsLimit } from '../machine/step.ts';
 import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } from '../policy/port.ts';
@@ -137,7 +137,7 @@ function narrowingPolicies({ narrowed = [] }: State, policy: Policy | undefined)
 
 function askingPolicy(names: readonly string[], source: string): Policy {
   const ask: Verdict = { type: 'ask', rule: 'narrowing', reason: `${source} requires it` };
-  return { judge: (calls) => calls.map(({ name }) => (names.includes(name) ? ask : ALLOW)) };
+  return { judge: (calls) => calls.map(({ name }) => (isListed(names, name) ? ask : ALLOW)) };
 }
 
 /** The policy of the run with the rules of a narrowing. Throws if it cannot apply them. */

@@ -12,7 +12,7 @@ import type { State } from './state.ts';
 export interface Narrowing {
   /** Who narrows, such as `skill:NAME` or `plan`. It can be lifted by this name; without one, as `unnamed`. */
   readonly source?: string;
-  /** The names of the tools that may be called. */
+  /** The names of the tools that may be called. In all lists, `NAME__*` means all tools of the MCP server NAME. */
   readonly tools?: readonly string[];
   /** The names of tools that may not be called. */
   readonly without?: readonly string[];
@@ -116,7 +116,12 @@ export function isWithinNarrowing({ narrowed, rules: { agent, marks }, tools }: 
 }
 
 function lets({ tools, without }: Narrowing, name: string): boolean {
-  return !(Array.isArray(tools) && !tools.includes(name)) && !(Array.isArray(without) && without.includes(name));
+  return (!Array.isArray(tools) || isListed(tools, name)) && !isListed(without, name);
+}
+
+/** Whether a list of names, or of `NAME__*`, has a tool. */
+export function isListed(names: readonly string[] | undefined, name: string): boolean {
+  return names?.some((one) => one === name || (one.endsWith('__*') && name.startsWith(one.slice(0, -1)))) ?? false;
 }
 
 /** The tool with which a model asks a person, in runs of earlier versions. */

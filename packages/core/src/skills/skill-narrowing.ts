@@ -53,7 +53,9 @@ function meaningOf(name: string): readonly string[] {
   const meant = Object.hasOwn(MEANINGS, lower) ? MEANINGS[lower] : undefined;
   if (meant) return meant;
   const [, served] = /^mcp__(.+)$/.exec(name) ?? [];
-  return [served ?? (/^[A-Z][A-Za-z]*$/.test(name) ? lower : name)];
+  // A server alone means all its tools.
+  if (served !== undefined) return [/__(?!\*$)/.test(served) ? served : served.replace(/(__\*)?$/, '__*')];
+  return [/^[A-Z][A-Za-z]*$/.test(name) ? lower : name];
 }
 
 /** An entry of the rules about commands has whole words, or `*` for any one word. */

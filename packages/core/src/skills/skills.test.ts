@@ -35,6 +35,8 @@ describe('entries of lists of tools', () => {
     ['MultiEdit', ['edit'], undefined],
     ['git_commit', ['git_commit'], undefined],
     ['mcp__github__create_issue', ['github__create_issue'], undefined],
+    ['mcp__github', ['github__*'], undefined],
+    ['mcp__github__*', ['github__*'], undefined],
     ['Read(docs/**)', ['read'], { type: 'unknown' }],
     ['WebFetch(domain:example.com)', ['web_fetch'], { type: 'unknown' }],
   ])('%s', (text, tools, form) => {
