@@ -19,6 +19,8 @@ const AGENT_OPTIONS: KnownOptions = {
     observability: 'object',
     settings: 'object',
     limits: 'object',
+    narrow: '',
+    skills: 'array',
     toolChoice: '',
     parallel: 'boolean',
     maxParallel: 'number',

@@ -1,8 +1,10 @@
+import type { LoopOptions } from '../driver/options.ts';
 import { TreadleError } from '../errors.ts';
 import type { Leniency, Limits, ToolEffect } from '../machine/rules.ts';
 import type { UserBlock } from '../messages.ts';
 import type { JsonSchema, Model, Settings } from '../model.ts';
 import type { Touch } from '../policy/port.ts';
+import type { Skill } from '../skills/skill.ts';
 import type { Schema, StandardSchema } from '../tools/schema.ts';
 import type { Tool, ToolContext } from '../tools/tool.ts';
 import { checkAgent } from './check-agent.ts';
@@ -28,6 +30,10 @@ export interface AgentDefinition<Input, Output, Run = unknown, Attempt = unknown
   readonly settings?: Settings;
   /** For all iterations and attempts together. `calls` counts calls of helpers, not outputs and submits. */
   readonly limits?: Limits;
+  /** What a run may do at most, as the option `narrow` of `runLoop`. Helpers are named by their names. */
+  readonly narrow?: LoopOptions['narrow'];
+  /** Skills that are active from the first turn on, with those that they depend on: the model gets their texts. */
+  readonly skills?: readonly Skill[];
   /** Default `required`. Some models accept only `auto`, such as some reasoning models. */
   readonly toolChoice?: 'required' | 'auto';
   /** False: calls run one after the other. */

@@ -1,4 +1,4 @@
-import type { Answer, Audit, RunEnvironment, VerifyAnswer } from '../driver/options.ts';
+import type { Answer, Audit, LoopOptions, RunEnvironment, VerifyAnswer } from '../driver/options.ts';
 import { checkSignal, guardListener } from '../driver/run.ts';
 import { itemStream, type ItemStream } from '../driver/stream.ts';
 import { TreadleError } from '../errors.ts';
@@ -9,6 +9,7 @@ import type { Limits, RunFacts } from '../machine/rules.ts';
 import type { Model, Settings } from '../model.ts';
 import { newRunId, type Clock } from '../platform.ts';
 import type { Policy, Principal } from '../policy/port.ts';
+import type { Skill } from '../skills/skill.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
 import type { ExecuteCallbacks } from './callbacks.ts';
 import type { Agent, AnyAgent } from './define.ts';
@@ -38,6 +39,10 @@ export interface ExecuteAgentOptions<Input, Output>
   readonly settings?: Settings;
   /** Merged over the limits of the agent. Recorded when the run starts. */
   readonly limits?: Limits;
+  /** Added to `narrow` of the agent. Recorded when the run starts. */
+  readonly narrow?: LoopOptions['narrow'];
+  /** Added to the skills of the agent. Recorded when the run starts. */
+  readonly skills?: readonly Skill[];
   /** Judges calls of helpers and reflections, but not the call that ends an attempt. */
   readonly policy?: Policy;
   /** Verifies who gave an answer, before it is recorded. Without it, `by` of an answer is trusted. */
@@ -118,6 +123,8 @@ const EXECUTION_OPTIONS: KnownOptions = {
     model: '',
     settings: 'object',
     limits: 'object',
+    narrow: '',
+    skills: 'array',
     policy: '',
     verifyAnswer: 'function',
     audit: '.rejectedAnswer',

@@ -19,7 +19,15 @@ import {
   type AgentError,
   type ExecuteResult,
 } from './result.ts';
-import { agentRules, buildPrompts, loopOptions, maxIterationsOf, startedRules, type Prompts } from './start.ts';
+import {
+  agentRules,
+  buildPrompts,
+  loopOptions,
+  maxIterationsOf,
+  promptsWithSkills,
+  startedRules,
+  type Prompts,
+} from './start.ts';
 import { agentTools } from './tools.ts';
 
 /** What the caller of an agent has set up for its run. */
@@ -45,7 +53,7 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
   const dispatcher = callbackDispatcher(agent, callbacks, {
     clock,
     maxAttempts: started?.agent?.maxAttempts ?? rules.maxAttempts,
-    maxIterations: maxIterationsOf(agent, options.policy, started),
+    maxIterations: maxIterationsOf(agent, options, started),
   });
 
   const finish = async (result: LoopResult, ending: Ending): Promise<ExecuteResult<Output, Final>> => {
@@ -66,7 +74,7 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
     }
     const built = await buildPrompts(agent.prompts, input, signal);
     if (built.type === 'failure') return finish(emptyResult(runId), built);
-    prompts = built;
+    prompts = promptsWithSkills(built, agent.name, [...(agent.skills ?? []), ...(options.skills ?? [])]);
   }
   const tools = agentTools(agent, { input, attempt: () => dispatcher.state().attempt, matchPattern });
   const run = driveRun(

@@ -10,9 +10,11 @@ import type {
   StartOrResumeOptions,
 } from '../driver/options.ts';
 import type { AgentRules, Memory, Rules } from '../machine/rules.ts';
-import { type UserBlock, arePartsOf } from '../messages.ts';
+import { lowestAutonomy, type Narrowing } from '../machine/narrowing.ts';
+import { arePartsOf, textOf, type UserBlock, type UserMessage } from '../messages.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
-import type { Policy } from '../policy/port.ts';
+import { activateSkills, withSkillText } from '../skills/activate.ts';
+import type { Skill } from '../skills/skill.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { AgentPrompts, AnyAgent } from './define.ts';
 import type { ExecuteAgentOptions } from './execute.ts';
@@ -77,6 +79,8 @@ export interface Prompts {
   readonly type: 'prompts';
   readonly system: string | undefined;
   readonly user: readonly UserBlock[];
+  /** What the skills of the agent narrow. */
+  readonly narrow?: readonly Narrowing[];
 }
 
 type BuiltPrompts = Prompts | { readonly type: 'failure'; readonly error: AgentError };
@@ -96,6 +100,19 @@ export async function buildPrompts(
   } finally {
     signal?.removeEventListener('abort', cancel);
   }
+}
+
+/**
+ * With the texts of skills, and what they narrow. Those with the execution `fork` are active in the run, too: it is the agent's
+ * own. Throws if one of them cannot be activated.
+ */
+export function promptsWithSkills(prompts: Prompts, agent: string, skills: readonly Skill[]): Prompts {
+  if (skills.length === 0) return prompts;
+  const message: UserMessage = { role: 'user', content: prompts.user };
+  const names = skills.map(({ name }) => name);
+  const active = activateSkills(skills, names, { by: 'program', task: textOf(prompts.user) });
+  if (active.type === 'refused') throw new TreadleError('invalid-options', `Agent "${agent}": ${active.reason}`);
+  return { ...prompts, user: withSkillText(message, active.text).content, narrow: active.narrow };
 }
 
 const CANCELLED = agentError('EXECUTION_CANCELLED', 'The execution was cancelled.', {
@@ -135,9 +152,15 @@ function isBlank(block: UserBlock): boolean {
 const MAX_ITERATIONS = 15;
 
 /** Those that a run was started with, or those of the agent. A policy may limit them further. */
-export function maxIterationsOf({ validation }: AnyAgent, policy?: Policy, started?: Rules): number {
-  const { turns = Infinity } = policy?.limits?.() ?? {};
-  return Math.min(started?.maxTurns ?? validation.maxIterationsPerAttempt ?? MAX_ITERATIONS, turns);
+export function maxIterationsOf(
+  agent: AnyAgent,
+  { policy, narrow = [], skills = [] }: Pick<ExecuteAgentOptions<unknown, never>, 'policy' | 'narrow' | 'skills'> = {},
+  started?: Rules,
+): number {
+  // Skills have the same key.
+  const narrowed = [agent.narrow ?? [], narrow, agent.skills ?? [], skills].flat() as readonly Narrowing[];
+  const { turns = Infinity } = policy?.limits?.(started ? undefined : lowestAutonomy(narrowed)) ?? {};
+  return Math.min(started?.maxTurns ?? agent.validation.maxIterationsPerAttempt ?? MAX_ITERATIONS, turns);
 }
 
 interface RunParts {
@@ -208,6 +231,7 @@ export function loopOptions(
   };
   const resuming = { answers, acceptChangedTools, keepMissingTools };
   if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;
+  const narrow = [agent.narrow ?? [], options.narrow ?? [], prompts.narrow ?? []].flat();
   const isStored = journal !== undefined && options.runId !== undefined;
   return {
     ...shared,
@@ -221,6 +245,7 @@ export function loopOptions(
     toolChoice,
     limits: { ...agent.limits, ...options.limits },
     settings: { ...agent.settings, ...options.settings },
+    ...(narrow.length > 0 && { narrow }),
     ...withoutUndefined({ parallel, maxParallel, maxResultChars, toolTimeoutMs, principal }),
     ...withoutUndefined({ session, task, trace, labels }),
   } as LoopOptions | StartOrResumeOptions;

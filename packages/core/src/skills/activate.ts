@@ -19,12 +19,13 @@ export type Activation = ActivatedSkills | { readonly type: 'refused'; readonly 
 
 /**
  * Activates skills by name, with those that they depend on. Nothing is activated if one of them is refused. `by`: who names
- * them; dependencies may be activated by both. `task`: what the user wrote.
+ * them. A program may activate all that are not disabled, and dependencies may be activated by everybody. `task`: what the user
+ * wrote.
  */
 export function activateSkills(
   skills: readonly Skill[],
   names: readonly string[],
-  { by, task = '' }: { readonly by: 'user' | 'model'; readonly task?: string },
+  { by, task = '' }: { readonly by: 'user' | 'model' | 'program'; readonly task?: string },
 ): Activation {
   const known = new Map(skills.map((skill) => [skill.name, skill]));
   const active = new Map<string, Skill>();
@@ -38,7 +39,7 @@ export function activateSkills(
       return `There is no skill ${JSON.stringify(name.slice(0, 100))}${missing}.${didYouMean(name, known.keys())}`;
     }
     if (skill.status === 'disabled') return `The skill "${name}" is disabled.`;
-    if (neededBy === undefined && skill.invocation === otherThan(by)) {
+    if (neededBy === undefined && by !== 'program' && skill.invocation === otherThan(by)) {
       return `The skill "${name}" can be activated only by the ${skill.invocation}.`;
     }
     for (const dependency of skill.dependencies) {
