@@ -13,7 +13,8 @@ it('loads the first 1,000 of 10,000 packages, and says so', async () => {
     }
     const { packages, problems } = await loadSkillDefinitions(root);
     expect(packages).toHaveLength(1_000);
-    expect(problems).toEqual(['Only 1000 of 10000 packages are loaded.']);
+    const first = join(root, 'p1899');
+    expect(problems).toEqual([`Only 1000 of 10000 packages are loaded: ${first} and those after it are left out.`]);
   } finally {
     rmSync(root, { recursive: true });
   }

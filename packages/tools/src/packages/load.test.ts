@@ -30,6 +30,19 @@ async function load(options: LoadOptions = {}): Promise<{ names: string[]; probl
   return { names: tools.map(({ name }) => name), problems: problems.map((one) => one.replaceAll(root, '')) };
 }
 
+it('names a file that is nested too deeply, and loads the others', async () => {
+  writePackage('keys', `a${'.a'.repeat(20_000)} = 1\n`);
+  writePackage('parameters', `${toolText('x')}[tools.parameters.properties.p${'.properties.p'.repeat(4_000)}]\n`);
+  writePackage('plain', toolText('plain'));
+  expect(await load()).toEqual({
+    names: ['plain'],
+    problems: [
+      '/skills/keys/skill.toml: cannot be read: it is nested too deeply.',
+      expect.stringMatching(/^\/skills\/parameters\/skill\.toml.* nested too deeply\.$/),
+    ],
+  });
+});
+
 describe('packages', () => {
   it('are the folders with a skill.toml, or the folder itself', async () => {
     const folder = writePackage('a', `[skill]\nname = "first"\nversion = "1.0.0"\n${toolText('one')}`);

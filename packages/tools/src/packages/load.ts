@@ -58,7 +58,11 @@ export async function loadSkillDefinitions(
     packages: loaded.flatMap((one) => one.package ?? []),
     problems: [
       ...found.flatMap((one) => one.problem ?? []),
-      ...(unique.length > MAX_PACKAGES ? [`Only ${MAX_PACKAGES} of ${unique.length} packages are loaded.`] : []),
+      ...(unique.length > MAX_PACKAGES
+        ? [
+            `Only ${MAX_PACKAGES} of ${unique.length} packages are loaded: ${unique[MAX_PACKAGES]} and those after it are left out.`,
+          ]
+        : []),
       ...loaded.flatMap(({ problems }) => problems),
       ...named.problems,
     ],
@@ -112,7 +116,8 @@ async function loadPackage(
     return { package: own, tools, problems: found.filter((one) => typeof one === 'string') };
   } catch (error) {
     if (error instanceof SkillFileError) return { tools: [], problems: error.problems };
-    return { tools: [], problems: [`${file}: cannot be read: ${messageOf(error).replace(/\.?$/, '.')}`] };
+    const why = error instanceof RangeError ? 'it is nested too deeply' : messageOf(error);
+    return { tools: [], problems: [`${file}: cannot be read: ${why.replace(/\.?$/, '.')}`] };
   }
 }
 

@@ -2,7 +2,7 @@ import { messageOf, tool, type JsonSchema, type ToolEffect } from '@treadle/core
 import { TIMEOUTS } from '../call-limits.ts';
 import { cleanText } from '../mcp/describe.ts';
 import { checkShape, keyLines, lineOf, parseToml, TomlProblem, type Shape } from '../toml/index.ts';
-import type { TouchTemplate } from './packaged-tool.ts';
+import type { PackagedTool, TouchTemplate } from './packaged-tool.ts';
 import { schemaFrom } from './parameters.ts';
 import { placeholdersIn } from './touches.ts';
 
@@ -16,21 +16,10 @@ export interface SkillFile {
   readonly tools: readonly WrittenTool[];
 }
 
-export interface WrittenTool {
-  readonly name: string;
-  readonly description: string;
-  readonly parameters: JsonSchema;
-  readonly version: string;
+export interface WrittenTool extends Omit<PackagedTool, 'program' | 'package' | 'written'> {
   readonly binary?: string;
   /** Programs for single platforms, such as `linux-arm64` or `darwin`. */
   readonly platforms: Readonly<Record<string, string>>;
-  readonly verify?: string;
-  readonly input: 'arguments' | 'json';
-  readonly timeoutMs: number;
-  readonly permissions: readonly string[];
-  readonly effect: ToolEffect;
-  readonly touches?: readonly TouchTemplate[];
-  readonly sandboxing?: string;
   /** Where its table begins. */
   readonly line: number | undefined;
 }
@@ -224,7 +213,7 @@ function writtenTool(
     // Reports a schema that no call could be validated against.
     tool({ name, description, input: parameters });
   } catch (error) {
-    const why = messageOf(error);
+    const why = error instanceof RangeError ? ' are nested too deeply' : messageOf(error);
     return void problem(`${path}.parameters${/^[ .]/.test(why) ? why : ` cannot be used: ${why}`}`);
   }
   const touchProblem = touchesProblem(touches, parameters, `${path}.touches`);

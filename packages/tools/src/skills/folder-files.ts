@@ -7,8 +7,9 @@ import { guardedFiles } from '../paths/guarded-files.ts';
 
 const MAX_FILES = 500;
 const MAX_DEPTH = 8;
-/** Of one file that has to be trusted. */
+/** Of one file that has to be trusted, and of all in a folder. */
 const MAX_TRUSTED_BYTES = 20_000_000;
+const MAX_FOLDER_BYTES = 100_000_000;
 const MAX_READ = 1_000_000;
 
 export interface ListedFiles {
@@ -38,12 +39,24 @@ export async function listFiles(files: FileOps, folder: string): Promise<ListedF
   return { paths, others, isCut };
 }
 
-/** Throws if there is too much to read: what is not known cannot be trusted. */
-export async function digestOf(files: FileOps, folder: string, { paths, isCut }: ListedFiles): Promise<string> {
+/**
+ * Throws if there is too much to read: what is not known cannot be trusted. `known`: what was read before, so that the digest is
+ * of that. `onRead` gets how many bytes were read.
+ */
+export async function digestOf(
+  files: FileOps,
+  folder: string,
+  { paths, isCut }: ListedFiles,
+  { known, onRead }: { readonly known?: ReadonlyMap<string, Uint8Array>; onRead?(bytes: number): void } = {},
+): Promise<string> {
   if (isCut) throw new Error(`it has more than ${MAX_FILES} files, or folders more than ${MAX_DEPTH} deep`);
   const lines: string[] = [];
+  let bytes = 0;
   for (const path of paths) {
-    const content = await readWhole(files, posix.join(folder, path), MAX_TRUSTED_BYTES);
+    const content = known?.get(path) ?? (await readWhole(files, posix.join(folder, path), MAX_TRUSTED_BYTES));
+    bytes += content.length;
+    onRead?.(content.length);
+    if (bytes > MAX_FOLDER_BYTES) throw new Error(`its files have more than ${MAX_FOLDER_BYTES} bytes`);
     lines.push(`${JSON.stringify(path)} ${hashOf(content)}`);
   }
   return `${posix.basename(folder)} ${hashOf(lines.join('\n'))}`;

@@ -1,6 +1,7 @@
 export {
   loadSkillFolder,
   loadSkills,
+  MAX_KEPT_BYTES,
   MAX_SKILLS,
   type LoadedSkill,
   type LoadedSkills,

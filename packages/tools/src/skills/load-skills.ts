@@ -1,10 +1,11 @@
+import { realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Skill } from '@treadle/core/skills';
 import { DeniedError } from '../denied.ts';
 import type { FileOps } from '../ops.ts';
 import { guardedFiles } from '../paths/guarded-files.ts';
 import { digestOf, hashOf, listFiles, readWhole } from './folder-files.ts';
-import { MAX_SKILL_BYTES, parseSkill, shortText, type SkillProblem } from './parse-skill.ts';
+import { MAX_FRONT_MATTER, MAX_SKILL_BYTES, parseSkill, shortText, type SkillProblem } from './parse-skill.ts';
 
 /*
  * Skills of folders. Each folder below a root that has a SKILL.md is a skill.
@@ -12,6 +13,7 @@ import { MAX_SKILL_BYTES, parseSkill, shortText, type SkillProblem } from './par
  * 1. A file that is bad, too large or elsewhere leaves the others working, and is reported.
  * 2. Nothing is read outside of `within`, also not through links. Links inside of a skill are not followed.
  * 3. Of several skills with one name the first root wins.
+ * 4. There is a limit for each skill, for the folders of a root, and for all skills together. What is left out is reported.
  */
 
 /** A folder with skills. */
@@ -40,7 +42,15 @@ export interface LoadedSkills {
 
 const SKILL_FILE = 'SKILL.md';
 /** Folders of a root that are looked at. */
-export const MAX_SKILLS = 1_000;
+export const MAX_SKILLS = 10_000;
+/** Of all SKILL.md together, and of the names of the files beside them. They are kept in memory. */
+export const MAX_KEPT_BYTES = 50_000_000;
+/** Of all files that have to be trusted. They are read each time. */
+const MAX_TRUSTED_BYTES = 500_000_000;
+/** Parsing takes a time that grows with the square of a front matter: of all skills, in characters squared. */
+const MAX_PARSED = 20_000_000_000;
+/** Skills that are loaded at the same time. */
+const AT_ONCE = 16;
 /** Files that are not for the model. They count for the fingerprint. */
 const INTERNAL = /(^|\/)(\.git|node_modules)\//;
 
@@ -55,8 +65,9 @@ export async function loadSkills(
   const byName = new Map<string, LoadedSkill>();
   const problems: SkillProblem[] = [];
   const digests = [...trustedWith];
+  const left = newLimits();
   for (const root of roots) {
-    for (const one of await loadRoot(root)) {
+    for (const one of await loadRoot(root, left)) {
       if (one.type === 'problem') problems.push(one.problem);
       else {
         const { skill, digest } = one;
@@ -81,7 +92,8 @@ export async function loadSkills(
 /** The skill in one folder, wherever that is. No skill and no problem: it has no SKILL.md. */
 export async function loadSkillFolder(folder: string): Promise<LoadedSkills> {
   const root: SkillRoot = { path: dirname(folder), from: 'user' };
-  const found = await loadNamed(guardedFiles({ folder }), root, basename(folder));
+  const left = newLimits();
+  const found = await loadNamed({ files: guardedFiles({ folder }), root, left }, basename(folder));
   return {
     skills: found.flatMap((one) => (one.type === 'skill' ? one.skill : [])),
     problems: found.flatMap((one) => (one.type === 'problem' ? one.problem : [])),
@@ -92,26 +104,58 @@ type Found =
   | { readonly type: 'problem'; readonly problem: SkillProblem }
   | { readonly type: 'skill'; readonly skill: LoadedSkill; readonly digest: string | undefined };
 
-async function loadRoot(root: SkillRoot): Promise<readonly Found[]> {
-  const files = guardedFiles({ folder: root.within ?? root.path });
+/** What may still be read, in bytes. */
+interface Left {
+  kept: number;
+  trusted: number;
+  /** In characters squared. */
+  parsed: number;
+}
+
+function newLimits(): Left {
+  return { kept: MAX_KEPT_BYTES, trusted: MAX_TRUSTED_BYTES, parsed: MAX_PARSED };
+}
+
+interface Loading {
+  readonly files: FileOps;
+  readonly root: SkillRoot;
+  readonly left: Left;
+}
+
+async function loadRoot(root: SkillRoot, left: Left): Promise<readonly Found[]> {
+  const loading = { files: guardedFiles({ folder: root.within ?? root.path }), root, left };
   const found: Found[] = [];
   try {
-    const entries = await files.list(root.path);
+    const entries = await loading.files.list(root.path);
     const names = entries.flatMap(({ name, type }) => (type === 'folder' || type === 'link' ? name : [])).toSorted();
-    if (names.length > MAX_SKILLS) {
-      found.push(problemWith(root.path, `It has ${names.length} folders. Only the first ${MAX_SKILLS} are looked at.`));
+    for (let index = 0; index < names.length; index += AT_ONCE) {
+      const why = whyLeftOut(index, left);
+      if (why !== undefined) {
+        const all = `${names.length - index} of its ${names.length} folders`;
+        const first = JSON.stringify(shortText(names[index]!, 80));
+        found.push(problemWith(root.path, `${all} are left out, in the order of names from ${first} on: ${why}.`));
+        break;
+      }
+      const some = names.slice(index, index + AT_ONCE).map((name) => loadNamed(loading, name));
+      found.push(...(await Promise.all(some)).flat());
     }
-    for (const name of names.slice(0, MAX_SKILLS)) found.push(...(await loadNamed(files, root, name)));
   } catch (error) {
     if (!isMissing(error)) found.push(problemWith(root.path, whyUnreadable(error)));
   }
   return found;
 }
 
-async function loadNamed(files: FileOps, root: SkillRoot, name: string): Promise<readonly Found[]> {
-  const file = join(root.path, name, SKILL_FILE);
+function whyLeftOut(index: number, { kept, trusted, parsed }: Left): string | undefined {
+  if (index >= MAX_SKILLS) return `only ${MAX_SKILLS} are looked at`;
+  if (kept <= 0) return `all skills together may have ${MAX_KEPT_BYTES} bytes`;
+  if (parsed <= 0) return 'the front matters before it are so long that parsing takes too much time';
+  return trusted > 0 ? undefined : `all skills of a project together may have ${MAX_TRUSTED_BYTES} bytes of files`;
+}
+
+async function loadNamed(loading: Loading, name: string): Promise<readonly Found[]> {
+  const file = join(loading.root.path, name, SKILL_FILE);
   try {
-    return await loadSkill(files, { root, name, file });
+    return await loadSkill(loading, { name, file });
   } catch (error) {
     return isMissing(error) ? [] : [problemWith(file, whyUnreadable(error))];
   }
@@ -122,20 +166,28 @@ function problemWith(file: string, message: string): Found {
 }
 
 async function loadSkill(
-  files: FileOps,
-  { root, name, file }: { readonly root: SkillRoot; readonly name: string; readonly file: string },
+  { files, root, left }: Loading,
+  { name, file }: { readonly name: string; readonly file: string },
 ): Promise<readonly Found[]> {
   const source = await readWhole(files, file, MAX_SKILL_BYTES);
-  const { path: real } = await files.stat(join(root.path, name));
+  const real = await realpath((await files.stat(join(root.path, name))).path);
   const listed = await listFiles(files, real);
   const others = listed.paths.filter((path) => path !== SKILL_FILE);
   const text = new TextDecoder('utf-8', { fatal: true }).decode(source);
   const shown = others.filter((path) => !INTERNAL.test(path)).map((path) => shortText(path, 200));
+  left.kept -= source.length + shown.reduce((sum, path) => sum + path.length, 0);
+  const front = text.indexOf('\n---', 3);
+  if (front <= MAX_FRONT_MATTER) left.parsed -= front ** 2;
   const parsed = parseSkill(text, { file: shortText(file, 300), folder: real, folderName: name, files: shown });
   if (parsed.type === 'invalid') return parsed.problems.map((problem) => ({ type: 'problem', problem }));
   const { skill, ignored } = parsed;
-  const digest = root.from === 'project' ? await digestOf(files, real, listed) : undefined;
-  return [{ type: 'skill', skill: { ...skill, from: root.from, file, ignored }, digest }];
+  const loaded = { ...skill, from: root.from, file, ignored };
+  if (root.from === 'user') return [{ type: 'skill', skill: loaded, digest: undefined }];
+  const digest = await digestOf(files, real, listed, {
+    known: new Map([[SKILL_FILE, source]]),
+    onRead: (bytes) => void (left.trusted -= bytes),
+  });
+  return [{ type: 'skill', skill: loaded, digest }];
 }
 
 function isMissing(error: unknown): boolean {

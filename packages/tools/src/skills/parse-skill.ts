@@ -2,7 +2,8 @@ import type { Autonomy } from '@treadle/core';
 import { withoutHidden } from '@treadle/core/describe';
 import { didYouMean } from '@treadle/core/nearest';
 import type { Skill } from '@treadle/core/skills';
-import { isMap, isScalar, LineCounter, parseDocument, visit, type Node, type ParsedNode, type YAMLMap } from 'yaml';
+import { isScalar, type Node } from 'yaml';
+import { frontMatter, yamlTable } from '../yaml-table.ts';
 
 /*
  * SKILL.md: a front matter in YAML between lines `---`, and a text. What is wrong is reported with its line and key, and the
@@ -27,7 +28,8 @@ export type ParsedSkill =
   | { readonly type: 'invalid'; readonly problems: readonly SkillProblem[] };
 
 export const MAX_SKILL_BYTES = 100_000;
-const MAX_FRONT_MATTER = 20_000;
+/** Longer ones are not parsed. */
+export const MAX_FRONT_MATTER = 20_000;
 const MAX_DESCRIPTION = 1_024;
 const MAX_VALUE = 500;
 const MAX_ENTRIES = 100;
@@ -51,15 +53,16 @@ export function parseSkill(
     problems: problems.map((problem) => ({ file, ...problem })),
   });
   const text = source.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n');
-  const [whole, front] = /^---[ \t]*\n(.*?)^---[ \t]*(?:\n|$)/ms.exec(text) ?? [];
-  if (whole === undefined || front === undefined || !text.startsWith(whole)) {
+  const parts = frontMatter(text);
+  if (!parts) {
     return invalid({ line: 1, message: 'It has no front matter. Begin it with a line "---", keys, and a line "---".' });
   }
+  const { front, body } = parts;
   if (front.length > MAX_FRONT_MATTER) {
     return invalid({ line: 1, message: `Its front matter has more than ${MAX_FRONT_MATTER} characters.` });
   }
-  const yaml = parseYaml(front);
-  if ('message' in yaml) return invalid(yaml);
+  const yaml = yamlTable(front, { what: 'Its front matter', linesBefore: 1 });
+  if (yaml.type === 'problem') return invalid({ line: yaml.line, message: yaml.message });
   const { keys, lineOf } = yaml;
   const problems: Omit<SkillProblem, 'file'>[] = [];
   const found: { -readonly [Key in keyof Skill]?: Skill[Key] } = {};
@@ -69,7 +72,7 @@ export function parseSkill(
     const name = given.replaceAll('_', '-');
     const reader = Object.hasOwn(KEYS, name) ? KEYS[name] : undefined;
     if (!reader) {
-      ignored.push(shortText(given, 60));
+      if (ignored.length < MAX_ENTRIES) ignored.push(shortText(given, 60));
       continue;
     }
     try {
@@ -99,7 +102,7 @@ export function parseSkill(
     ...found,
     name,
     description: found.description!,
-    text: withoutHidden(text.slice(whole.length)).trim(),
+    text: withoutHidden(body).trim(),
     folder,
     files,
   };
@@ -114,37 +117,6 @@ const NAMES = 'Use up to 64 lower-case letters, digits and single hyphens.';
 
 function plainValue(value: unknown): unknown {
   return isScalar(value) ? value.value : ((value as Node | null)?.toJSON() ?? null);
-}
-
-/** Parses YAML. Deep nesting can exhaust the stack, and aliases could make a small file large. */
-function parseYaml(
-  text: string,
-):
-  | { readonly keys: YAMLMap<ParsedNode, ParsedNode | null>; readonly lineOf: (offset: number) => number }
-  | YamlProblem {
-  const lines = new LineCounter();
-  const lineOf = (offset: number): number => lines.linePos(offset).line + 1;
-  try {
-    const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true });
-    const [broken] = document.errors;
-    if (broken) {
-      const [message = ''] = broken.message.split(/ at line |\n/);
-      return { line: lineOf(broken.pos[0]), message: `Its front matter is not valid YAML: ${message}.` };
-    }
-    const aliases: number[] = [];
-    visit(document, { Alias: (_, { range }) => void aliases.push(range?.[0] ?? 0) });
-    if (aliases[0] !== undefined)
-      return { line: lineOf(aliases[0]), message: 'It has an alias. Write the value itself.' };
-    if (isMap(document.contents)) return { keys: document.contents, lineOf };
-    return { line: 1, message: 'Its front matter has no keys.' };
-  } catch {
-    return { line: 1, message: 'Its front matter is nested too deeply.' };
-  }
-}
-
-interface YamlProblem {
-  readonly line: number;
-  readonly message: string;
 }
 
 type Reader = (value: unknown) => Partial<Skill>;
@@ -231,9 +203,15 @@ function tableFrom(value: unknown): Readonly<Record<string, unknown>> {
   throw new Error('It is not a table of keys and values.');
 }
 
+const ENTRY = /(?:\([^)]*\)|[^\s,(])+/g;
+
 /** A list, or a text with commas or spaces between the entries, except inside of parentheses. */
 function entriesFrom(value: unknown): readonly string[] {
-  const given = typeof value === 'string' ? (value.match(/(?:\([^)]*\)|[^\s,(])+/g) ?? []) : value;
+  // Otherwise `Bash(git` would mean all of Bash, and so would `Bash (git:*)`.
+  if (typeof value === 'string' && (value.replace(ENTRY, '').includes('(') || /(^|[\s,])\(/.test(value))) {
+    throw new Error('A parenthesis is not closed, or has no name before it. Write entries such as Bash(git log:*).');
+  }
+  const given = typeof value === 'string' ? (value.match(ENTRY) ?? []) : value;
   const entries = given === null ? [] : given;
   if (!Array.isArray(entries) || !entries.every((one) => typeof one === 'string')) {
     throw new Error('It is neither a list of names nor a text with names.');

@@ -82,7 +82,7 @@ export function skillTool({ skills, fork }: SkillToolOptions): Tool {
       const all = current();
       const isForked = all.find((one) => one.name === name)?.execution === 'fork';
       // The user has activated it, and the model runs it.
-      const isAsked = isForked && context.run?.narrowed?.some(({ source }) => source === skillSource(name));
+      const isAsked = isForked && context.narrowedBy?.includes(skillSource(name));
       const by = isAsked ? 'user' : 'model';
       const activation = activateSkills(all, [name], { by, ...(task !== undefined && { task }) });
       if (activation.type === 'refused' || !isForked) return activatedResult(activation);

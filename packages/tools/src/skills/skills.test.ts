@@ -1,11 +1,22 @@
 import { mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { forkRun, memoryJournal, runLoop, tool, type LoopResult, type Tool } from '@treadle/core';
+import {
+  defineAgent,
+  executeAgent,
+  forkRun,
+  memoryJournal,
+  runLoop,
+  tool,
+  type LoopResult,
+  type Tool,
+} from '@treadle/core';
 import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { loadSkills, MAX_SKILLS, type LoadedSkills } from './load-skills.ts';
+import { guardedFiles } from '../paths/guarded-files.ts';
+import { digestOf, listFiles } from './folder-files.ts';
+import { loadSkills, type LoadedSkills } from './load-skills.ts';
 import { parseSkill } from './parse-skill.ts';
 import { skillTool } from './skill-tool.ts';
 
@@ -71,6 +82,14 @@ model: opus`;
     expect(long).toMatchObject({ skill: { description: expect.stringMatching(/^y{1023}…$/) } });
   });
 
+  test('keeps what only looks like one of its keys apart', () => {
+    const front = 'description: d\nmetadata: { autonomy: 3, allowed-tools: Bash, __proto__: { status: disabled } }';
+    const found = parsed(`${front}\n${Array.from({ length: 500 }, (_, index) => `x${index}: 1`).join('\n')}`);
+    expect(found).toMatchObject({ skill: { status: 'active', metadata: { autonomy: '3', 'allowed-tools': 'Bash' } } });
+    if (found.type === 'invalid') throw new Error('It is valid.');
+    expect([found.skill.autonomy, found.skill.allowedTools, found.ignored.length]).toEqual([undefined, undefined, 100]);
+  });
+
   test.each([
     ['no front matter', 'Just a text.', [1, undefined, 'It has no front matter.']],
     ['an open front matter', '---\nname: a\n', [1, undefined, 'It has no front matter.']],
@@ -92,7 +111,7 @@ model: opus`;
     ],
     ['an alias', '---\ndescription: &a d\nlicense: *a\n---\n', [3, undefined, 'It has an alias.']],
     ['a long front matter', `---\ndescription: ${'y'.repeat(20_000)}\n---\n`, [1, undefined, 'more than 20000']],
-    ['deep nesting', `---\ndescription: ${'['.repeat(10_000)}\n---\n`, [expect.any(Number), undefined, 'front matter']],
+    ['deep nesting', `---\ndescription: ${'['.repeat(10_000)}\n---\n`, [2, undefined, 'is nested too deeply']],
   ])('with %s names the line and the key', (_, text, [line, key, message]) => {
     const found = parseSkill(text as string, PLACE);
     expect(found.type === 'invalid' && found.problems[0]).toEqual({
@@ -103,6 +122,16 @@ model: opus`;
     });
   });
 });
+
+test.each(['Read Bash(git', 'Bash (git:*)', '(git:*) Read', 'Read,(x)'])(
+  'does not take the tools %j for others',
+  (given) => {
+    const message = expect.stringContaining('A parenthesis is not closed, or has no name before it.');
+    expect(parsed(`description: d\nallowed-tools: ${given}`)).toMatchObject({
+      problems: [{ line: 3, key: 'allowed-tools', message }],
+    });
+  },
+);
 
 describe('folders of skills', () => {
   let root = '';
@@ -170,9 +199,31 @@ describe('folders of skills', () => {
     ]);
   });
 
-  test(`only ${MAX_SKILLS} folders are looked at`, async () => {
-    for (let i = 0; i <= MAX_SKILLS; i++) await mkdir(join(root, `s${i}`));
-    expect((await load()).problems).toMatchObject([{ message: expect.stringContaining(`${MAX_SKILLS + 1} folders`) }]);
+  test('the fingerprint is of the text that was read, also if the file changes meanwhile', async () => {
+    await write('a/SKILL.md', 'first');
+    const files = guardedFiles({ folder: root });
+    const listed = await listFiles(files, join(root, 'a'));
+    const digest = (known?: ReadonlyMap<string, Uint8Array>): Promise<string> =>
+      digestOf(files, join(root, 'a'), listed, { ...(known && { known }) });
+    const first = await digest();
+    await write('a/SKILL.md', 'second');
+    expect(await digest(new Map([['SKILL.md', Buffer.from('first')]]))).toBe(first);
+    expect(await digest()).not.toBe(first);
+  });
+
+  test('front matters that take long to parse are left out together, and named', async () => {
+    const slow = `---\ndescription: d\n#${'x'.repeat(19_900)}\n---\n`;
+    for (let index = 0; index < 70; index++) await write(`s${index + 10}/SKILL.md`, slow);
+    const { skills, problems } = await load();
+    // 20,000,000,000 characters squared, and up to sixteen skills at a time.
+    expect(skills.length).toBe(64);
+    expect(problems).toMatchObject([
+      {
+        message: expect.stringMatching(
+          /^6 of its 70 folders are left out, in the order of names from "s74" on: the front/,
+        ),
+      },
+    ]);
   });
 
   test('what is too deep to be looked at cannot be trusted', async () => {
@@ -313,6 +364,31 @@ describe('the tool', () => {
     const asked = scriptedModel([use('mine-alone'), 'done']);
     const result = await runLoop({ model: asked, tools, input: 'go', narrow: { source: 'skill:mine-alone' } });
     expect(results(result)).toEqual(['Done alone.']);
+  });
+
+  test('narrows the run of a typed agent, which can still give its output', async () => {
+    const model = scriptedModel([
+      use('review'),
+      { calls: [{ name: 'write' }] },
+      { calls: [{ name: 'answer', arguments: { ok: true } }] },
+    ]);
+    const agent = defineAgent({
+      name: 'reviewer',
+      description: 'Reviews',
+      model,
+      prompts: { user: 'Review it.' },
+      tools: {
+        helpers: [skillTool({ skills }), named('read'), named('write')],
+        output: { name: 'answer', description: 'The answer' },
+      },
+      validation: { outputSchema: { type: 'object' }, maxAttempts: 1 },
+    });
+    expect(await executeAgent(agent, { input: undefined })).toMatchObject({ type: 'success', output: { ok: true } });
+    expect(model.requests.map(({ tools }) => tools.map(({ name }) => name))).toEqual([
+      ['skill', 'read', 'write', 'answer'],
+      ['skill', 'read', 'answer'],
+      ['skill', 'read', 'answer'],
+    ]);
   });
 
   test('stays active in a fork of the run', async () => {

@@ -1,14 +1,17 @@
 import { activateSkills, skillText, type Skill } from '@treadle/core/skills';
 import type { McpOptions } from '@treadle/server';
 
+/** They are registered for each request. */
+const MAX_OFFERED = 1_000;
+
 /**
  * Skills for MCP clients: those that the user may activate are prompts, and all that are not disabled are resources. The client
  * decides which tools its model has, so nothing is narrowed there.
  */
 export function skillRegistry(skills: readonly Skill[]): Pick<McpOptions, 'register'> {
-  if (skills.length === 0) return {};
+  const offered = skills.filter(({ status }) => status !== 'disabled').slice(0, MAX_OFFERED);
   const register: McpOptions['register'] = ({ registerPrompt, registerResource }) => {
-    for (const skill of skills.filter(({ status }) => status !== 'disabled')) {
+    for (const skill of offered) {
       const { name, description, invocation } = skill;
       const uri = `treadle://skills/${name}`;
       registerResource(name, uri, { description, mimeType: 'text/markdown' }, () => ({
