@@ -465,9 +465,37 @@ describe('git in a project with submodules', () => {
       expect(hostile(programEnvironment(env))).toContain('status');
       expect(unclear('git status', { folder })).toContain('a repository inside');
     }
+    // Neither has them, and a command brings them back.
+    git('.', 'rm', '--cached', '--quiet', '-r', 'sub');
+    const bringing = [
+      'git add sub && git status',
+      'git reset -q; git diff',
+      'git add -A; git stash',
+      'git switch --detach HEAD',
+    ];
+    for (const command of bringing) {
+      git('.', 'rm', '--cached', '--quiet', '-r', 'sub', '.gitmodules');
+      rmSync(log, { force: true });
+      utimesSync(path.join(folder, 'sub/a'), 1, performance.now());
+      expect([command, unclear(command, { folder })]).toEqual([
+        command,
+        expect.stringContaining('a repository inside'),
+      ]);
+      if (command.includes('switch')) continue;
+      spawnSync('bash', ['-c', command], { cwd: folder, env: programEnvironment(env) });
+      expect([command, existsSync(log)]).toEqual([command, true]);
+      git('.', 'stash', 'drop');
+    }
+    git('.', 'rm', '--cached', '--quiet', '-r', 'sub', '.gitmodules');
+    rmSync(path.join(folder, '.gitmodules'), { force: true });
+    expect(unclear('git push; git log; git status', { folder })).toBeUndefined();
+    expect(unclear('tar xf a.tar -C made && git switch main', { folder })).toContain('a repository inside');
     git('.', 'worktree', 'add', '--quiet', 'tree');
     rmSync(path.join(folder, 'tree/.gitmodules'));
     expect(unclear('git status', { folder: path.join(folder, 'tree') })).toContain('a repository inside');
+    for (const one of ['sub', 'tree']) rmSync(path.join(folder, one), { recursive: true });
+    for (const command of bringing) expect([command, unclear(command, { folder })]).toEqual([command, undefined]);
+    expect(unclear('tar xf a.tar -C made && git switch main', { folder })).toContain('a repository inside');
   });
 });
 

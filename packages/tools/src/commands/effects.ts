@@ -298,6 +298,7 @@ function extract(call: Call, { values }: Parsed): void {
     ['.git', '.treadle', 'treadle.toml'].every((name) => kindOf(joined(folder, name), call.scope) === 'none');
   if (!isPlain) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
   createsLinks(call);
+  call.scope.found.hasUnpacked = true;
 }
 
 /** Runs a program with the words of its input, if they can be seen. */

@@ -25,7 +25,7 @@ import {
   type Kind,
   type Parsed,
 } from './effects.ts';
-import { hasForeignSettings, inFolder, note, writesModules } from './scope.ts';
+import { hasForeignSettings, inFolder, mayEnterRepository, note, writesModules } from './scope.ts';
 import { Unclear } from './words.ts';
 
 const DIFF = `[pwbMRW] --stat --shortstat --numstat --name-only --name-status --patch --color= --no-color --word-diff= --summary --raw
@@ -271,12 +271,15 @@ function analyseGit(call: Call): void {
     else if (option !== '-c' || !GIT_SETTINGS.test(value)) throw new Unclear(`git ${option} ${value} is not known`);
   }
   if (at >= args.length) return;
-  const isForeign = hasForeignSettings(scope, /^(status|diff|log|show)$/.test(args[at]!));
-  applyUsage({ ...call, scope }, args.slice(at));
-  if (isForeign || writesModules(scope)) throw new Unclear('a repository inside may have settings that run programs');
+  const verb = args[at]!;
+  const isForeign = hasForeignSettings(scope, /^(status|diff|log|show)$/.test(verb));
+  const { effect } = applyUsage({ ...call, scope }, args.slice(at));
+  if (isForeign || writesModules(scope) || mayEnterRepository(verb, effect === 'changes', scope))
+    throw new Unclear('a repository inside may have settings that run programs');
+  if (effect === 'changes' || /^(add|mv|reset|rm)$/.test(verb)) scope.found.hasNewIndex = true;
 }
 
-function applyUsage(given: Call, args: readonly string[]): void {
+function applyUsage(given: Call, args: readonly string[]): Usage {
   const usage = usageOf(given.name, args);
   const call = { ...given, name: usage.name };
   const parsed = readArguments(usage, args.slice(usage.name.split(' ').length - 1));
@@ -294,6 +297,7 @@ function applyUsage(given: Call, args: readonly string[]): void {
   RULES[usage.name]?.(call, parsed);
   if (usage.effect === 'changes') note('write', '.', { ...call.scope, folders: [''] });
   if (usage.effect) createsLinks(call);
+  return usage;
 }
 
 /** The entry with the most words. */

@@ -19,6 +19,10 @@ interface Findings {
   readonly urls: Set<string>;
   /** The program that may have created links. */
   linker?: string;
+  /** An archive may have brought repositories. */
+  hasUnpacked?: true;
+  /** What git knows of its files may have changed, and with it where it looks for repositories inside. */
+  hasNewIndex?: true;
 }
 
 export interface Scope extends Surroundings {
@@ -159,6 +163,19 @@ function mayHaveModules(folder: string, files: Files): boolean {
 /** It can make git look into repositories inside. */
 export function writesModules({ found }: Scope): boolean {
   return [...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path));
+}
+
+/** Commands of git that never look into a repository inside. */
+const STAYS =
+  /^(blame|branch|cat-file|clean|fetch|grep|log|ls-files|ls-tree|merge-base|push|reflog|remote|rev-list|rev-parse|show|tag|worktree)$/;
+
+/**
+ * Whether a command of git may look into a repository inside because of what it or an earlier one brings: commits, stashes and the
+ * index have settings of submodules too. `isChange`: it brings something itself.
+ */
+export function mayEnterRepository(verb: string, isChange: boolean, { folder, files, found }: Scope): boolean {
+  if (folder === undefined || STAYS.test(verb) || (!isChange && !found.hasNewIndex)) return false;
+  return found.hasUnpacked === true || files.hasRepositoryBelow(folder);
 }
 
 /** Whether git may find settings that run programs: in another repository than that of the command, or behind a link. */

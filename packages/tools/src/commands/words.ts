@@ -166,9 +166,13 @@ export interface Files {
   bytesOf(file: string): Buffer;
   /** Throws `NeedsFiles` if folders must not be read here. */
   namesIn(folder: string): readonly { readonly name: string; readonly isFolder: boolean; readonly isLink: boolean }[];
+  /** Whether there is a repository below a folder, besides that of the folder. Throws as `namesIn` does. */
+  hasRepositoryBelow(folder: string): boolean;
 }
 
 const MAX_BYTES = 32 * 1024 * 1024;
+/** Looking for one name takes less than what other entries are read for. */
+const MAX_NAMES = 300_000;
 
 export function filesWith(budget: Budget, { mayList }: { readonly mayList: boolean }): Files {
   let isUsed = false;
@@ -204,12 +208,7 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
     namesIn(folder) {
       if (!mayList) throw new NeedsFiles();
       isUsed = true;
-      let entries: Dirent[];
-      try {
-        entries = readdirSync(folder, { withFileTypes: true });
-      } catch {
-        entries = [];
-      }
+      const entries = entriesIn(folder);
       spend(budget, entries.length + 10, 'entries');
       return entries.map((entry) => ({
         name: entry.name,
@@ -217,7 +216,32 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
         isLink: entry.isSymbolicLink(),
       }));
     },
+    hasRepositoryBelow(folder) {
+      if (!mayList) throw new NeedsFiles();
+      isUsed = true;
+      let left = MAX_NAMES;
+      const open = [folder];
+      for (let next = open.pop(); next !== undefined; next = open.pop()) {
+        const entries = entriesIn(next);
+        left -= entries.length;
+        if (left < 0) throw new Unclear('there are too many files to look for repositories among them');
+        for (const entry of entries) {
+          if (entry.name.toLowerCase() === '.git') {
+            if (next !== folder) return true;
+          } else if (entry.isDirectory()) open.push(`${next}/${entry.name}`);
+        }
+      }
+      return false;
+    },
   };
+}
+
+function entriesIn(folder: string): Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true });
+  } catch {
+    return [];
+  }
 }
 
 /** `..` is left to the system, because it may follow a link. */
