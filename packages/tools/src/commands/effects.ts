@@ -182,7 +182,7 @@ export function namesIn(text: string): { readonly paths: readonly string[]; read
 /* Rules, by the names in the table. */
 
 export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void>> = {
-  ...each('grep egrep fgrep rg', search),
+  ...each('grep rg', search),
   sed(call, { operands, options, values }) {
     if (values.length === 0) checkSed(call.name, operands[0] ?? '');
     for (const file of values.length === 0 ? operands.slice(1) : operands) {
@@ -204,7 +204,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   },
   xargs,
   ...each('node python python3', ({ name }, { operands, options }) => {
-    if (operands.length === 0 && !['--test', '--version', '-v', '-V'].some((one) => options.has(one)))
+    if (operands.length === 0 && !options.has('--test') && !options.has('--version'))
       throw new Unclear(`${name} runs what it reads`);
   }),
   /** It searches the files that git knows, also private ones. */
@@ -238,9 +238,9 @@ export function createsLinks({ name, scope }: Call): void {
 
 /** grep and rg. The first operand is a pattern, unless an option has it. */
 function search(call: Call, { operands, options, values }: Parsed): void {
-  const files = ['-e', '--regexp', '--files'].some((one) => options.has(one)) ? operands : operands.slice(1);
+  const files = options.has('-e') || options.has('--files') ? operands : operands.slice(1);
   const isRg = call.name === 'rg';
-  if (!isRg && !options.has('-r') && !options.has('--recursive')) {
+  if (!isRg && !options.has('-r')) {
     for (const file of files) KINDS.read(file, call);
     return;
   }
@@ -302,15 +302,14 @@ function extract(call: Call, { values }: Parsed): void {
 }
 
 /** Runs a program with the words of its input, if they can be seen. */
-function xargs({ scope: { stdin }, run }: Call, { operands, options, values }: Parsed): void {
+function xargs({ scope: { stdin }, run }: Call, { operands, values }: Parsed): void {
   const command = operands.length > 0 ? operands : ['echo'];
-  const isSplit = !options.has('-0') && !options.has('--null');
-  if (!isSplit || typeof stdin !== 'string' || !/^[\w \t\n./:@%+=,-]*$/.test(stdin)) {
+  if (typeof stdin !== 'string' || !/^[\w \t\n./:@%+=,-]*$/.test(stdin)) {
     if (command[0] !== 'echo') throw new Unclear('it is not known what xargs passes on');
     return run(command);
   }
   const words = stdin.split(/[ \t\n]+/).filter(Boolean);
-  const most = values.findLast(({ option }) => option === '-n' || option === '--max-args')?.value;
+  const most = values.at(-1)?.value;
   const count = Math.max(1, most === undefined ? words.length : Number(most));
   if (!Number.isSafeInteger(count)) throw new Unclear('a number for xargs is not known');
   for (let at = 0; at === 0 || at < words.length; at += count) run([...command, ...words.slice(at, at + count)]);
