@@ -19,7 +19,7 @@ const SIGNS: readonly { readonly sign: RegExp; readonly what: (place: Place) => 
   },
   {
     sign: /permission denied|EACCES|operation not permitted|EPERM/i,
-    what: () => 'private files, other processes and devices cannot be used',
+    what: () => 'private files, other processes and devices cannot be used, and no file gets the setuid or setgid bit',
   },
 ];
 

@@ -21,6 +21,7 @@ export const PROMISES = {
   processes: 'other processes cannot be seen, signalled or read',
   devices: 'no devices besides null, zero, full, random, urandom and tty',
   setuid: 'no privileges through setuid programs or capabilities',
+  'setuid-files': 'no file gets the setuid or setgid bit, which would give rights to other users of the host',
   ptrace: 'no tracing of processes',
   namespaces: 'no new namespaces and mounts',
   sockets: 'no sockets of programs outside, by path or abstract name',

@@ -18,7 +18,8 @@ export function firejail({ program, version }: { readonly program: string; reado
     name: 'firejail',
     program,
     version,
-    promises: PROMISE_NAMES.filter((name) => !['hosts', 'loopback', 'terminal'].includes(name)),
+    // Its filter of system calls does not look at arguments.
+    promises: PROMISE_NAMES.filter((name) => !['hosts', 'loopback', 'terminal', 'setuid-files'].includes(name)),
     // It takes few and short arguments, so the profile and a long command are files.
     wrap(request, box) {
       const profile = join(box.room.scratch, 'profile');
@@ -72,6 +73,8 @@ const WALLS = [
   'caps.drop all',
   'nonewprivs',
   `seccomp ${REFUSED}`,
+  // Calls of 32 bits have other numbers.
+  'seccomp.block-secondary',
   'restrict-namespaces',
   'protocol unix,inet,inet6,netlink',
   'private-dev',

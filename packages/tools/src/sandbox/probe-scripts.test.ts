@@ -37,7 +37,7 @@ describe.runIf(process.platform !== 'win32')('the probe of macOS', () => {
     });
     const missing = [...output.matchAll(/^(\S+) no /gm)].map(([, name]) => name).toSorted();
     expect(missing).toEqual(
-      'cpu devices file-size home network private processes protected root setuid sockets tmp'.split(' '),
+      'cpu devices file-size home network private processes protected root setuid setuid-files sockets tmp'.split(' '),
     );
     expect(output).toMatch(/^env .*\bPATH\b/m);
   });

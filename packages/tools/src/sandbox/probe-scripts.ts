@@ -17,6 +17,7 @@ seen=$(cat .env 2>/dev/null); report private "$seen"
 seen=$(cat "$1/secret" 2>/dev/null); report tmp "$seen"
 echo "env $(env | while IFS= read -r line; do echo "\${line%%=*}"; done | tr '\\n' ' ')"
 ( head -c 3000000 /dev/zero >large ) 2>/dev/null; size=$(wc -c <large 2>/dev/null | tr -d ' '); [ "\${size:-0}" -lt 3000000 ] && ok file-size || no file-size "$size bytes"
+: >bits; chmod u+s bits 2>/dev/null; seen=$(find bits -perm -4000); rm -f bits; report setuid-files "$seen"
 size=$(ulimit -t); [ "$size" = 30 ] && ok cpu || no cpu "$size seconds"
 `;
 

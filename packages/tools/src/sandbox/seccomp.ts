@@ -11,11 +11,32 @@ interface Numbers {
   readonly socket: number;
   /** Fail with EPERM. */
   readonly refused: readonly number[];
+  /** By their names in `MODE_CALLS`. */
+  readonly modes: Readonly<Partial<Record<keyof typeof MODE_CALLS, number>>>;
 }
+
+/** System calls that give a file a mode, and which of their arguments it is. `flags`: it counts only for a new file. */
+const MODE_CALLS = {
+  open: { mode: 2, flags: 1 },
+  openat: { mode: 3, flags: 2 },
+  creat: { mode: 1 },
+  chmod: { mode: 1 },
+  fchmod: { mode: 1 },
+  fchmodat: { mode: 2 },
+  fchmodat2: { mode: 2 },
+  mknod: { mode: 1 },
+  mknodat: { mode: 2 },
+} as const satisfies Readonly<Record<string, { readonly mode: number; readonly flags?: number }>>;
+
+/** S_ISUID and S_ISGID: on the host, a program with them has the rights of its owner, whoever starts it. */
+const SETUID_BITS = 0o6000;
+/** O_CREAT, and the bit of O_TMPFILE that no other flag has. */
+const CREATING_FLAGS = 0o20000100;
 
 /** The same on every architecture: mounts of new kind, io_uring, pidfd_getfd, mount_setattr. */
 const REFUSED_EVERYWHERE = [425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442];
-const CLONE3 = 435;
+/** Their arguments are in memory, so they cannot be checked: clone3, openat2. Programs use older calls if these do not exist. */
+const UNCHECKED = { clone3: 435, openat2: 437 };
 
 const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
   x64: {
@@ -30,6 +51,17 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
       101, 310, 311, 312, 248, 249, 250, 272, 308, 165, 166, 155, 161, 321, 298, 323, 246, 320, 175, 313, 176, 304, 167,
       168, 169, 163, 179, 172, 173, 153,
     ],
+    modes: {
+      open: 2,
+      openat: 257,
+      creat: 85,
+      chmod: 90,
+      fchmod: 91,
+      fchmodat: 268,
+      fchmodat2: 452,
+      mknod: 133,
+      mknodat: 259,
+    },
   },
   arm64: {
     arch: 0xc00000b7,
@@ -40,6 +72,7 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
       117, 270, 271, 272, 217, 218, 219, 97, 268, 40, 39, 41, 51, 280, 241, 282, 104, 294, 105, 273, 106, 265, 224, 225,
       142, 89, 60, 58,
     ],
+    modes: { openat: 56, fchmod: 52, fchmodat: 53, fchmodat2: 452, mknodat: 33 },
   },
 };
 
@@ -69,7 +102,7 @@ const ARGUMENT = (index: number): number => 16 + 8 * index;
 export function systemCallFilter(architecture: string = process.arch): Buffer | undefined {
   const numbers = NUMBERS[architecture];
   if (!numbers) return undefined;
-  const { arch, clone, ioctl, socket, refused } = numbers;
+  const { arch, clone, ioctl, socket, refused, modes } = numbers;
   const program: Instruction[] = [
     load(ARCH),
     skipIf(arch, 1),
@@ -78,12 +111,16 @@ export function systemCallFilter(architecture: string = process.arch): Buffer | 
     // The second ABI of x86-64 has the same calls with other numbers.
     { code: JUMP_GREATER_OR_EQUAL, yes: 0, no: 1, value: 0x40000000 },
     end(ENOSYS),
-    // Its flags are in memory, so it cannot be checked. The C library uses clone if this one does not exist.
-    ...endIf(CLONE3, ENOSYS),
+    ...Object.values(UNCHECKED).flatMap((number) => endIf(number, ENOSYS)),
     ...[...refused, ...REFUSED_EVERYWHERE].flatMap((number) => endIf(number, EPERM)),
-    ...checked(clone, [load(ARGUMENT(0)), { code: JUMP_IF_SET, yes: 0, no: 1, value: NEW_NAMESPACES }, end(EPERM)]),
+    ...checked(clone, [load(ARGUMENT(0)), ...endIfSet(NEW_NAMESPACES, EPERM)]),
     ...checked(ioctl, [load(ARGUMENT(1)), ...FAKED_INPUT.flatMap((request) => endIf(request, EPERM))]),
     ...checked(socket, [load(ARGUMENT(0)), ...FAMILIES.flatMap((family) => endIf(family, ALLOW)), end(EPERM)]),
+    ...Object.entries(modes).flatMap(([name, number]) => {
+      const { mode, flags }: { mode: number; flags?: number } = MODE_CALLS[name as keyof typeof MODE_CALLS];
+      const isNew = flags === undefined ? [] : [load(ARGUMENT(flags)), ...endUnlessSet(CREATING_FLAGS, ALLOW)];
+      return checked(number, [...isNew, load(ARGUMENT(mode)), ...endIfSet(SETUID_BITS, EPERM)]);
+    }),
     end(ALLOW),
   ];
   const bytes = Buffer.alloc(program.length * 8);
@@ -112,16 +149,25 @@ export function ociFilter(): string {
     defaultAction: 'SCMP_ACT_ALLOW',
     syscalls: [
       refused(REFUSED_NAMES),
-      refused(['clone3'], [], 38),
-      // One rule for each kind of namespace: an argument is compared with one value.
-      ...bitsOf(NEW_NAMESPACES).map((flag) =>
-        refused(['clone'], [{ index: 0, value: flag, valueTwo: flag, op: 'SCMP_CMP_MASKED_EQ' }]),
+      refused(Object.keys(UNCHECKED), [], 38),
+      // One rule for each bit: an argument is compared with one value.
+      ...bitsOf(NEW_NAMESPACES).map((flag) => refused(['clone'], [hasBit(0, flag)])),
+      ...Object.entries(MODE_CALLS).flatMap(([name, { mode, ...more }]) =>
+        bitsOf(SETUID_BITS).flatMap((bit) =>
+          'flags' in more
+            ? bitsOf(CREATING_FLAGS).map((flag) => refused([name], [hasBit(more.flags, flag), hasBit(mode, bit)]))
+            : [refused([name], [hasBit(mode, bit)])],
+        ),
       ),
       ...FAKED_INPUT.map((request) => refused(['ioctl'], [{ index: 1, value: request, op: 'SCMP_CMP_EQ' }])),
       ...otherFamilies.map((family) => refused(['socket'], [{ index: 0, value: family, op: 'SCMP_CMP_EQ' }])),
       refused(['socket'], [{ index: 0, value: lastFamily, op: 'SCMP_CMP_GE' }]),
     ],
   });
+}
+
+function hasBit(index: number, bit: number): object {
+  return { index, value: bit, valueTwo: bit, op: 'SCMP_CMP_MASKED_EQ' };
 }
 
 function bitsOf(mask: number): readonly number[] {
@@ -156,6 +202,14 @@ function skipIf(value: number, count: number): Instruction {
 
 function endIf(value: number, verdict: number): readonly Instruction[] {
   return [{ code: JUMP_EQUAL, yes: 0, no: 1, value }, end(verdict)];
+}
+
+function endIfSet(bits: number, verdict: number): readonly Instruction[] {
+  return [{ code: JUMP_IF_SET, yes: 0, no: 1, value: bits }, end(verdict)];
+}
+
+function endUnlessSet(bits: number, verdict: number): readonly Instruction[] {
+  return [{ code: JUMP_IF_SET, yes: 1, no: 0, value: bits }, end(verdict)];
 }
 
 /** Runs `check` for one system call, which is loaded, and allows it if the check does not end. */

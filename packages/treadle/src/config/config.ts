@@ -105,6 +105,7 @@ const PROMISES = Object.keys({
   processes: 0,
   devices: 0,
   setuid: 0,
+  'setuid-files': 0,
   ptrace: 0,
   namespaces: 0,
   sockets: 0,
