@@ -8,5 +8,5 @@ export {
   type PromiseName,
 } from './engine.ts';
 export { installedEngine } from './engines.ts';
-export { findEngine, probeEngine, type ProbeResult } from './probe.ts';
+export { engineProblem, findEngine, probeEngine, type ProbeResult } from './probe.ts';
 export { sandboxed, type SandboxOptions } from './sandboxed.ts';

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomInt } from 'node:crypto';
 import {
   existsSync,
   mkdirSync,
@@ -49,10 +49,10 @@ const LIMITS = { cpuSeconds: 30, memoryBytes: 64 * 1024 ** 2, fileBytes: 1024 **
 
 const probed = new Map<string, Promise<ProbeResult>>();
 
-/** Tests an engine, or reads what was seen since the machine was started. */
+/** Tests an engine, or reads what was seen since the machine was started. What fails is tried a second time. */
 export function probeEngine(engine: Engine): Promise<ProbeResult> {
   const file = cacheFile(engine);
-  if (file === undefined) return testEngine(engine);
+  if (file === undefined) return testTwice(engine).then(({ result }) => result);
   let result = probed.get(file);
   if (!result) {
     result = readOrTest(engine, file);
@@ -64,9 +64,39 @@ export function probeEngine(engine: Engine): Promise<ProbeResult> {
 async function readOrTest(engine: Engine, file: string): Promise<ProbeResult> {
   const known = readCache(file);
   if (known) return known;
-  const result = await testEngine(engine);
-  writeCache(file, result);
+  const { result, isCertain } = await testTwice(engine);
+  if (isCertain) writeCache(file, result);
   return result;
+}
+
+/**
+ * A busy machine may let a test fail, and a command would run without a sandbox then. `isCertain`: everything was kept, or both tests
+ * have seen the same.
+ */
+async function testTwice(engine: Engine): Promise<{ readonly result: ProbeResult; readonly isCertain: boolean }> {
+  const first = await testEngine(engine);
+  if (keepsAll(first)) return { result: first, isCertain: true };
+  const result = await testEngine(engine);
+  const isSame = String(result.kept) === String(first.kept) && result.problem === undefined;
+  return { result, isCertain: keepsAll(result) || isSame };
+}
+
+function keepsAll({ broken, problem }: ProbeResult): boolean {
+  return broken.length === 0 && problem === undefined;
+}
+
+/** Why an engine does not keep what is required. Undefined if it does. */
+export function engineProblem(
+  { engine, kept, broken, problem }: ProbeResult,
+  required: readonly PromiseName[],
+): string | undefined {
+  if (problem !== undefined) return `${engine} does not start (tried twice): ${problem.replace(/\.?$/, '.')}`;
+  if (required.every((promise) => kept.includes(promise))) return undefined;
+  const missing = broken.filter(({ promise }) => required.includes(promise));
+  const names = missing.map(({ promise, seen }) => `${promise} (${seen})`).join(', ');
+  return names === ''
+    ? `${engine} does not promise all that the policy requires.`
+    : `${engine} does not keep (tried twice): ${names}.`;
 }
 
 /** The first engine that keeps all of the promises, with what was seen of each that was tried. */
@@ -83,7 +113,7 @@ export async function findEngine(
     if (!engine) continue;
     const probe = await probeEngine(engine);
     tried.push(probe);
-    if (required.every((promise) => probe.kept.includes(promise))) return { found: { engine, probe }, tried };
+    if (engineProblem(probe, required) === undefined) return { found: { engine, probe }, tried };
   }
   return { tried };
 }
@@ -200,8 +230,10 @@ async function addLinuxFacts({
   const leadsHere = (one: string): boolean => isWithin(join(homedir(), one), top);
   const files = listOf('home').filter((one) => !MADE_IN_HOME.has(one) && !isToolName(one) && !leadsHere(one));
   say('home', files.length === 0 ? undefined : files.join(' '));
-  await run('setsid sleep 1234 >/dev/null 2>&1 & sleep 0.1');
-  say('tree', (await hasEnded('sleep\u00001234')) ? undefined : 'a process was left');
+  // A number that no other program has.
+  const seconds = String(randomInt(1e9, 1e10));
+  await run(`setsid sleep ${seconds} >/dev/null 2>&1 & sleep 0.1`);
+  say('tree', (await hasEnded(`sleep\0${seconds}\0`)) ? undefined : 'a process was left');
   const again = await run('readlink /proc/self/ns/net');
   say('loopback', again.trim() === network ? undefined : 'each program has its own');
   const listening = await run(
@@ -224,10 +256,15 @@ function isToolName(name: string): boolean {
 
 async function outputOf(exec: ExecOps, request: Parameters<ExecOps['start']>[0]): Promise<string> {
   const execution = await exec.start(request);
-  const timer = setTimeout(() => void execution.kill(), PROBE_MS);
+  let isLate = false;
+  const timer = setTimeout(() => {
+    isLate = true;
+    void execution.kill();
+  }, PROBE_MS);
   let text = '';
   for await (const { bytes } of execution.output) text += Buffer.from(bytes).toString();
   clearTimeout(timer);
+  if (isLate) throw new Error(`A test took longer than ${PROBE_MS / 1_000} seconds.`);
   return text;
 }
 
@@ -286,9 +323,7 @@ function readCache(file: string): ProbeResult | undefined {
   }
 }
 
-/** A machine that failed may work in a moment, so only what was tested is kept. */
 function writeCache(file: string, result: ProbeResult): void {
-  if (result.problem !== undefined) return;
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     // Of earlier starts of the machine.

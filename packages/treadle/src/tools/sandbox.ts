@@ -144,11 +144,13 @@ async function findWanted(
   key: string,
 ): Promise<{ readonly found?: Found; readonly notice: string }> {
   if (wanted === 'none') return { notice: `No sandbox, as ${context.loaded.file} says. ${WITHOUT_WALLS}.` };
-  const { DEFAULT_REQUIRED, findEngine } = await loadSandboxPackage();
+  const { DEFAULT_REQUIRED, engineProblem, findEngine } = await loadSandboxPackage();
   const required = requiredPromises(context, DEFAULT_REQUIRED);
   const { found, tried } = await findEngine(required, ...(wanted === 'auto' ? [] : [[wanted]]));
-  if (found) return { found, notice: foundText(found, required) };
-  const why = tried.map((probe) => triedText(probe, required)).join(' ') || NOT_INSTALLED[wanted];
+  const problems = tried.flatMap((probe) => engineProblem(probe, required) ?? []);
+  // An engine that is installed and was passed over is reported too.
+  if (found) return { found, notice: [foundText(found, required), ...problems].join('\n') };
+  const why = problems.join(' ') || NOT_INSTALLED[wanted];
   if (wanted !== 'auto') {
     throw new CommandError(
       `${context.loaded.file}: orchestrator.tools.${key} is "${wanted}", which cannot be used here. ${why} ` +
@@ -162,16 +164,6 @@ function foundText({ probe: { engine, kept, broken } }: Found, required: readonl
   const missing = broken.map(({ promise }) => promise).filter((promise) => !required.includes(promise));
   const without = missing.length === 0 ? '' : `, without: ${missing.join(', ')}`;
   return `Sandbox: ${engine}, ${kept.length} promises kept${without}`;
-}
-
-/** Why an engine cannot be used. */
-function triedText({ engine, broken, problem }: ProbeResult, required: readonly PromiseName[]): string {
-  if (problem !== undefined) return `${engine} does not start: ${problem.replace(/\.?$/, '.')}`;
-  const missing = broken.filter(({ promise }) => required.includes(promise));
-  const names = missing.map(({ promise, seen }) => `${promise} (${seen})`).join(', ');
-  return names === ''
-    ? `${engine} does not promise all that the policy requires.`
-    : `${engine} does not keep: ${names}.`;
 }
 
 function sandboxOptions(context: CommandContext): SandboxOptions {
